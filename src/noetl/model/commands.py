@@ -1,0 +1,85 @@
+"""Commands: work issued to one worker. A command carries the names its templates use and where to go on, never a payload."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from noetl.model.envelope import Envelope
+from noetl.model.events import Collection, CommandKind, Items
+from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, Micros, Tenant
+from noetl.model.reference import Reference
+
+DEFAULT_POOL = "cpu"
+MAX_LEASES = 5  # leases lost before a command is dead
+LONGEST_HELD_DELAY: Micros = 5_000_000  # a try delayed longer holds no worker
+
+
+class Scope(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The names a worker needs to render this step, as of the moment the command was issued."""
+
+    workload: dict[str, Any] = {}
+    ctx: dict[str, Any] = {}
+    args: dict[str, Any] = {}
+    results: dict[str, Envelope] = {}
+    scratch: dict[str, Any] = {}
+    run: int = 1
+    path: str = ""
+    version: int | None = None
+    event: str = ""
+    own: Envelope | None = None
+    status: str = ""
+
+
+class Page(Struct, frozen=True, omit_defaults=True):
+    """The last page that is stored; all pages are parts of the manifest `call_id(command, task, run)`."""
+
+    number: int
+    cursor: dict[str, Any] = {}
+    result: Envelope | None = None
+
+
+class Journal(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Where a new attempt of a command goes on. Folded from the journal events of the attempts before it."""
+
+    goto: int = 0
+    runs: dict[str, int] = {}
+    results: dict[str, Envelope] = {}
+    prev: Envelope | None = None
+    last: Envelope | None = None
+    tries: int = 0
+    jumps: int = 0
+    page: Page | None = None
+    set: dict[str, Any] = {}
+    resolved: Envelope | None = None  # what the task at `goto` waited for: a signal's payload, a child's result
+    done: int = 0
+    items: Items = Items()
+    frame: Reference | None = None
+    frame_size: int | None = None
+
+
+class Command(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    command_id: CommandId
+    execution_id: ExecutionId
+    playbook: str
+    step: str
+    activation: ActivationId
+    kind: CommandKind = "run"
+    attempt: int = 1
+    pool: str = DEFAULT_POOL
+    priority: int = 0
+    tenant: Tenant = DEFAULT_TENANT
+    timeout: Micros | None = None
+    scope: Scope = Scope()
+    journal: Journal = Journal()
+    # loops: items [first, first + count) of the collection, so many together; `items` are theirs when the server knows them
+    first: int = 0
+    count: int = 0
+    together: int = 1
+    size: int = 0
+    collection: Collection | None = None
+    items: tuple[Any, ...] = ()
+    attempts: int = 0
+    stop_on_failure: bool = False
+    # evaluate and plan: the site names the expressions, in the step's plan
+    site: str | None = None
+    site_args: dict[str, Any] = {}

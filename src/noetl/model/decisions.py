@@ -1,0 +1,107 @@
+"""What follows from an event: more events, and effects that the shell carries out in the same transaction."""
+
+from typing import Any, Union
+
+from msgspec import Struct
+
+from noetl.model.commands import Command, Journal
+from noetl.model.events import Event, Parent
+from noetl.model.ids import CommandId, ExecutionId, Micros, TimerId
+from noetl.model.messages import Message
+from noetl.model.reference import Reference
+
+
+class Issue(Struct, frozen=True):
+    """A new row in the queue (`command.issued` is among the events)."""
+
+    command: Command
+    available_at: Micros | None = None
+
+
+class Requeue(Struct, frozen=True):
+    """The row goes back to the queue as a new attempt: the command as it was issued, with the journal so far."""
+
+    command_id: CommandId
+    attempt: int
+    journal: Journal
+    available_at: Micros | None = None
+
+
+class Park(Struct, frozen=True):
+    """The row leaves its worker and is not claimable until it is requeued."""
+
+    command_id: CommandId
+
+
+class Finish(Struct, frozen=True):
+    """The row is over: done, dead or cancelled."""
+
+    command_id: CommandId
+    status: str = "done"
+
+
+class Stop(Struct, frozen=True):
+    """Queued or parked rows are cancelled at once (and say so with `Stopped`); leased ones are told through the exchange."""
+
+    commands: tuple[CommandId, ...]
+
+
+class SetTimer(Struct, frozen=True):
+    timer: TimerId
+    due: Micros
+
+
+class ClearTimer(Struct, frozen=True):
+    timer: TimerId
+
+
+class StartChild(Struct, frozen=True, kw_only=True):
+    """Start an execution known by its parent, once; the id comes back as `child.started`."""
+
+    parent: Parent
+    path: str
+    version: str | None = None
+    workload: dict[str, Any] = {}
+    reference: Reference | None = None
+    return_step: str | None = None
+    depth: int = 1
+    detached: bool = False
+
+
+class Send(Struct, frozen=True):
+    """A message into another execution's inbox, true when this transaction is."""
+
+    execution_id: ExecutionId
+    message: Message
+
+
+class AddPart(Struct, frozen=True):
+    """One part of a manifest (a loop's results, the pages of a call): items [first, first + count)."""
+
+    manifest: str
+    first: int
+    count: int
+    reference: Reference
+
+
+class AskAdmission(Struct, frozen=True):
+    """Wait for one of `limit` places of the playbook; `Admitted` comes when there is one."""
+
+    path: str
+    limit: int
+
+
+class LeaveAdmission(Struct, frozen=True):
+    """Give the place back; the one that waits longest gets it."""
+
+    path: str
+
+
+Effect = Union[
+    Issue, Requeue, Park, Finish, Stop, SetTimer, ClearTimer, StartChild, Send, AddPart, AskAdmission, LeaveAdmission
+]
+
+
+class Decision(Struct, frozen=True):
+    events: tuple[Event, ...] = ()
+    effects: tuple[Effect, ...] = ()

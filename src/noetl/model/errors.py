@@ -1,0 +1,94 @@
+"""What can go wrong. Two kinds, never mixed:
+
+`Failure` is a result: a tool, an expression or a child ended badly; it travels in an envelope and playbooks route on it.
+`NoetlError` is an exception: a bug, broken infrastructure, or a request that cannot be honoured.
+
+NoetlError
+├── InvalidInput            the caller's mistake: nothing happened
+│   ├── PlaybookInvalid       findings with file, line, column
+│   ├── BadReference          a URI that is not ours, or not allowed
+│   ├── NotFound              no such playbook, execution, step, reference
+│   └── Conflict              the thing is in a state that forbids it (cancel after the end)
+├── Unavailable             infrastructure: try again
+│   ├── StoreUnavailable      nothing was done
+│   └── OutcomeUnknown        it may have been done: repeat, the keys absorb it
+├── Fenced                  another owner has taken the shard
+├── Stale                   another attempt has taken the command
+└── CorruptLog              an event cannot be decoded or folded: the execution is quarantined
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """`error` in templates."""
+
+    code: str
+    message: str
+    kind: str = "error"
+    retryable: bool = False
+    http_status: int | None = None
+    sqlstate: str | None = None
+    task: str | None = None
+    attempt: int | None = None
+    detail: dict[str, Any] = {}
+
+
+class NoetlError(Exception):
+    """Facts are attributes; the sentence is built from them and says what to do next."""
+
+    code = "ERROR"
+    hint: str | None = None
+
+    def __init__(self, message: str = "", *, hint: str | None = None, **facts: Any) -> None:
+        super().__init__(message or type(self).__doc__ or self.code)
+        if hint is not None:
+            self.hint = hint
+        for name, value in facts.items():
+            setattr(self, name, value)
+
+
+class InvalidInput(NoetlError):
+    code = "INVALID_INPUT"
+
+
+class PlaybookInvalid(InvalidInput):
+    code = "PLAYBOOK_INVALID"
+
+
+class BadReference(InvalidInput):
+    code = "BAD_REFERENCE"
+
+
+class NotFound(InvalidInput):
+    code = "NOT_FOUND"
+
+
+class Conflict(InvalidInput):
+    code = "CONFLICT"
+
+
+class Unavailable(NoetlError):
+    code = "UNAVAILABLE"
+
+
+class StoreUnavailable(Unavailable):
+    code = "STORE_UNAVAILABLE"
+
+
+class OutcomeUnknown(Unavailable):
+    code = "OUTCOME_UNKNOWN"
+
+
+class Fenced(NoetlError):
+    code = "FENCED"
+
+
+class Stale(NoetlError):
+    code = "STALE_ATTEMPT"
+
+
+class CorruptLog(NoetlError):
+    code = "CORRUPT_LOG"

@@ -1,0 +1,848 @@
+"""The facts: one frozen struct per event type, one closed union. `docs/events.md` is generated from this file.
+
+Every event has `at` (the owner's clock, never less than the execution's last) and a `key`, unique within its execution and
+derived from what the event says; the database refuses a second event of the same key, so a fact is recorded once however
+often it is reported. An event brings every datum that a later decision needs; payloads never, only envelopes.
+"""
+
+from typing import Any, ClassVar, Literal, Union
+
+from msgspec import Struct
+
+from noetl.model.envelope import Envelope, Selected
+from noetl.model.errors import Failure
+from noetl.model.ids import ActivationId, CommandId, ExecutionId, Micros, TimerId
+from noetl.model.reference import Reference
+
+Emitter = Literal["server", "worker"]
+CommandKind = Literal["run", "chunk", "frame", "evaluate", "plan"]
+
+
+class Base(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    emitter: ClassVar[Emitter] = "server"
+    older: ClassVar[tuple[str, ...]] = ()
+
+    at: Micros = 0
+
+    @property
+    def key(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def type(self) -> str:
+        return str(type(self).__struct_config__.tag)
+
+
+# ---- the execution -----------------------------------------------------------------------------------------------------
+
+
+class Parent(Struct, frozen=True, omit_defaults=True):
+    """Whose child an execution is. `call` names the one call that asked for it (command, task, run): it is the start key."""
+
+    execution_id: ExecutionId
+    call: str
+
+
+class StartAt(Struct, frozen=True, omit_defaults=True):
+    step: str
+    args: dict[str, Any] = {}
+
+
+class PlaybookInitialized(Base, frozen=True, tag="playbook.initialized"):
+    """The execution exists: its playbook is pinned by content hash, its workload merged and stored."""
+
+    older = ("playbook.execution.requested", "playbook.request.evaluated", "execution_start")
+
+    execution_id: ExecutionId
+    path: str
+    playbook: str
+    version: int | None = None
+    start_key: str | None = None
+    by: str | None = None
+    parent: Parent | None = None
+    depth: int = 0
+    retry_of: ExecutionId | None = None
+    return_step: str | None = None
+    start_at: tuple[StartAt, ...] = ()
+    timeout: Micros | None = None
+
+    @property
+    def key(self) -> str:
+        return "start"
+
+
+class WorkflowInitialized(Base, frozen=True, tag="workflow.initialized"):
+    """The execution was admitted (`max_concurrent`) and its entry step is due."""
+
+    older = ("workflow.started",)
+
+    @property
+    def key(self) -> str:
+        return "admitted"
+
+
+class LoopInherited(Struct, frozen=True, omit_defaults=True):
+    """A failed loop of the execution that is retried: only its failed items run again."""
+
+    collection: "Collection"
+    manifest: Reference | None
+    total: int
+    failed: int
+
+
+class StepInherited(Base, frozen=True, tag="step.inherited"):
+    """A finished step of the execution that is retried: its result is taken over by reference, it does not run again."""
+
+    step: str
+    result: Envelope
+    runs: int = 1
+    loop: LoopInherited | None = None
+
+    @property
+    def key(self) -> str:
+        return f"inherited:{self.step}"
+
+
+class CtxInherited(Base, frozen=True, tag="ctx.inherited"):
+    """Variables of the execution that is retried."""
+
+    set: dict[str, Any]
+    part: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"inherited.ctx:{self.part}"
+
+
+class PlaybookPaused(Base, frozen=True, tag="playbook.paused"):
+    """Reports, timers and signals are still recorded; what would be issued is held."""
+
+    request: str
+    by: str | None = None
+
+    @property
+    def key(self) -> str:
+        return f"pause:{self.request}"
+
+
+class PlaybookResumed(Base, frozen=True, tag="playbook.resumed"):
+    """What was held is issued."""
+
+    request: str
+    by: str | None = None
+
+    @property
+    def key(self) -> str:
+        return f"resume:{self.request}"
+
+
+class ExecutionCancelling(Base, frozen=True, tag="execution.cancelling"):
+    """Nothing more is issued; commands and children are being stopped. `error` is set when a failure is the reason."""
+
+    reason: Literal["requested", "failed", "timeout", "parent"]
+    by: str | None = None
+    error: Failure | None = None
+    step: str | None = None
+
+    @property
+    def key(self) -> str:
+        return "cancelling"
+
+
+class ExecutionCancelled(Base, frozen=True, tag="execution.cancelled"):
+    """Terminal: cancelled on request, every command stopped."""
+
+    reason: str = "requested"
+
+    @property
+    def key(self) -> str:
+        return "terminal"
+
+
+class PlaybookCompleted(Base, frozen=True, tag="playbook.completed"):
+    """Terminal: nothing is live and no failure was left unhandled."""
+
+    older = ("workflow.finished", "playbook.processed", "execution_completed")
+
+    step: str | None = None
+    result: Envelope | None = None
+
+    @property
+    def key(self) -> str:
+        return "terminal"
+
+
+class PlaybookFailed(Base, frozen=True, tag="playbook.failed"):
+    """Terminal: `error` is the first causal failure, `step` where it happened."""
+
+    older = ("workflow.finished", "playbook.processed", "execution_completed")
+
+    error: Failure
+    step: str | None = None
+
+    @property
+    def key(self) -> str:
+        return "terminal"
+
+
+class ExecutionQuarantined(Base, frozen=True, tag="execution.quarantined"):
+    """Folding or deciding raised: the execution is set aside until it is released by hand; its shard goes on."""
+
+    error: str
+    cause: str
+
+    @property
+    def key(self) -> str:
+        return f"quarantined:{self.cause}"
+
+
+class ExecutionReleased(Base, frozen=True, tag="execution.released"):
+    """A quarantined execution goes on."""
+
+    request: str
+    by: str | None = None
+
+    @property
+    def key(self) -> str:
+        return f"released:{self.request}"
+
+
+# ---- steps -------------------------------------------------------------------------------------------------------------
+
+
+class StepEnter(Base, frozen=True, tag="step.enter"):
+    """An activation of a step begins: it consumes `joined` arrivals. `origins` are the steps whose arcs led here, `args` what
+    those arcs carry."""
+
+    older = ("step.started", "case.started")
+
+    step: str
+    activation: ActivationId
+    run: int
+    cause: str
+    joined: int = 0
+    origins: tuple[str, ...] = ()
+    args: dict[str, Any] = {}
+
+    @property
+    def key(self) -> str:
+        return f"step:{self.activation}:enter"
+
+
+class StepSkipped(Base, frozen=True, tag="step.skipped"):
+    """Admission said no: the router does not run; the branch ends, or goes on at `next`."""
+
+    step: str
+    activation: ActivationId
+    rule: int
+    next: str | None = None
+
+    @property
+    def key(self) -> str:
+        return f"step:{self.activation}:skipped"
+
+
+class CallDone(Base, frozen=True, tag="call.done"):
+    """The step's call has resolved. The envelope's context stands in the `command.completed` before it."""
+
+    older = ("step.done", "tool.finished", "action_completed", "result")
+
+    step: str
+    activation: ActivationId
+    result: Envelope
+    command_id: CommandId | None = None
+
+    @property
+    def key(self) -> str:
+        return f"call:{self.activation}"
+
+
+class CallError(Base, frozen=True, tag="call.error"):
+    """The step's call has failed; arcs with a `when` may still handle it."""
+
+    older = ("step.failed", "tool.finished", "action_error")
+
+    step: str
+    activation: ActivationId
+    result: Envelope
+    command_id: CommandId | None = None
+
+    @property
+    def key(self) -> str:
+        return f"call:{self.activation}"
+
+
+class StepExit(Base, frozen=True, tag="step.exit"):
+    """The activation's work is over; `set` holds what the step assigns (full names: ctx.x, step.y)."""
+
+    older = ("step.finished",)
+
+    step: str
+    activation: ActivationId
+    result: Envelope
+    set: dict[str, Any] = {}
+
+    @property
+    def key(self) -> str:
+        return f"step:{self.activation}:exit"
+
+
+class Verdict(Struct, frozen=True, omit_defaults=True):
+    """One arc: `taken`, `false`, `error`, or not `tried`; and the values its guard saw."""
+
+    step: str
+    verdict: Literal["taken", "false", "untried", "error"]
+    saw: dict[str, Any] = {}
+
+
+class Chosen(Struct, frozen=True, omit_defaults=True):
+    arc: int
+    step: str
+    args: dict[str, Any] = {}
+
+
+class NextEvaluated(Base, frozen=True, tag="next.evaluated"):
+    """The router's verdict on every arc, with what it saw, and what it chose. `error` when a guard failed."""
+
+    older = ("case.evaluated",)
+
+    step: str
+    activation: ActivationId
+    event: str
+    order: int = 0
+    verdicts: tuple[Verdict, ...] = ()
+    chosen: tuple[Chosen, ...] = ()
+    set: dict[str, Any] = {}
+    error: Failure | None = None
+
+    @property
+    def key(self) -> str:
+        return f"next:{self.activation}"
+
+
+class ExpressionEvaluated(Base, frozen=True, tag="expression.evaluated"):
+    """A worker evaluated what the server could not without opening data: `values` by expression number."""
+
+    emitter = "worker"
+
+    command_id: CommandId
+    attempt: int
+    step: str
+    activation: ActivationId
+    site: str
+    values: tuple[Selected, ...] = ()
+    worker: str | None = None
+    plan: "Collection | None" = None
+    error: Failure | None = None
+
+    @property
+    def key(self) -> str:
+        return f"command:{self.command_id}:end"
+
+
+# ---- waiting -----------------------------------------------------------------------------------------------------------
+
+
+class TimerFired(Base, frozen=True, tag="timer.fired"):
+    """A timer written with an earlier decision is due by the database's clock."""
+
+    timer: TimerId
+
+    @property
+    def key(self) -> str:
+        return f"timer:{self.timer}"
+
+
+class SignalReceived(Base, frozen=True, tag="signal.received"):
+    """A signal from outside; kept in order per name until a `wait` consumes it."""
+
+    name: str
+    request: str
+    payload: Any = None
+    by: str | None = None
+
+    @property
+    def key(self) -> str:
+        return f"signal:{self.request}"
+
+
+class ChildStarted(Base, frozen=True, tag="child.started"):
+    """The child that a `playbook` task asked for exists."""
+
+    call: str
+    child: ExecutionId
+
+    @property
+    def key(self) -> str:
+        return f"child:{self.call}:started"
+
+
+class ChildEnded(Base, frozen=True, tag="child.ended"):
+    """A child ended: written to the parent's inbox with the child's terminal event."""
+
+    call: str
+    child: ExecutionId | None
+    result: Envelope
+
+    @property
+    def key(self) -> str:
+        return f"child:{self.call}:ended"
+
+
+# ---- commands ----------------------------------------------------------------------------------------------------------
+
+
+class CommandIssued(Base, frozen=True, tag="command.issued"):
+    """Work for one worker; the queue row is written in the same transaction. A chunk says which items it covers."""
+
+    command_id: CommandId
+    step: str
+    activation: ActivationId
+    kind: CommandKind
+    pool: str
+    first: int = 0
+    count: int = 0
+    together: int = 1
+    attempts: int = 0  # tries that an item deferred by its retry policy has behind it
+    site: str | None = None
+    timer: TimerId | None = None
+
+    @property
+    def key(self) -> str:
+        return f"command:{self.command_id}:issued"
+
+
+class CommandClaimed(Base, frozen=True, tag="command.claimed"):
+    """A worker holds the command. Recorded only when its tool still runs after a second, or after a reclaim."""
+
+    emitter = "worker"
+
+    command_id: CommandId
+    attempt: int
+    worker: str
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+
+    @property
+    def key(self) -> str:
+        return f"command:{self.command_id}:{self.attempt}:claimed"
+
+
+class CommandStarted(Base, frozen=True, tag="command.started"):
+    """The worker began. Recorded only when its tool still runs after a second, or after a reclaim."""
+
+    emitter = "worker"
+    older = ("tool.started", "action_started")
+
+    command_id: CommandId
+    attempt: int
+    worker: str
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+
+    @property
+    def key(self) -> str:
+        return f"command:{self.command_id}:{self.attempt}:started"
+
+
+class Deferred(Struct, frozen=True, omit_defaults=True):
+    """An item that leaves its chunk and comes back later: its retry waits too long to hold a worker."""
+
+    index: int
+    attempts: int
+    delay: Micros
+
+
+class Items(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a chunk or frame did from item `first` on, summed up. `partial` are reductions of its ctx writes, in item order."""
+
+    first: int = 0
+    ok: int = 0
+    failed: int = 0
+    skipped: int = 0
+    micros: int = 0
+    claimed: int | None = None
+    first_error: Failure | None = None
+    first_failed: int | None = None
+    deferred: tuple[Deferred, ...] = ()
+    partial: dict[str, Any] = {}
+
+
+class CommandCompleted(Base, frozen=True, tag="command.completed"):
+    """An accepted report: the command's work is done and persisted. `set` are assignments made since the last journal entry."""
+
+    emitter = "worker"
+    older = ("tool.finished", "action_completed", "loop.item", "loop.iteration.finished")
+
+    command_id: CommandId
+    attempt: int
+    result: Envelope
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+    worker: str = ""
+    claimed_at: Micros = 0
+    started_at: Micros = 0
+    set: dict[str, Any] = {}
+    items: Items | None = None
+    sinks: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"command:{self.command_id}:end"
+
+
+class CommandFailed(Base, frozen=True, tag="command.failed"):
+    """An accepted report: the command's work ended in an error that its policies did not absorb."""
+
+    emitter = "worker"
+    older = ("tool.finished", "action_error")
+
+    command_id: CommandId
+    attempt: int
+    result: Envelope
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+    worker: str = ""
+    claimed_at: Micros = 0
+    started_at: Micros = 0
+    set: dict[str, Any] = {}
+    items: Items | None = None
+
+    @property
+    def key(self) -> str:
+        return f"command:{self.command_id}:end"
+
+
+class ChildRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    path: str
+    version: str | None = None
+    workload: dict[str, Any] = {}
+    reference: Reference | None = None
+    return_step: str | None = None
+    wait: bool = True
+
+
+class CommandParked(Base, frozen=True, tag="command.parked"):
+    """The command waits without a worker: for its next try, a moment, a signal, an approval, or a child."""
+
+    emitter = "worker"
+
+    command_id: CommandId
+    attempt: int
+    task: str
+    reason: Literal["retry", "time", "signal", "approval", "child"]
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+    worker: str = ""
+    until: Micros | None = None
+    delay: Micros | None = None
+    signal: str | None = None
+    child: ChildRequest | None = None
+    timeout: Micros | None = None
+    tries: int = 0
+    error: Failure | None = None
+
+    @property
+    def key(self) -> str:
+        return f"command:{self.command_id}:{self.attempt}:parked"
+
+
+class CommandReclaimed(Base, frozen=True, tag="command.reclaimed"):
+    """The lease was lost: the command goes back to the queue as `attempt`; the old one is refused from now on."""
+
+    command_id: CommandId
+    attempt: int
+    worker: str | None = None
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+
+    @property
+    def key(self) -> str:
+        return f"command:{self.command_id}:{self.attempt}:reclaimed"
+
+
+class CommandDead(Base, frozen=True, tag="command.dead"):
+    """Too many leases were lost: the step fails with WORKER_LOST."""
+
+    command_id: CommandId
+    attempt: int
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+
+    @property
+    def key(self) -> str:
+        return f"command:{self.command_id}:end"
+
+
+class CommandCancelled(Base, frozen=True, tag="command.cancelled"):
+    """The command was taken from the queue, or its worker stopped it, or lost it after being told to stop."""
+
+    command_id: CommandId
+    attempt: int
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+
+    @property
+    def key(self) -> str:
+        return f"command:{self.command_id}:end"
+
+
+class TaskDone(Base, frozen=True, tag="task.done"):
+    """Journal: one task of a pipeline has ended for good; a new attempt goes on at `goto`."""
+
+    emitter = "worker"
+
+    command_id: CommandId
+    attempt: int
+    task: str
+    run: int
+    goto: int
+    result: Envelope
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+    jumps: int = 0
+    transparent: bool = False
+    set: dict[str, Any] = {}
+
+    @property
+    def key(self) -> str:
+        return f"task:{self.command_id}:{self.task}:{self.run}"
+
+
+class CallPage(Base, frozen=True, tag="call.page"):
+    """Journal: one page (or poll) of a paginated call is stored; a new attempt makes the next call from `cursor`."""
+
+    emitter = "worker"
+
+    command_id: CommandId
+    attempt: int
+    task: str
+    run: int
+    page: int
+    result: Envelope
+    cursor: dict[str, Any] = {}
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+    set: dict[str, Any] = {}
+
+    @property
+    def key(self) -> str:
+        return f"page:{self.command_id}:{self.task}:{self.run}:{self.page}"
+
+
+class RetryStarted(Base, frozen=True, tag="retry.started"):
+    """Journal: a try failed and its policy tries again, so that tries are counted over a lost lease."""
+
+    emitter = "worker"
+    older = ("retry.processed",)
+
+    command_id: CommandId
+    attempt: int
+    task: str
+    run: int
+    tries: int
+    error: Failure | None
+    page: int = 0  # tries are counted anew for each page
+    delay: Micros = 0
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+    set: dict[str, Any] = {}
+
+    @property
+    def key(self) -> str:
+        return f"retry:{self.command_id}:{self.task}:{self.run}:{self.page}:{self.tries}"
+
+
+class CommandProgress(Base, frozen=True, tag="command.progress"):
+    """Journal of a chunk, at most once a second: items before index `done` are finished. `items` and `result` cover those
+    finished since the entry before it; the final report covers the rest."""
+
+    emitter = "worker"
+
+    command_id: CommandId
+    attempt: int
+    done: int
+    items: Items
+    result: Envelope
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+
+    @property
+    def key(self) -> str:
+        return f"progress:{self.command_id}:{self.done}"
+
+
+class FrameClaimed(Base, frozen=True, tag="frame.claimed"):
+    """Journal of a cursor loop: the claimed rows are stored before the first of them is worked on."""
+
+    emitter = "worker"
+
+    command_id: CommandId
+    attempt: int
+    size: int
+    reference: Reference | None
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+
+    @property
+    def key(self) -> str:
+        return f"frame:{self.command_id}"
+
+
+class SinkProcessed(Base, frozen=True, tag="sink.processed"):
+    """A storage task has stored what it was given."""
+
+    older = ("sink.started",)
+
+    step: str
+    activation: ActivationId
+    command_id: CommandId
+    task: str
+    run: int = 1
+
+    @property
+    def key(self) -> str:
+        return f"sink:{self.command_id}:{self.task}:{self.run}"
+
+
+# ---- loops -------------------------------------------------------------------------------------------------------------
+
+
+class Collection(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a loop runs over: small items themselves, a workload expression, a stored row set, a cursor, or failed items."""
+
+    kind: Literal["inline", "workload", "reference", "cursor", "failed"]
+    size: int = 0
+    items: tuple[Any, ...] = ()
+    reference: Reference | None = None
+    manifest: Reference | None = None
+
+
+class LoopStarted(Base, frozen=True, tag="loop.started"):
+    """A loop's epoch begins: its size and collection are facts before the first item runs. The activation is the epoch."""
+
+    older = ("loop_started", "loop.iteration.started")
+
+    step: str
+    activation: ActivationId
+    mode: Literal["sequential", "parallel", "cursor", "spark"]
+    collection: Collection
+    window: int
+    chunk: int = 0
+    frame: int = 0
+    max_failed: int | None = 0
+    single: bool = False
+    reduce: dict[str, str] = {}
+    timer: TimerId | None = None
+
+    @property
+    def key(self) -> str:
+        return f"loop:{self.activation}:started"
+
+
+class LoopShardDone(Base, frozen=True, tag="loop.shard.done"):
+    """One partition of a loop on Spark is finished."""
+
+    emitter = "worker"
+
+    command_id: CommandId
+    attempt: int
+    shard: int
+    items: Items
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+
+    @property
+    def key(self) -> str:
+        return f"shard:{self.command_id}:{self.shard}"
+
+
+class LoopFaninCompleted(Base, frozen=True, tag="loop.fanin.completed"):
+    """Every partition of a loop on Spark has been counted."""
+
+    step: str
+    activation: ActivationId
+    shards: int
+
+    @property
+    def key(self) -> str:
+        return f"loop:{self.activation}:fanin"
+
+
+class Stats(Struct, frozen=True):
+    total: int = 0
+    ok: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+
+class LoopDone(Base, frozen=True, tag="loop.done"):
+    """The epoch is closed, once; `stats` add up. Its result is a manifest: one entry per item, in order."""
+
+    older = ("loop.finished", "loop_completed")
+
+    step: str
+    activation: ActivationId
+    stats: Stats
+    result: Envelope
+    set: dict[str, Any] = {}
+
+    @property
+    def key(self) -> str:
+        return f"loop:{self.activation}:done"
+
+
+# ---- batches of outside events ---------------------------------------------------------------------------------------------
+
+
+class BatchAccepted(Base, frozen=True, tag="batch.accepted"):
+    """A batch posted to the events API was taken; its signals follow."""
+
+    older = ("batch.processing",)
+
+    request: str
+    count: int
+
+    @property
+    def key(self) -> str:
+        return f"batch:{self.request}:accepted"
+
+
+class BatchCompleted(Base, frozen=True, tag="batch.completed"):
+    """Every event of the batch is recorded."""
+
+    request: str
+    count: int
+
+    @property
+    def key(self) -> str:
+        return f"batch:{self.request}:end"
+
+
+class BatchFailed(Base, frozen=True, tag="batch.failed"):
+    """The batch was refused whole."""
+
+    request: str
+    error: Failure
+
+    @property
+    def key(self) -> str:
+        return f"batch:{self.request}:end"
+
+
+Terminal = PlaybookCompleted | PlaybookFailed | ExecutionCancelled
+Ended = CommandCompleted | CommandFailed | CommandDead | CommandCancelled | ExpressionEvaluated
+Reported = Union[
+    CommandClaimed, CommandStarted, CommandCompleted, CommandFailed, CommandParked, CommandCancelled, TaskDone, CallPage,
+    RetryStarted, CommandProgress, FrameClaimed, LoopShardDone, ExpressionEvaluated,
+]  # fmt: skip
+Event = Union[
+    PlaybookInitialized, WorkflowInitialized, StepInherited, CtxInherited, PlaybookPaused, PlaybookResumed,
+    ExecutionCancelling, ExecutionCancelled, PlaybookCompleted, PlaybookFailed, ExecutionQuarantined, ExecutionReleased,
+    StepEnter, StepSkipped, CallDone, CallError, StepExit, NextEvaluated, ExpressionEvaluated,
+    TimerFired, SignalReceived, ChildStarted, ChildEnded,
+    CommandIssued, CommandClaimed, CommandStarted, CommandCompleted, CommandFailed, CommandParked, CommandReclaimed,
+    CommandDead, CommandCancelled, TaskDone, CallPage, RetryStarted, CommandProgress, FrameClaimed, SinkProcessed,
+    LoopStarted, LoopShardDone, LoopFaninCompleted, LoopDone,
+    BatchAccepted, BatchCompleted, BatchFailed,
+]  # fmt: skip

@@ -1,0 +1,47 @@
+"""The worker protocol: one call up with reports, one answer down with commands, cancellations and acknowledgements."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from noetl.model.commands import DEFAULT_POOL, Command
+from noetl.model.ids import CommandId, Micros
+from noetl.model.messages import Report
+
+LEASE: Micros = 6_000_000
+RENEW_EVERY: Micros = 2_000_000
+SELF_DEADLINE: Micros = 4_000_000  # a worker stops a tool itself after this long without renewal
+EXCHANGE_LIMIT = 4 * 1024 * 1024
+
+
+class Held(Struct, frozen=True):
+    command_id: CommandId
+    attempt: int
+
+
+class ExchangeRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """`held` lists everything the worker works on; what is leased to it and not listed is sent again, same attempt."""
+
+    worker: str
+    incarnation: str
+    pools: tuple[str, ...] = (DEFAULT_POOL,)
+    free: int = 0
+    held: tuple[Held, ...] = ()
+    reports: tuple[Report, ...] = ()
+    wait: Micros = 0
+
+
+class Ack(Struct, frozen=True):
+    """Answer to one report, by its key: recorded; stale (stop that tool); refused (never repeat it); or try again later."""
+
+    command_id: CommandId
+    key: str
+    status: Literal["ok", "stale", "refused", "retry"]
+    message: str | None = None
+
+
+class ExchangeReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    acks: tuple[Ack, ...] = ()
+    commands: tuple[Command, ...] = ()
+    stop: tuple[Held, ...] = ()  # cancelled, or no longer this worker's
+    renewed: bool = True

@@ -1,0 +1,71 @@
+"""References: where a payload lives. One function reads a `noetl://` URI, one writes it; nothing else touches the text."""
+
+import re
+from typing import Literal
+
+from msgspec import Struct
+
+from noetl.model.errors import BadReference
+from noetl.model.ids import ExecutionId, RefId
+
+Home = Literal["object_store", "kv", "db", "disk", "memory", "eventlog"]
+_SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}", re.ASCII)
+_NUMBER = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+_KINDS = ("result", "collection", "manifest", "input", "log", "workload")
+
+
+class Reference(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What travels instead of data. `sha256` is of the payload's bytes."""
+
+    ref_id: RefId
+    type: Home
+    uri: str
+    sha256: str | None = None
+    bytes: int | None = None
+    rows: int | None = None
+    format: str | None = None
+
+
+class ParentRef(Struct, frozen=True, omit_defaults=True):
+    ref_id: RefId | None = None
+
+
+class Address(Struct, frozen=True):
+    """`noetl://execution/<id>/<kind>/<step>/<key>`, taken apart."""
+
+    execution_id: ExecutionId
+    kind: str
+    step: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"noetl://execution/{self.execution_id}/{self.kind}/{self.step}/{self.key}"
+
+
+def address(execution_id: str, kind: str, step: str, key: str) -> Address:
+    """An address whose every part is allowed; BadReference otherwise."""
+    if not _NUMBER.fullmatch(execution_id) or int(execution_id) >= 1 << 63:
+        raise BadReference(
+            f"{execution_id!r} is not an execution id", hint="execution ids are decimal numbers below 2^63"
+        )
+    if kind not in _KINDS:
+        raise BadReference(f"{kind!r} is not a kind of reference", hint=f"one of {', '.join(_KINDS)}")
+    for part in (step, key):
+        if not _SEGMENT.fullmatch(part) or ".." in part:
+            raise BadReference(
+                f"{part!r} cannot stand in a reference", hint="letters, digits, '_', '-' and single dots"
+            )
+    return Address(ExecutionId(execution_id), kind, step, key)
+
+
+def parse_uri(uri: str) -> Address:
+    scheme, _, rest = uri.partition("://")
+    parts = rest.split("/")
+    if scheme != "noetl" or len(parts) != 5 or parts[0] != "execution":
+        raise BadReference(f"{uri[:200]!r} is not a NoETL reference", hint="noetl://execution/<id>/<kind>/<step>/<key>")
+    return address(*parts[1:])
+
+
+def result_key(command: str, attempt: int, task: str, index: int | None = None) -> str:
+    """Derived from who made it, so that a retry leaves an orphan to sweep, never a second truth."""
+    return f"{command}-{attempt}-{task}" + ("" if index is None else f"-{index}")
