@@ -1,0 +1,1 @@
+"""Port: stored playbooks, by path, version and content hash."""

@@ -1,0 +1,188 @@
+"""The contract of the log. Every method is one transaction: it happened whole, not at all, or its outcome is unknown.
+
+Who writes what: only the owner of a shard appends to it, fenced by the shard's epoch; anyone may post to an inbox;
+claiming, renewing and losing leases touch queue rows only. Raises `StoreUnavailable` (nothing happened) or
+`OutcomeUnknown` (it may have: repeat the call, keys absorb it). Time here is the store's own clock.
+
+States of a command row:  queued ──claim / hand-off──► leased ──report──► done · dead · cancelled
+                            ▲  ▲                         │ │
+                            │  └── Requeue (attempt+1) ── │ └─ lease lost ─► lost ─┐ (LeaseLost in the inbox)
+                            └───── Requeue ── parked ◄────┘                       └─ Requeue (attempt+1) or dead
+"""
+
+from typing import Any, Protocol, Union
+
+from msgspec import Struct
+
+from noetl.model.commands import Command
+from noetl.model.decisions import AddPart, Effect
+from noetl.model.events import Event
+from noetl.model.exchange import Held
+from noetl.model.ids import CommandId, ExecutionId, Micros, Tenant, TimerId
+from noetl.model.messages import Message, Report, Start, StoredRef
+
+BATCH_EVENTS = 500
+
+
+class Recorded(Struct, frozen=True):
+    """An event as it stands in the log. Readers follow (shard, seq): sequence numbers are given under a lock."""
+
+    execution_id: ExecutionId
+    shard: int
+    seq: int
+    epoch: int
+    event: Event
+
+
+class InboxRow(Struct, frozen=True):
+    inbox_id: int
+    shard: int
+    execution_id: ExecutionId
+    message: Message
+
+
+class Handoff(Struct, frozen=True):
+    """A command of this batch goes straight to a waiting worker: leased in the transaction that issues it."""
+
+    command_id: CommandId
+    worker: str
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """One execution's share of a batch. It is applied whole or left out whole."""
+
+    execution_id: ExecutionId
+    shard: int
+    tenant: Tenant
+    after: int  # the sequence number of the last event this was decided from; 0 for a new execution
+    events: tuple[Event, ...]
+    effects: tuple[Effect, ...] = ()
+    taken: tuple[Held, ...] = ()  # (command, attempt) that must be leased as this attempt: the report's fence
+    inbox: tuple[int, ...] = ()  # inbox rows this consumes; a row that is gone already means: known
+    timers: tuple[TimerId, ...] = ()  # fired timers this consumes
+    refs: tuple[StoredRef, ...] = ()
+    handoffs: tuple[Handoff, ...] = ()
+    children: tuple[ExecutionId, ...] = ()  # ids for the StartChild effects, in order
+    child_starts: tuple[Start, ...] = ()  # their Start messages, in the same order
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """At most BATCH_EVENTS events, any number of executions and shards of one owner."""
+
+    epochs: dict[int, int]
+    parts: tuple[Part, ...]
+    lease: Micros
+
+
+class Appended(Struct, frozen=True):
+    """Applied. `inboxes` are shards whose inbox got a row with it: whoever owns them should be told."""
+
+    execution_id: ExecutionId
+    last_seq: int
+    inboxes: tuple[int, ...] = ()
+
+
+class Known(Struct, frozen=True):
+    """Something in the part was there already, or the state it was decided from is not the last: reload, decide again.
+
+    `key` is set when that alone is wrong: an event of this key stands in the log, or twice in the part. It is not set
+    when a report of the same command waits in the inbox: that one came first.
+    """
+
+    execution_id: ExecutionId
+    key: str | None = None
+
+
+class StaleAttempt(Struct, frozen=True):
+    """A report's command is no longer leased as that attempt: refuse the report."""
+
+    execution_id: ExecutionId
+    held: Held
+
+
+class ShardLost(Struct, frozen=True):
+    """The shard's epoch is not ours any more: nothing of it was applied."""
+
+    execution_id: ExecutionId
+    shard: int
+
+
+Outcome = Union[Appended, Known, StaleAttempt, ShardLost]
+
+
+class Pinned(Struct, frozen=True):
+    """What stays the same for the whole execution: stored once at its start, part of the log."""
+
+    execution_id: ExecutionId
+    tenant: Tenant
+    playbook: str
+    workload: dict[str, Any]
+
+
+class Snapshot(Struct, frozen=True):
+    """The encoded state of an execution as of `seq`."""
+
+    execution_id: ExecutionId
+    seq: int
+    state: bytes
+
+
+class Projection(Struct, frozen=True, kw_only=True):
+    """The row people read: written by the shard's owner, never ahead of the log."""
+
+    execution_id: ExecutionId
+    shard: int
+    tenant: Tenant
+    path: str
+    status: str
+    last_seq: int
+    started_at: Micros
+    updated_at: Micros
+    ended_at: Micros | None = None
+    parent: ExecutionId | None = None
+    retry_of: ExecutionId | None = None
+    error: str | None = None
+    steps: int = 0
+    state: bytes | None = None
+    state_hash: str | None = None
+
+
+class Renewal(Struct, frozen=True):
+    """What a worker must stop: cancelled commands, and those that are not its own any more."""
+
+    stop: tuple[Held, ...] = ()
+    lost: tuple[Held, ...] = ()
+
+
+class EventLog(Protocol):
+    # -- the owner --
+    async def append(self, batch: Batch) -> list[Outcome]: ...
+    async def inbox(
+        self, shards: list[int], limit: int, skip: frozenset[ExecutionId] = frozenset()
+    ) -> list[InboxRow]: ...  # oldest first; of executions in `skip` (quarantined) only the requests to release them
+    async def due_timers(self, shards: list[int], limit: int) -> list[tuple[ExecutionId, TimerId]]: ...
+    async def project(self, shard: int, epoch: int, rows: list[Projection], checkpoint: int) -> bool: ...
+
+    # -- anyone --
+    async def start(self, start: Start, workload: dict[str, Any]) -> ExecutionId: ...  # known start key: the earlier id
+    async def post(self, execution_id: ExecutionId, message: Message) -> bool: ...  # False: that key was there
+    async def accept(self, report: Report) -> bool: ...  # at a non-owner: row + inbox in one transaction; False: stale
+
+    # -- readers --
+    async def events(self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000) -> list[Recorded]: ...
+    async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]: ...
+    async def parts(self, manifest: str) -> list[AddPart]: ...  # in order of first
+    async def last_seq(self, execution_id: ExecutionId) -> int: ...
+    async def pinned(self, execution_id: ExecutionId) -> Pinned | None: ...
+    async def projection(self, execution_id: ExecutionId) -> Projection | None: ...
+    async def projections(self, tenant: Tenant, limit: int) -> list[Projection]: ...
+    async def checkpoint(self, shard: int) -> int: ...
+    async def live(self, shard: int) -> list[ExecutionId]: ...  # executions of the shard without a terminal event
+
+    # -- the queue --
+    async def claim(self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros) -> list[Command]: ...
+    async def renew(self, worker: str, held: tuple[Held, ...], lease: Micros) -> Renewal: ...
+    async def leased(self, worker: str) -> list[Command]: ...
+    async def expire(self, limit: int) -> int: ...  # leases that ran out: lost or stopped, with the inbox row
+    async def lose(self, worker: str) -> int: ...  # the worker is gone: the same, at once
+    async def command_status(self, command_id: CommandId) -> tuple[str, int] | None: ...
