@@ -1,0 +1,555 @@
+"""The one internal model of a playbook: every accepted spelling becomes this before anything else looks at it.
+
+A field typed `Template` holds text that may contain `{{ … }}`, or any JSON value with such text inside; nothing here
+renders it. Unknown keys are errors everywhere. Positions, hints and cross-references are the business of `validation`.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+
+from noetl.playbook import durations
+
+API_VERSION = "noetl.io/v2"
+NAME = r"^[A-Za-z_][A-Za-z0-9_\-]*$"
+
+Template = Any  # a JSON value in which every text may be a template: its type is known only once it is rendered
+Guard = str | bool | int | None
+Name = Annotated[str, Field(pattern=NAME, max_length=128)]
+
+
+def _duration(value: str | int | float) -> str | int | float:
+    if not (isinstance(value, str) and "{{" in value):
+        durations.micros(value)
+    return value
+
+
+def _literal_duration(value: str | int | float) -> str | int | float:
+    durations.micros(value)
+    return value
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, str_strip_whitespace=False)
+
+
+# ---- tasks -------------------------------------------------------------------------------------------------------------
+
+
+class Action(Model):
+    """What a policy rule does once it matches."""
+
+    do: Literal["continue", "retry", "jump", "break", "fail"] = "continue"
+    attempts: int | str | None = Field(None, description="retry: total tries, the first one included")
+    delay: str | int | float | None = Field(None, description="retry: time before the next try")
+    backoff: Literal["none", "fixed", "linear", "exponential"] | None = None
+    multiplier: float | None = Field(None, gt=0, description="exponential: growth of the delay per try, 2 by default")
+    max_delay: str | int | float | None = None
+    jitter: bool | float | None = Field(None, description="retry: share of the delay that is random (true: half of it)")
+    to: str | None = Field(None, description="jump: a task name or `previous`")
+    max_jumps: int | None = Field(None, ge=1, description="jump: cap, 10 000 by default")
+    message: str | None = Field(None, description="fail: what the error says")
+    set: dict[str, Template] = {}
+
+    _delays = field_validator("delay", "max_delay")(_duration)
+
+
+class Rule(Model):
+    """First match wins; `else` is a rule that always matches and stands last."""
+
+    when: Guard = True
+    then: Action = Action()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _else(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "else" in data and "when" not in data:
+            otherwise = data["else"]
+            return {
+                "when": True,
+                "then": otherwise.get("then", otherwise) if isinstance(otherwise, dict) else otherwise,
+            }
+        return data
+
+
+class TaskPolicy(Model):
+    rules: list[Rule] = []
+
+
+class Target(Model):
+    """Where a sink writes."""
+
+    kind: str
+    auth: Template = None
+    table: str | None = None
+    path: str | None = None
+    url: str | None = None
+    database: str | None = None
+    format: str | None = None
+    method: str | None = None
+    headers: dict[str, Template] = {}
+    mode: Literal["insert", "upsert", "append", "replace", "staged"] = "insert"
+    key: list[str] = []
+    at_least_once: bool = False
+
+    @field_validator("key", mode="before")
+    @classmethod
+    def _one_key(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+
+class Sink(Model):
+    target: Target
+    data: Template = None
+
+
+class Collect(Model):
+    strategy: Literal["append", "extend", "replace", "merge"] = "append"
+    path: str | None = Field(None, description="which part of each answer is collected, e.g. data.items")
+    into: str | None = Field(None, description="ctx name that receives what was collected")
+
+
+class Paginate(Model):
+    """The built-in paginator: call again while `when` holds, journaling every page."""
+
+    when: Guard
+    next_call: dict[str, Template] = Field({}, description="merged over the last call; empty means polling")
+    collect: Collect | None = None
+    max_attempts: int | str = Field(1000, description="calls in all")
+    delay: str | int | float | None = None
+    backoff: Literal["none", "fixed", "linear", "exponential"] | None = None
+    max_delay: str | int | float | None = None
+    sink: Sink | None = Field(None, description="stores every page as it arrives")
+
+    _delays = field_validator("delay", "max_delay")(_duration)
+
+
+class TaskSpec(Model):
+    when: Guard = Field(None, description="the task is passed over unless this holds")
+    policy: TaskPolicy = TaskPolicy()
+    paginate: Paginate | None = None
+    profile: str | None = Field(None, description="spark: which profile runs it")
+
+
+class Output(Model):
+    """Hints for the result store."""
+
+    store: str | None = None
+    format: str | None = None
+    scope: Literal["step", "execution", "workflow", "permanent"] | None = None
+    ttl: str | int | float | None = None
+    partition_by: list[str] = []
+    kind: str | None = None
+    auth: Template = None
+    table: str | None = None
+    path: str | None = None
+    mode: str | None = None
+    key: list[str] = []
+
+
+class Task(Model):
+    """What every tool kind accepts."""
+
+    name: Name
+    kind: str
+    input: dict[str, Template] = {}
+    auth: Template = None
+    timeout: str | int | float | None = None
+    spec: TaskSpec = TaskSpec()
+    output: Output = Output()
+    set: dict[str, Template] = {}
+    provenance: dict[str, Template] = {}
+
+    _timeout = field_validator("timeout")(lambda value: value if value is None else _literal_duration(value))
+
+    def config(self) -> dict[str, Any]:
+        """The fields of this kind alone."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name not in Task.model_fields}
+
+
+class Script(Model):
+    uri: str
+
+
+class PythonTask(Task):
+    kind: Literal["python"] = "python"
+    code: str | None = None
+    script: Script | None = None
+    env: dict[str, Template] = {}
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "PythonTask":
+        if (self.code is None) == (self.script is None):
+            raise ValueError("python takes exactly one of `code` and `script`")
+        return self
+
+
+class HttpTask(Task):
+    kind: Literal["http"] = "http"
+    url: str
+    method: str = "GET"
+    params: dict[str, Template] | str = {}
+    headers: dict[str, Template] | str = {}
+    body: Template = None
+    form: Template = None
+    follow_redirects: bool = True
+    verify: bool | str = True
+
+
+class SqlTask(Task):
+    query: str | list[str] | None = None
+    script: Script | None = None
+    params: dict[str, Template] = {}
+    inputs: dict[str, Template] = {}
+    database: str | None = None
+    autocommit: bool = False
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "SqlTask":
+        if (self.query is None) == (self.script is None):
+            raise ValueError(f"{self.kind} takes exactly one of `query` and `script`")
+        return self
+
+
+class PostgresTask(SqlTask):
+    kind: Literal["postgres"] = "postgres"
+
+
+class DuckdbTask(SqlTask):
+    kind: Literal["duckdb"] = "duckdb"
+
+
+class ShellTask(Task):
+    kind: Literal["shell"] = "shell"
+    cmds: list[str | list[str]] = Field(min_length=1)
+    env: dict[str, Template] = {}
+    cwd: str | None = None
+
+    @field_validator("cmds", mode="before")
+    @classmethod
+    def _one_command(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+
+class PlaybookTask(Task):
+    kind: Literal["playbook"] = "playbook"
+    path: str
+    version: str | int | None = None
+    return_step: str | None = None
+    wait: bool = True
+
+
+class WorkbookCall(Task):
+    kind: Literal["workbook"] = "workbook"
+    task: str = Field(description="name of the workbook task; spelled `name` in a single tool")
+
+
+class WaitTask(Task):
+    kind: Literal["wait"] = "wait"
+    duration: str | int | float | None = None
+    until: str | None = None
+    signal: str | None = None
+    approval: Template = None
+
+    _duration = field_validator("duration")(lambda value: value if value is None else _duration(value))
+
+    @model_validator(mode="after")
+    def _one_reason(self) -> "WaitTask":
+        given = [name for name in ("duration", "until", "signal", "approval") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"wait takes exactly one of duration, until, signal, approval; found {given or 'none'}")
+        return self
+
+
+class SecretsTask(Task):
+    kind: Literal["secrets"] = "secrets"
+    secret: str = Field(description="name of the secret; spelled `name` in a single tool")
+    provider: str | None = None
+
+
+class ArtifactTask(Task):
+    kind: Literal["artifact"] = "artifact"
+    ref: Template = None
+    put: Template = None
+
+    @model_validator(mode="after")
+    def _one_direction(self) -> "ArtifactTask":
+        if (self.ref is None) == (self.put is None):
+            raise ValueError("artifact takes exactly one of `ref` (get) and `put`")
+        return self
+
+
+class TransferTask(Task):
+    kind: Literal["transfer"] = "transfer"
+    source: dict[str, Template]
+    target: Target
+
+
+class NatsTask(Task):
+    kind: Literal["nats"] = "nats"
+    operation: str
+    subject: str | None = None
+    bucket: str | None = None
+    key: str | None = None
+    value: Template = None
+
+
+class SparkTask(Task):
+    kind: Literal["spark"] = "spark"
+    inputs: dict[str, Template] = {}
+    sql: str | None = None
+    code: str | None = None
+    pipeline: Template = None
+    app: Template = None
+    conf: dict[str, Template] = {}
+    expect: list[dict[str, Template]] = []
+
+    @model_validator(mode="after")
+    def _one_body(self) -> "SparkTask":
+        given = [name for name in ("sql", "code", "pipeline", "app") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"spark takes exactly one of sql, code, pipeline, app; found {given or 'none'}")
+        return self
+
+
+class SinkTask(Task):
+    """A storage task: it is transparent, `_prev` and the step's value stay what they were."""
+
+    kind: Literal["sink"] = "sink"
+    target: Target
+    data: Template = None
+
+
+class NoopTask(Task):
+    kind: Literal["noop"] = "noop"
+
+
+class OutsideTask(Task):
+    """A kind that comes by entry point: its own model has checked `options`."""
+
+    options: dict[str, Template] = {}
+
+
+BUILT_IN: dict[str, type[Task]] = {
+    model.model_fields["kind"].default: model
+    for model in (
+        PythonTask, HttpTask, PostgresTask, DuckdbTask, ShellTask, PlaybookTask, WorkbookCall, WaitTask, SecretsTask,
+        ArtifactTask, TransferTask, NatsTask, SparkTask, SinkTask, NoopTask,
+    )
+}  # fmt: skip
+
+
+def _tag(value: Any) -> str:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return kind if isinstance(kind, str) and kind in BUILT_IN else "outside"
+
+
+AnyTask = Annotated[
+    Annotated[PythonTask, Tag("python")]
+    | Annotated[HttpTask, Tag("http")]
+    | Annotated[PostgresTask, Tag("postgres")]
+    | Annotated[DuckdbTask, Tag("duckdb")]
+    | Annotated[ShellTask, Tag("shell")]
+    | Annotated[PlaybookTask, Tag("playbook")]
+    | Annotated[WorkbookCall, Tag("workbook")]
+    | Annotated[WaitTask, Tag("wait")]
+    | Annotated[SecretsTask, Tag("secrets")]
+    | Annotated[ArtifactTask, Tag("artifact")]
+    | Annotated[TransferTask, Tag("transfer")]
+    | Annotated[NatsTask, Tag("nats")]
+    | Annotated[SparkTask, Tag("spark")]
+    | Annotated[SinkTask, Tag("sink")]
+    | Annotated[NoopTask, Tag("noop")]
+    | Annotated[OutsideTask, Tag("outside")],
+    Discriminator(_tag),
+]
+
+# ---- steps -------------------------------------------------------------------------------------------------------------
+
+
+class AdmitAction(Model):
+    allow: bool = True
+    next: str | None = Field(None, description="where the branch goes on when the step is skipped")
+
+
+class AdmitRule(Model):
+    when: Guard = True
+    then: AdmitAction = AdmitAction()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _else(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "else" in data:
+            otherwise = data["else"]
+            branch = otherwise.get("then", otherwise) if isinstance(otherwise, dict) else otherwise
+            return {"when": True, "then": branch} if "when" not in data else data
+        return data
+
+
+class Admit(Model):
+    """First match wins; no match allows."""
+
+    rules: list[AdmitRule] = []
+
+
+class StepPolicy(Model):
+    admit: Admit | None = None
+    failure: Literal["fail_fast", "continue"] = "fail_fast"
+
+
+class StepSpec(Model):
+    policy: StepPolicy = StepPolicy()
+    timeout: str | int | float | None = None
+    pool: str | None = None
+    priority: int | None = None
+    join: Literal["all", "each"] = "all"
+
+    _timeout = field_validator("timeout")(lambda value: value if value is None else _literal_duration(value))
+
+
+class MaxFailed(Model):
+    max_failed: int | str = Field(description="a count, or a share such as 5%")
+
+    @field_validator("max_failed")
+    @classmethod
+    def _count_or_share(cls, value: int | str) -> int | str:
+        text = str(value).strip()
+        share = text[:-1] if text.endswith("%") else None
+        if share is not None and share.replace(".", "", 1).isdigit() and float(share) <= 100:
+            return text
+        if share is None and text.isdigit():
+            return int(text)
+        raise ValueError(f"max_failed is a count or a share such as 5%, not {value!r}")
+
+
+Reducer = Literal["sum", "min", "max", "append", "merge", "last"]
+
+
+class LoopPolicy(Model):
+    exec: Literal["local", "distributed", "spark"] = "local"
+    failure: Literal["fail_fast", "best_effort"] | MaxFailed = "fail_fast"
+
+
+class Frame(Model):
+    size: int = Field(50, ge=1, le=10_000)
+    lease: str | int | float | None = None
+    heartbeat: str | int | float | None = None
+
+
+class LoopSpec(Model):
+    mode: Literal["sequential", "parallel", "cursor"] = "sequential"
+    max_in_flight: int | None = Field(None, ge=1, le=100_000)
+    chunk: Literal["auto"] | Annotated[int, Field(ge=1, le=10_000)] = "auto"
+    frame: Frame | None = None
+    policy: LoopPolicy = LoopPolicy()
+    reduce: dict[str, Reducer] = {}
+
+    @field_validator("frame", mode="before")
+    @classmethod
+    def _size_only(cls, value: Any) -> Any:
+        return {"size": value} if isinstance(value, int) else value
+
+
+class Cursor(Model):
+    kind: str
+    auth: Template = None
+    claim: str
+    params: dict[str, Template] = {}
+    database: str | None = None
+
+
+class Loop(Model):
+    in_: Template = Field(None, alias="in")
+    iterator: Name = "item"
+    cursor: Cursor | None = None
+    spec: LoopSpec = LoopSpec()
+
+
+class Arc(Model):
+    step: str
+    when: Guard = None
+    set: dict[str, Template] = {}
+    args: dict[str, Template] = {}
+
+
+class RouterSpec(Model):
+    mode: Literal["exclusive", "inclusive"] = "exclusive"
+
+
+class Router(Model):
+    spec: RouterSpec = RouterSpec()
+    arcs: list[Arc] = []
+
+
+class Step(Model):
+    step: Name
+    desc: str | None = None
+    spec: StepSpec = StepSpec()
+    loop: Loop | None = None
+    input: dict[str, Template] = {}
+    tool: list[AnyTask] = Field([], description="one task or a pipeline of named tasks; empty is a noop")
+    set: dict[str, Template] = {}
+    next: Router | None = None
+
+
+# ---- document ----------------------------------------------------------------------------------------------------------
+
+
+class Metadata(Model):
+    name: str
+    path: str | None = None
+    version: str | int | None = None
+    description: str | None = None
+    labels: dict[str, str] = {}
+
+
+class ExecutorSpec(Model):
+    entry_step: str | None = None
+    final_step: str | None = None
+    no_next_is_error: bool = False
+    timeout: str | int | float | None = None
+    max_concurrent: int | None = Field(None, ge=1)
+    priority: int = 0
+
+    _timeout = field_validator("timeout")(lambda value: value if value is None else _literal_duration(value))
+
+
+class Executor(Model):
+    spec: ExecutorSpec = ExecutorSpec()
+
+
+class KeychainEntry(Model):
+    name: Name
+    kind: Literal["static", "credential", "env", "oauth2", "bearer", "basic", "secret_manager"]
+    auth: Template = None
+    credential: str | None = None
+    provider: str | None = None
+    env: str | None = None
+    url: str | None = None
+    scope: str | None = None
+    ttl: str | int | float | None = None
+    map: dict[str, Template] = {}
+
+
+class WorkbookTask(Model):
+    name: Name
+    tool: AnyTask
+
+
+class Playbook(Model):
+    apiVersion: Literal["noetl.io/v2"] = API_VERSION
+    kind: Literal["Playbook"] = "Playbook"
+    metadata: Metadata
+    executor: Executor = Executor()
+    workload: dict[str, Template] = {}
+    keychain: list[KeychainEntry] = []
+    workbook: list[WorkbookTask] = []
+    workflow: list[Step] = Field(min_length=1)
+
+    @property
+    def entry(self) -> str:
+        named = self.executor.spec.entry_step
+        if named is not None:
+            return named
+        names = [step.step for step in self.workflow]
+        return "start" if "start" in names else names[0]

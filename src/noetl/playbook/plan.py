@@ -1,0 +1,269 @@
+"""A playbook made ready to run, once per content hash: what each expression needs, who computes it, and which step reaches which.
+
+A *site* is a place where the server evaluates: a step's `admit` rules, its loop's `in`, its `set`, its arcs' guards (`when`) and
+what a chosen arc assigns and passes on (`arc.N`). Parts of a site that depend on a step's payload are cut out as selections of
+that step; a site that cannot be cut is evaluated by a worker.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from noetl.playbook.model import Playbook, Step, Task, WorkbookCall
+from noetl.playbook.selections import ENVELOPE, OWN_OUTPUT, cut, names, paths
+from noetl.playbook.templates import Selection, Template, parse, parse_expression
+
+ADMIT, IN, SET, WHEN = "admit", "in", "set", "when"
+
+
+def arc_site(number: int) -> str:
+    return f"arc.{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """`sources` as written, for a worker; `cut` the same with the selections taken out, for the server."""
+
+    name: str
+    keys: tuple[str, ...]
+    sources: tuple[Any, ...]
+    cut: tuple[Any, ...]
+    selections: tuple[Selection, ...]
+    ctx: tuple[str, ...]  # ctx names it uses: when one holds a reference, a worker evaluates
+    needs_worker: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Names the templates of a step need: keys of workload and ctx (None: all of them; more names than there are keys do no
+    harm), and steps whose results they read."""
+
+    workload: frozenset[str] | None = frozenset()
+    ctx: frozenset[str] | None = frozenset()
+    steps: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    step: Step
+    order: int
+    site: dict[str, Site]
+    uses: Uses
+    selections: tuple[Selection, ...] = ()
+    workload_loop: bool = False  # its `in` needs nothing but the workload, which never changes
+
+    @property
+    def sites(self) -> dict[str, tuple[Any, ...]]:
+        return {name: site.sources for name, site in self.site.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    playbook: Playbook
+    hash: str
+    steps: dict[str, StepPlan]
+    reach: dict[str, frozenset[str]]
+    workbook: dict[str, Task] = field(default_factory=dict)
+
+    @property
+    def entry(self) -> str:
+        return self.playbook.entry
+
+    @property
+    def final(self) -> str | None:
+        return self.playbook.executor.spec.final_step
+
+
+def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
+    loops = frozenset(step.step for step in playbook.workflow if step.loop is not None)
+    all_steps = frozenset(step.step for step in playbook.workflow)
+    stable = frozenset({"workload"} | (set(playbook.workload) - all_steps))
+    workbook: dict[str, Task] = {task.name: task.tool for task in playbook.workbook}
+    sites = {step.step: _sites(step, all_steps, loops, stable) for step in playbook.workflow}
+    wanted: dict[str, dict[str, Selection]] = {name: {} for name in all_steps}
+    for site in (site for named in sites.values() for site in named.values()):
+        for selection in site.selections:
+            wanted[selection.step][selection.id] = selection
+    plans = {
+        step.step: StepPlan(
+            step=step,
+            order=number,
+            site=sites[step.step],
+            uses=_uses(step, wanted[step.step].values(), workbook, all_steps),
+            selections=tuple(wanted[step.step][name] for name in sorted(wanted[step.step]))
+            if step.step not in loops
+            else (),
+            workload_loop=_only_workload(step, stable),
+        )
+        for number, step in enumerate(playbook.workflow)
+    }
+    return Plan(playbook, content_hash, plans, reachability(playbook), workbook)
+
+
+# ---- sites -------------------------------------------------------------------------------------------------------------
+
+
+def _sites(step: Step, steps: frozenset[str], loops: frozenset[str], stable: frozenset[str]) -> dict[str, Site]:
+    made: dict[str, Site] = {}
+
+    def add(name: str, own: str | None, entries: dict[str, Any]) -> None:
+        if entries:
+            made[name] = _site(name, own, entries, steps, loops, stable)
+
+    admit = step.spec.policy.admit
+    add(ADMIT, None, {str(number): rule.when for number, rule in enumerate(admit.rules)} if admit else {})
+    if step.loop is not None and step.loop.cursor is None:
+        add(IN, None, {"in": step.loop.in_})
+    add(SET, step.step, step.set)
+    arcs = step.next.arcs if step.next else []
+    add(WHEN, step.step, {str(number): arc.when for number, arc in enumerate(arcs)})
+    for number, arc in enumerate(arcs):
+        assigned = {f"set:{name}": value for name, value in arc.set.items()}
+        add(arc_site(number), step.step, assigned | {f"args:{name}": value for name, value in arc.args.items()})
+    return made
+
+
+def _site(
+    name: str,
+    own: str | None,
+    entries: dict[str, Any],
+    steps: frozenset[str],
+    loops: frozenset[str],
+    stable: frozenset[str],
+) -> Site:
+    parts = [_cut(value, own, steps, stable) for value in entries.values()]
+    selections = {selection.id: selection for _, found, _ in parts for selection in found}
+    ctx = _members(templates_in(list(entries.values())), ("ctx", "vars"))
+    return Site(
+        name=name,
+        keys=tuple(entries),
+        sources=tuple(entries.values()),
+        cut=tuple(value for value, _, _ in parts),
+        selections=tuple(selections[key] for key in sorted(selections)),
+        ctx=tuple(sorted(ctx)) if ctx is not None else ("*",),
+        needs_worker=any(worker for _, _, worker in parts)
+        or any(_beyond_envelope(selection) for selection in selections.values() if selection.step in loops),
+    )
+
+
+def _cut(
+    value: Any, own: str | None, steps: frozenset[str], stable: frozenset[str]
+) -> tuple[Any, list[Selection], bool]:
+    """The value with every template in it cut; what was taken out; whether only a worker can evaluate it."""
+    if isinstance(value, str):
+        made = cut(parse(value), own=own, steps=steps, stable=stable)
+        return made.template, list(made.selections), made.needs_worker
+    if isinstance(value, dict):
+        parts = {key: _cut(part, own, steps, stable) for key, part in value.items()}
+        templated = any("{{" in key or "{%" in key for key in parts)
+        return {key: part[0] for key, part in parts.items()}, *_joined(parts.values(), templated)
+    if isinstance(value, list):
+        listed = [_cut(part, own, steps, stable) for part in value]
+        return [part[0] for part in listed], *_joined(listed, False)
+    return value, [], False
+
+
+def _joined(parts: Collection[tuple[Any, list[Selection], bool]], worker: bool) -> tuple[list[Selection], bool]:
+    return [selection for part in parts for selection in part[1]], worker or any(part[2] for part in parts)
+
+
+def _beyond_envelope(selection: Selection) -> bool:
+    """No worker holds a whole loop's result: the server knows its counts and status, a worker must open the rest."""
+    for path in paths(parse_expression(selection.source)):
+        if path[0] != selection.step and path[0] not in OWN_OUTPUT | {"response", "result"}:
+            continue
+        if len(path) < 2 or path[1] not in ENVELOPE:
+            return True
+    return False
+
+
+def _only_workload(step: Step, stable: frozenset[str]) -> bool:
+    if step.loop is None or step.loop.cursor is not None:
+        return False
+    return all(names(template) <= stable for template in templates_in(step.loop.in_))
+
+
+# ---- what a command carries ------------------------------------------------------------------------------------------------
+
+
+def templates_in(value: Any) -> Iterator[Template]:
+    """Every template in a JSON value."""
+    if isinstance(value, str):
+        template = parse(value)
+        if not template.is_literal:
+            yield template
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            if isinstance(key, str):
+                yield from templates_in(key)
+            yield from templates_in(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from templates_in(part)
+
+
+def rendered_fields(task: Task) -> dict[str, Any]:
+    """A task as data, without what is never rendered (code)."""
+    data = task.model_dump(exclude={"code", "script", "name", "kind"}, exclude_defaults=True)
+    return data
+
+
+def _uses(
+    step: Step,
+    selections: Collection[Selection],
+    workbook: dict[str, Task],
+    steps: frozenset[str],
+) -> Uses:
+    data = step.model_dump(exclude={"tool", "step", "desc"}, exclude_defaults=True)
+    tasks = list(step.tool) + [
+        workbook[t.task] for t in step.tool if isinstance(t, WorkbookCall) and t.task in workbook
+    ]
+    found = list(templates_in([data, *(rendered_fields(task) for task in tasks)]))
+    found += [parse_expression(selection.source) for selection in selections]
+    bare = {name for template in found for name in names(template)}
+    from_workload = _members(found, ("workload",))
+    return Uses(
+        workload=None if from_workload is None else from_workload | (bare - steps),
+        ctx=_members(found, ("ctx", "vars")),
+        steps=frozenset(bare & steps),
+    )
+
+
+def _members(templates: Collection[Template] | Iterator[Template], roots: tuple[str, ...]) -> frozenset[str] | None:
+    """First members of `roots` that the templates use; None when one is used whole or by a computed name."""
+    used: set[str] = set()
+    for template in templates:
+        for path in paths(template):
+            if path[0] not in roots:
+                continue
+            if len(path) == 1 or not isinstance(path[1], str):
+                return None
+            used.add(path[1])
+    return frozenset(used)
+
+
+# ---- the graph ---------------------------------------------------------------------------------------------------------
+
+
+def targets(step: Step) -> tuple[str, ...]:
+    """Steps its arcs (and its admission) may lead to, in document order."""
+    arcs = [arc.step for arc in step.next.arcs] if step.next else []
+    admit = step.spec.policy.admit
+    skipped = [rule.then.next for rule in admit.rules if rule.then.next is not None] if admit else []
+    return tuple(dict.fromkeys(arcs + skipped))
+
+
+def reachability(playbook: Playbook) -> dict[str, frozenset[str]]:
+    """For every step, the steps that one or more arcs lead to."""
+    direct = {step.step: targets(step) for step in playbook.workflow}
+    reach: dict[str, frozenset[str]] = {}
+    for start in direct:
+        seen: set[str] = set()
+        stack = list(direct[start])
+        while stack:
+            step = stack.pop()
+            if step not in seen:
+                seen.add(step)
+                stack.extend(direct.get(step, ()))
+        reach[start] = frozenset(seen)
+    return reach
