@@ -1,0 +1,115 @@
+"""Why a step ran, did not run, or waits: answered from the folded log alone."""
+
+from msgspec import Struct
+
+from noetl.engine import joins
+from noetl.engine.state import Activation, Execution, Fixed, Live, Record
+from noetl.model.events import Verdict
+from noetl.playbook.plan import targets
+
+
+class Explanation(Struct, frozen=True, omit_defaults=True):
+    """`verdict` in a word, `because` in sentences, most direct cause first."""
+
+    step: str
+    verdict: str  # ran, failed, skipped, inherited, running, waiting, held, cancelled, not reached
+    because: tuple[str, ...]
+    runs: int = 0
+
+
+def explain(fixed: Fixed, state: Execution, step: str) -> Explanation:
+    record = state.steps.get(step, Record())
+    live = [activation for activation in state.activations.values() if activation.step == step]
+    if live:
+        verdict, because = _live(state, live[0])
+    elif step in state.tokens:
+        verdict, because = "held", _held(fixed, state, step)
+    elif record.status != "none":
+        verdict, because = _over(record)
+    else:
+        verdict, because = "not reached", _not_reached(fixed, state, step)
+    return Explanation(step, verdict, tuple(because), record.runs)
+
+
+def _live(state: Execution, activation: Activation) -> tuple[str, list[str]]:
+    commands = [live for live in state.commands.values() if live.activation == activation.id]
+    because = [_origin(activation.origins)]
+    loop = activation.loop
+    if loop is not None:
+        counted = f"{loop.ok} ok, {loop.failed} failed, {loop.live} commands in flight"
+        because.append(f"its loop is at item {loop.next} of {loop.collection.size}: {counted}")
+    waiting = [reason for live in commands if (reason := _waits_for(live)) is not None]
+    if state.paused and not commands:
+        waiting.append("the execution is paused")
+    if waiting:
+        return "waiting", waiting + because
+    where = "a worker evaluates an expression that needs data" if _evaluates(commands) else "its command has not ended"
+    return "running", [*([where] if commands else []), *because]
+
+
+def _evaluates(commands: list[Live]) -> bool:
+    return any(live.kind in ("evaluate", "plan") for live in commands)
+
+
+def _waits_for(live: Live) -> str | None:
+    if live.parked is None:
+        return None
+    match live.parked.reason:
+        case "signal" | "approval":
+            return f"task {live.parked.task} waits for the signal {live.parked.signal!r}"
+        case "child":
+            child = live.parked.child or "which has not started yet"
+            return f"task {live.parked.task} waits for its child {child}"
+        case _:
+            return f"task {live.parked.task} waits for a timer"
+
+
+def _held(fixed: Fixed, state: Execution, step: str) -> list[str]:
+    arrived = ", ".join(sorted({token.origin or "the start" for token in state.tokens[step]}))
+    blocker = joins.blocker(fixed, state, step)
+    if state.paused:
+        return ["the execution is paused", f"it was reached from {arrived}"]
+    return [f"it was reached from {arrived}, and step {blocker} is live and can still reach it"]
+
+
+def _over(record: Record) -> tuple[str, list[str]]:
+    because = [_origin(record.origins)]
+    match record.status:
+        case "skipped":
+            return "skipped", [f"its admit rule {record.rule} did not allow it", *because]
+        case "inherited":
+            return "inherited", ["its result was taken over from the execution that is retried"]
+        case "cancelled":
+            return "cancelled", ["the execution ended while it was live", *because]
+    routed = [_verdict(verdict) for verdict in record.verdicts]
+    if record.status == "error" and record.result is not None and record.result.error is not None:
+        return "failed", [record.result.error.message, *because, *routed]
+    return "ran", because + routed
+
+
+def _origin(origins: tuple[str, ...]) -> str:
+    return f"it was reached from {', '.join(origins)}" if origins else "the execution began here"
+
+
+def _verdict(verdict: Verdict) -> str:
+    saw = ", ".join(f"{name} = {value!r}" for name, value in verdict.saw.items())
+    return f"arc to {verdict.step}: {verdict.verdict}" + (f" ({saw})" if saw else "")
+
+
+def _not_reached(fixed: Fixed, state: Execution, step: str) -> list[str]:
+    if step not in fixed.plan.steps:
+        return [f"the playbook has no step {step}"]
+    because = []
+    for source, plan in fixed.plan.steps.items():
+        if step not in targets(plan.step):
+            continue
+        record = state.steps.get(source, Record())
+        if source in state.running:
+            because.append(f"step {source} leads here and is still live")
+        elif record.status == "none":
+            because.append(f"step {source} leads here and was not reached itself")
+        elif record.status == "skipped":
+            because.append(f"step {source} leads here and was skipped")
+        else:
+            because += [f"from {source}, {_verdict(v)}" for v in record.verdicts if v.step == step]
+    return because or ["no arc leads here"]

@@ -1,0 +1,458 @@
+"""`evolve`: fold one fact into the state. Total and deterministic; it needs nothing but the event, no playbook.
+
+One function per event type, found by type; a test holds the table against the closed union. What an event does to a loop, a
+journal or something waiting stands in the module of that concern; here is what it does to the execution and its steps.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from noetl.engine import journals, tallies, waits
+from noetl.engine.assign import assign
+from noetl.engine.outcome import mark
+from noetl.engine.state import Activation, Execution, Live, LoopState, Record, TimerUse, Token, Unfinished
+from noetl.model import events as e
+from noetl.model.envelope import Envelope, failed
+from noetl.model.errors import Failure
+from noetl.model.ids import ActivationId, CommandId, timer_id
+
+FINAL = "final"  # the cause of the final step's activation
+
+
+def evolve(state: Execution, event: e.Event) -> Execution:
+    return replace(FOLDS[type(event)](state, event), last_at=event.at, events=state.events + 1)
+
+
+# ---- the execution -----------------------------------------------------------------------------------------------------
+
+
+def _initialized(state: Execution, event: e.PlaybookInitialized) -> Execution:
+    timers = state.timers
+    if event.timeout is not None:
+        timers = {timer_id(event.execution_id, "execution"): TimerUse("execution", event.execution_id)}
+    return replace(
+        state,
+        status="pending",
+        path=event.path,
+        version=event.version,
+        playbook=event.playbook,
+        by=event.by,
+        parent=event.parent,
+        depth=event.depth,
+        retry_of=event.retry_of,
+        return_step=event.return_step,
+        start_at=event.start_at,
+        started_at=event.at,
+        timers=timers,
+    )
+
+
+def _admitted(state: Execution, event: e.WorkflowInitialized) -> Execution:
+    tokens: dict[str, tuple[Token, ...]] = {}
+    for number, start in enumerate(state.start_at):
+        token = Token(cause=f"{event.key}:{number}", order=(-1, number), arrival=number, args=start.args)
+        tokens[start.step] = (*tokens.get(start.step, ()), token)
+    return replace(state, status="running", tokens=tokens, start_at=())
+
+
+def _inherited(state: Execution, event: e.StepInherited) -> Execution:
+    record = Record(runs=event.runs, status="inherited", result=event.result, loop=event.loop, order=state.events)
+    if event.loop is None:
+        state = replace(state, last_step=event.step)
+    return replace(state, steps={**state.steps, event.step: record})
+
+
+def _ctx_inherited(state: Execution, event: e.CtxInherited) -> Execution:
+    return replace(state, ctx={**state.ctx, **event.set})
+
+
+def _paused(state: Execution, event: e.PlaybookPaused) -> Execution:
+    return replace(state, paused=True)
+
+
+def _resumed(state: Execution, event: e.PlaybookResumed) -> Execution:
+    return waits.unpark_ready(replace(state, paused=False), event.key)
+
+
+def _cancelling(state: Execution, event: e.ExecutionCancelling) -> Execution:
+    dropped = tuple(Unfinished(step, token.args) for step, held in state.tokens.items() for token in held)
+    first = state.failure is None and event.error is not None
+    return replace(
+        state,
+        status="cancelling",
+        reason=event.reason,
+        paused=False,
+        failure=event.error if first else state.failure,
+        failed_step=event.step if first else state.failed_step,
+        tokens={},
+        timers={},
+        unfinished=state.unfinished + dropped,
+    )
+
+
+def _completed(state: Execution, event: e.PlaybookCompleted) -> Execution:
+    return _ended(replace(state, status="completed"), event.at)
+
+
+def _failed(state: Execution, event: e.PlaybookFailed) -> Execution:
+    return _ended(replace(state, status="failed", failure=event.error, failed_step=event.step), event.at)
+
+
+def _cancelled(state: Execution, event: e.ExecutionCancelled) -> Execution:
+    return _ended(replace(state, status="cancelled"), event.at)
+
+
+def _ended(state: Execution, at: int) -> Execution:
+    left = tuple(Unfinished(activation.step, activation.args) for activation in state.activations.values())
+    steps = dict(state.steps)
+    for activation in state.activations.values():
+        steps[activation.step] = replace(steps.get(activation.step, Record()), status="cancelled")
+    return replace(
+        state,
+        ended_at=at,
+        activations={},
+        running={},
+        commands={},
+        tokens={},
+        timers={},
+        signals={},
+        waiting_signals=0,
+        calls={},
+        paused=False,
+        steps=steps,
+        unfinished=() if state.status == "completed" else state.unfinished + left,
+    )
+
+
+def _quarantined(state: Execution, event: e.ExecutionQuarantined) -> Execution:
+    return replace(state, quarantined=event.error)
+
+
+def _released(state: Execution, event: e.ExecutionReleased) -> Execution:
+    return replace(state, quarantined=None)
+
+
+# ---- steps -------------------------------------------------------------------------------------------------------------
+
+
+def _enter(state: Execution, event: e.StepEnter) -> Execution:
+    held = state.tokens.get(event.step, ())[event.joined :]
+    tokens = {step: kept for step, kept in state.tokens.items() if step != event.step}
+    record = state.steps.get(event.step, Record())
+    activation = Activation(
+        id=event.activation,
+        step=event.step,
+        run=event.run,
+        cause=event.cause,
+        origins=event.origins,
+        args=event.args,
+        entered_at=event.at,
+        order=state.activated,
+    )
+    if event.cause == FINAL:
+        state = _finishing(state)
+    return replace(
+        state,
+        tokens={**tokens, event.step: held} if held else tokens,
+        steps={**state.steps, event.step: replace(record, runs=event.run, origins=event.origins)},
+        activations={**state.activations, event.activation: activation},
+        running={**state.running, event.step: state.running.get(event.step, 0) + 1},
+        activated=state.activated + 1,
+    )
+
+
+def _finishing(state: Execution) -> Execution:
+    """The final step runs once everything else has ended, and cannot change that outcome except by failing."""
+    if state.status == "cancelling" and state.reason in ("requested", "parent"):
+        finished = "cancelled"
+    else:
+        finished = "completed" if state.failure is None else "failed"
+    return replace(state, status="running", finished=finished)
+
+
+def _skipped(state: Execution, event: e.StepSkipped) -> Execution:
+    record = replace(
+        state.steps.get(event.step, Record()), status="skipped", rule=event.rule, verdicts=(), order=state.events
+    )
+    state = _without(state, event.activation)
+    state = replace(state, steps={**state.steps, event.step: record}, outcome=mark(state.outcome, "skip", event.step))
+    return (
+        state if event.next is None else _arrive(state, event.next, Token(event.key, event.step, arrival=state.events))
+    )
+
+
+def _called(state: Execution, event: e.CallDone | e.CallError) -> Execution:
+    activation = state.activations[event.activation]
+    known = activation.outcome is not None and activation.outcome.status == event.result.status
+    outcome = activation.outcome if known else event.result
+    return _with(
+        _untimed(state, activation), replace(activation, phase="set", outcome=outcome, event=event.type, timer=None)
+    )
+
+
+def _exited(state: Execution, event: e.StepExit) -> Execution:
+    activation = state.activations[event.activation]
+    outcome = activation.outcome
+    if outcome is None or (outcome.ok and not event.result.ok):
+        outcome = event.result
+    activation = replace(
+        activation, phase="when", outcome=outcome, scratch=assign(activation.scratch, "scratch", event.set)
+    )
+    return _with(replace(state, ctx=assign(state.ctx, "ctx", event.set)), activation)
+
+
+def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
+    activation = state.activations[event.activation]
+    outcome = activation.outcome or Envelope(status="ok")
+    error = event.error or outcome.error
+    unhandled = error is not None and not event.chosen
+    record = Record(
+        runs=state.steps[event.step].runs,
+        status="ok" if outcome.ok and event.error is None else "error",
+        result=outcome,
+        origins=activation.origins,
+        event=event.event,
+        verdicts=event.verdicts,
+        stats=tallies.stats(activation.loop),
+        loop=tallies.inheritance(activation, outcome),
+        order=state.events,
+    )
+    state = _without(state, event.activation)
+    state = replace(
+        state,
+        ctx=assign(state.ctx, "ctx", event.set),
+        steps={**state.steps, event.step: record},
+        last_step=event.step,
+        outcome=_happened(state.outcome, activation, outcome, event),
+    )
+    if activation.cause == FINAL:
+        state = replace(state, final_done=True, finished="failed" if unhandled else state.finished)
+    if unhandled:
+        first = state.failure is None
+        state = replace(
+            state,
+            failure=error if first else state.failure,
+            failed_step=event.step if first else state.failed_step,
+            unfinished=(*state.unfinished, Unfinished(event.step, activation.args)),
+        )
+    for chosen in event.chosen:
+        token = Token(event.key, event.step, (event.order, chosen.arc), state.events, chosen.args)
+        state = _arrive(state, chosen.step, token)
+    return state
+
+
+def _happened(outcome: int, activation: Activation, result: Envelope, event: e.NextEvaluated) -> int:
+    payload = result.reference.sha256 if result.reference is not None and activation.loop is None else ""
+    stats = tallies.stats(activation.loop)
+    counted = (stats.total, stats.ok, stats.failed, stats.skipped) if stats else ()
+    arcs = ",".join(chosen.step for chosen in event.chosen)
+    return mark(outcome, "step", event.step, activation.run, result.status, payload or "", arcs, *counted)
+
+
+def _evaluated(state: Execution, event: e.ExpressionEvaluated) -> Execution:
+    state = _end(state, event.command_id)
+    activation = state.activations.get(event.activation)
+    if activation is None:
+        return state
+    values = {**activation.values, event.site: event.values}
+    return _with(state, replace(activation, values=values, planned=event.plan, broken=event.error))
+
+
+def _arrive(state: Execution, step: str, token: Token) -> Execution:
+    return replace(state, tokens={**state.tokens, step: (*state.tokens.get(step, ()), token)})
+
+
+def _with(state: Execution, activation: Activation) -> Execution:
+    return replace(state, activations={**state.activations, activation.id: activation})
+
+
+def _without(state: Execution, activation_id: ActivationId) -> Execution:
+    activations = dict(state.activations)
+    gone = activations.pop(activation_id)
+    running = dict(state.running)
+    running[gone.step] -= 1
+    if not running[gone.step]:
+        del running[gone.step]
+    return _untimed(replace(state, activations=activations, running=running), gone)
+
+
+def _untimed(state: Execution, activation: Activation) -> Execution:
+    """A step's timeout concerns its call alone."""
+    if activation.timer is None:
+        return state
+    return replace(state, timers={timer: use for timer, use in state.timers.items() if timer != activation.timer})
+
+
+# ---- commands ----------------------------------------------------------------------------------------------------------
+
+
+def _issued(state: Execution, event: e.CommandIssued) -> Execution:
+    live = Live(
+        id=event.command_id,
+        activation=event.activation,
+        step=event.step,
+        kind=event.kind,
+        first=event.first,
+        count=event.count,
+        together=event.together,
+        attempts=event.attempts,
+        site=event.site,
+        order=state.issued,
+    )
+    activation = state.activations[event.activation]
+    if activation.loop is not None:
+        activation = replace(activation, loop=tallies.issued(activation.loop, event))
+    elif event.kind == "run":
+        activation = replace(activation, phase="call", timer=event.timer)
+    elif event.kind == "plan":
+        activation = replace(activation, phase="plan")
+    timers = state.timers
+    if event.timer is not None:
+        timers = {**timers, event.timer: TimerUse("step", event.activation)}
+    return replace(
+        state,
+        commands={**state.commands, live.id: live},
+        activations={**state.activations, activation.id: activation},
+        timers=timers,
+        issued=state.issued + 1,
+    )
+
+
+def _noticed(state: Execution, event: e.CommandClaimed | e.CommandStarted) -> Execution:
+    live = state.commands[event.command_id]
+    return replace(state, commands={**state.commands, live.id: replace(live, worker=event.worker)})
+
+
+def _reported(state: Execution, event: e.CommandCompleted | e.CommandFailed) -> Execution:
+    live = state.commands[event.command_id]
+    activation = state.activations[live.activation]
+    if activation.loop is not None:
+        activation = replace(activation, loop=tallies.reported(activation.loop, live, event))
+    else:
+        activation = replace(activation, outcome=event.result)
+    activation = replace(activation, scratch=assign(activation.scratch, "scratch", event.set))
+    state = replace(state, ctx=assign(state.ctx, "ctx", event.set))
+    return _with(_end(state, live.id), activation)
+
+
+def _dead(state: Execution, event: e.CommandDead) -> Execution:
+    live = state.commands[event.command_id]
+    activation = state.activations[live.activation]
+    lost = worker_lost(live, event.attempt)
+    if activation.loop is not None:
+        activation = replace(activation, loop=tallies.lost(activation.loop, live, lost))
+    elif live.kind in ("evaluate", "plan"):
+        activation = replace(activation, broken=lost)
+    else:
+        activation = replace(activation, outcome=failed(lost))
+    return _with(_end(state, live.id), activation)
+
+
+def worker_lost(live: Live, attempt: int) -> Failure:
+    message = f"step {live.step}: {attempt} workers were lost while they ran this command"
+    return Failure(code="WORKER_LOST", kind="worker_lost", message=message, attempt=attempt)
+
+
+def _command_cancelled(state: Execution, event: e.CommandCancelled) -> Execution:
+    live = state.commands[event.command_id]
+    activation = state.activations[live.activation]
+    if activation.loop is not None:
+        state = _with(state, replace(activation, loop=tallies.cancelled(activation.loop, live)))
+    return _end(state, live.id)
+
+
+def _reclaimed(state: Execution, event: e.CommandReclaimed) -> Execution:
+    live = state.commands[event.command_id]
+    changed = replace(live, attempt=event.attempt, lost=live.lost + 1, worker=None)
+    return replace(state, commands={**state.commands, live.id: changed})
+
+
+def _end(state: Execution, command_id: CommandId) -> Execution:
+    commands = dict(state.commands)
+    live = commands.pop(command_id)
+    if live.parked is None:
+        return replace(state, commands=commands)
+    return waits.forget(replace(state, commands=commands), live.parked)
+
+
+# ---- loops -------------------------------------------------------------------------------------------------------------
+
+
+def _loop_started(state: Execution, event: e.LoopStarted) -> Execution:
+    loop = LoopState(
+        mode=event.mode,
+        collection=event.collection,
+        window=event.window,
+        chunk=event.chunk,
+        frame=event.frame,
+        max_failed=event.max_failed,
+        single=event.single,
+        reduce=event.reduce,
+    )
+    activation = replace(state.activations[event.activation], phase="loop", loop=loop, timer=event.timer, planned=None)
+    if event.timer is not None:
+        state = replace(state, timers={**state.timers, event.timer: TimerUse("step", event.activation)})
+    return _with(state, activation)
+
+
+def _loop_done(state: Execution, event: e.LoopDone) -> Execution:
+    activation = state.activations[event.activation]
+    state = _untimed(replace(state, ctx=assign(state.ctx, "ctx", event.set)), activation)
+    return _with(state, replace(activation, phase="set", outcome=event.result, event=event.type, timer=None))
+
+
+def _unchanged(state: Execution, event: e.Event) -> Execution:
+    return state
+
+
+Fold = Callable[[Execution, Any], Execution]
+
+FOLDS: dict[type, Fold] = {
+    e.PlaybookInitialized: _initialized,
+    e.WorkflowInitialized: _admitted,
+    e.StepInherited: _inherited,
+    e.CtxInherited: _ctx_inherited,
+    e.PlaybookPaused: _paused,
+    e.PlaybookResumed: _resumed,
+    e.ExecutionCancelling: _cancelling,
+    e.ExecutionCancelled: _cancelled,
+    e.PlaybookCompleted: _completed,
+    e.PlaybookFailed: _failed,
+    e.ExecutionQuarantined: _quarantined,
+    e.ExecutionReleased: _released,
+    e.StepEnter: _enter,
+    e.StepSkipped: _skipped,
+    e.CallDone: _called,
+    e.CallError: _called,
+    e.StepExit: _exited,
+    e.NextEvaluated: _routed,
+    e.ExpressionEvaluated: _evaluated,
+    e.TimerFired: waits.timer_fired,
+    e.SignalReceived: waits.signal_received,
+    e.ChildStarted: waits.child_started,
+    e.ChildEnded: waits.child_ended,
+    e.CommandIssued: _issued,
+    e.CommandClaimed: _noticed,
+    e.CommandStarted: _noticed,
+    e.CommandCompleted: _reported,
+    e.CommandFailed: _reported,
+    e.CommandParked: waits.parked,
+    e.CommandReclaimed: _reclaimed,
+    e.CommandDead: _dead,
+    e.CommandCancelled: _command_cancelled,
+    e.TaskDone: journals.task_done,
+    e.CallPage: journals.page,
+    e.RetryStarted: journals.retried,
+    e.CommandProgress: journals.progress,
+    e.FrameClaimed: journals.frame,
+    e.SinkProcessed: _unchanged,
+    e.LoopStarted: _loop_started,
+    e.LoopShardDone: _unchanged,
+    e.LoopFaninCompleted: _unchanged,
+    e.LoopDone: _loop_done,
+    e.BatchAccepted: _unchanged,
+    e.BatchCompleted: _unchanged,
+    e.BatchFailed: _unchanged,
+}

@@ -1,0 +1,123 @@
+"""Issuing commands: the event that says so and the row that a worker claims, always together."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from noetl.engine.sites import Moment
+from noetl.engine.state import Activation, Execution, Fixed, Live
+from noetl.model import events as e
+from noetl.model.commands import DEFAULT_POOL, Command, Scope
+from noetl.model.decisions import Effect, Issue, Requeue, SetTimer
+from noetl.model.exchange import LEASE
+from noetl.model.ids import Micros, command_id, timer_id
+from noetl.playbook.durations import micros
+
+Made = Iterator[e.Event | Effect]
+
+
+def run(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:
+    """The step's pipeline, once."""
+    timeout = step_timeout(fixed, activation)
+    timer = timer_id(activation.id, "timeout") if timeout is not None else None
+    command = command_for(fixed, state, activation, "run", timeout=timeout)
+    yield issued(command, moment, timer=timer)
+    yield Issue(command)
+    if timer is not None and timeout is not None:
+        yield SetTimer(timer, moment.at + timeout + LEASE)
+
+
+def ask(fixed: Fixed, state: Execution, activation: Activation, kind: e.CommandKind, site: str, moment: Moment) -> Made:
+    """Have a worker evaluate what needs data; asked once per site."""
+    if held(state) or any(live.activation == activation.id for live in state.commands.values()):
+        return
+    command = command_for(fixed, state, activation, kind, purpose=f"{kind}:{site}", site=site)
+    yield issued(command, moment)
+    yield Issue(command)
+
+
+def held(state: Execution) -> bool:
+    """Nothing is issued while paused, cancelling or ended."""
+    return state.paused or state.status != "running" or state.quarantined is not None
+
+
+def step_timeout(fixed: Fixed, activation: Activation) -> Micros | None:
+    declared = fixed.plan.steps[activation.step].step.spec.timeout
+    return None if declared is None else micros(declared)
+
+
+def command_for(
+    fixed: Fixed,
+    state: Execution,
+    activation: Activation,
+    kind: e.CommandKind,
+    *,
+    purpose: str | None = None,
+    number: int = 0,
+    **fields: Any,
+) -> Command:
+    step = fixed.plan.steps[activation.step].step
+    kinds = {task.kind for task in step.tool}
+    default_pool = "spark" if "spark" in kinds and kind == "run" else DEFAULT_POOL
+    return Command(
+        command_id=command_id(activation.id, purpose or kind, number),
+        execution_id=state.execution_id,
+        playbook=fixed.plan.hash,
+        step=activation.step,
+        activation=activation.id,
+        kind=kind,
+        pool=step.spec.pool or default_pool,
+        priority=step.spec.priority if step.spec.priority is not None else fixed.plan.playbook.executor.spec.priority,
+        tenant=fixed.tenant,
+        scope=scope_for(fixed, state, activation),
+        **fields,
+    )
+
+
+def scope_for(fixed: Fixed, state: Execution, activation: Activation) -> Scope:
+    """Only the names that the step's templates use."""
+    uses = fixed.plan.steps[activation.step].uses
+    workload = fixed.workload if uses.workload is None else _only(fixed.workload, uses.workload)
+    ctx = state.ctx if uses.ctx is None else _only(state.ctx, uses.ctx)
+    results = {}
+    for step in uses.steps:
+        record = state.steps.get(step)
+        if record is not None and record.result is not None:
+            results[step] = record.result
+    return Scope(
+        workload=workload,
+        ctx=ctx,
+        args=activation.args,
+        results=results,
+        scratch=activation.scratch,
+        run=activation.run,
+        path=state.path,
+        version=state.version,
+        event=activation.event,
+        own=activation.outcome,
+        status=state.finished or state.status,
+    )
+
+
+def _only(values: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
+
+
+def issued(command: Command, moment: Moment, **fields: Any) -> e.CommandIssued:
+    return e.CommandIssued(
+        at=moment.at,
+        command_id=command.command_id,
+        step=command.step,
+        activation=command.activation,
+        kind=command.kind,
+        pool=command.pool,
+        first=command.first,
+        count=command.count,
+        together=command.together,
+        attempts=command.attempts,
+        site=command.site,
+        **fields,
+    )
+
+
+def requeue(live: Live, available_at: Micros | None = None) -> Requeue:
+    return Requeue(live.id, live.attempt, live.journal, available_at)

@@ -1,0 +1,445 @@
+"""The machine: `interpret` turns a message into facts, `decide` says what follows from one, `advance` goes on until nothing does.
+
+`advance` folds a fact, decides, folds what was decided, and so on; when the queue of facts is empty, `settle` looks at the state
+as a whole (joins, the end), so that it never decides from a state that lacks a fact already made.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from noetl.engine import inheriting, journals, lifecycle, loops, steps, waits
+from noetl.engine.fold import evolve
+from noetl.engine.issuing import Made, requeue
+from noetl.engine.sites import Moment
+from noetl.engine.state import Activation, Execution, Fixed
+from noetl.model import events as e
+from noetl.model import messages as m
+from noetl.model.commands import MAX_LEASES
+from noetl.model.decisions import AddPart, ClearTimer, Decision, Effect, Finish, Park, Send, SetTimer, StartChild, Stop
+from noetl.model.envelope import failed
+from noetl.model.errors import Failure
+from noetl.model.ids import Micros, call_id, timer_id
+from noetl.playbook.durations import micros
+
+MANY = 100_000  # facts one message may lead to: beyond it something goes round in circles
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Nothing to record. stale: another attempt has the command; known: it is recorded already; terminal: it came after the
+    end; unknown: there is no such thing; full: too many wait."""
+
+    reason: Literal["stale", "known", "terminal", "unknown", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    state: Execution
+    events: tuple[e.Event, ...]
+    effects: tuple[Effect, ...]
+
+
+# ---- messages ----------------------------------------------------------------------------------------------------------
+
+
+def interpret(
+    fixed: Fixed, state: Execution, message: m.Message, at: Micros, *, retried: Execution | None = None
+) -> tuple[e.Event, ...] | Refusal:
+    """The facts a message becomes. Time never goes back within an execution."""
+    at = max(at, state.last_at)
+    match message:
+        case m.Start():
+            return _start(fixed, state, message, at, retried)
+        case _ if state.status == "new":
+            return Refusal("unknown")
+        case _ if state.terminal:
+            return Refusal("terminal")
+        case m.Report():
+            return _report(state, message, at)
+        case m.LeaseLost():
+            return _lease_lost(state, message, at)
+        case m.Stopped():
+            return _stopped(state, message, at)
+        case m.TimerDue():
+            return (e.TimerFired(at=at, timer=message.timer),) if message.timer in state.timers else Refusal("known")
+        case m.Notice():
+            return (replace(message.event, at=at),) if waits.expected(state, message.event.call) else Refusal("known")
+        case _:
+            return _request(fixed, state, message, at)
+
+
+def _start(
+    fixed: Fixed, state: Execution, start: m.Start, at: Micros, retried: Execution | None
+) -> tuple[e.Event, ...] | Refusal:
+    if state.status != "new":
+        return Refusal("known")
+    timeout = fixed.plan.playbook.executor.spec.timeout
+    begin = inheriting.start_at(retried) if retried is not None else ()
+    first = e.PlaybookInitialized(
+        at=at,
+        execution_id=start.execution_id,
+        path=start.path,
+        playbook=start.playbook,
+        version=start.version,
+        start_key=start.start_key,
+        by=start.by,
+        parent=start.parent,
+        depth=start.depth,
+        retry_of=start.retry_of,
+        return_step=start.return_step,
+        start_at=begin or (e.StartAt(fixed.plan.entry),),
+        timeout=None if timeout is None else micros(timeout),
+    )
+    return (first, *(inheriting.inherited(retried, at) if retried is not None else ()))
+
+
+def _request(fixed: Fixed, state: Execution, request: m.Request, at: Micros) -> tuple[e.Event, ...] | Refusal:
+    match request:
+        case m.Admitted():
+            return (e.WorkflowInitialized(at=at),) if state.status == "pending" else Refusal("known")
+        case m.Cancel():
+            cancelling = e.ExecutionCancelling(at=at, reason=request.reason, by=request.by)
+            return Refusal("known") if state.status == "cancelling" else (cancelling,)
+        case m.Pause():
+            idle = state.paused or state.status != "running"
+            return Refusal("known") if idle else (e.PlaybookPaused(at=at, request=request.request, by=request.by),)
+        case m.Resume():
+            resumed = e.PlaybookResumed(at=at, request=request.request, by=request.by)
+            return (resumed,) if state.paused else Refusal("known")
+        case m.Release():
+            released = e.ExecutionReleased(at=at, request=request.request, by=request.by)
+            return (released,) if state.quarantined is not None else Refusal("known")
+        case m.Signal():
+            if state.waiting_signals >= fixed.limits.signals:
+                return Refusal("full")
+            sent = e.SignalReceived(
+                at=at, name=request.name, request=request.request, payload=request.payload, by=request.by
+            )
+            return (sent,)
+        case m.Start():
+            return Refusal("known")
+
+
+def _report(state: Execution, report: m.Report, at: Micros) -> tuple[e.Event, ...] | Refusal:
+    live = state.commands.get(report.command_id)
+    if live is None or live.attempt != report.attempt or live.parked is not None:
+        return Refusal("stale")
+    if journals.knows(live, report.event):
+        return Refusal("known")
+    if isinstance(report.event, e.CommandCancelled) and not being_stopped(state, live.activation):
+        return Refusal("stale")
+    filled = replace(
+        report.event,
+        at=at,
+        command_id=live.id,
+        attempt=live.attempt,
+        step=live.step,
+        activation=live.activation,
+    )
+    return (replace(filled, worker=report.worker) if hasattr(filled, "worker") else filled,)
+
+
+def being_stopped(state: Execution, activation_id: str) -> bool:
+    """Its commands were told to stop: the execution is cancelling, the step timed out, or its loop stops early."""
+    activation = state.activations.get(activation_id)  # type: ignore[call-overload]  # an id is an id
+    if state.status == "cancelling" or activation is None:
+        return True
+    return bool(activation.stopped or (activation.loop is not None and activation.loop.stopping))
+
+
+def _lease_lost(state: Execution, lost: m.LeaseLost, at: Micros) -> tuple[e.Event, ...] | Refusal:
+    live = state.commands.get(lost.command_id)
+    if live is None or live.attempt != lost.attempt or live.parked is not None:
+        return Refusal("known")
+    where: dict[str, Any] = {"at": at, "command_id": live.id, "step": live.step, "activation": live.activation}
+    if being_stopped(state, live.activation):
+        return (e.CommandCancelled(attempt=live.attempt, **where),)
+    if live.lost + 1 >= MAX_LEASES:
+        return (e.CommandDead(attempt=live.lost + 1, **where),)
+    return (e.CommandReclaimed(attempt=live.attempt + 1, worker=lost.worker, **where),)
+
+
+def _stopped(state: Execution, stopped: m.Stopped, at: Micros) -> tuple[e.Event, ...] | Refusal:
+    live = state.commands.get(stopped.command_id)
+    if live is None:
+        return Refusal("known")
+    ended = e.CommandCancelled(
+        at=at, command_id=live.id, attempt=live.attempt, step=live.step, activation=live.activation
+    )
+    return (ended,)
+
+
+# ---- decisions ---------------------------------------------------------------------------------------------------------
+
+
+def decide(fixed: Fixed, state: Execution, event: e.Event) -> Decision:
+    """What follows from an event that the state already contains."""
+    rule = RULES.get(type(event))
+    if rule is None:
+        return Decision()
+    made = list(rule(fixed, state, event, Moment(event.key, event.at)))
+    return Decision(
+        events=tuple(thing for thing in made if isinstance(thing, e.Base)),
+        effects=tuple(thing for thing in made if not isinstance(thing, e.Base)),
+    )
+
+
+def advance(fixed: Fixed, state: Execution, *given: e.Event) -> Advance:
+    """Fold and decide until nothing follows. The events come in the order in which they were folded: the log's order."""
+    queue: deque[e.Event] = deque(given)
+    events: list[e.Event] = []
+    effects: list[Effect] = []
+    while queue:
+        event = queue.popleft()
+        state = evolve(state, event)
+        events.append(event)
+        if len(events) > MANY:
+            raise RuntimeError(f"{event.type} of {state.execution_id} led to more than {MANY} events")
+        decision = decide(fixed, state, event)
+        queue.extend(decision.events)
+        effects.extend(decision.effects)
+        if not queue:
+            for thing in lifecycle.settle(fixed, state, Moment(event.key, event.at)):
+                if isinstance(thing, e.Base):
+                    queue.append(thing)
+                else:
+                    effects.append(thing)
+    return Advance(state, tuple(events), tuple(effects))
+
+
+def quarantine(state: Execution, error: str, cause: str, at: Micros) -> e.ExecutionQuarantined:
+    return e.ExecutionQuarantined(at=max(at, state.last_at), error=error[:1000], cause=cause)
+
+
+def _on(state: Execution, activation_id: Any) -> Activation | None:
+    """The activation, unless the execution is being cancelled: then a report is recorded and routes nothing."""
+    return state.activations.get(activation_id) if state.status == "running" else None
+
+
+def _entered(fixed: Fixed, state: Execution, event: e.Event, moment: Moment) -> Made:
+    activation = _on(state, getattr(event, "activation", None))
+    if activation is not None:
+        yield from steps.proceed(fixed, state, activation, moment)
+
+
+def _called(fixed: Fixed, state: Execution, event: e.CallDone | e.CallError | e.LoopDone, moment: Moment) -> Made:
+    if fixed.plan.steps[event.step].step.spec.timeout is not None:
+        yield ClearTimer(timer_id(event.activation, "timeout"))
+    yield from _entered(fixed, state, event, moment)
+
+
+def _ended(fixed: Fixed, state: Execution, event: e.CommandCompleted | e.CommandFailed, moment: Moment) -> Made:
+    yield Finish(event.command_id)
+    yield from loops.part(event)
+    activation = _on(state, event.activation)
+    if activation is None:
+        return
+    if activation.loop is not None:
+        yield from loops.go_on(fixed, state, activation, moment)
+    else:
+        yield from steps.called(state, activation, event, moment)
+
+
+def _dead(fixed: Fixed, state: Execution, event: e.CommandDead, moment: Moment) -> Made:
+    yield Finish(event.command_id, "dead")
+    activation = _on(state, event.activation)
+    if activation is None:
+        return
+    if activation.loop is not None:
+        yield from loops.go_on(fixed, state, activation, moment)
+    elif activation.broken is not None:
+        yield from steps.proceed(fixed, state, activation, moment)
+    elif activation.outcome is not None and activation.outcome.error is not None:
+        yield steps.call_error(activation, activation.outcome.error, moment)
+
+
+def _cancelled(fixed: Fixed, state: Execution, event: e.CommandCancelled, moment: Moment) -> Made:
+    yield Finish(event.command_id, "cancelled")
+    activation = _on(state, event.activation)
+    if activation is None:
+        return
+    if activation.loop is not None:
+        yield from loops.go_on(fixed, state, activation, moment)
+    else:
+        yield steps.call_error(activation, steps.timed_out(fixed, activation), moment)
+
+
+def _expression(fixed: Fixed, state: Execution, event: e.ExpressionEvaluated, moment: Moment) -> Made:
+    yield Finish(event.command_id)
+    yield from _entered(fixed, state, event, moment)
+
+
+def _reclaimed(fixed: Fixed, state: Execution, event: e.CommandReclaimed, moment: Moment) -> Made:
+    yield requeue(state.commands[event.command_id])
+
+
+def _parked(fixed: Fixed, state: Execution, event: e.CommandParked, moment: Moment) -> Made:
+    live = state.commands[event.command_id]
+    yield Park(live.id)
+    if being_stopped(state, live.activation):
+        yield Stop((live.id,))
+        return
+    if event.reason == "retry":
+        yield requeue(live, moment.at + (event.delay or 0))
+        return
+    if live.parked is None:  # the signal it waits for was there already
+        yield requeue(live)
+        return
+    if live.parked.timer is not None:
+        yield SetTimer(live.parked.timer, event.until if event.until is not None else moment.at + (event.delay or 0))
+    if live.parked.timeout is not None:
+        yield SetTimer(live.parked.timeout, moment.at + (event.timeout or 0))
+    if live.parked.call is not None and event.child is not None:
+        yield _child(fixed, state, live.parked.call, event.child, moment)
+
+
+def _child(fixed: Fixed, state: Execution, call: str, request: e.ChildRequest, moment: Moment) -> Effect:
+    if state.depth + 1 > fixed.limits.depth:
+        message = f"children are nested more than {fixed.limits.depth} deep: a playbook that calls itself?"
+        answer = failed(Failure(code="RUNAWAY", kind="runaway", message=message))
+        return Send(state.execution_id, m.Notice(event=e.ChildEnded(call=call, child=None, result=answer)))
+    return StartChild(
+        parent=e.Parent(state.execution_id, call),
+        path=request.path,
+        version=request.version,
+        workload=request.workload,
+        reference=request.reference,
+        return_step=request.return_step,
+        depth=state.depth + 1,
+        detached=not request.wait,
+    )
+
+
+def _resolved(fixed: Fixed, state: Execution, event: e.Event, moment: Moment) -> Made:
+    """Something a parked command waited for came: whichever command has an answer and is not parked any more goes back."""
+    for live in _answered(state, event):
+        yield requeue(live)
+        for timer in (timer_id(live.id, f"wait:{live.attempt - 1}"), timer_id(live.id, f"timeout:{live.attempt - 1}")):
+            yield ClearTimer(timer)
+
+
+def _answered(state: Execution, event: e.Event) -> list[Any]:
+    """Commands that this very event resolved: an answer, a new attempt, not running yet."""
+    return [
+        live
+        for live in sorted(state.commands.values(), key=lambda live: live.order)
+        if live.resolved_by == event.key and live.parked is None
+    ]
+
+
+def _timer(fixed: Fixed, state: Execution, event: e.TimerFired, moment: Moment) -> Made:
+    if event.timer == timer_id(state.execution_id, "execution"):
+        if state.status in ("pending", "running"):
+            limit = fixed.plan.playbook.executor.spec.timeout
+            late = Failure(
+                code="TIMEOUT", kind="timeout", message=f"the execution ran longer than its timeout of {limit}"
+            )
+            yield e.ExecutionCancelling(at=moment.at, reason="timeout", error=late)
+        return
+    stopped = [a for a in state.activations.values() if a.stopped and timer_id(a.id, "timeout") == event.timer]
+    for activation in stopped:
+        yield from _step_timeout(fixed, state, activation, moment)
+    if not stopped:
+        yield from _resolved(fixed, state, event, moment)
+
+
+def _step_timeout(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:
+    """The backstop of a worker that did not enforce it: stop the step's commands and its children."""
+    live = [command for command in state.commands.values() if command.activation == activation.id]
+    if live:
+        yield loops.stop(state, activation)
+        for command in sorted(live, key=lambda command: command.order):
+            if command.parked is not None and command.parked.child is not None:
+                yield lifecycle.cancel_child(state, command.parked.child)
+    elif activation.loop is not None:
+        yield from loops.go_on(fixed, state, activation, moment)
+    else:
+        yield steps.call_error(activation, steps.timed_out(fixed, activation), moment)
+
+
+def _routed(fixed: Fixed, state: Execution, event: e.NextEvaluated, moment: Moment) -> Made:
+    record = state.steps[event.step]
+    error = event.error or (record.result.error if record.result is not None else None)
+    unhandled = error is not None and not event.chosen
+    final = state.final_done and fixed.plan.final == event.step
+    fast = fixed.plan.steps[event.step].step.spec.policy.failure == "fail_fast"
+    if unhandled and fast and not final and state.status == "running":
+        yield e.ExecutionCancelling(at=moment.at, reason="failed", error=error, step=event.step)
+
+
+def _cancelling(fixed: Fixed, state: Execution, event: e.ExecutionCancelling, moment: Moment) -> Made:
+    yield from lifecycle.cancelling(state)
+
+
+def _resumed(fixed: Fixed, state: Execution, event: e.Event, moment: Moment) -> Made:
+    """Everything that was held back goes on, oldest first."""
+    yield from _resolved(fixed, state, event, moment)
+    busy = {live.activation for live in state.commands.values()}
+    for activation in sorted(state.activations.values(), key=lambda activation: activation.order):
+        if activation.phase == "loop" or activation.id not in busy:
+            yield from steps.proceed(fixed, state, activation, moment)
+
+
+def _child_started(fixed: Fixed, state: Execution, event: e.ChildStarted, moment: Moment) -> Made:
+    if state.status == "cancelling" and event.call in state.calls:
+        yield lifecycle.cancel_child(state, event.child)
+    yield from _resolved(fixed, state, event, moment)
+
+
+def _task_done(fixed: Fixed, state: Execution, event: e.TaskDone, moment: Moment) -> Made:
+    if event.transparent and event.result.ok:
+        yield e.SinkProcessed(
+            at=moment.at,
+            step=event.step,
+            activation=event.activation,
+            command_id=event.command_id,
+            task=event.task,
+            run=event.run,
+        )
+
+
+def _progress(fixed: Fixed, state: Execution, event: e.CommandProgress, moment: Moment) -> Made:
+    yield from loops.part(event)
+    activation = _on(state, event.activation)
+    if activation is not None and activation.loop is not None and activation.loop.stopping:
+        yield loops.stop(state, activation)
+
+
+def _page(fixed: Fixed, state: Execution, event: e.CallPage, moment: Moment) -> Made:
+    if event.result.reference is not None:
+        yield AddPart(call_id(event.command_id, event.task, event.run), event.page, 1, event.result.reference)
+
+
+Rule = Callable[[Fixed, Execution, Any, Moment], Made]
+
+RULES: dict[type, Rule] = {
+    e.PlaybookInitialized: lifecycle.begin,
+    e.PlaybookResumed: _resumed,
+    e.ExecutionReleased: _resumed,
+    e.ExecutionCancelling: _cancelling,
+    e.StepEnter: _entered,
+    e.CallDone: _called,
+    e.CallError: _called,
+    e.StepExit: _entered,
+    e.LoopStarted: _entered,
+    e.LoopDone: _called,
+    e.ExpressionEvaluated: _expression,
+    e.NextEvaluated: _routed,
+    e.TimerFired: _timer,
+    e.SignalReceived: _resolved,
+    e.ChildStarted: _child_started,
+    e.ChildEnded: _resolved,
+    e.CommandCompleted: _ended,
+    e.CommandFailed: _ended,
+    e.CommandParked: _parked,
+    e.CommandReclaimed: _reclaimed,
+    e.CommandDead: _dead,
+    e.CommandCancelled: _cancelled,
+    e.TaskDone: _task_done,
+    e.CallPage: _page,
+    e.CommandProgress: _progress,
+}

@@ -1,0 +1,24 @@
+"""What happened, as one hash: two runs of the same work compare by it, whatever their ids, times, attempts and workers."""
+
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from noetl.engine.assign import REFERENCE, is_reference
+from noetl.engine.state import Execution
+
+_SIZE = 1 << 62
+
+
+def mark(outcome: int, *fact: Any) -> int:
+    """Add a fact; the order in which parallel branches add theirs does not matter."""
+    text = "\x1f".join(map(str, fact)).encode()
+    return (outcome + int.from_bytes(blake2b(text, digest_size=8).digest())) % _SIZE
+
+
+def outcome_hash(state: Execution) -> str:
+    ctx = {name: {REFERENCE: ""} if is_reference(value) else value for name, value in state.ctx.items()}
+    code = state.failure.code if state.failure is not None and state.status == "failed" else ""
+    facts = msgspec.json.encode([state.status, code, ctx, state.outcome], order="deterministic")
+    return blake2b(facts, digest_size=16).hexdigest()

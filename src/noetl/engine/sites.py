@@ -1,0 +1,239 @@
+"""Server-side expressions: evaluated from envelopes, workload and ctx alone; what needs data is left to a worker.
+
+`evaluate` answers with values, with a Failure, or with NEEDS_WORKER. It is bounded by counting and knows no clock: `now()`,
+`uuid()` and `random()` are derived from the event being handled, so that replay gives the same.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from noetl.engine.assign import REFERENCE, is_reference
+from noetl.engine.state import Activation, Execution, Fixed
+from noetl.model.clock import iso
+from noetl.model.envelope import Envelope, Selected
+from noetl.model.errors import Failure
+from noetl.model.ids import Micros
+from noetl.playbook.expressions import NeedsData, TemplateError, Undefined, Value
+from noetl.playbook.functions import Seeded
+from noetl.playbook.plan import Site
+from noetl.playbook.templates import Selection, Template, guard, parse_expression, render_value, verdict
+from noetl.playbook.templates import evaluate as evaluate_template
+
+SAW_VALUES, SAW_BYTES = 8, 200
+
+
+class NeedsWorker:
+    """The answer of a site that cannot be evaluated without opening data."""
+
+
+NEEDS_WORKER = NeedsWorker()
+Answer = list[Any] | Failure | NeedsWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a decision may know of now: the event being handled."""
+
+    key: str
+    at: Micros
+
+    def functions(self, place: str) -> Seeded:
+        """`now()`, `uuid()` and `random()` for the template at this place."""
+        return Seeded(f"{self.key}\0{place}", iso(self.at))
+
+
+class Distant:
+    """A value that is a reference: passing it on is fine, looking into it needs a worker."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    def member(self, name: str) -> Value:
+        raise NeedsData(self.uri)
+
+    def item(self, index: int | slice) -> Value:
+        raise NeedsData(self.uri)
+
+    def length(self) -> int:
+        raise NeedsData(self.uri)
+
+    def plain(self) -> Value:
+        raise NeedsData(self.uri)
+
+
+class SelectionFailed(Exception):
+    """A selection that is used could not be computed where the data is."""
+
+
+# ---- evaluating --------------------------------------------------------------------------------------------------------
+
+
+def evaluate(fixed: Fixed, state: Execution, activation: Activation, site: Site, moment: Moment) -> Answer:
+    """The values of every expression of the site, in order."""
+    return _each(fixed, state, activation, site, moment, _value)
+
+
+def verdicts(fixed: Fixed, state: Execution, activation: Activation, site: Site, moment: Moment) -> Answer:
+    """For guards: True, False or the Failure of each, none of them tried in vain once one needs a worker."""
+    return _each(fixed, state, activation, site, moment, _guard)
+
+
+def _each(
+    fixed: Fixed,
+    state: Execution,
+    activation: Activation,
+    site: Site,
+    moment: Moment,
+    one: "Callable[[Any, dict[str, Value], Seeded, Callable[[Selection], Value]], Any]",
+) -> Answer:
+    if activation.broken is not None:
+        return activation.broken
+    reported = activation.values.get(site.name)
+    if reported is not None:
+        return [_reported(value, one is _guard) for value in reported]
+    if site.needs_worker:
+        return NEEDS_WORKER
+    scope = names(fixed, state, activation, moment)
+    selected = _selected(state, activation)
+    places = zip(site.keys, site.cut, strict=True)
+    try:
+        return [one(value, scope, moment.functions(f"{site.name}.{key}"), selected) for key, value in places]
+    except NeedsData:
+        return NEEDS_WORKER
+
+
+def _value(value: Any, scope: dict[str, Value], functions: Seeded, selected: Callable[[Selection], Value]) -> Any:
+    try:
+        if isinstance(value, Template) and value.expression is not None:
+            made = evaluate_template(value, scope, functions=functions, selected=selected)
+            if isinstance(made, Distant):
+                return {REFERENCE: made.uri}
+            if made is None or isinstance(made, str | int | float):
+                return made
+        return render_value(value, scope, functions=functions, selected=selected)
+    except (TemplateError, SelectionFailed) as error:
+        return failure(error)
+
+
+def _guard(value: Any, scope: dict[str, Value], functions: Seeded, selected: Callable[[Selection], Value]) -> Any:
+    try:
+        return guard(value, scope, functions=functions, selected=selected)
+    except (TemplateError, SelectionFailed) as error:
+        return failure(error)
+
+
+def _reported(value: Selected, as_guard: bool) -> Any:
+    """What a worker evaluated for us."""
+    if value.error is not None:
+        return Failure(code="EXPRESSION", kind="template", message=value.error)
+    if value.missing is not None:
+        return Failure(code="TEMPLATE_UNDEFINED", kind="template", message=f"{value.missing} is undefined")
+    if value.reference is not None:
+        return True if as_guard else {REFERENCE: value.reference}
+    return verdict(value.value) if as_guard else value.value
+
+
+def failure(error: Exception) -> Failure:
+    return Failure(code=getattr(error, "code", "EXPRESSION"), kind="template", message=str(error))
+
+
+# ---- scope -------------------------------------------------------------------------------------------------------------
+
+
+def names(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> dict[str, Value]:
+    """What a server-side expression sees. Steps are not among the names: every part that reads one was cut out."""
+    ctx = {name: Distant(value[REFERENCE]) if is_reference(value) else value for name, value in state.ctx.items()}
+    output = view(activation.outcome, activation)
+    scope: dict[str, Value] = {
+        **fixed.workload,
+        "workload": fixed.workload,
+        "ctx": ctx,
+        "vars": ctx,
+        "input": activation.args,
+        "args": activation.args,
+        "step": activation.scratch,
+        "iter": activation.scratch,
+        "event": {"name": activation.event, "step": activation.step, "at": iso(moment.at)},
+        "execution_id": state.execution_id,
+        "execution": {"id": state.execution_id, "status": state.finished or state.status},
+        "job": {"id": state.execution_id, "path": state.path},
+        "catalog": {"path": state.path, "version": state.version},
+    }
+    if output is not None:
+        scope["output"] = scope["outcome"] = output
+        if "error" in output:
+            scope["error"] = output["error"]
+    return scope
+
+
+def view(outcome: Envelope | None, activation: Activation | None = None) -> dict[str, Value] | None:
+    """The envelope as `output` shows it: everything but the data."""
+    if outcome is None:
+        return None
+    context = {name: value for name, value in outcome.context.items() if name != "selections"}
+    shown: dict[str, Value] = {name: context[name] for name in ("http", "pg", "py", "stats") if name in context}
+    shown |= {"row_count": context.get("row_count"), "columns": context.get("columns")}
+    shown |= {"status": outcome.status if outcome.ok else "error", "context": context}
+    shown["ref"] = outcome.reference.uri if outcome.reference is not None else None
+    shown["meta"] = msgspec.to_builtins(outcome.meta) if outcome.meta is not None else {}
+    if outcome.error is not None:
+        shown["error"] = msgspec.to_builtins(outcome.error)
+    if shown["status"] == "break":
+        shown["status"] = "ok"
+    return shown
+
+
+def _selected(state: Execution, activation: Activation) -> Callable[[Selection], Value]:
+    def resolve(selection: Selection) -> Value:
+        own = selection.step == activation.step and activation.outcome is not None
+        record = state.steps.get(selection.step)
+        envelope = activation.outcome if own else (record.result if record is not None else None)
+        found = envelope.selected(selection.id) if envelope is not None else None
+        if found is None:
+            return _from_envelope(selection, envelope)
+        if found.error is not None:
+            raise SelectionFailed(f"{selection.source}: {found.error}")
+        if found.missing is not None:
+            return Undefined(selection.source, found.missing)
+        return Distant(found.reference) if found.reference is not None else found.value
+
+    return resolve
+
+
+def _from_envelope(selection: Selection, envelope: Envelope | None) -> Value:
+    """No worker reported this selection (a loop, a lost worker, a step that has not run): the envelope is all there is."""
+    if envelope is None:
+        return Undefined(selection.source, selection.step)
+    known = view(envelope) or {}
+    scope = {selection.step: known, "output": known, "outcome": known}
+    return evaluate_template(parse_expression(selection.source), scope)
+
+
+def saw(fixed: Fixed, state: Execution, activation: Activation, site: Site, arc: int, moment: Moment) -> dict[str, Any]:
+    """The values a guard looked at, small ones only: for `next.evaluated`."""
+    source = site.cut[arc]
+    if not isinstance(source, Template) or site.needs_worker:
+        return {}
+    selected = _selected(state, activation)
+    seen: dict[str, Any] = {}
+    for selection in source.selections[:SAW_VALUES]:
+        try:
+            value = selected(selection)
+        except Exception as error:  # whatever made the guard fail is what it saw
+            value = f"error: {error}"
+        seen[selection.source] = _short(value)
+    for name in site.ctx:
+        if name in state.ctx and f"ctx.{name}" in source.source and len(seen) < SAW_VALUES:
+            seen[f"ctx.{name}"] = _short(state.ctx[name])
+    return seen
+
+
+def _short(value: Value) -> Any:
+    if isinstance(value, Undefined):
+        return "undefined"
+    if isinstance(value, Distant):
+        return value.uri
+    return value if len(msgspec.json.encode(value)) <= SAW_BYTES else "…"

@@ -1,0 +1,249 @@
+"""The folded state of one execution: everything a decision needs, and nothing that grows with the data.
+
+Only live things are kept: activations that have not routed, commands that have not ended, tokens held at joins, signals nobody
+consumed. Of what is over remain one envelope per step, counters, and a hash of what happened. The order of a map's keys says
+nothing (a snapshot sorts them): what comes first is said by `order` and `arrival`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from noetl.model.commands import Journal
+from noetl.model.envelope import Envelope, Selected
+from noetl.model.errors import Failure
+from noetl.model.events import (
+    ChildRequest,
+    Collection,
+    CommandKind,
+    LoopInherited,
+    Parent,
+    StartAt,
+    Stats,
+    Verdict,
+)
+from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, Micros, Tenant, TimerId
+from noetl.playbook.plan import Plan
+
+Status = Literal["new", "pending", "running", "cancelling", "completed", "failed", "cancelled"]
+TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+
+# Where an activation stands: waiting for its admission, its collection, its call, its loop, its
+# assignments, or its router.
+Phase = Literal["admit", "plan", "call", "loop", "set", "when"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    activations: int = 1_000_000
+    depth: int = 32
+    signals: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What stays the same for the whole execution: the playbook pinned by its hash, and the merged workload."""
+
+    execution_id: ExecutionId
+    plan: Plan
+    workload: dict[str, Any]
+    tenant: Tenant = DEFAULT_TENANT
+    limits: Limits = Limits()
+    collections: dict[str, list[Any]] = field(
+        default_factory=dict, compare=False
+    )  # loops over the workload, evaluated once
+
+
+class Token(Struct, frozen=True, omit_defaults=True):
+    """An arrival at a step that has not run for it yet."""
+
+    cause: str
+    origin: str | None = None
+    order: tuple[int, int] = (0, 0)  # document order of the arc: step, arc
+    arrival: int = 0
+    args: dict[str, Any] = {}
+
+
+class Segment(Struct, frozen=True):
+    """Reductions of the items [low, high), folded together in item order."""
+
+    low: int
+    high: int
+    partial: dict[str, Any]
+
+
+class LoopState(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    mode: str
+    collection: Collection
+    window: int
+    chunk: int
+    frame: int
+    max_failed: int | None
+    single: bool
+    reduce: dict[str, str] = {}
+    next: int = 0  # first index that no command covers yet
+    frames: int = 0  # frames issued
+    drained: bool = False  # a claim came back empty
+    live: int = 0  # commands that have not ended
+    running: int = 0  # items that may run at once in them
+    ok: int = 0
+    failed: int = 0
+    skipped: int = 0
+    claimed: int = 0
+    micros: int = 0
+    timed: int = 0
+    stopping: bool = False
+    broken: Failure | None = None  # a claim that failed: no failure policy covers it
+    first_error: Failure | None = None
+    first_failed: int | None = None
+    deferred: tuple[tuple[int, int, Micros], ...] = ()  # (index, attempts, delay) to issue again
+    segments: tuple[Segment, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return self.claimed if self.mode == "cursor" else self.collection.size
+
+
+class Activation(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    id: ActivationId
+    step: str
+    run: int
+    cause: str
+    phase: Phase = "admit"
+    origins: tuple[str, ...] = ()
+    args: dict[str, Any] = {}
+    scratch: dict[str, Any] = {}
+    entered_at: Micros = 0
+    order: int = 0
+    outcome: Envelope | None = None
+    event: str = ""  # what its router is told: call.done, call.error, loop.done
+    loop: LoopState | None = None
+    timer: TimerId | None = None
+    values: dict[str, tuple[Selected, ...]] = {}  # by site: what a worker evaluated for it
+    planned: Collection | None = None
+    broken: Failure | None = None  # an evaluation that could not be made
+    stopped: bool = False  # timed out: its command is being stopped
+
+
+class Parked(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a command waits for without a worker; `ready` once it has come and the execution was paused."""
+
+    reason: str
+    task: str
+    signal: str | None = None
+    call: str | None = None
+    request: ChildRequest | None = None
+    child: ExecutionId | None = None
+    timer: TimerId | None = None
+    timeout: TimerId | None = None
+    ready: bool = False
+
+
+class Live(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A command that has not ended."""
+
+    id: CommandId
+    activation: ActivationId
+    step: str
+    kind: CommandKind
+    attempt: int = 1
+    lost: int = 0
+    first: int = 0
+    count: int = 0
+    together: int = 1
+    attempts: int = 0
+    site: str | None = None
+    journal: Journal = Journal()
+    parked: Parked | None = None
+    resolved_by: str | None = None  # key of the event that ended its last wait
+    worker: str | None = None
+    order: int = 0
+
+
+class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What is known of a step: its last finished activation, and how it came to run or not."""
+
+    runs: int = 0
+    status: Literal["none", "ok", "error", "skipped", "cancelled", "inherited"] = "none"
+    result: Envelope | None = None
+    origins: tuple[str, ...] = ()
+    event: str = ""
+    verdicts: tuple[Verdict, ...] = ()
+    rule: int | None = None
+    stats: Stats | None = None
+    loop: LoopInherited | None = None
+    order: int = 0
+
+
+class TimerUse(Struct, frozen=True, omit_defaults=True):
+    purpose: Literal["execution", "step", "wait", "wait.timeout"]
+    subject: str
+
+
+class Unfinished(Struct, frozen=True, omit_defaults=True):
+    """Where a retry of this execution begins again."""
+
+    step: str
+    args: dict[str, Any] = {}
+
+
+class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    execution_id: ExecutionId
+    status: Status = "new"
+    paused: bool = False
+    quarantined: str | None = None
+    path: str = ""
+    version: int | None = None
+    playbook: str = ""
+    by: str | None = None
+    parent: Parent | None = None
+    depth: int = 0
+    retry_of: ExecutionId | None = None
+    return_step: str | None = None
+    start_at: tuple[StartAt, ...] = ()
+    started_at: Micros = 0
+    ended_at: Micros | None = None
+    last_at: Micros = 0
+    ctx: dict[str, Any] = {}
+    steps: dict[str, Record] = {}
+    activations: dict[ActivationId, Activation] = {}
+    running: dict[str, int] = {}  # live activations by step
+    commands: dict[CommandId, Live] = {}
+    tokens: dict[str, tuple[Token, ...]] = {}
+    timers: dict[TimerId, TimerUse] = {}
+    signals: dict[str, tuple[Any, ...]] = {}
+    waiting_signals: int = 0
+    calls: dict[str, CommandId] = {}  # children that were asked for and have not ended
+    failure: Failure | None = None
+    failed_step: str | None = None
+    reason: str | None = None  # why it is being cancelled
+    finished: str | None = None  # the outcome that stands before the final step runs
+    final_done: bool = False
+    last_step: str | None = None
+    unfinished: tuple[Unfinished, ...] = ()
+    activated: int = 0
+    issued: int = 0
+    events: int = 0
+    outcome: int = 0
+
+    @property
+    def terminal(self) -> bool:
+        return self.status in TERMINAL
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_decoder: msgspec.json.Decoder[Execution] = msgspec.json.Decoder(Execution)
+
+
+def empty(execution_id: str) -> Execution:
+    return Execution(execution_id=ExecutionId(execution_id))
+
+
+def encode(state: Execution) -> bytes:
+    return _encoder.encode(state)
+
+
+def decode(data: bytes) -> Execution:
+    return _decoder.decode(data)

@@ -1,0 +1,138 @@
+"""The counting of a loop. A command is counted once, when it ends; what a loop knows stays the same size whatever it runs over.
+
+Every item of an epoch ends as ok, failed or skipped. Reductions of ctx writes are kept per contiguous range of items and joined
+as soon as ranges touch, so they fold in item order and there are never more ranges than commands in flight.
+"""
+
+from msgspec.structs import replace
+
+from noetl.engine.state import Activation, Live, LoopState, Segment
+from noetl.model import events as e
+from noetl.model.envelope import Envelope
+from noetl.model.errors import Failure
+from noetl.playbook import reducers
+from noetl.playbook.expressions import FailedError
+
+
+def issued(loop: LoopState, event: e.CommandIssued) -> LoopState:
+    loop = replace(loop, live=loop.live + 1, running=loop.running + event.together)
+    if event.kind == "frame":
+        return replace(loop, frames=loop.frames + 1)
+    if event.attempts:
+        return replace(loop, deferred=tuple(item for item in loop.deferred if item[0] != event.first))
+    return replace(loop, next=event.first + event.count)
+
+
+def progressed(loop: LoopState, live: Live, done: int, items: e.Items) -> LoopState:
+    return _count(loop, items, max(live.journal.done, live.first), done)
+
+
+def reported(loop: LoopState, live: Live, event: e.CommandCompleted | e.CommandFailed) -> LoopState:
+    loop = _released(loop, live)
+    items = event.items
+    if items is None and isinstance(event, e.CommandFailed):
+        return _rest_failed(loop, live, event.result.error or Failure(code="FAILED", message="the chunk failed"))
+    items = items or e.Items(ok=_rest(live))
+    if live.kind == "frame":
+        claimed = items.claimed or 0
+        loop = replace(loop, claimed=loop.claimed + claimed, drained=loop.drained or not claimed)
+        if isinstance(event, e.CommandFailed) and not claimed:
+            loop = replace(loop, broken=event.result.error)
+    low = max(live.journal.done, live.first)
+    return _count(loop, items, low, live.first + max(live.count, items.claimed or 0))
+
+
+def lost(loop: LoopState, live: Live, failure: Failure) -> LoopState:
+    return _rest_failed(_released(loop, live), live, failure)
+
+
+def cancelled(loop: LoopState, live: Live) -> LoopState:
+    """Items that did not run are skipped: known only when the loop is closed."""
+    if live.kind == "frame" and live.journal.frame_size is not None:
+        loop = replace(loop, claimed=loop.claimed + live.journal.frame_size)
+    return _released(loop, live)
+
+
+def _rest_failed(loop: LoopState, live: Live, failure: Failure) -> LoopState:
+    if live.kind == "frame":
+        size = live.journal.frame_size
+        loop = replace(loop, claimed=loop.claimed + (size or 0), broken=failure if size is None else loop.broken)
+    rest = _rest(live)
+    return _count(loop, e.Items(failed=rest, first_error=failure, first_failed=live.first), live.first, live.first)
+
+
+def _rest(live: Live) -> int:
+    """Items of the command that its journal does not cover."""
+    size = live.journal.frame_size or 0 if live.kind == "frame" else live.count
+    return size - max(0, live.journal.done - live.first)
+
+
+def _released(loop: LoopState, live: Live) -> LoopState:
+    return replace(loop, live=loop.live - 1, running=loop.running - live.together)
+
+
+def _count(loop: LoopState, items: e.Items, low: int, high: int) -> LoopState:
+    failed = loop.failed + items.failed
+    try:
+        segments = _joined(loop, Segment(low, high, items.partial)) if items.partial else loop.segments
+    except FailedError as error:  # the items' values do not fit their reducer: the playbook's mistake, not the log's
+        loop = replace(loop, broken=Failure(code="REDUCE_FAILED", kind="template", message=str(error)))
+        segments = loop.segments
+    first = items.first_failed is not None and (loop.first_failed is None or items.first_failed < loop.first_failed)
+    deferred = tuple((item.index, item.attempts, item.delay) for item in items.deferred)
+    return replace(
+        loop,
+        ok=loop.ok + items.ok,
+        failed=failed,
+        skipped=loop.skipped + items.skipped,
+        micros=loop.micros + items.micros,
+        timed=loop.timed + items.ok + items.failed,
+        stopping=loop.stopping or loop.broken is not None or (loop.max_failed is not None and failed > loop.max_failed),
+        first_error=items.first_error if first or loop.first_error is None else loop.first_error,
+        first_failed=items.first_failed if first else loop.first_failed,
+        deferred=loop.deferred + deferred,
+        segments=segments,
+    )
+
+
+def _joined(loop: LoopState, new: Segment) -> tuple[Segment, ...]:
+    """Segments in item order; two that touch become one, since reducing is associative."""
+    joined: list[Segment] = []
+    for segment in sorted((*loop.segments, new), key=lambda segment: segment.low):
+        if joined and joined[-1].high == segment.low:
+            joined[-1] = Segment(
+                joined[-1].low, segment.high, combine(loop.reduce, joined[-1].partial, segment.partial)
+            )
+        else:
+            joined.append(segment)
+    return tuple(joined)
+
+
+def combine(reduce: dict[str, str], left: dict[str, object], right: dict[str, object]) -> dict[str, object]:
+    """Two reductions in item order: `left` stands before `right`."""
+    made = dict(left)
+    for name, value in right.items():
+        made[name] = reducers.combine(reduce.get(name, "last"), made[name], value) if name in made else value
+    return made
+
+
+# ---- closing -----------------------------------------------------------------------------------------------------------
+
+
+def stats(loop: LoopState | None) -> e.Stats | None:
+    if loop is None:
+        return None
+    return e.Stats(total=loop.size, ok=loop.ok, failed=loop.failed, skipped=loop.size - loop.ok - loop.failed)
+
+
+def inheritance(activation: Activation, outcome: Envelope) -> e.LoopInherited | None:
+    """What a retry needs of a loop that failed: its collection and which of its items to run again."""
+    loop = activation.loop
+    if loop is None or loop.mode == "cursor" or outcome.ok:
+        return None
+    return e.LoopInherited(
+        collection=loop.collection,
+        manifest=outcome.reference,
+        total=loop.size,
+        failed=loop.size - loop.ok - loop.skipped,
+    )

@@ -1,0 +1,348 @@
+"""Cancelling, pausing, waiting, children, timeouts, retries of finished executions, and what `explain` says of all that."""
+
+from typing import Any
+
+from noetl.engine.explain import explain
+from noetl.engine.fold import FOLDS
+from noetl.engine.machine import RULES, Refusal, advance, quarantine
+from noetl.engine.outcome import outcome_hash
+from noetl.engine.state import Limits
+from noetl.model import decisions as d
+from noetl.model import events as e
+from noetl.model import messages as m
+from noetl.model.envelope import Envelope, failed
+from noetl.model.errors import Failure
+from tests.play import Play, workflow
+
+PYTHON = 'tool: {kind: python, code: "result = 1"}'
+FORK = f"""
+- {{step: a, next: {{spec: {{mode: inclusive}}, arcs: [{{step: x}}, {{step: y}}]}}}}
+- {{step: x, {PYTHON}, next: z}}
+- {{step: y, {PYTHON}, next: z}}
+- {{step: z, {PYTHON}}}
+"""
+
+
+def play(steps: str, payload: dict[str, Any] | None = None, **document: Any) -> Play:
+    return Play(workflow(steps, **document), payload).start()
+
+
+def park(p: Play, step: str, reason: str, **fields: Any) -> Any:
+    command = p.command(step)
+    event = e.CommandParked(
+        command_id=command.command_id, attempt=command.attempt, task="task_0", reason=reason, **fields
+    )
+    p.report(command, event)
+    return command
+
+
+def test_every_event_type_is_folded() -> None:
+    assert set(FOLDS) == set(e.Event.__args__)
+    assert set(RULES) <= set(FOLDS)
+
+
+def test_cancel_stops_everything_and_then_ends_once() -> None:
+    p = play(FORK)
+    p.tell(m.Cancel(request="r1", by="me"))
+    assert p.state.status == "cancelling"
+    assert len(p.stops) == 2
+    assert p.tell(m.Cancel(request="r2")) == Refusal("known")
+    running = p.queue[min(p.stops)]
+    p.stops.discard(running.command_id)
+    p.done(running)
+    assert p.state.status == "cancelling", "its report is recorded and routes nothing"
+    p.stopped()
+    assert p.check().state.status == "cancelled"
+    assert p.tell(m.Cancel(request="r3")) == Refusal("terminal")
+    assert p.types()[-1] == "execution.cancelled"
+
+
+def test_a_command_that_loses_its_lease_while_stopping_has_stopped() -> None:
+    p = play(f"- {{step: a, {PYTHON}}}")
+    command = p.command("a")
+    p.tell(m.Cancel(request="r"))
+    p.tell(m.LeaseLost(command_id=command.command_id, attempt=1))
+    assert p.check().state.status == "cancelled"
+
+
+def test_pause_folds_reports_and_holds_what_would_be_issued() -> None:
+    p = play(f"- {{step: a, {PYTHON}, next: b}}\n- {{step: b, {PYTHON}}}")
+    command = p.command("a")
+    p.tell(m.Pause(request="r1"))
+    p.done(command)
+    assert p.path() == ["a"]
+    assert not p.ready()
+    assert explain(p.fixed, p.state, "b").verdict == "held"
+    p.tell(m.Resume(request="r2"))
+    p.run()
+    assert p.check().path() == ["a", "b"]
+
+
+def test_pause_holds_a_loop_between_chunks() -> None:
+    p = play(f"- {{step: a, loop: {{in: [1, 2, 3, 4]}}, {PYTHON}}}")
+    command = p.command("a")
+    p.tell(m.Pause(request="r1"))
+    p.chunk(command)
+    assert not p.ready()
+    p.tell(m.Resume(request="r2"))
+    assert p.run().check().state.status == "completed"
+
+
+def test_a_wait_holds_no_worker_and_ends_with_its_timer() -> None:
+    p = play("- {step: a, tool: {kind: wait, duration: 1h}}")
+    park(p, "a", "time", delay=3_600_000_000)
+    assert not p.ready()
+    assert explain(p.fixed, p.state, "a").verdict == "waiting"
+    p.fire()
+    again = p.command("a")
+    assert again.attempt == 2
+    assert again.journal.resolved == Envelope(status="ok", context={"value": None})
+    p.done(again)
+    assert p.check().state.status == "completed"
+
+
+def test_signals_are_kept_in_order_until_a_wait_takes_one() -> None:
+    p = play("""
+- {step: a, tool: {kind: wait, signal: go}, next: b}
+- {step: b, tool: {kind: wait, signal: go}}
+""")
+    p.tell(m.Signal(name="go", request="s1", payload=1))
+    p.tell(m.Signal(name="go", request="s2", payload=2))
+    park(p, "a", "signal", signal="go")
+    assert p.command("a").journal.resolved.context == {"value": 1}
+    p.done(p.command("a"))
+    park(p, "b", "signal", signal="go")
+    assert p.command("b").journal.resolved.context == {"value": 2}
+    p.run()
+    assert p.check().state.waiting_signals == 0
+
+
+def test_a_signal_that_comes_later_wakes_the_wait_and_its_timeout_is_cleared() -> None:
+    p = play("- {step: a, tool: {kind: wait, signal: go, timeout: 1h}}")
+    park(p, "a", "signal", signal="go", timeout=3_600_000_000)
+    assert len(p.timers) == 1
+    assert "signal 'go'" in explain(p.fixed, p.state, "a").because[0]
+    p.tell(m.Signal(name="go", request="s1"))
+    assert not p.timers
+    assert p.run().check().state.status == "completed"
+
+
+def test_a_wait_that_times_out_is_the_tasks_error() -> None:
+    p = play("- {step: a, tool: {kind: wait, signal: go, timeout: 1h}}")
+    park(p, "a", "signal", signal="go", timeout=3_600_000_000)
+    p.fire()
+    assert p.command("a").journal.resolved.error.code == "TIMEOUT"
+
+
+def test_a_refused_approval_is_an_error() -> None:
+    p = play("- {step: a, tool: {kind: wait, approval: true}}")
+    park(p, "a", "approval")
+    p.tell(m.Signal(name="approve:a", request="s", payload={"approved": False, "comment": "no money"}))
+    assert p.command("a").journal.resolved.error.code == "REJECTED"
+
+
+def test_too_many_signals_are_refused() -> None:
+    p = Play(workflow("- {step: a, tool: {kind: wait, signal: go}}"), limits=Limits(signals=2)).start()
+    for number in range(2):
+        p.tell(m.Signal(name="other", request=str(number)))
+    assert p.tell(m.Signal(name="other", request="x")) == Refusal("full")
+
+
+def test_a_retry_that_is_far_off_is_parked_with_its_tries() -> None:
+    p = play(f"- {{step: a, {PYTHON}}}")
+    park(p, "a", "retry", delay=60_000_000, tries=3)
+    assert not p.ready()
+    p.now += 60_000_000
+    assert p.command("a").journal.tries == 3
+    assert p.command("a").attempt == 2
+
+
+def test_resolved_waits_go_on_when_a_pause_ends() -> None:
+    p = play("- {step: a, tool: {kind: wait, signal: go}}")
+    park(p, "a", "signal", signal="go")
+    p.tell(m.Pause(request="p"))
+    p.tell(m.Signal(name="go", request="s"))
+    assert not p.ready()
+    p.tell(m.Resume(request="r"))
+    assert p.run().check().state.status == "completed"
+
+
+CALL = "- {step: a, tool: {kind: playbook, path: child}, next: b}\n- {step: b}"
+
+
+def ask_child(p: Play, **fields: Any) -> d.StartChild:
+    park(p, "a", "child", child=e.ChildRequest(path="child", workload={"x": 1}, **fields))
+    return p.children[-1]
+
+
+def test_a_child_is_known_by_its_call_and_its_end_resolves_the_step() -> None:
+    p = play(CALL)
+    asked = ask_child(p)
+    assert asked.workload == {"x": 1}
+    p.tell(m.Notice(event=e.ChildStarted(call=asked.parent.call, child=m.ExecutionId("99"))))
+    assert "child 99" in explain(p.fixed, p.state, "a").because[0]
+    p.tell(
+        m.Notice(event=e.ChildEnded(call=asked.parent.call, child=m.ExecutionId("99"), result=Envelope(status="ok")))
+    )
+    assert p.run().check().path() == ["a", "b"]
+
+
+def test_a_cancelled_parent_waits_for_its_children() -> None:
+    p = play(CALL)
+    asked = ask_child(p)
+    p.tell(m.Cancel(request="r"))
+    p.stopped()
+    assert p.state.status == "cancelling"
+    p.tell(m.Notice(event=e.ChildStarted(call=asked.parent.call, child=m.ExecutionId("99"))))
+    assert [send.execution_id for send in p.sent] == ["99"], "it is told as soon as it is known"
+    ended = failed(Failure(code="CHILD_CANCELLED", message=""))
+    p.tell(m.Notice(event=e.ChildEnded(call=asked.parent.call, child=m.ExecutionId("99"), result=ended)))
+    assert p.check().state.status == "cancelled"
+
+
+def test_a_detached_child_gives_its_id() -> None:
+    p = play(CALL)
+    asked = ask_child(p, wait=False)
+    assert asked.detached
+    p.tell(m.Notice(event=e.ChildStarted(call=asked.parent.call, child=m.ExecutionId("99"))))
+    assert p.command("a").journal.resolved.context == {"value": {"execution_id": "99"}}
+
+
+def test_a_child_tells_its_parent_how_it_ended() -> None:
+    p = Play(workflow(f"- {{step: a, {PYTHON}}}")).start(parent=e.Parent(m.ExecutionId("5"), "call1"), depth=1)
+    p.fail(p.command("a"))
+    (send,) = p.sent
+    assert send.execution_id == "5"
+    assert send.message.event.result.error.code == "CHILD_FAILED"
+
+
+def test_a_playbook_that_calls_itself_stops() -> None:
+    p = Play(workflow(CALL), limits=Limits(depth=3)).start(depth=3, parent=e.Parent(m.ExecutionId("5"), "c"))
+    park(p, "a", "child", child=e.ChildRequest(path="child"))
+    assert not p.children
+    p.tell(p.sent[-1].message)
+    assert p.command("a").journal.resolved.error.code == "RUNAWAY"
+
+
+def test_a_step_timeout_stops_the_command_and_fails_the_step() -> None:
+    p = play(f"""
+- {{step: a, spec: {{timeout: 10s}}, {PYTHON}, next: [{{step: b, when: "{{{{ error.code == 'TIMEOUT' }}}}"}}]}}
+- {{step: b}}
+""")
+    assert p.command("a").timeout == 10_000_000
+    p.fire()
+    assert len(p.stops) == 1
+    p.stopped()
+    assert p.check().path() == ["a", "b"]
+
+
+def test_a_timer_of_a_finished_step_is_cleared_and_a_late_one_is_known() -> None:
+    p = play(f"- {{step: a, spec: {{timeout: 10s}}, {PYTHON}, next: b}}\n- {{step: b, {PYTHON}}}")
+    (timer,) = p.timers
+    p.done(p.command("a"))
+    assert not p.timers
+    assert p.tell(m.TimerDue(timer=m.TimerId(timer))) == Refusal("known")
+
+
+def test_a_loop_that_times_out_is_done_with_an_error() -> None:
+    p = play(f"- {{step: a, spec: {{timeout: 10s}}, loop: {{in: [1, 2, 3]}}, {PYTHON}}}")
+    p.fire()
+    p.stopped()
+    assert p.check().last(e.LoopDone).result.error.code == "TIMEOUT"
+    assert p.last(e.LoopDone).stats == e.Stats(3, 0, 0, 3)
+
+
+def test_an_execution_timeout_fails_with_its_code() -> None:
+    p = play(f"- {{step: a, {PYTHON}}}", executor={"spec": {"timeout": "1m"}})
+    p.fire()
+    p.stopped()
+    assert p.check().last(e.PlaybookFailed).error.code == "TIMEOUT"
+
+
+def test_admission_waits_for_a_place_and_gives_it_back() -> None:
+    p = play(f"- {{step: a, {PYTHON}}}", executor={"spec": {"max_concurrent": 2}})
+    assert p.effects == [d.AskAdmission("test", 2)]
+    assert p.state.status == "pending"
+    p.tell(m.Admitted())
+    p.run()
+    assert p.effects[-1] == d.LeaveAdmission("test")
+
+
+def test_an_execution_cancelled_before_its_admission_never_runs() -> None:
+    p = play("- {step: a}", executor={"spec": {"max_concurrent": 2, "final_step": "a"}})
+    p.tell(m.Cancel(request="r"))
+    assert p.check().state.status == "cancelled"
+    assert p.path() == []
+
+
+def test_a_retry_inherits_what_finished_and_runs_the_failed_step_again() -> None:
+    text = workflow(f"""
+- {{step: a, {PYTHON}, set: {{ctx.n: 7}}, next: b}}
+- {{step: b, {PYTHON}, next: [{{step: c, args: {{k: "{{{{ a.n }}}}"}}}}]}}
+- {{step: c, {PYTHON}}}
+""")
+    old = Play(text).start().run(lambda c: Failure(code="X", message="") if c.step == "c" else {"n": 1})
+    new = Play(text)
+    new.tell(
+        m.Start(execution_id=m.ExecutionId("7"), path="test", playbook="hash", retry_of=m.ExecutionId("6")), old.state
+    )
+    command = new.command("c")
+    assert command.scope.args == {"k": 1}
+    new.run()
+    assert new.check().path() == ["c"]
+    assert new.state.ctx == {"n": 7}
+    assert explain(new.fixed, new.state, "a").verdict == "inherited"
+
+
+def test_a_retried_loop_runs_its_failed_items_only() -> None:
+    text = workflow(f"""
+- {{step: each, loop: {{in: [1, 2, 3, 4], spec: {{mode: parallel, chunk: 1, policy: {{failure: {{max_failed: 0}}}}}}}}, {PYTHON}}}
+""")
+    old = Play(text).start()
+    *rest, last = old.ready()
+    for command in rest:
+        old.chunk(command)
+    old.chunk(last, failed=(3,))
+    assert old.state.status == "failed"
+    new = Play(text)
+    new.tell(
+        m.Start(execution_id=m.ExecutionId("7"), path="test", playbook="hash", retry_of=m.ExecutionId("6")), old.state
+    )
+    started = new.last(e.LoopStarted).collection
+    assert (started.kind, started.size) == ("failed", 1)
+    assert new.run().check().state.status == "completed"
+
+
+def test_a_quarantined_execution_issues_nothing_until_it_is_released() -> None:
+    p = play(f"- {{step: a, {PYTHON}, next: b}}\n- {{step: b, {PYTHON}}}")
+    p.take(advance(p.fixed, p.state, quarantine(p.state, "fold raised", "x", p.now)))
+    p.done(p.command("a"))
+    assert not p.ready()
+    p.tell(m.Release(request="r"))
+    assert p.run().check().state.status == "completed"
+
+
+def test_the_outcome_is_the_same_whatever_order_branches_finish_in() -> None:
+    hashes = set()
+    for last in ("x", "y"):
+        p = play(FORK)
+        p.done(p.command("y" if last == "x" else "x"), 1)
+        p.done(p.command(last), 1)
+        hashes.add(outcome_hash(p.run(lambda _: 1).state))
+    assert len(hashes) == 1
+    assert outcome_hash(play(FORK).run(lambda _: 2).state) not in hashes
+
+
+def test_explain_says_why_a_step_did_not_run() -> None:
+    p = play(f"""
+- {{step: a, {PYTHON}, next: [{{step: b, when: "{{{{ a.n > 3 }}}}"}}, c]}}
+- {{step: b, next: d}}
+- {{step: c}}
+- {{step: d}}
+""").run(lambda _: {"n": 1})
+    b = explain(p.fixed, p.state, "b")
+    assert b.verdict == "not reached"
+    assert b.because == ("from a, arc to b: false (a.n > 3 = False)",)
+    assert explain(p.fixed, p.state, "d").because == ("step b leads here and was not reached itself",)
+    assert explain(p.fixed, p.state, "c").because == ("it was reached from a",)
+    assert explain(p.fixed, p.state, "zzz").because == ("the playbook has no step zzz",)

@@ -1,0 +1,346 @@
+"""Loops: windows, chunks, failure policies, reducers, cursors, epochs; every epoch closes exactly once."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from noetl.engine.loops import LANES
+from noetl.engine.machine import Refusal
+from noetl.engine.state import encode
+from noetl.model import decisions as d
+from noetl.model import events as e
+from noetl.model import messages as m
+from noetl.model.envelope import Envelope
+from noetl.model.ids import RefId
+from noetl.model.reference import Reference
+from tests.play import Play, workflow
+
+PYTHON = 'tool: {kind: python, code: "result = 1"}'
+
+
+def loop(spec: str = "{}", items: Any = 10, **extra: str) -> Play:
+    more = "".join(f"\n  {key}: {value}" for key, value in extra.items())
+    text = workflow(f"""
+- step: each
+  loop: {{in: "{{{{ workload['items'] }}}}", iterator: x, spec: {spec}}}
+  {PYTHON}{more}
+  next: [{{step: bad, when: "{{{{ event.name == 'call.error' or error is defined }}}}"}}, end]
+- {{step: end}}
+- {{step: bad}}
+""")
+    return Play(text, {"items": list(range(items)) if isinstance(items, int) else items}).start()
+
+
+def stats(p: Play) -> tuple[int, int, int, int]:
+    s = p.check().last(e.LoopDone).stats
+    assert s.total == s.ok + s.failed + s.skipped
+    assert p.types("loop.done") == ["loop.done"]
+    return s.total, s.ok, s.failed, s.skipped
+
+
+def test_an_empty_collection_is_done_at_once() -> None:
+    for nothing in ([], None):
+        p = loop(items=nothing)
+        assert stats(p) == (0, 0, 0, 0)
+        assert "command.issued" not in p.types()
+        assert p.path() == ["each", "end"]
+
+
+@pytest.mark.parametrize(("items", "size"), [({"a": 1}, 1), ("text", 1), ([1, 2], 2)])
+def test_a_map_or_text_is_one_item(items: Any, size: int) -> None:
+    assert stats(loop(items=items).run())[0] == size
+
+
+def test_a_number_is_not_a_collection() -> None:
+    p = Play(workflow(f"- {{step: each, loop: {{in: '{{{{ workload.n }}}}'}}, {PYTHON}}}"), {"n": 3}).start()
+    assert p.check().last(e.PlaybookFailed).error.code == "BAD_COLLECTION"
+
+
+def test_sequential_has_one_command_in_flight_and_chunks_grow_with_speed() -> None:
+    p = loop(items=1000)
+    sizes = []
+    while commands := p.ready():
+        assert len(commands) == 1
+        sizes.append(commands[0].count)
+        p.chunk(commands[0], millis=1)
+    assert sizes[0] == 1
+    assert max(sizes) == 250, "what fills 250 ms at 1 ms an item"
+    assert stats(p) == (1000, 1000, 0, 0)
+
+
+def test_items_over_a_second_stay_alone() -> None:
+    p = loop(items=5)
+    while commands := p.ready():
+        assert commands[0].count == 1
+        p.chunk(commands[0], millis=1500)
+    assert stats(p)[1] == 5
+
+
+def test_the_window_bounds_items_that_run_at_once() -> None:
+    p = loop("{mode: parallel, max_in_flight: 7, chunk: 1}", 100)
+    while commands := p.ready():
+        assert sum(c.together for c in commands) <= 7
+        assert p.state.activations[commands[0].activation].loop.running <= 7
+        p.chunk(commands[-1])
+    assert stats(p) == (100, 100, 0, 0)
+
+
+def test_a_wide_window_is_spread_over_a_bounded_number_of_commands() -> None:
+    p = loop("{mode: parallel, max_in_flight: 1000, chunk: 50}", 90_000)
+    assert len(p.ready()) <= LANES
+    assert sum(c.together for c in p.ready()) == 1000
+    covered = sorted((c.first, c.count) for c in p.ready())
+    assert covered[0] == (0, 50)
+    assert all(a + n == b for (a, n), (b, _) in pairwise(covered))
+
+
+def test_reports_in_any_order_close_the_loop_once() -> None:
+    p = loop("{mode: parallel, max_in_flight: 5, chunk: 1}", 20)
+    reported = []
+    while commands := p.ready():
+        command = commands[len(reported) % len(commands)]
+        p.chunk(command)
+        reported.append(command)
+        assert p.chunk(command) in (Refusal("stale"), Refusal("terminal")), "counted once"
+    assert stats(p) == (20, 20, 0, 0)
+
+
+def test_fail_fast_stops_the_others_and_what_did_not_run_is_skipped() -> None:
+    p = loop("{mode: parallel, max_in_flight: 4, chunk: 5}", 100)
+    first, *others = p.ready()
+    p.chunk(first, failed=(2,))
+    assert p.stops == {c.command_id for c in others}
+    assert "loop.done" not in p.types(), "not before every command has stopped"
+    p.stopped()
+    assert stats(p) == (100, 2, 1, 97)
+    done = p.last(e.LoopDone)
+    assert done.result.error.code == "LOOP_FAILED"
+    assert "item 2 is bad" in done.result.error.message
+    assert p.path() == ["each", "bad"]
+
+
+def test_best_effort_goes_on_and_is_ok() -> None:
+    p = loop("{mode: parallel, policy: {failure: best_effort}}", 50)
+    while commands := p.ready():
+        p.chunk(commands[0], failed=(3, 4, 30))
+    assert stats(p) == (50, 47, 3, 0)
+    assert p.path() == ["each", "end"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "bad", "path"), [("5%", 5, "end"), ("5%", 6, "bad"), ("2", 2, "end"), ("2", 3, "bad")]
+)
+def test_max_failed_is_a_count_or_a_share(limit: str, bad: int, path: str) -> None:
+    p = loop(f"{{mode: parallel, chunk: 1, policy: {{failure: {{max_failed: {limit}}}}}}}", 100)
+    while commands := p.ready():
+        p.chunk(commands[0], failed=tuple(range(bad)))
+    p.stopped()
+    assert p.path() == ["each", path]
+    assert stats(p)[2] == bad
+
+
+def test_reducers_fold_in_item_order_whatever_order_reports_come_in() -> None:
+    text = "{mode: parallel, chunk: 1, reduce: {ctx.total: sum, ctx.names: append, ctx.last: last}}"
+    p = loop(text, 6)
+    for command in reversed(p.ready()):
+        i = command.first
+        p.chunk(command, partial={"ctx.total": i, "ctx.names": [f"n{i}"], "ctx.last": i})
+    assert p.check().state.ctx == {"total": 15, "names": [f"n{i}" for i in range(6)], "last": 5}
+
+
+def test_reductions_of_touching_ranges_are_joined() -> None:
+    p = loop("{mode: parallel, max_in_flight: 4, chunk: 1, reduce: {ctx.total: sum}}", 400)
+    held_back = p.ready()[0]
+    while others := [c for c in p.ready() if c is not held_back]:
+        p.chunk(others[0], partial={"ctx.total": 1})
+        (activation,) = p.state.activations.values()
+        assert len(activation.loop.segments) <= 4
+    p.chunk(held_back, partial={"ctx.total": 1})
+    assert p.check().state.ctx == {"total": 400}
+
+
+def test_values_that_do_not_fit_their_reducer_fail_the_loop_not_the_log() -> None:
+    p = loop("{mode: parallel, chunk: 1, reduce: {ctx.total: sum}}", 2)
+    a, b = p.ready()
+    p.chunk(a, partial={"ctx.total": 1})
+    p.chunk(b, partial={"ctx.total": "text"})
+    assert p.check().last(e.LoopDone).result.error.code == "REDUCE_FAILED"
+
+
+def test_an_item_that_waits_long_for_its_retry_comes_back_alone() -> None:
+    p = loop("{mode: parallel, max_in_flight: 2, chunk: 5}", 10)
+    first, second = p.ready()
+    items = e.Items(first=0, ok=4, deferred=(e.Deferred(3, 1, 30_000_000),))
+    p.done(first, [{}] * 4, items=items)
+    p.chunk(second)
+    assert not p.ready(), "not due yet"
+    p.now += 30_000_000
+    (again,) = p.ready()
+    assert (again.first, again.count, again.attempts) == (3, 1, 1)
+    p.chunk(again)
+    assert stats(p) == (10, 10, 0, 0)
+
+
+def test_progress_is_counted_once_and_a_new_attempt_goes_on_after_it() -> None:
+    p = loop("{mode: parallel, chunk: 10}", 10)
+    (command,) = p.ready()
+    entry = e.CommandProgress(
+        command_id=command.command_id,
+        attempt=1,
+        done=4,
+        items=e.Items(first=0, ok=4, micros=4000),
+        result=p.envelope(command, [{}] * 4),
+    )
+    p.report(command, entry)
+    assert p.report(command, entry) == Refusal("known")
+    p.tell(m.LeaseLost(command_id=command.command_id, attempt=1))
+    (again,) = p.ready()
+    assert again.journal.done == 4
+    p.chunk(again)
+    assert stats(p) == (10, 10, 0, 0)
+    parts = [(x.first, x.count) for x in p.effects if isinstance(x, d.AddPart)]
+    assert parts == [(0, 4), (4, 6)]
+
+
+def test_a_dead_chunk_fails_its_unfinished_items() -> None:
+    p = loop("{mode: parallel, chunk: 5, policy: {failure: best_effort}}", 10)
+    victim = p.ready()[0].command_id
+    for attempt in range(1, 6):
+        p.tell(m.LeaseLost(command_id=victim, attempt=attempt))
+    p.run()
+    assert stats(p) == (10, 5, 5, 0)
+
+
+def test_a_loop_over_data_is_planned_by_a_worker_and_runs_over_the_reference() -> None:
+    p = Play(
+        workflow(f"""
+- {{step: load, {PYTHON}, next: each}}
+- step: each
+  loop: {{in: "{{{{ load.rows }}}}", iterator: row, spec: {{mode: parallel}}}}
+  {PYTHON}
+""")
+    ).start()
+    command = p.command("load")
+    selection = p.fixed.plan.steps["load"].selections[0]
+    context = {"selections": {selection.id: {"reference": "noetl://execution/7/result/load/k"}}}
+    result = Envelope(status="ok", context=context)
+    p.report(command, e.CommandCompleted(command_id=command.command_id, attempt=1, result=result))
+    asked = p.command("each")
+    assert asked.kind == "plan"
+    rows = Reference(ref_id=RefId("9"), type="memory", uri="noetl://execution/7/collection/each/k", rows=3)
+    planned = e.Collection(kind="reference", size=3, reference=rows)
+    p.report(
+        asked,
+        e.ExpressionEvaluated(
+            command_id=asked.command_id, attempt=1, step="each", activation=asked.activation, site="in", plan=planned
+        ),
+    )
+    assert all(c.collection == planned and not c.items for c in p.ready())
+    assert stats(p.run()) == (3, 3, 0, 0)
+
+
+def test_small_items_from_ctx_stand_in_loop_started() -> None:
+    p = Play(
+        workflow(f"""
+- {{step: a, {PYTHON}, set: {{ctx.names: "{{{{ result }}}}"}}, next: each}}
+- {{step: each, loop: {{in: "{{{{ ctx.names }}}}"}}, {PYTHON}}}
+""")
+    ).start()
+    p.done(p.command("a"), ["x", "y"])
+    assert p.last(e.LoopStarted).collection.items == ("x", "y")
+    assert p.command("each").items == ("x",)
+    assert stats(p.run()) == (2, 2, 0, 0)
+
+
+def test_re_entry_by_a_cycle_is_a_new_epoch() -> None:
+    p = (
+        Play(
+            workflow(f"""
+- {{step: each, loop: {{in: [1, 2]}}, {PYTHON}, next: check}}
+- step: check
+  set: {{ctx.n: "{{{{ ctx.n | default(0) + 1 }}}}"}}
+  next: [{{step: each, when: "{{{{ ctx.n < 3 }}}}"}}]
+""")
+        )
+        .start()
+        .run()
+    )
+    epochs = [event.activation for event in p.check().log if isinstance(event, e.LoopDone)]
+    assert len(epochs) == len(set(epochs)) == 3
+
+
+def test_cursor_lanes_claim_until_a_claim_is_empty() -> None:
+    p = Play(
+        workflow(
+            f"""
+- step: each
+  loop:
+    iterator: row
+    cursor: {{kind: postgres, auth: pg, claim: "select 1"}}
+    spec: {{mode: cursor, max_in_flight: 2, frame: 10}}
+  {PYTHON}
+""",
+            keychain=[{"name": "pg", "kind": "credential", "credential": "pg_main"}],
+        )
+    ).start()
+    left = 25
+    while commands := p.ready():
+        assert len(commands) <= 2
+        claimed = min(10, left)
+        left -= claimed
+        items = e.Items(first=commands[0].first, ok=claimed, claimed=claimed)
+        p.done(commands[0], [{}] * claimed, items=items)
+    assert stats(p) == (25, 25, 0, 0)
+
+
+def test_a_claim_that_fails_fails_the_loop() -> None:
+    p = Play(
+        workflow(f"""
+- step: each
+  loop:
+    cursor: {{kind: postgres, claim: "select 1"}}
+    spec: {{mode: cursor, policy: {{failure: best_effort}}}}
+  {PYTHON}
+""")
+    ).start()
+    p.fail(p.command("each"))
+    assert p.check().last(e.LoopDone).result.error.code == "BROKEN"
+    assert stats(p) == (0, 0, 0, 0)
+
+
+def test_a_loop_on_spark_is_one_command() -> None:
+    p = loop("{policy: {exec: spark}}", 5000)
+    (command,) = p.ready()
+    assert (command.first, command.count) == (0, 5000)
+    p.chunk(command)
+    assert stats(p)[1] == 5000
+
+
+def test_children_in_a_loop_never_share_a_command() -> None:
+    p = Play(
+        workflow("""
+- step: each
+  loop: {in: "{{ workload['items'] }}", spec: {mode: parallel, max_in_flight: 3}}
+  tool: {kind: playbook, path: other}
+"""),
+        {"items": list(range(9))},
+    ).start()
+    for command in p.ready():
+        assert command.count == 1
+        p.chunk(command, millis=0.01)
+    assert all(c.count == 1 for c in p.ready())
+
+
+def test_the_state_of_a_large_loop_stays_small() -> None:
+    p = loop("{mode: parallel, max_in_flight: 100}", 90_000)
+    largest = 0
+    while commands := p.ready():
+        largest = max(largest, len(encode(p.state)))
+        p.chunk(commands[0], millis=0.05)
+    assert stats(p)[1] == 90_000
+    assert largest < 64 * 1024
+
+
+def test_a_collection_too_large_to_look_at_is_planned_by_a_worker() -> None:
+    assert loop(items=150_000).ready()[0].kind == "plan"
