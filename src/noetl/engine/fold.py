@@ -105,15 +105,10 @@ def _cancelled(state: Execution, event: e.ExecutionCancelled) -> Execution:
 
 
 def _ended(state: Execution, at: int) -> Execution:
-    left = tuple(Unfinished(activation.step, activation.args) for activation in state.activations.values())
-    steps = dict(state.steps)
-    for activation in state.activations.values():
-        steps[activation.step] = replace(steps.get(activation.step, Record()), status="cancelled")
+    state = _cut_off(state)
     return replace(
         state,
         ended_at=at,
-        activations={},
-        running={},
         commands={},
         tokens={},
         timers={},
@@ -121,9 +116,17 @@ def _ended(state: Execution, at: int) -> Execution:
         waiting_signals=0,
         calls={},
         paused=False,
-        steps=steps,
-        unfinished=() if state.status == "completed" else state.unfinished + left,
+        unfinished=() if state.status == "completed" else state.unfinished,
     )
+
+
+def _cut_off(state: Execution) -> Execution:
+    """What is still live never finishes: a retry would begin there."""
+    left = tuple(Unfinished(activation.step, activation.args) for activation in state.activations.values())
+    steps = dict(state.steps)
+    for activation in state.activations.values():
+        steps[activation.step] = replace(steps.get(activation.step, Record()), status="cancelled")
+    return replace(state, activations={}, running={}, steps=steps, unfinished=state.unfinished + left)
 
 
 def _quarantined(state: Execution, event: e.ExecutionQuarantined) -> Execution:
@@ -169,18 +172,21 @@ def _finishing(state: Execution) -> Execution:
         finished = "cancelled"
     else:
         finished = "completed" if state.failure is None else "failed"
-    return replace(state, status="running", finished=finished)
+    return replace(_cut_off(state), status="running", finished=finished)
 
 
 def _skipped(state: Execution, event: e.StepSkipped) -> Execution:
     record = replace(
         state.steps.get(event.step, Record()), status="skipped", rule=event.rule, verdicts=(), order=state.events
     )
+    final = state.activations[event.activation].cause == FINAL
     state = _without(state, event.activation)
     state = replace(state, steps={**state.steps, event.step: record}, outcome=mark(state.outcome, "skip", event.step))
-    return (
-        state if event.next is None else _arrive(state, event.next, Token(event.key, event.step, arrival=state.events))
-    )
+    if final:
+        return replace(state, final_done=True)
+    if event.next is None:
+        return state
+    return _arrive(state, event.next, Token(event.key, event.step, arrival=state.events))
 
 
 def _called(state: Execution, event: e.CallDone | e.CallError) -> Execution:

@@ -103,7 +103,8 @@ def _request(fixed: Fixed, state: Execution, request: m.Request, at: Micros) -> 
             return (e.WorkflowInitialized(at=at),) if state.status == "pending" else Refusal("known")
         case m.Cancel():
             cancelling = e.ExecutionCancelling(at=at, reason=request.reason, by=request.by)
-            return Refusal("known") if state.status == "cancelling" else (cancelling,)
+            known = state.status == "cancelling" or state.reason == request.reason  # the final step of a cancelled one
+            return Refusal("known") if known else (cancelling,)
         case m.Pause():
             idle = state.paused or state.status != "running"
             return Refusal("known") if idle else (e.PlaybookPaused(at=at, request=request.request, by=request.by),)

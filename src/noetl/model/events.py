@@ -146,7 +146,7 @@ class ExecutionCancelling(Base, frozen=True, tag="execution.cancelling"):
 
     @property
     def key(self) -> str:
-        return "cancelling"
+        return f"cancelling:{self.reason}"
 
 
 class ExecutionCancelled(Base, frozen=True, tag="execution.cancelled"):

@@ -346,3 +346,32 @@ def test_explain_says_why_a_step_did_not_run() -> None:
     assert explain(p.fixed, p.state, "d").because == ("step b leads here and was not reached itself",)
     assert explain(p.fixed, p.state, "c").because == ("it was reached from a",)
     assert explain(p.fixed, p.state, "zzz").because == ("the playbook has no step zzz",)
+
+
+FINAL = {"executor": {"spec": {"final_step": "report", "timeout": "1h"}}}
+
+
+def test_the_final_step_runs_after_a_cancel_and_the_execution_stays_cancelled() -> None:
+    p = play(f"- {{step: a, {PYTHON}}}\n- {{step: report, {PYTHON}}}", **FINAL)
+    p.tell(m.Cancel(request="r"))
+    p.stopped()
+    assert p.command("report").scope.status == "cancelled"
+    assert p.tell(m.Cancel(request="r2")) == Refusal("known")
+    assert p.run().check().state.status == "cancelled"
+
+
+def test_the_final_step_runs_after_a_timeout_and_can_be_cancelled_itself() -> None:
+    p = play(f"- {{step: a, {PYTHON}}}\n- {{step: report, {PYTHON}}}", **FINAL)
+    p.fire()
+    p.stopped()
+    assert p.path() == ["a", "report"]
+    p.tell(m.Cancel(request="r"))
+    p.stopped()
+    assert p.check().last(e.PlaybookFailed).error.code == "TIMEOUT"
+
+
+def test_a_final_step_that_is_not_admitted_ends_the_execution() -> None:
+    admit = "{rules: [{when: true, then: {allow: false, next: a}}]}"
+    p = play(f"- {{step: a}}\n- {{step: report, spec: {{policy: {{admit: {admit}}}}}}}", **FINAL)
+    assert p.check().path() == ["a", "report"]
+    assert p.state.status == "completed"
