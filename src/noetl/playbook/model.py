@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_val
 
 from noetl.playbook import durations
 
-API_VERSION = "noetl.io/v2"
+API_VERSION: Literal["noetl.io/v2"] = "noetl.io/v2"
 NAME = r"^[A-Za-z_][A-Za-z0-9_\-]*$"
 
 Template = Any  # a JSON value in which every text may be a template: its type is known only once it is rendered
@@ -40,15 +40,19 @@ class Action(Model):
     """What a policy rule does once it matches."""
 
     do: Literal["continue", "retry", "jump", "break", "fail"] = "continue"
-    attempts: int | str | None = Field(None, description="retry: total tries, the first one included")
-    delay: str | int | float | None = Field(None, description="retry: time before the next try")
+    attempts: int | str | None = Field(default=None, description="retry: total tries, the first one included")
+    delay: str | int | float | None = Field(default=None, description="retry: time before the next try")
     backoff: Literal["none", "fixed", "linear", "exponential"] | None = None
-    multiplier: float | None = Field(None, gt=0, description="exponential: growth of the delay per try, 2 by default")
+    multiplier: float | None = Field(
+        default=None, gt=0, description="exponential: growth of the delay per try, 2 by default"
+    )
     max_delay: str | int | float | None = None
-    jitter: bool | float | None = Field(None, description="retry: share of the delay that is random (true: half of it)")
-    to: str | None = Field(None, description="jump: a task name or `previous`")
-    max_jumps: int | None = Field(None, ge=1, description="jump: cap, 10 000 by default")
-    message: str | None = Field(None, description="fail: what the error says")
+    jitter: bool | float | None = Field(
+        default=None, description="retry: share of the delay that is random (true: half of it)"
+    )
+    to: str | None = Field(default=None, description="jump: a task name or `previous`")
+    max_jumps: int | None = Field(default=None, ge=1, description="jump: cap, 10 000 by default")
+    message: str | None = Field(default=None, description="fail: what the error says")
     set: dict[str, Template] = {}
 
     _delays = field_validator("delay", "max_delay")(_duration)
@@ -105,30 +109,30 @@ class Sink(Model):
 
 class Collect(Model):
     strategy: Literal["append", "extend", "replace", "merge"] = "append"
-    path: str | None = Field(None, description="which part of each answer is collected, e.g. data.items")
-    into: str | None = Field(None, description="ctx name that receives what was collected")
+    path: str | None = Field(default=None, description="which part of each answer is collected, e.g. data.items")
+    into: str | None = Field(default=None, description="ctx name that receives what was collected")
 
 
 class Paginate(Model):
     """The built-in paginator: call again while `when` holds, journaling every page."""
 
     when: Guard
-    next_call: dict[str, Template] = Field({}, description="merged over the last call; empty means polling")
+    next_call: dict[str, Template] = Field(default={}, description="merged over the last call; empty means polling")
     collect: Collect | None = None
-    max_attempts: int | str = Field(1000, description="calls in all")
+    max_attempts: int | str = Field(default=1000, description="calls in all")
     delay: str | int | float | None = None
     backoff: Literal["none", "fixed", "linear", "exponential"] | None = None
     max_delay: str | int | float | None = None
-    sink: Sink | None = Field(None, description="stores every page as it arrives")
+    sink: Sink | None = Field(default=None, description="stores every page as it arrives")
 
     _delays = field_validator("delay", "max_delay")(_duration)
 
 
 class TaskSpec(Model):
-    when: Guard = Field(None, description="the task is passed over unless this holds")
+    when: Guard = Field(default=None, description="the task is passed over unless this holds")
     policy: TaskPolicy = TaskPolicy()
     paginate: Paginate | None = None
-    profile: str | None = Field(None, description="spark: which profile runs it")
+    profile: str | None = Field(default=None, description="spark: which profile runs it")
 
 
 class Output(Model):
@@ -369,7 +373,7 @@ AnyTask = Annotated[
 
 class AdmitAction(Model):
     allow: bool = True
-    next: str | None = Field(None, description="where the branch goes on when the step is skipped")
+    next: str | None = Field(default=None, description="where the branch goes on when the step is skipped")
 
 
 class AdmitRule(Model):
@@ -431,14 +435,14 @@ class LoopPolicy(Model):
 
 
 class Frame(Model):
-    size: int = Field(50, ge=1, le=10_000)
+    size: int = Field(default=50, ge=1, le=10_000)
     lease: str | int | float | None = None
     heartbeat: str | int | float | None = None
 
 
 class LoopSpec(Model):
     mode: Literal["sequential", "parallel", "cursor"] = "sequential"
-    max_in_flight: int | None = Field(None, ge=1, le=100_000)
+    max_in_flight: int | None = Field(default=None, ge=1, le=100_000)
     chunk: Literal["auto"] | Annotated[int, Field(ge=1, le=10_000)] = "auto"
     frame: Frame | None = None
     policy: LoopPolicy = LoopPolicy()
@@ -459,7 +463,7 @@ class Cursor(Model):
 
 
 class Loop(Model):
-    in_: Template = Field(None, alias="in")
+    in_: Template = Field(default=None, alias="in")
     iterator: Name = "item"
     cursor: Cursor | None = None
     spec: LoopSpec = LoopSpec()
@@ -487,7 +491,7 @@ class Step(Model):
     spec: StepSpec = StepSpec()
     loop: Loop | None = None
     input: dict[str, Template] = {}
-    tool: list[AnyTask] = Field([], description="one task or a pipeline of named tasks; empty is a noop")
+    tool: list[AnyTask] = Field(default=[], description="one task or a pipeline of named tasks; empty is a noop")
     set: dict[str, Template] = {}
     next: Router | None = None
 
@@ -508,7 +512,7 @@ class ExecutorSpec(Model):
     final_step: str | None = None
     no_next_is_error: bool = False
     timeout: str | int | float | None = None
-    max_concurrent: int | None = Field(None, ge=1)
+    max_concurrent: int | None = Field(default=None, ge=1)
     priority: int = 0
 
     _timeout = field_validator("timeout")(lambda value: value if value is None else _literal_duration(value))
@@ -533,6 +537,7 @@ class KeychainEntry(Model):
 
 class WorkbookTask(Model):
     name: Name
+    desc: str | None = None
     tool: AnyTask
 
 

@@ -1,0 +1,180 @@
+"""Commands that look at playbook files and need no server: validate, schema, convert, graph."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from noetl.playbook import graph as graphs
+from noetl.playbook.convert import convert as convert_text
+from noetl.playbook.findings import Finding
+from noetl.playbook.schema import schema as make_schema
+from noetl.playbook.validation import Loaded, PlaybookInvalid, load
+
+UNREADABLE = 2
+_COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE|DIR…", help="playbooks, or folders searched for *.yaml")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="a playbook")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(validate)
+    app.command()(schema)
+    app.command()(convert)
+    app.command()(graph)
+
+
+def validate(
+    paths: Files,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON array of findings")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="warnings fail too")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print errors and warnings, no notes")] = False,
+) -> None:
+    """Check playbooks without running them.
+
+    Reports unknown keys, arcs to steps that do not exist, templates that do not parse or use unknown names, Python
+    syntax errors and more, each as `file:line:column: severity CODE message` with a hint below.
+
+    Exit code: 0 good, 1 a playbook has errors (or warnings with --strict), 2 a file cannot be read.
+
+    Example: noetl validate playbooks/ --strict
+    """
+    files, unreadable = _files(paths)
+    findings: list[Finding] = []
+    for file in files:
+        loaded = _load(file)
+        if loaded is None:
+            unreadable = True
+        else:
+            findings.extend(loaded.findings)
+    shown = [finding for finding in findings if not (quiet and finding.severity == "note")]
+    if as_json:
+        print(json.dumps([finding.to_dict() for finding in shown], indent=2, ensure_ascii=False))
+    else:
+        _print(shown)
+        _summary(len(files), findings)
+    failing = {"error", "warning"} if strict else {"error"}
+    bad = any(finding.severity in failing for finding in findings)
+    raise typer.Exit(UNREADABLE if unreadable else int(bad))
+
+
+def schema(
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="write to a file instead")] = None,
+) -> None:
+    """Print the JSON Schema of the playbook language, for editors.
+
+    In VS Code: "yaml.schemas": {"noetl-schema.json": "playbooks/*.yaml"}; or put this line on top of a playbook:
+    # yaml-language-server: $schema=noetl-schema.json
+
+    Example: noetl schema -o noetl-schema.json
+    """
+    text = json.dumps(make_schema(), indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+def convert(
+    path: File,
+    write: Annotated[bool, typer.Option("--write", "-w", help="rewrite the file in place")] = False,
+) -> None:
+    """Rewrite a playbook to the current spelling; comments and order stay.
+
+    `case`, `vars`, `sink`, `retry`, `args`, v1 steps and the other older spellings become what they mean. Without
+    --write the result goes to standard output.
+
+    Example: noetl convert old.yaml --write
+    """
+    source = _text(path)
+    try:
+        converted = convert_text(source, file=str(path))
+    except PlaybookInvalid as exc:
+        _print(exc.findings)
+        raise typer.Exit(1) from exc
+    if not write:
+        sys.stdout.write(converted.text)
+        return
+    if converted.changes:
+        path.write_text(converted.text, encoding="utf-8")
+    typer.echo(f"{path}: {len(converted.changes)} spelling(s) rewritten", err=True)
+
+
+def graph(
+    path: File,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="print a Mermaid flowchart")] = False,
+) -> None:
+    """Draw the steps and arcs of a playbook as a tree, or as Mermaid for documents.
+
+    Example: noetl graph invoices.yaml --mermaid > invoices.mmd
+    """
+    loaded = load(_text(path), file=str(path))
+    if loaded.playbook is None:
+        _print(loaded.errors)
+        raise typer.Exit(1)
+    sys.stdout.write(graphs.mermaid(loaded.playbook) if mermaid else graphs.tree(loaded.playbook))
+
+
+# ---- files and output ----
+
+
+def _files(paths: list[Path]) -> tuple[list[Path], bool]:
+    found: list[Path] = []
+    missing = False
+    for path in paths:
+        if path.is_dir():
+            found.extend(sorted(_below(path)))
+        elif path.exists():
+            found.append(path)
+        else:
+            typer.echo(f"{path}: no such file", err=True)
+            missing = True
+    return list(dict.fromkeys(found)), missing
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        if path.suffix in (".yaml", ".yml") and path.is_file():
+            yield path
+
+
+def _load(file: Path) -> Loaded | None:
+    try:
+        return load(file.read_bytes(), file=str(file))
+    except OSError as exc:
+        typer.echo(f"{file}: {exc.strerror or exc}", err=True)
+        return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as exc:
+        typer.echo(f"{path}: {exc.strerror or exc}", err=True)
+    except UnicodeDecodeError:
+        typer.echo(f"{path}: not UTF-8", err=True)
+    raise typer.Exit(UNREADABLE)
+
+
+def _print(findings: list[Finding]) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    for finding in findings:
+        line = Text(f"{finding.file}:{finding.line}:{finding.column}: ")
+        line.append(finding.severity, style=f"bold {_COLOURS[finding.severity]}")
+        line.append(f" {finding.code} ", style="bold")
+        line.append(finding.message + (f" (step {finding.step})" if finding.step else ""))
+        console.print(line)
+        if finding.hint:
+            console.print(Text(f"    {finding.hint}", style="dim"))
+
+
+def _summary(files: int, findings: list[Finding]) -> None:
+    counts = {severity: sum(finding.severity == severity for finding in findings) for severity in _COLOURS}
+    said = ", ".join(f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items() if count)
+    typer.echo(f"{files} file{'s' * (files != 1)}: {said or 'no findings'}", err=True)

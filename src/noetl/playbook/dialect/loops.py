@@ -1,0 +1,26 @@
+"""Older spellings of a loop: `mode` beside `in`, v1 element names, `async`."""
+
+from noetl.playbook.dialect.editor import Editor, Node
+from noetl.playbook.dialect.tasks import alias
+
+_LOOP = {"collection": "in", "element": "iterator"}
+_SPEC = ("mode", "max_in_flight", "chunk", "frame", "reduce", "policy")
+_CONCURRENCY = ("concurrency", "max_concurrency", "max_concurrent")
+_MODES = {"async": "parallel", "serial": "sequential"}
+
+
+def rewrite(loop: Node, editor: Editor) -> None:
+    for old, new in _LOOP.items():
+        alias(loop, old, new, editor)
+    for holder in (loop, loop.get("spec")):
+        if isinstance(holder, dict):
+            for old in _CONCURRENCY:
+                alias(holder, old, "max_in_flight", editor)
+    for name in _SPEC:
+        if name in loop:
+            editor.note(loop, name, f"`loop.{name}` is now `loop.spec.{name}`")
+            editor.move(loop, name, editor.below(loop, "spec", origin=name))
+    spec = loop.get("spec")
+    if isinstance(spec, dict) and isinstance(spec.get("mode"), str) and spec["mode"] in _MODES:
+        editor.note(spec, "mode", f"the mode `{spec['mode']}` is now `{_MODES[spec['mode']]}`")
+        editor.put(spec, "mode", _MODES[spec["mode"]], spec, "mode")

@@ -1,0 +1,180 @@
+"""`retry` in both of its older senses: again after an error, and again after an answer (pagination, polling)."""
+
+import copy
+import re
+from typing import Any
+
+from noetl.playbook.dialect import guards, sinks
+from noetl.playbook.dialect.editor import Editor, Node, Nodes
+from noetl.playbook.findings import Code
+
+_ACTION = {
+    "max_attempts": "attempts", "initial_delay": "delay", "interval": "delay", "backoff_multiplier": "multiplier",
+    "backoff_factor": "multiplier", "backoff_strategy": "backoff", "max_retries": "attempts",
+}  # fmt: skip
+_PAGE = {
+    "attempts": "max_attempts", "max_pages": "max_attempts", "max_iterations": "max_attempts", "initial_delay": "delay",
+    "interval": "delay", "while": "when",
+}  # fmt: skip
+_PAGING = ("next_call", "collect", "per_iteration")
+_GUARDS = ("when", "retry_when", "while")
+_OF_ANSWER = re.compile(r"\b(response|result)\b(?!\.status_code)|\boutput\.data\b")
+_OF_ERROR = re.compile(r"\berror\b(?! is not defined)|\bcall\.error\b|\bstatus_code\b")
+
+
+def rewrite(holder: Node, listed: Nodes, editor: Editor) -> None:
+    """`holder.retry` becomes policy rules and a paginator of the tasks in `listed`."""
+    retry = holder["retry"]
+    if isinstance(retry, dict) and ("on_error" in retry or "on_success" in retry):
+        _by_outcome(retry, listed, editor)
+    elif isinstance(retry, int) and not isinstance(retry, bool):
+        action = editor.map(holder, "retry")
+        editor.put(action, "max_attempts", retry, holder, "retry")
+        again_after_error(action, guards.TRUE, listed, editor)
+    elif isinstance(retry, dict):
+        _one(retry, listed, editor)
+    elif isinstance(retry, list):
+        for index, rule in enumerate(retry):
+            if isinstance(rule, dict):
+                _one(rule, listed, editor)
+            else:
+                editor.fault(
+                    retry, index, Code.BAD_TYPE, "a retry rule is a mapping", "{when: …, then: {max_attempts: 3}}"
+                )
+    else:
+        hint = "retry: 3, or retry: [{when: …, then: {max_attempts: 3, initial_delay: 1s}}]"
+        editor.fault(holder, "retry", Code.BAD_TYPE, "`retry` is a number, a mapping or a list of rules", hint)
+        del holder["retry"]
+        return
+    editor.note(holder, "retry", "`retry` is now `spec.policy.rules` (errors) and `spec.paginate` (answers) of a task")
+    del holder["retry"]
+
+
+def _by_outcome(retry: Node, listed: Nodes, editor: Editor) -> None:
+    for outcome in [key for key in retry if key not in ("on_error", "on_success")]:
+        editor.fault(retry, outcome, Code.UNKNOWN_KEY, f"unknown key `{outcome}` in retry", "on_error, on_success")
+    for outcome in ("on_error", "on_success"):
+        if outcome in retry and not isinstance(retry[outcome], dict):
+            editor.fault(retry, outcome, Code.BAD_TYPE, f"`{outcome}` must be a mapping", "{max_attempts: 3}")
+    if isinstance(retry.get("on_error"), dict):
+        action = retry["on_error"]
+        again_after_error(action, _own_guard(action, editor), listed, editor)
+    if isinstance(retry.get("on_success"), dict):
+        paginate(retry["on_success"], _own_guard(retry["on_success"], editor), listed, editor)
+
+
+def _one(rule: Node, listed: Nodes, editor: Editor) -> None:
+    action = rule["then"] if isinstance(rule.get("then"), dict) else rule
+    expression = _own_guard(rule, editor)
+    for key in [key for key in rule if action is not rule and key != "then"]:
+        editor.fault(
+            rule, key, Code.UNKNOWN_KEY, f"unknown key `{key}` in a retry rule", "a rule has `when` and `then`"
+        )
+    if concerns_answer(action, expression):
+        paginate(action, expression, listed, editor)
+    else:
+        again_after_error(action, expression, listed, editor)
+
+
+def _own_guard(rule: Node, editor: Editor) -> str:
+    for name in _GUARDS:
+        if name in rule:
+            expression = guards.expression(rule[name])
+            if expression is None:
+                editor.fault(rule, name, Code.BAD_GUARD, f"`{name}` must be one expression", 'write "{{ … }}"')
+            del rule[name]
+            return expression or guards.TRUE
+    return guards.TRUE
+
+
+def concerns_answer(action: Node, expression: str) -> bool:
+    if any(name in action for name in _PAGING):
+        return True
+    return bool(_OF_ANSWER.search(expression)) and not _OF_ERROR.search(expression)
+
+
+def again_after_error(action: Node, expression: str, listed: Nodes, editor: Editor) -> None:
+    for old, new in _ACTION.items():
+        if old in action and new not in action:
+            editor.rename(action, old, new)
+    if isinstance(action.get("backoff"), int | float) and not isinstance(action.get("backoff"), bool):
+        editor.rename(action, "backoff", "multiplier")
+    if "multiplier" in action and "backoff" not in action:
+        editor.put(action, "backoff", "exponential", action, "multiplier")
+    meant = guards.without_events(expression, dict.fromkeys(guards.EVENTS.values(), guards.TRUE))
+    add_rule(listed, guards.all_of(guards.FAILED, meant), "retry", action, editor)
+
+
+def add_rule(listed: Nodes, expression: str, do: str, action: Node, editor: Editor) -> None:
+    """The same policy rule at the end of every task's policy."""
+    for task in listed:
+        if not isinstance(task, dict):
+            continue
+        then = editor.map(action)
+        editor.put(then, "do", do, action, next(iter(action), "do"))
+        for key in action:
+            editor.put(then, key, copy.deepcopy(action[key]), action, key)
+        rule = editor.map(action)
+        editor.put(rule, "when", guards.guard(expression), action, next(iter(action), "when"))
+        editor.put(rule, "then", then, action, next(iter(action), "then"))
+        editor.append(_rules(task, action, editor), rule, action)
+
+
+def _rules(task: Node, origin: Node, editor: Editor) -> Nodes:
+    policy = editor.below(task, "spec", origin="kind")
+    if isinstance(policy.get("policy"), list):
+        rules: Nodes = policy["policy"]
+        return rules
+    policy = editor.below(policy, "policy", origin=None)
+    if not isinstance(policy.get("rules"), list):
+        editor.put(policy, "rules", editor.seq(origin), policy, "rules")
+    found: Nodes = policy["rules"]
+    return found
+
+
+def paginate(page: Node, expression: str, listed: Nodes, editor: Editor) -> None:
+    """The rule as the paginator of the task that asks: the last http task, else the last one."""
+    for old, new in _PAGE.items():
+        if old in page and new not in page:
+            editor.rename(page, old, new)
+    _collect(page, editor)
+    _page_sink(page, editor)
+    meaning = dict.fromkeys(guards.EVENTS.values(), guards.TRUE)
+    editor.put(page, "when", guards.guard(guards.without_events(expression, meaning)), page, next(iter(page), "when"))
+    asking = [task for task in listed if isinstance(task, dict) and task.get("kind") == "http"]
+    asking = asking or [task for task in listed if isinstance(task, dict)]
+    if not asking:
+        editor.fault(page, None, Code.OLD_FORM, "a pagination needs a tool that is called again")
+        return
+    spec = editor.below(asking[-1], "spec", origin="kind")
+    if "paginate" in spec:
+        editor.fault(page, "when", Code.OLD_FORM, "a task has one pagination rule", "combine the rules with `or`")
+        return
+    editor.put(spec, "paginate", page, page, "when")
+
+
+def _collect(page: Node, editor: Editor) -> None:
+    collect = page.get("collect")
+    if isinstance(collect, str):
+        node = editor.map(page, "collect")
+        editor.put(node, "strategy", collect, page, "collect")
+        editor.put(page, "collect", node, page, "collect")
+    elif isinstance(collect, dict):
+        for old in ("var", "target", "as"):
+            if old in collect and "into" not in collect:
+                editor.rename(collect, old, "into")
+        into: Any = collect.get("into")
+        if isinstance(into, str) and into.startswith(("ctx.", "vars.")):
+            editor.put(collect, "into", into.split(".", 1)[1], collect, "into")
+
+
+def _page_sink(page: Node, editor: Editor) -> None:
+    each = page.get("per_iteration")
+    if isinstance(each, dict):
+        if isinstance(each.get("sink"), dict):
+            sinks.rewrite(each["sink"], editor)
+            editor.move(each, "sink", page)
+        for key in list(each):
+            message = f"unknown key `{key}` in per_iteration"
+            editor.fault(each, key, Code.UNKNOWN_KEY, message, "per_iteration: {sink: …}")
+        del page["per_iteration"]

@@ -1,0 +1,77 @@
+"""Older spellings of `next`: guards with branches, `input` on an arc, the mode beside the arcs."""
+
+from typing import Any
+
+from noetl.playbook.dialect.editor import Editor, Node, Nodes, maps
+from noetl.playbook.dialect.tasks import alias, assignments
+from noetl.playbook.findings import Code
+
+_ARGS = ("input", "with", "payload")
+
+
+def rewrite(step: Node, editor: Editor) -> None:
+    router = step.get("next")
+    if isinstance(router, dict) and "mode" in router:
+        editor.note(router, "mode", "`next.mode` is now `next.spec.mode`")
+        editor.move(router, "mode", editor.below(router, "spec", origin="mode"))
+    if isinstance(router, dict) and isinstance(router.get("arcs"), list):
+        _branches(router, "arcs", editor)
+        _arcs(router["arcs"], editor)
+    elif isinstance(router, list):
+        _branches(step, "next", editor)
+        _arcs(step["next"], editor)
+    elif isinstance(router, dict) and "step" in router:
+        _arc(router, editor)
+
+
+def _arcs(listed: Nodes, editor: Editor) -> None:
+    for arc in maps(listed):
+        _arc(arc, editor)
+
+
+def _arc(arc: Node, editor: Editor) -> None:
+    for name in _ARGS:
+        alias(arc, name, "args", editor)
+    assignments(arc, editor)
+
+
+def _branches(holder: Node, key: str, editor: Editor) -> None:
+    """`[{when, then: [a, b]}, {else: [c]}]` as a flat list of arcs."""
+    listed: Nodes = holder[key]
+    if not any(("then" in arc or "else" in arc) and "step" not in arc for arc in maps(listed)):
+        return
+    editor.note(holder, key, "`when/then/else` in `next` is now a list of arcs `{step, when}`")
+    flat = editor.seq(holder, key)
+    last = editor.seq(holder, key)
+    for index, item in enumerate(listed):
+        if not isinstance(item, dict) or "step" in item or not ({"then", "else"} & item.keys()):
+            editor.append(flat, item, listed, index)
+            continue
+        for arc in targets(item.get("then"), item, "then", editor):
+            if "when" in item and "when" not in arc:
+                editor.put(arc, "when", item["when"], item, "when")
+            editor.append(flat, arc, listed, index)
+        for arc in targets(item.get("else"), item, "else", editor):
+            editor.append(last, arc, listed, index)
+    for index, arc in enumerate(last):
+        editor.append(flat, arc, last, index)
+    editor.put(holder, key, flat, holder, key)
+
+
+def targets(value: Any, origin: Node, key: str, editor: Editor) -> list[Node]:
+    """A branch's targets as arcs: a name, an arc, `{next: …}`, or a list of them."""
+    if isinstance(value, str):
+        arc = editor.map(origin, key)
+        editor.put(arc, "step", value, origin, key)
+        return [arc]
+    if isinstance(value, dict) and "step" in value:
+        _arc(value, editor)
+        return [value]
+    if isinstance(value, dict):
+        inner = "arcs" if "arcs" in value else "next"
+        return targets(value.get(inner), value, inner, editor)
+    if isinstance(value, list):
+        return [arc for item in value for arc in targets(item, origin, key, editor)]
+    if key in origin:
+        editor.fault(origin, key, Code.BAD_TYPE, f"`{key}` names a step, an arc, or a list of them", "next: done")
+    return []

@@ -1,0 +1,165 @@
+"""The first version of the language: `type` on a step, iterator steps, `pass`, `when`, `with`, implied order."""
+
+from itertools import pairwise
+from typing import Any
+
+from noetl.playbook.dialect import guards
+from noetl.playbook.dialect.editor import Editor, Node, maps
+from noetl.playbook.dialect.shorthand import arcs, tasks
+from noetl.playbook.dialect.tasks import alias
+from noetl.playbook.findings import Code
+from noetl.playbook.model import BUILT_IN
+
+_OF_STEP = {
+    "step", "desc", "description", "spec", "loop", "input", "tool", "set", "next", "case", "case_mode", "vars", "retry",
+    "sink", "save", "when", "pass", "type",
+}  # fmt: skip
+_OF_ITERATOR = ("in", "collection", "iterator", "element", "mode", "concurrency")
+_OF_STEP_TASK = ("save", "sink", "vars", "retry")  # in an iterator's task; they belong to the step
+
+
+def rewrite(step: Node, editor: Editor) -> None:
+    alias(step, "description", "desc", editor)
+    if "step" not in step and isinstance(step.get("name"), str) and step.get("type") != "workbook":
+        alias(step, "name", "step", editor)
+    if isinstance(step.get("tool"), str) and step["tool"] in BUILT_IN:
+        editor.rename(step, "tool", "type")
+    kind = step.get("type")
+    if isinstance(kind, str) and "tool" not in step:
+        if kind == "iterator":
+            _iterator(step, editor)
+        else:
+            _typed(step, editor)
+    for old in ("args", "with"):
+        alias(step, old, "input", editor)
+
+
+def _typed(step: Node, editor: Editor) -> None:
+    editor.note(step, "type", f"`type: {step['type']}` on a step is now `tool: {{kind: {step['type']}}}`")
+    tool = editor.map(step, "type")
+    editor.move(step, "type", tool, "kind")
+    for key in [key for key in step if key not in _OF_STEP and key not in ("args", "with")]:
+        editor.move(step, key, tool)
+    editor.put(step, "tool", tool, tool, "kind")
+
+
+def _iterator(step: Node, editor: Editor) -> None:
+    editor.note(step, "type", "a step of type `iterator` is now a step with `loop`")
+    if "loop" in step:
+        editor.fault(step, "loop", Code.DUPLICATE_KEY, "an iterator step has no `loop` of its own", "keep one of them")
+    loop = editor.map(step, "type")
+    for name in _OF_ITERATOR:
+        if name in step:
+            editor.move(step, name, loop)
+    editor.put(step, "loop", loop, step, "type")
+    del step["type"]
+    task = step.get("task")
+    if not isinstance(task, dict):
+        editor.fault(step, "task", Code.MISSING_FIELD, "an iterator step needs a `task`", "task: {type: http, …}")
+        return
+    if task.get("type", task.get("kind")) == "iterator" or "loop" in task:
+        message = "an iterator inside an iterator has no equivalent in one step"
+        editor.fault(step, "task", Code.OLD_FORM, message, "put the inner loop into a child playbook")
+        del step["task"]
+        return
+    for name in _OF_STEP_TASK:
+        if name in task and name not in step:
+            editor.move(task, name, step)
+    if task.get("type", task.get("kind")) == "workbook" and "task" not in task and "name" in task:
+        editor.rename(task, "name", "task")
+    editor.rename(step, "task", "tool")
+
+
+def admission(step: Node, editor: Editor) -> None:
+    """`pass` and `when` of a v1 step: skipped steps go on to what follows them."""
+    for name in ("pass", "when"):
+        if name not in step:
+            continue
+        expression = guards.expression(step[name])
+        if expression is None:
+            editor.fault(
+                step, name, Code.BAD_GUARD, f"`{name}` must be true, false or one expression", 'write "{{ … }}"'
+            )
+        else:
+            editor.note(step, name, f"`{name}` on a step is now `spec.policy.admit`")
+            _skip_unless(step, name, guards.none_of(expression) if name == "pass" else expression, editor)
+        del step[name]
+
+
+def _skip_unless(step: Node, origin: str, expression: str, editor: Editor) -> None:
+    if expression in ("not (false)", guards.TRUE):
+        return
+    onward = _onward(step, editor)
+    if onward is None:
+        _guard_tasks(step, origin, expression, editor)
+        return
+    rules = editor.seq(step, origin)
+    if expression not in ("not (true)", "false"):
+        editor.append(rules, _admit_rule(step, origin, guards.guard(expression), None, editor), step, origin)
+    refused = _admit_rule(step, origin, True, onward, editor)
+    editor.append(rules, refused, step, origin)
+    admit = editor.below(step, "spec", "policy", "admit", origin=origin)
+    if "rules" in admit:
+        message = f"`{origin}` and `spec.policy.admit` both decide about the step"
+        editor.fault(step, origin, Code.DUPLICATE_KEY, message, "keep one of them")
+    editor.put(admit, "rules", rules, step, origin)
+
+
+def _admit_rule(step: Node, origin: str, when: str | bool, onward: str | None, editor: Editor) -> Node:
+    """Allowed when `onward` is None; else refused, and the branch goes on there (the empty name ends it)."""
+    rule, then = editor.map(step, origin), editor.map(step, origin)
+    editor.put(rule, "when", when, step, origin)
+    editor.put(then, "allow", onward is None, step, origin)
+    if onward:
+        editor.put(then, "next", onward, step, origin)
+    editor.put(rule, "then", then, step, origin)
+    return rule
+
+
+def _onward(step: Node, editor: Editor) -> str | None:
+    """The one step that follows, the empty name when none does, None when that is a decision."""
+    if step.get("next") is None and "case" not in step:
+        return ""
+    if "case" in step:
+        return None
+    listed = arcs(step, editor)
+    if len(listed) == 1 and isinstance(listed[0], dict) and "when" not in listed[0]:
+        target = listed[0].get("step")
+        return target if isinstance(target, str) else None
+    return None
+
+
+def _guard_tasks(step: Node, origin: str, expression: str, editor: Editor) -> None:
+    for task in maps(tasks(step, editor)):
+        spec = editor.below(task, "spec", origin="kind")
+        editor.put(spec, "when", guards.guard(expression), step, origin)
+
+
+def imply_order(document: Node, editor: Editor) -> None:
+    """In v1 steps without any `next` run in the order they stand."""
+    steps: list[Node] = maps(document.get("workflow"))
+    named = [step for step in steps if isinstance(step.get("step"), str)]
+    if len(named) < 2 or any("next" in step or "case" in step for step in steps):
+        return
+    editor.note(document, "workflow", "steps in implied order: every step now names the one that follows in `next`")
+    for step, following in pairwise(named):
+        editor.put(step, "next", following["step"], step, "step")
+
+
+def workbook(entry: Node, editor: Editor) -> None:
+    if "type" in entry and "tool" not in entry:
+        editor.note(entry, "type", "`type` of a workbook task is now `tool: {kind: …}`")
+        tool = editor.map(entry, "type")
+        editor.move(entry, "type", tool, "kind")
+        for key in [key for key in entry if key not in ("name", "desc", "description")]:
+            editor.move(entry, key, tool)
+        alias(entry, "description", "desc", editor)
+        editor.put(entry, "tool", tool, tool, "kind")
+
+
+def metadata(document: Node, editor: Editor) -> None:
+    for name in ("name", "path", "version", "description"):
+        if name in document:
+            editor.note(document, name, f"`{name}` stands under `metadata`")
+            below: Any = editor.below(document, "metadata", origin=name)
+            editor.move(document, name, below)

@@ -1,0 +1,95 @@
+"""What validation has to say about a playbook: one `Finding` per place, with a stable code.
+
+Codes are part of the public interface (`noetl validate --json`, the API, editors): they are added, never renamed.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Literal
+
+Severity = Literal["error", "warning", "note"]
+
+MOST = 100  # findings reported for one playbook
+
+
+class Code(StrEnum):
+    """Every code, with the sentence that documents it."""
+
+    description: str
+
+    def __new__(cls, value: str, description: str) -> "Code":
+        code = str.__new__(cls, value)
+        code._value_ = value
+        code.description = description
+        return code
+
+    YAML_SYNTAX = "YAML_SYNTAX", "the text is not YAML, not UTF-8, or holds more or less than one document"
+    YAML_LIMIT = "YAML_LIMIT", "too large, too deep, too many nodes, or an alias that contains itself"
+    YAML_TAG = "YAML_TAG", "a YAML tag such as !!python/object; playbooks are plain data"
+    YAML_VALUE = "YAML_VALUE", "a number that is not a finite 64-bit number"
+    DUPLICATE_KEY = "DUPLICATE_KEY", "one key twice in one mapping"
+    BAD_KEY = "BAD_KEY", "a mapping key that is not text"
+    UNKNOWN_KEY = "UNKNOWN_KEY", "a key the language does not have at this place"
+    MISSING_FIELD = "MISSING_FIELD", "a required field is absent"
+    BAD_TYPE = "BAD_TYPE", "a value of the wrong type: text where a list belongs, and the like"
+    BAD_VALUE = "BAD_VALUE", "a value of the right type that means nothing here"
+    BAD_NAME = "BAD_NAME", "a step, task or iterator name that templates could not use"
+    BAD_DURATION = "BAD_DURATION", "not a duration such as 100ms, 2s, 5m, 2h or 1d"
+    BAD_GUARD = "BAD_GUARD", "a condition that is neither a template nor true/false"
+    UNKNOWN_KIND = "UNKNOWN_KIND", "a tool kind nobody provides"
+    UNKNOWN_STEP = "UNKNOWN_STEP", "a step is named that does not exist"
+    UNKNOWN_TASK = "UNKNOWN_TASK", "a jump to a task that does not exist, or a workbook task that does not exist"
+    UNKNOWN_NAME = "UNKNOWN_NAME", "a template uses a name that can never exist where it is rendered"
+    UNKNOWN_KEYCHAIN = "UNKNOWN_KEYCHAIN", "`keychain.x` without an entry x in the keychain"
+    DUPLICATE_STEP = "DUPLICATE_STEP", "two steps of one name"
+    DUPLICATE_TASK = "DUPLICATE_TASK", "two tasks of one name in a pipeline or in the workbook"
+    DUPLICATE_ENTRY = "DUPLICATE_ENTRY", "two keychain entries of one name"
+    RESERVED_NAME = "RESERVED_NAME", "a step, task or iterator is named like a scope name"
+    SHADOWED_NAME = "SHADOWED_NAME", "a step or iterator hides a workload key or a step of the same name"
+    UNREACHABLE_STEP = "UNREACHABLE_STEP", "no arc leads to the step"
+    UNREACHABLE_ARC = "UNREACHABLE_ARC", "an arc or rule behind one that always matches"
+    FINAL_STEP_ARC = "FINAL_STEP_ARC", "an arc leads to the final step, which runs by itself at the end"
+    TEMPLATE_SYNTAX = "TEMPLATE_SYNTAX", "a template that does not parse"
+    TEMPLATE_IN_CODE = "TEMPLATE_IN_CODE", "`{{ }}` in code, which is never rendered"
+    NEVER_SET = "NEVER_SET", "`ctx.x` is read but nothing sets it"
+    PYTHON_SYNTAX = "PYTHON_SYNTAX", "Python code that does not compile"
+    FORBIDDEN_CONF = "FORBIDDEN_CONF", "a Spark setting a playbook may not change"
+    PARALLEL_CTX_WRITE = (
+        "PARALLEL_CTX_WRITE",
+        "parallel iterations write one ctx name and no reducer says how to combine",
+    )
+    UPSERT_WITHOUT_KEY = "UPSERT_WITHOUT_KEY", "mode upsert needs the columns that identify a row"
+    IGNORED_FIELD = "IGNORED_FIELD", "a field that has no effect in this combination"
+    OLD_SPELLING = "OLD_SPELLING", "an older spelling, accepted and rewritten; `noetl convert` rewrites the file"
+    OLD_FORM = "OLD_FORM", "an older form that has no equivalent"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`line` and `column` count from 1; 0 when the place is the file as a whole."""
+
+    file: str
+    line: int
+    column: int
+    step: str | None
+    code: Code
+    message: str
+    hint: str | None = None
+    severity: Severity = "error"
+
+    def __str__(self) -> str:
+        place = f" (step {self.step})" if self.step else ""
+        return f"{self.file}:{self.line}:{self.column}: {self.severity} {self.code} {self.message}{place}"
+
+    def to_dict(self) -> dict[str, str | int | None]:
+        return {**asdict(self), "code": str(self.code)}
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """By position, each once, errors first when there are more than fit."""
+    unique = list(dict.fromkeys(findings))
+    if len(unique) > MOST:
+        rank = {"error": 0, "warning": 1, "note": 2}
+        unique = sorted(unique, key=lambda finding: (rank[finding.severity], finding.line, finding.column))[:MOST]
+    return sorted(unique, key=lambda finding: (finding.line, finding.column, finding.code, finding.message))

@@ -1,0 +1,85 @@
+"""The JSON Schema of the language, made from the model, for editors that complete and check playbooks while typing.
+
+It describes the current spelling with its short forms (`next: done`, one task without a list); what only
+`noetl validate` can know (names, templates, older spellings) is not in it.
+"""
+
+from typing import Any
+
+from noetl.playbook.dialect.shorthand import NAMED_OTHERWISE
+from noetl.playbook.model import BUILT_IN, Playbook
+
+ID = "https://noetl.io/schema/playbook-v2.json"
+
+
+def schema() -> dict[str, Any]:
+    made = Playbook.model_json_schema(by_alias=True)
+    definitions: dict[str, Any] = made["$defs"]
+    for kind, model in BUILT_IN.items():
+        _kind(definitions.get(model.__name__), kind)
+    _outside(definitions["OutsideTask"])
+    definitions["Task"] = {
+        "anyOf": [
+            {"$ref": f"#/$defs/{name}"} for name in (*(model.__name__ for model in BUILT_IN.values()), "OutsideTask")
+        ]
+    }
+    definitions["LabelledTask"] = {
+        "type": "object", "minProperties": 1, "maxProperties": 1, "additionalProperties": {"$ref": "#/$defs/Task"},
+    }  # fmt: skip
+    _short_forms(definitions)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": ID, **made, "title": "NoETL playbook"}
+
+
+def _kind(definition: dict[str, Any] | None, kind: str) -> None:
+    """A task must say its kind; its name may be left out where there is only one."""
+    if definition is None:
+        return
+    properties, required = definition["properties"], set(definition.get("required", ()))
+    properties["kind"] = {"const": kind}
+    field = NAMED_OTHERWISE.get(kind)
+    definition["required"] = sorted(required - {"name", field} | {"kind"})
+    if field is not None:
+        definition["anyOf"] = [{"required": [field]}, {"required": ["name"]}]
+
+
+def _outside(definition: dict[str, Any]) -> None:
+    definition["properties"]["kind"] = {"type": "string", "not": {"enum": list(BUILT_IN)}}
+    definition["required"] = ["kind"]
+    definition["additionalProperties"] = True
+
+
+def _short_forms(definitions: dict[str, Any]) -> None:
+    task = {"$ref": "#/$defs/Task"}
+    step = definitions["Step"]["properties"]
+    items = {"anyOf": [task, {"$ref": "#/$defs/LabelledTask"}]}
+    step["tool"] = {
+        "anyOf": [task, {"type": "array", "items": items}],
+        "description": "one task, or named tasks in order",
+    }
+    arcs = {"type": "array", "items": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/Arc"}]}}
+    definitions["Router"]["properties"]["arcs"] = arcs
+    modes = {"enum": ["exclusive", "inclusive", "all"], "default": "exclusive"}
+    definitions["RouterSpec"]["properties"]["mode"] = modes
+    routers = [{"type": "string"}, arcs, {"$ref": "#/$defs/Arc"}, {"$ref": "#/$defs/Router"}, {"type": "null"}]
+    step["next"] = {"anyOf": routers, "description": "where the branch goes on; missing ends it"}
+    definitions["WorkbookTask"]["properties"]["tool"] = task
+    for rule, action in (("Rule", "Action"), ("AdmitRule", "AdmitAction")):
+        _otherwise(definitions[rule], action)
+    rules = {"type": "array", "items": {"$ref": "#/$defs/AdmitRule"}}
+    policy = definitions["StepPolicy"]["properties"]
+    policy["admit"] = {"anyOf": [rules, {"$ref": "#/$defs/Admit"}, {"type": "null"}]}
+    definitions["Admit"]["properties"]["else"] = definitions["AdmitRule"]["properties"]["else"]
+    _one_or_many(definitions["Target"]["properties"], "key")
+    _one_or_many(definitions["ShellTask"]["properties"], "cmds")
+    frame = definitions["LoopSpec"]["properties"]
+    frame["frame"] = {"anyOf": [{"type": "integer"}, {"$ref": "#/$defs/Frame"}, {"type": "null"}]}
+
+
+def _otherwise(rule: dict[str, Any], action: str) -> None:
+    then = {"$ref": f"#/$defs/{action}"}
+    wrapped = {"type": "object", "properties": {"then": then}, "required": ["then"], "additionalProperties": False}
+    rule["properties"]["else"] = {"anyOf": [then, wrapped]}
+
+
+def _one_or_many(properties: dict[str, Any], name: str) -> None:
+    properties[name] = {"anyOf": [{"type": "string"}, properties[name]]}

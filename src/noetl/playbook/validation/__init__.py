@@ -1,0 +1,90 @@
+"""Playbook text in; a validated `Playbook`, or findings that say what is wrong and where, out.
+
+Every check runs whatever the others found, on data that still knows its positions, so one pass reports everything.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+
+from noetl.playbook import dialect, text
+from noetl.playbook.dialect.editor import Editor
+from noetl.playbook.findings import Code, Finding, in_order
+from noetl.playbook.model import Playbook
+from noetl.playbook.validation import code, names, references, shape, values
+from noetl.playbook.validation.shape import Kinds
+from noetl.playbook.validation.world import World
+
+__all__ = ["Kinds", "Loaded", "PlaybookInvalid", "load", "load_or_raise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """`playbook` is None exactly when a finding is an error."""
+
+    playbook: Playbook | None
+    findings: list[Finding] = field(default_factory=list)
+    source_hash: str = ""
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity == "error"]
+
+
+class PlaybookInvalid(ValueError):
+    """The playbook has errors; `findings` lists everything that was found."""
+
+    code = "PLAYBOOK_INVALID"
+
+    def __init__(self, findings: list[Finding]) -> None:
+        self.findings = findings
+        errors = [finding for finding in findings if finding.severity == "error"]
+        lines = [f"{finding}" + (f"\n    {finding.hint}" if finding.hint else "") for finding in errors]
+        super().__init__(f"the playbook has {len(errors)} error(s)\n" + "\n".join(lines))
+
+
+def load(source: str | bytes, *, file: str = "<text>", kinds: Kinds | None = None) -> Loaded:
+    """Read, rewrite older spellings, validate. `kinds`: tool kinds beyond the built-in ones and their config models."""
+    editor = Editor(file)
+    playbook = _read(source, editor, kinds or {})
+    found = in_order(editor.findings)
+    failed = any(finding.severity == "error" for finding in found)
+    return Loaded(None if failed else playbook, found, source_hash(source))
+
+
+def load_or_raise(source: str | bytes, *, file: str = "<text>", kinds: Kinds | None = None) -> Playbook:
+    loaded = load(source, file=file, kinds=kinds)
+    if loaded.playbook is None:
+        raise PlaybookInvalid(loaded.findings)
+    return loaded.playbook
+
+
+def source_hash(source: str | bytes) -> str:
+    """sha256 of the text as it was given, in hex."""
+    raw = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _read(source: str | bytes, editor: Editor, kinds: Kinds) -> Playbook | None:
+    document = text.read(source)
+    for problem in document.problems:
+        at = problem.mark
+        editor.findings.append(
+            Finding(editor.file, at.line, at.column, None, problem.code, problem.message, problem.hint)
+        )
+    if not isinstance(document.data, text.Map):
+        if not document.problems:
+            editor.fault(
+                document.data,
+                None,
+                Code.BAD_TYPE,
+                "a playbook is a mapping",
+                "it begins with `apiVersion: noetl.io/v2`",
+            )
+        return None
+    dialect.rewrite(document.data, editor)
+    dialect.expand(document.data, editor)
+    playbook = shape.parse(document.data, editor, kinds)
+    world = World(document.data, document.lines)
+    for check in (references.check, names.check, values.check, code.check):
+        check(world, editor)
+    return playbook

@@ -1,0 +1,88 @@
+"""Code inside playbooks: Python that compiles, Spark settings that are allowed."""
+
+import ast
+import re
+import warnings
+from typing import Any
+
+from noetl.playbook.dialect.editor import Editor, Node
+from noetl.playbook.findings import Code, Finding
+from noetl.playbook.validation.names import within
+from noetl.playbook.validation.shape import every_task
+from noetl.playbook.validation.world import World, child, text
+
+ALLOWED_CONF = re.compile(
+    r"spark\.sql\.(?!extensions$|catalog\.|warehouse\.|hive\.|sources\.(commitProtocolClass|outputCommitterClass)"
+    r"|parquet\.output\.committer|streaming\.|artifact|queryExecutionListeners|.*[cC]ommit).+"
+    r"|spark\.default\.parallelism|spark\.scheduler\.pool|spark\.task\.(cpus|maxFailures)|spark\.speculation"
+)
+_TEMPLATE = re.compile(r"\{\{[^{}]*\}\}|\{%")
+
+
+def check(world: World, editor: Editor) -> None:
+    for step, task in every_task(world.document):
+        editor.step = step
+        if task.get("kind") in ("python", "spark") and text(task, "code") is not None:
+            _python(task, world, editor)
+        if task.get("kind") == "spark":
+            _conf(task, editor)
+    editor.step = None
+
+
+def _python(task: Node, world: World, editor: Editor) -> None:
+    source = task["code"]
+    mark = editor.value_mark(task, "code")
+    problem = syntax_problem(source)
+    if problem is not None:
+        line, column, message = problem
+        at = within(mark, world.lines, line, column)
+        hint = "`{{ }}` is not rendered in code: use `input`" if _TEMPLATE.search(source) else None
+        message = f"Python: {message}"
+        editor.findings.append(Finding(editor.file, at.line, at.column, editor.step, Code.PYTHON_SYNTAX, message, hint))
+    elif (found := _TEMPLATE.search(source)) is not None:
+        line = source.count("\n", 0, found.start()) + 1
+        at = within(mark, world.lines, line, found.start() - source.rfind("\n", 0, found.start()))
+        message = "`{{ }}` in code is not rendered"
+        hint = 'pass the value: `input: {x: "{{ … }}"}`, then use `x` in the code'
+        editor.findings.append(
+            Finding(editor.file, at.line, at.column, editor.step, Code.TEMPLATE_IN_CODE, message, hint, "warning")
+        )
+
+
+def syntax_problem(source: str) -> tuple[int, int, str] | None:
+    """(line, column, message) of what stops the code from compiling; `return` and `await` at the top are allowed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = ast.parse(source)
+            if not _imports_all(module):
+                compile(_wrapped(module), "<code>", "exec", dont_inherit=True)
+    except SyntaxError as exc:
+        return exc.lineno or 1, exc.offset or 1, exc.msg
+    except (ValueError, RecursionError, MemoryError) as exc:
+        return 1, 1, str(exc) or "the code is nested too deeply"
+    return None
+
+
+def _imports_all(module: ast.Module) -> bool:
+    return any(
+        alias.name == "*" for node in ast.walk(module) if isinstance(node, ast.ImportFrom) for alias in node.names
+    )
+
+
+def _wrapped(module: ast.Module) -> ast.Module:
+    """The code as the body of an async function, which may return and await."""
+    future = [node for node in module.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    body: list[ast.stmt] = [node for node in module.body if node not in future] or [ast.Pass()]
+    none: Any = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    function = ast.AsyncFunctionDef(name="main", args=none, body=body, decorator_list=[])
+    return ast.fix_missing_locations(ast.Module(body=[*future, function], type_ignores=[]))
+
+
+def _conf(task: Node, editor: Editor) -> None:
+    conf = child(task, "conf")
+    for key in conf:
+        if not ALLOWED_CONF.fullmatch(key):
+            message = f"`{key}` may not be changed by a playbook"
+            hint = "allowed: spark.sql.* (except extensions, catalogs and committers), spark.default.parallelism"
+            editor.fault(conf, key, Code.FORBIDDEN_CONF, message, f"{hint}; the rest belongs to the profile")

@@ -1,0 +1,278 @@
+"""Values that are well typed and still make no sense together: loops, assignments, policies, sinks."""
+
+import re
+from typing import Any
+
+from noetl.playbook.dialect.editor import Editor, Node, maps
+from noetl.playbook.findings import Code
+from noetl.playbook.model import BUILT_IN
+from noetl.playbook.validation.shape import did_you_mean, every_task
+from noetl.playbook.validation.world import World, child, named, task_assignments, tasks_of, text
+
+_SET = re.compile(r"(?:(?:ctx|iter|step)\.)?[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+_STORAGE = frozenset({"postgres", "duckdb", "http", "nats", "artifact"})
+_OF_ACTION = {
+    "attempts": "retry", "delay": "retry", "backoff": "retry", "multiplier": "retry", "max_delay": "retry",
+    "jitter": "retry", "to": "jump", "max_jumps": "jump", "message": "fail",
+}  # fmt: skip
+_SOURCES = ("query", "path", "ref")
+
+
+def check(world: World, editor: Editor) -> None:
+    for step in world.steps:
+        editor.step = text(step, "step")
+        _assignments(step, editor)
+        for arc in maps(child(step, "next").get("arcs")):
+            _assignments(arc, editor)
+        if isinstance(step.get("loop"), dict):
+            _loop(step["loop"], editor)
+            _parallel_writes(step, editor)
+    for name, task in every_task(world.document):
+        editor.step = name
+        _task(task, world, editor)
+    editor.step = None
+    for entry in maps(world.document.get("keychain")):
+        _keychain(entry, editor)
+
+
+# ---- assignments ----
+
+
+def _assignments(node: Node, editor: Editor) -> None:
+    given = child(node, "set")
+    for name in given:
+        root = name.split(".", 1)[0]
+        if "." in name and root in ("workload", "output", "keychain", "input", "args", "loop"):
+            editor.fault(given, name, Code.BAD_VALUE, f"`{name}` cannot be assigned", "assign to ctx., iter. or step.")
+        elif "." in name and root not in ("ctx", "iter", "step"):
+            message = f"`{name}` is assigned nowhere: a name starts with ctx., iter. or step."
+            editor.fault(given, name, Code.BAD_VALUE, message, f"write ctx.{name}")
+        elif not _SET.fullmatch(name):
+            editor.fault(
+                given, name, Code.BAD_NAME, f"`{name}` is not a name that can be assigned", "ctx.total, iter.page"
+            )
+
+
+# ---- loops ----
+
+
+def _loop(loop: Node, editor: Editor) -> None:
+    spec = child(loop, "spec")
+    mode = spec.get("mode", "sequential")
+    if "cursor" in loop:
+        if mode != "cursor":
+            message = "a loop with `cursor` needs `spec: {mode: cursor}`"
+            editor.fault(loop, "cursor", Code.BAD_VALUE, message, "add the mode, or loop over `in`")
+        if loop.get("in") is not None:
+            editor.fault(
+                loop, "in", Code.BAD_VALUE, "a cursor loop claims its items; it has no `in`", "remove one of them"
+            )
+    elif mode == "cursor":
+        editor.fault(spec, "mode", Code.MISSING_FIELD, "mode cursor needs `loop.cursor: {kind, auth, claim}`")
+    elif "in" not in loop:
+        editor.fault(loop, None, Code.MISSING_FIELD, "the loop has no `in`", 'loop: {in: "{{ … }}", iterator: row}')
+    else:
+        _collection(loop, editor)
+    _loop_extras(spec, mode, editor)
+
+
+def _collection(loop: Node, editor: Editor) -> None:
+    value = loop["in"]
+    if isinstance(value, bool | int | float):
+        message = f"a loop runs over a list, not over {str(value).lower()}"
+        editor.fault(loop, "in", Code.BAD_VALUE, message, 'for a number of times: "{{ range(n) }}"')
+    elif isinstance(value, str) and "{{" not in value and "{%" not in value:
+        message = f"`in: {value[:60]}` is plain text: the loop runs once"
+        editor.report(loop, "in", Code.BAD_VALUE, message, f'write "{{{{ {value[:60]} }}}}"', "warning")
+
+
+def _loop_extras(spec: Node, mode: Any, editor: Editor) -> None:
+    if "frame" in spec and mode != "cursor":
+        editor.fault(spec, "frame", Code.IGNORED_FIELD, "`frame` belongs to mode cursor", "use `chunk` for other modes")
+    if "max_in_flight" in spec and mode == "sequential" and spec["max_in_flight"] != 1:
+        message = "`max_in_flight` has no effect in a sequential loop"
+        editor.report(spec, "max_in_flight", Code.IGNORED_FIELD, message, "add `mode: parallel`", "warning")
+    reduced = child(spec, "reduce")
+    for name in reduced:
+        if "." in name and not name.startswith("ctx."):
+            editor.fault(
+                reduced, name, Code.BAD_VALUE, f"only ctx names are reduced, not `{name}`", f"ctx.{name.split('.')[-1]}"
+            )
+
+
+def _parallel_writes(step: Node, editor: Editor) -> None:
+    """Iterations that run together may write `ctx` only through a reducer."""
+    spec = child(step, "loop", "spec")
+    if spec.get("mode") not in ("parallel", "cursor") and child(spec, "policy").get("exec") != "spark":
+        return
+    reduced = {name.removeprefix("ctx.").split(".")[0] for name in child(spec, "reduce")}
+    for task in tasks_of(step):
+        for node in (task, *(child(rule, "then") for rule in maps(child(task, "spec", "policy").get("rules")))):
+            given = child(node, "set")
+            for name in given:
+                if (name.startswith("ctx.") or "." not in name) and _root(name) not in reduced:
+                    _unreduced(given, name, editor)
+        into = text(child(task, "spec", "paginate", "collect"), "into")
+        if into is not None and _root(into) not in reduced:
+            _unreduced(task["spec"]["paginate"]["collect"], "into", editor)
+    written = {name for task in tasks_of(step) for names in task_assignments(task) for name in names}
+    for name in child(spec, "reduce"):
+        if _root(name) not in written:
+            hint = did_you_mean(_root(name), written)
+            message = f"no task of this loop sets `{name}`"
+            editor.report(spec["reduce"], name, Code.IGNORED_FIELD, message, hint, "warning")
+
+
+def _root(name: str) -> str:
+    return name.removeprefix("ctx.").split(".")[0]
+
+
+def _unreduced(node: Node, name: str, editor: Editor) -> None:
+    ctx = name if name.startswith("ctx.") else f"ctx.{node[name] if name == 'into' else name}"
+    message = f"parallel iterations all write `{ctx}`, and no reducer says how to combine them"
+    hint = f"add `loop.spec.reduce: {{{ctx}: sum}}` (sum, min, max, append, merge, last), or write to iter."
+    editor.fault(node, name, Code.PARALLEL_CTX_WRITE, message, hint)
+
+
+# ---- tasks ----
+
+
+def _task(task: Node, world: World, editor: Editor) -> None:
+    _assignments(task, editor)
+    _policy(task, editor)
+    match task.get("kind"):
+        case "sink":
+            _target(child(task, "target"), editor)
+        case "transfer":
+            _source(task, editor)
+            _target(child(task, "target"), editor)
+        case "http":
+            _http(task, editor)
+        case "playbook":
+            _child_playbook(task, world, editor)
+        case _:
+            pass
+    sink = child(task, "spec", "paginate", "sink")
+    if sink:
+        _target(child(sink, "target"), editor)
+    _output(task, editor)
+
+
+def _policy(task: Node, editor: Editor) -> None:
+    rules = maps(child(task, "spec", "policy").get("rules"))
+    for index, rule in enumerate(rules):
+        then = child(rule, "then")
+        _action(then, editor)
+        _assignments(then, editor)
+        if rule.get("when", True) in (True, None) and index < len(rules) - 1:
+            message = "this rule always matches; the rules after it are never tried"
+            editor.report(rule, "when", Code.UNREACHABLE_ARC, message, "`else` stands last", "warning")
+    page = child(task, "spec", "paginate")
+    _count(page, "max_attempts", editor)
+
+
+def _action(then: Node, editor: Editor) -> None:
+    do = then.get("do", "continue")
+    for key, owner in _OF_ACTION.items():
+        if (
+            key in then
+            and then[key] is not None
+            and do != owner
+            and do in ("continue", "retry", "jump", "break", "fail")
+        ):
+            editor.fault(
+                then, key, Code.IGNORED_FIELD, f"`{key}` belongs to `do: {owner}`, not to `do: {do}`", f"do: {owner}"
+            )
+    if do == "jump" and "to" not in then:
+        editor.fault(then, "do", Code.MISSING_FIELD, "`do: jump` needs `to`", "to: a task name, or previous")
+    _count(then, "attempts", editor)
+    if then.get("multiplier") is not None and then.get("backoff") not in (None, "exponential"):
+        editor.fault(then, "multiplier", Code.IGNORED_FIELD, "`multiplier` belongs to `backoff: exponential`")
+
+
+def _count(node: Node, key: str, editor: Editor) -> None:
+    value = node.get(key)
+    literal = named(value) if isinstance(value, str) else None
+    number = int(literal) if literal is not None and literal.strip().isdigit() else value
+    if literal is not None and not isinstance(number, int):
+        editor.fault(node, key, Code.BAD_VALUE, f"`{key}` is a number of calls, not {value!r}")
+    elif isinstance(number, int) and number < 1:
+        editor.fault(
+            node, key, Code.BAD_VALUE, f"`{key}` counts every call, the first included: at least 1, not {number}"
+        )
+
+
+def _target(target: Node, editor: Editor) -> None:
+    """Where a sink or a transfer writes."""
+    kind = named(target.get("kind"))
+    if kind is not None and kind in BUILT_IN and kind not in _STORAGE:
+        message = f"`{kind}` stores nothing"
+        editor.fault(target, "kind", Code.UNKNOWN_KIND, message, "postgres, duckdb, http, or a file with `path`")
+    elif kind is not None and kind not in _STORAGE and (hint := did_you_mean(kind, _STORAGE)) is not None:
+        editor.fault(target, "kind", Code.UNKNOWN_KIND, f"unknown kind `{kind}`", hint)
+    if target.get("mode") == "upsert" and not target.get("key"):
+        message = "mode upsert needs `key`: the columns that identify a row"
+        editor.fault(target, "mode", Code.UPSERT_WITHOUT_KEY, message, "key: [id]")
+    if kind in ("postgres", "duckdb") and not target.get("table"):
+        editor.fault(
+            target, "kind", Code.MISSING_FIELD, f"`table` is missing in the {kind} target", "table: schema.name"
+        )
+    if kind == "http" and not target.get("url"):
+        editor.fault(target, "kind", Code.MISSING_FIELD, "`url` is missing in the http target")
+
+
+def _source(task: Node, editor: Editor) -> None:
+    source = child(task, "source")
+    known = ("kind", "auth", "query", "path", "ref", "format", "database", "params")
+    for key in source:
+        if key not in known:
+            hint = did_you_mean(key, known) or f"known here: {', '.join(known)}"
+            editor.fault(source, key, Code.UNKNOWN_KEY, f"unknown key `{key}` in the source of a transfer", hint)
+    given = [key for key in _SOURCES if key in source]
+    if "kind" not in source and "ref" not in source:
+        editor.fault(task, "source", Code.MISSING_FIELD, "`kind` is missing in the source of a transfer")
+    if len(given) != 1:
+        message = f"the source of a transfer has exactly one of query, path, ref; found {', '.join(given) or 'none'}"
+        editor.fault(task, "source", Code.BAD_VALUE, message)
+
+
+def _http(task: Node, editor: Editor) -> None:
+    method = named(task.get("method"))
+    if method is not None and method.upper() not in _METHODS:
+        hint = did_you_mean(method.upper(), _METHODS) or ", ".join(sorted(_METHODS))
+        editor.fault(task, "method", Code.BAD_VALUE, f"{method!r} is no HTTP method", hint)
+    url = named(task.get("url"))
+    if url is not None and not re.match(r"https?://\S", url):
+        editor.fault(task, "url", Code.BAD_VALUE, f"{url!r} is no address", "it starts with http:// or https://")
+    if task.get("body") is not None and task.get("form") is not None:
+        editor.fault(task, "form", Code.BAD_VALUE, "a request has `body` or `form`, not both")
+
+
+def _child_playbook(task: Node, world: World, editor: Editor) -> None:
+    path = named(task.get("path"))
+    if path is not None and not path.strip():
+        editor.fault(task, "path", Code.BAD_VALUE, "`path` is empty", "the path under which the child is registered")
+    if task.get("wait") is False and "return_step" in task:
+        message = "`return_step` has no effect with `wait: false`"
+        editor.fault(task, "return_step", Code.IGNORED_FIELD, message, "the value is {execution_id}")
+
+
+def _output(task: Node, editor: Editor) -> None:
+    output = child(task, "output")
+    if output.get("kind") == "postgres" and "auth" not in output:
+        editor.fault(output, "kind", Code.MISSING_FIELD, "`output: {kind: postgres}` needs `auth`")
+    if output.get("mode") == "upsert" and not output.get("key"):
+        editor.fault(output, "mode", Code.UPSERT_WITHOUT_KEY, "mode upsert needs `key`", "key: [id]")
+
+
+# ---- keychain ----
+
+_NEEDED = {"static": ("map",), "env": ("env", "map"), "credential": ("credential", "auth"), "oauth2": ("url", "auth")}
+
+
+def _keychain(entry: Node, editor: Editor) -> None:
+    needed = _NEEDED.get(str(entry.get("kind")), ())
+    if needed and not any(key in entry for key in needed):
+        message = f"a keychain entry of kind {entry['kind']} needs {' or '.join(f'`{key}`' for key in needed)}"
+        editor.fault(entry, "kind", Code.MISSING_FIELD, message)

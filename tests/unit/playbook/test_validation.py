@@ -1,0 +1,194 @@
+"""Loading: positions, several findings at once, outside kinds, and the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from pydantic import BaseModel, ConfigDict
+from typer.testing import CliRunner
+
+from noetl.cli import playbooks
+from noetl.playbook.findings import MOST, Code, Finding
+from noetl.playbook.model import OutsideTask, PythonTask
+from noetl.playbook.validation import PlaybookInvalid, load, load_or_raise
+
+HEAD = "metadata: {name: x}\n"
+
+
+def found(body: str) -> list[Finding]:
+    return load(HEAD + body).findings
+
+
+def only(body: str) -> Finding:
+    (finding,) = found(body)
+    return finding
+
+
+def test_smallest_playbook() -> None:
+    playbook = load_or_raise(HEAD + "workflow: [{step: start}]")
+    assert playbook.entry == "start"
+    assert playbook.workflow[0].tool == []
+
+
+def test_single_task_is_named_by_its_index() -> None:
+    playbook = load_or_raise(HEAD + "workflow: [{step: a, tool: {kind: python, code: 'result = 1'}}]")
+    (task,) = playbook.workflow[0].tool
+    assert isinstance(task, PythonTask)
+    assert task.name == "task_0"
+
+
+def test_source_hash_is_of_the_text_as_given() -> None:
+    text = HEAD + "workflow: [{step: start}]"
+    assert load(text).source_hash == load(text.encode()).source_hash
+    assert load(text).source_hash != load(text + "\n").source_hash
+
+
+def test_template_error_in_a_block_is_at_its_own_line_and_column() -> None:
+    body = (
+        "workflow:\n  - step: start\n    tool:\n      kind: postgres\n      query: |2\n\n"
+        "          select 1\n          where x = {{ workload.x + }}\n"
+    )
+    finding = only(body)
+    assert (finding.code, finding.line, finding.step) == (Code.TEMPLATE_SYNTAX, 9, "start")
+
+
+def test_template_error_in_a_quoted_text_has_its_column() -> None:
+    finding = only('workflow:\n  - step: start\n    set: {ctx.a: "{{ foo }}"}\n')
+    assert (finding.code, finding.line, finding.column) == (Code.UNKNOWN_NAME, 4, 22)
+
+
+def test_python_error_in_a_block_has_its_line_and_column() -> None:
+    finding = only(
+        "workflow:\n  - step: s\n    tool:\n      kind: python\n      code: |\n        x = 1\n        y = (\n"
+    )
+    assert (finding.code, finding.line, finding.column) == (Code.PYTHON_SYNTAX, 8, 13)
+
+
+def test_everything_is_reported_in_one_pass_and_in_order() -> None:
+    body = "workflow:\n  - step: a\n    tol: 1\n    next: b\n  - step: a\n    set: {ctx.x: '{{ 1 + }}'}\n"
+    findings = found(body)
+    codes = [finding.code for finding in findings]
+    assert codes == [Code.UNKNOWN_KEY, Code.UNKNOWN_STEP, Code.DUPLICATE_STEP, Code.TEMPLATE_SYNTAX]
+    assert [finding.line for finding in findings] == sorted(finding.line for finding in findings)
+
+
+def test_findings_are_bounded_and_errors_come_first() -> None:
+    steps = "".join(f"  - step: s{n}\n    bad: 1\n" for n in range(150))
+    findings = found("workflow:\n" + steps)
+    assert len(findings) == MOST
+    assert {finding.severity for finding in findings} == {"error"}
+
+
+def test_hint_names_what_was_meant() -> None:
+    assert only("workflow: [{step: a, nxt: a}]").hint == "did you mean `next`?"
+    assert only("workflow: [{step: a, tool: {kind: htp}}]").hint == "did you mean `http`?"
+    assert (
+        only("workload: {limit: 1}\nworkflow: [{step: a, set: {ctx.x: '{{ limt }}'}}]").hint == "did you mean `limit`?"
+    )
+
+
+def test_name_that_is_only_asked_about_may_be_missing() -> None:
+    assert found("workflow: [{step: a, set: {ctx.x: '{{ nobody | default(1) }}', ctx.y: '{{ z is defined }}'}}]") == []
+
+
+def test_name_of_a_for_block_is_its_own() -> None:
+    body = "workflow: [{step: a, set: {ctx.x: '{% for i in range(3) %}{{ i }}{{ loop.index }}{% endfor %}'}}]"
+    assert found(body) == []
+
+
+class Fax(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    number: str
+
+
+def test_outside_kind_is_checked_by_its_own_model() -> None:
+    text = HEAD + "workflow: [{step: a, tool: {kind: fax, number: '1', timeout: 3s}}]"
+    playbook = load_or_raise(text, kinds={"fax": Fax})
+    (task,) = playbook.workflow[0].tool
+    assert isinstance(task, OutsideTask)
+    assert (task.options, task.timeout) == ({"number": "1"}, "3s")
+    (finding,) = load(text.replace("number", "nummer"), kinds={"fax": Fax}).errors[:1]
+    assert finding.code == Code.MISSING_FIELD
+    assert [item.code for item in load(text).findings] == [Code.UNKNOWN_KIND]
+
+
+def test_exception_lists_the_errors() -> None:
+    with pytest.raises(PlaybookInvalid, match=r"book\.yaml:2:12: error MISSING_FIELD `step` is missing") as caught:
+        load_or_raise(HEAD + "workflow: [{desc: x}]", file="book.yaml")
+    assert caught.value.findings
+
+
+@pytest.mark.parametrize(
+    "value", ["1", "text", "[1]", "{a: {b: 1}}", "null", "true", "[[]]", "[{a: 1}]", "{rules: 1}", "{step: {}}"]
+)
+@pytest.mark.parametrize(
+    "key",
+    ["workflow", "workload", "keychain", "workbook", "executor", "metadata", "apiVersion", "steps"],
+)
+def test_no_type_of_any_top_level_block_breaks_the_checks(key: str, value: str) -> None:
+    load(f"{key}: {value}\n")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["1", "text", "[1]", "{a: {b: 1}}", "null", "true", "[[]]", "[{a: 1}]", "{rules: 1}", "{when: {}, then: []}",
+     "[{when: 1, then: 2}]", "{kind: {}}", "{in: {}, spec: {mode: {}}}", "{tool: 3}", "{policy: {admit: {rules: [1]}}}"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "key",
+    ["step", "tool", "next", "loop", "set", "spec", "input", "case", "vars", "retry", "sink", "save", "pass", "when",
+     "type", "with", "args", "case_mode", "name"],
+)  # fmt: skip
+def test_no_type_of_any_step_key_breaks_the_checks(key: str, value: str) -> None:
+    step = f"{{{'' if key == 'step' else 'step: a, '}{key}: {value}, tool: {{kind: noop}}}}"
+    load(HEAD + f"workflow: [{step if key != 'tool' else '{step: a, tool: ' + value + '}'}]")
+
+
+# ---- command line ----
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    made = typer.Typer()
+    playbooks.register(made)
+    return made
+
+
+def test_validate_prints_place_code_step_and_hint(app: typer.Typer, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(HEAD + "workflow:\n  - step: start\n    next: nowhere\n")
+    result = CliRunner().invoke(app, ["validate", str(file)])
+    assert result.exit_code == 1
+    assert f"{file}:4:5: error UNKNOWN_STEP there is no step `nowhere` (step start)" in result.stdout
+    assert "    steps: start" in result.stdout
+
+
+def test_strict_makes_warnings_fail(app: typer.Typer, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(HEAD + "workflow: [{step: start}, {step: alone}]\n")
+    assert CliRunner().invoke(app, ["validate", str(file)]).exit_code == 0
+    assert CliRunner().invoke(app, ["validate", str(file), "--strict"]).exit_code == 1
+
+
+def test_unreadable_files_exit_with_2(app: typer.Typer, tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["validate", str(tmp_path / "none.yaml")]).exit_code == 2
+    for command in ("convert", "graph"):
+        assert CliRunner().invoke(app, [command, str(tmp_path / "none.yaml")]).exit_code == 2
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe")
+    assert CliRunner().invoke(app, ["convert", str(tmp_path / "bytes.yaml")]).exit_code == 2
+
+
+def test_json_is_one_array(app: typer.Typer, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(HEAD + "workflow: [{step: start, next: gone}]\n")
+    (finding,) = json.loads(CliRunner().invoke(app, ["validate", "--json", str(file)]).stdout)
+    assert finding == {
+        "file": str(file), "line": 2, "column": 26, "step": "start", "code": "UNKNOWN_STEP",
+        "message": "there is no step `gone`", "hint": "steps: start", "severity": "error",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["validate", "schema", "convert", "graph"])
+def test_help_shows_an_example(app: typer.Typer, command: str) -> None:
+    assert "Example" in CliRunner().invoke(app, [command, "--help"]).stdout
