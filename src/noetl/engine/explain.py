@@ -66,10 +66,10 @@ def _waits_for(live: Live) -> str | None:
 
 def _held(fixed: Fixed, state: Execution, step: str) -> list[str]:
     arrived = ", ".join(sorted({token.origin or "the start" for token in state.tokens[step]}))
-    blocker = joins.blocker(fixed, state, step)
+    blockers = ", ".join(joins.blockers(fixed, state, step))
     if state.paused:
         return ["the execution is paused", f"it was reached from {arrived}"]
-    return [f"it was reached from {arrived}, and step {blocker} is live and can still reach it"]
+    return [f"it was reached from {arrived}, and what is live at {blockers} can still reach it"]
 
 
 def _over(record: Record) -> tuple[str, list[str]]:

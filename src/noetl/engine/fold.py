@@ -18,6 +18,7 @@ from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
 from noetl.model.ids import ActivationId, CommandId, timer_id
 
+ITEMS = ("chunk", "frame")  # kinds of commands that a loop counts
 FINAL = "final"  # the cause of the final step's activation
 
 
@@ -77,7 +78,10 @@ def _resumed(state: Execution, event: e.PlaybookResumed) -> Execution:
 
 
 def _cancelling(state: Execution, event: e.ExecutionCancelling) -> Execution:
-    dropped = tuple(Unfinished(step, token.args) for step, held in state.tokens.items() for token in held)
+    held = sorted(
+        ((token.arrival, step, token) for step, tokens in state.tokens.items() for token in tokens), key=_first_two
+    )
+    dropped = tuple(Unfinished(step, token.args) for _, step, token in held)
     first = state.failure is None and event.error is not None
     return replace(
         state,
@@ -90,6 +94,10 @@ def _cancelling(state: Execution, event: e.ExecutionCancelling) -> Execution:
         timers={},
         unfinished=state.unfinished + dropped,
     )
+
+
+def _first_two(entry: tuple[int, str, Token]) -> tuple[int, str]:
+    return entry[:2]
 
 
 def _completed(state: Execution, event: e.PlaybookCompleted) -> Execution:
@@ -122,9 +130,10 @@ def _ended(state: Execution, at: int) -> Execution:
 
 def _cut_off(state: Execution) -> Execution:
     """What is still live never finishes: a retry would begin there."""
-    left = tuple(Unfinished(activation.step, activation.args) for activation in state.activations.values())
+    cut = sorted(state.activations.values(), key=lambda activation: activation.order)
+    left = tuple(Unfinished(activation.step, activation.args) for activation in cut)
     steps = dict(state.steps)
-    for activation in state.activations.values():
+    for activation in cut:
         steps[activation.step] = replace(steps.get(activation.step, Record()), status="cancelled")
     return replace(state, activations={}, running={}, steps=steps, unfinished=state.unfinished + left)
 
@@ -308,7 +317,7 @@ def _issued(state: Execution, event: e.CommandIssued) -> Execution:
         order=state.issued,
     )
     activation = state.activations[event.activation]
-    if activation.loop is not None:
+    if activation.loop is not None and event.kind in ITEMS:
         activation = replace(activation, loop=tallies.issued(activation.loop, event))
     elif event.kind == "run":
         activation = replace(activation, phase="call", timer=event.timer)
@@ -334,7 +343,7 @@ def _noticed(state: Execution, event: e.CommandClaimed | e.CommandStarted) -> Ex
 def _reported(state: Execution, event: e.CommandCompleted | e.CommandFailed) -> Execution:
     live = state.commands[event.command_id]
     activation = state.activations[live.activation]
-    if activation.loop is not None:
+    if activation.loop is not None and live.kind in ITEMS:
         activation = replace(activation, loop=tallies.reported(activation.loop, live, event))
     else:
         activation = replace(activation, outcome=event.result)
@@ -347,7 +356,7 @@ def _dead(state: Execution, event: e.CommandDead) -> Execution:
     live = state.commands[event.command_id]
     activation = state.activations[live.activation]
     lost = worker_lost(live, event.attempt)
-    if activation.loop is not None:
+    if activation.loop is not None and live.kind in ITEMS:
         activation = replace(activation, loop=tallies.lost(activation.loop, live, lost))
     elif live.kind in ("evaluate", "plan"):
         activation = replace(activation, broken=lost)
@@ -364,7 +373,7 @@ def worker_lost(live: Live, attempt: int) -> Failure:
 def _command_cancelled(state: Execution, event: e.CommandCancelled) -> Execution:
     live = state.commands[event.command_id]
     activation = state.activations[live.activation]
-    if activation.loop is not None:
+    if activation.loop is not None and live.kind in ITEMS:
         state = _with(state, replace(activation, loop=tallies.cancelled(activation.loop, live)))
     return _end(state, live.id)
 

@@ -25,27 +25,30 @@ def release(fixed: Fixed, state: Execution, moment: Moment) -> Made:
         yield e.ExecutionCancelling(at=moment.at, reason="failed", error=runaway, step=min(state.tokens))
         return
     held = sorted(state.tokens, key=lambda step: (state.tokens[step][0].arrival, step))
-    free = [step for step in held if not _waits(fixed, state, step)]
+    live = _live(fixed, state)
+    free = [step for step in held if _each(fixed, step) or not _blocked(fixed, live, step)]
     if not free and not state.running:
         free = held[:1]
     for step in free:
         yield from _enter(fixed, state, step, moment)
 
 
-def _waits(fixed: Fixed, state: Execution, step: str) -> bool:
-    return _each(fixed, step) is False and blocker(fixed, state, step) is not None
+def _live(fixed: Fixed, state: Execution) -> int:
+    """The steps that run, wait or are held, a bit each."""
+    live = 0
+    for step in (*state.running, *state.tokens):
+        live |= fixed.plan.bit(step)
+    return live
 
 
-def blocker(fixed: Fixed, state: Execution, step: str) -> str | None:
-    """A live step that could still reach this one."""
-    reach = fixed.plan.reach
-    for live in state.running:
-        if live != step and step in reach[live]:
-            return live
-    for other in state.tokens:
-        if other != step and step in reach[other]:
-            return other
-    return None
+def _blocked(fixed: Fixed, live: int, step: str) -> bool:
+    return bool(fixed.plan.reached_by[step] & live & ~fixed.plan.bit(step))
+
+
+def blockers(fixed: Fixed, state: Execution, step: str) -> list[str]:
+    """The live steps that could still reach this one, in document order."""
+    found = fixed.plan.reached_by[step] & _live(fixed, state) & ~fixed.plan.bit(step)
+    return [name for name in fixed.plan.steps if found & fixed.plan.bit(name)]
 
 
 def _each(fixed: Fixed, step: str) -> bool:

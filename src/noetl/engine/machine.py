@@ -15,7 +15,7 @@ from noetl.engine import inheriting, journals, lifecycle, loops, steps, waits
 from noetl.engine.fold import evolve
 from noetl.engine.issuing import Made, requeue
 from noetl.engine.sites import Moment
-from noetl.engine.state import Activation, Execution, Fixed
+from noetl.engine.state import Activation, Execution, Fixed, Live
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.commands import MAX_LEASES
@@ -131,7 +131,7 @@ def _report(state: Execution, report: m.Report, at: Micros) -> tuple[e.Event, ..
         return Refusal("stale")
     if journals.knows(live, report.event):
         return Refusal("known")
-    if isinstance(report.event, e.CommandCancelled) and not being_stopped(state, live.activation):
+    if isinstance(report.event, e.CommandCancelled) and not being_stopped(state, live):
         return Refusal("stale")
     filled = replace(
         report.event,
@@ -144,12 +144,14 @@ def _report(state: Execution, report: m.Report, at: Micros) -> tuple[e.Event, ..
     return (replace(filled, worker=report.worker) if hasattr(filled, "worker") else filled,)
 
 
-def being_stopped(state: Execution, activation_id: str) -> bool:
-    """Its commands were told to stop: the execution is cancelling, the step timed out, or its loop stops early."""
-    activation = state.activations.get(activation_id)  # type: ignore[call-overload]  # an id is an id
-    if state.status == "cancelling" or activation is None:
+def being_stopped(state: Execution, live: Live) -> bool:
+    """It was told to stop: the execution is cancelling, its step timed out, or its loop stops early."""
+    if state.status == "cancelling":
         return True
-    return bool(activation.stopped or (activation.loop is not None and activation.loop.stopping))
+    activation = state.activations[live.activation]
+    if activation.phase not in ("call", "loop"):
+        return False  # it evaluates for the router: the step's own work is over
+    return activation.stopped or (activation.loop is not None and activation.loop.stopping)
 
 
 def _lease_lost(state: Execution, lost: m.LeaseLost, at: Micros) -> tuple[e.Event, ...] | Refusal:
@@ -157,7 +159,7 @@ def _lease_lost(state: Execution, lost: m.LeaseLost, at: Micros) -> tuple[e.Even
     if live is None or live.attempt != lost.attempt or live.parked is not None:
         return Refusal("known")
     where: dict[str, Any] = {"at": at, "command_id": live.id, "step": live.step, "activation": live.activation}
-    if being_stopped(state, live.activation):
+    if being_stopped(state, live):
         return (e.CommandCancelled(attempt=live.attempt, **where),)
     if live.lost + 1 >= MAX_LEASES:
         return (e.CommandDead(attempt=live.lost + 1, **where),)
@@ -239,7 +241,7 @@ def _ended(fixed: Fixed, state: Execution, event: e.CommandCompleted | e.Command
     activation = _on(state, event.activation)
     if activation is None:
         return
-    if activation.loop is not None:
+    if activation.phase == "loop":
         yield from loops.go_on(fixed, state, activation, moment)
     else:
         yield from steps.called(state, activation, event, moment)
@@ -250,7 +252,7 @@ def _dead(fixed: Fixed, state: Execution, event: e.CommandDead, moment: Moment) 
     activation = _on(state, event.activation)
     if activation is None:
         return
-    if activation.loop is not None:
+    if activation.phase == "loop":
         yield from loops.go_on(fixed, state, activation, moment)
     elif activation.broken is not None:
         yield from steps.proceed(fixed, state, activation, moment)
@@ -263,7 +265,7 @@ def _cancelled(fixed: Fixed, state: Execution, event: e.CommandCancelled, moment
     activation = _on(state, event.activation)
     if activation is None:
         return
-    if activation.loop is not None:
+    if activation.phase == "loop":
         yield from loops.go_on(fixed, state, activation, moment)
     else:
         yield steps.call_error(activation, steps.timed_out(fixed, activation), moment)
@@ -281,7 +283,7 @@ def _reclaimed(fixed: Fixed, state: Execution, event: e.CommandReclaimed, moment
 def _parked(fixed: Fixed, state: Execution, event: e.CommandParked, moment: Moment) -> Made:
     live = state.commands[event.command_id]
     yield Park(live.id)
-    if being_stopped(state, live.activation):
+    if being_stopped(state, live):
         yield Stop((live.id,))
         return
     if event.reason == "retry":

@@ -1,8 +1,8 @@
 """The folded state of one execution: everything a decision needs, and nothing that grows with the data.
 
 Only live things are kept: activations that have not routed, commands that have not ended, tokens held at joins, signals nobody
-consumed. Of what is over remain one envelope per step, counters, and a hash of what happened. The order of a map's keys says
-nothing (a snapshot sorts them): what comes first is said by `order` and `arrival`.
+consumed. Of what is over remain one envelope per step, counters, and a hash of what happened. No decision rests on the
+order of a map's keys: what comes first is said by `order` and `arrival`.
 """
 
 from dataclasses import dataclass, field
@@ -233,7 +233,7 @@ class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.status in TERMINAL
 
 
-_encoder = msgspec.json.Encoder(order="deterministic")
+_encoder = msgspec.json.Encoder()  # keys keep their order: a template may iterate over a map in ctx
 _decoder: msgspec.json.Decoder[Execution] = msgspec.json.Decoder(Execution)
 
 

@@ -62,12 +62,15 @@ class Plan:
     playbook: Playbook
     hash: str
     steps: dict[str, StepPlan]
-    reach: dict[str, frozenset[str]]
+    reached_by: dict[str, int]  # a bit per step, by document order: those whose arcs may lead here
     workbook: dict[str, Task] = field(default_factory=dict)
 
     @property
     def entry(self) -> str:
         return self.playbook.entry
+
+    def bit(self, step: str) -> int:
+        return 1 << self.steps[step].order
 
     @property
     def final(self) -> str | None:
@@ -253,17 +256,26 @@ def targets(step: Step) -> tuple[str, ...]:
     return tuple(dict.fromkeys(arcs + skipped))
 
 
-def reachability(playbook: Playbook) -> dict[str, frozenset[str]]:
-    """For every step, the steps that one or more arcs lead to."""
-    direct = {step.step: targets(step) for step in playbook.workflow}
-    reach: dict[str, frozenset[str]] = {}
-    for start in direct:
-        seen: set[str] = set()
-        stack = list(direct[start])
-        while stack:
-            step = stack.pop()
-            if step not in seen:
-                seen.add(step)
-                stack.extend(direct.get(step, ()))
-        reach[start] = frozenset(seen)
-    return reach
+def reachability(playbook: Playbook) -> dict[str, int]:
+    """For every step, the steps from which one or more arcs lead to it: a bit each, by document order.
+
+    Steps are gone through forwards and backwards until nothing changes: two rounds for most playbooks, whatever way they are
+    written, and never more than the longest zigzag.
+    """
+    number = {step.step: order for order, step in enumerate(playbook.workflow)}
+    sources: list[list[int]] = [[] for _ in playbook.workflow]
+    for order, step in enumerate(playbook.workflow):
+        for target in targets(step):
+            if target in number:
+                sources[number[target]].append(order)
+    reached = [0] * len(sources)
+    changed = True
+    while changed:
+        changed = False
+        for step_number in (*range(len(sources)), *reversed(range(len(sources)))):
+            found = reached[step_number]
+            for source in sources[step_number]:
+                found |= reached[source] | 1 << source
+            changed = changed or found != reached[step_number]
+            reached[step_number] = found
+    return {name: reached[order] for name, order in number.items()}

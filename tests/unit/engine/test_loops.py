@@ -344,3 +344,24 @@ def test_the_state_of_a_large_loop_stays_small() -> None:
 
 def test_a_collection_too_large_to_look_at_is_planned_by_a_worker() -> None:
     assert loop(items=150_000).ready()[0].kind == "plan"
+
+
+def test_an_evaluation_after_the_loop_is_not_one_of_its_commands() -> None:
+    p = Play(
+        workflow(f"""
+- step: each
+  spec: {{timeout: 10s}}
+  loop: {{in: [1, 2]}}
+  {PYTHON}
+  next: [{{step: end, when: "{{{{ each.rows[0].n > 1 and output.status == 'error' }}}}"}}]
+- {{step: end}}
+""")
+    ).start()
+    p.fire()
+    p.stopped()
+    asked = p.command("each")
+    assert asked.kind == "evaluate", "no worker holds the results of a whole loop"
+    p.tell(m.LeaseLost(command_id=asked.command_id, attempt=1))
+    p.evaluated(p.command("each"), True)
+    assert stats(p) == (2, 0, 0, 2)
+    assert p.path() == ["each", "end"]
