@@ -4,17 +4,13 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
-from noetl.playbook import graph as graphs
-from noetl.playbook.convert import convert as convert_text
-from noetl.playbook.findings import Finding
-from noetl.playbook.schema import schema as make_schema
-from noetl.playbook.validation import Loaded, PlaybookInvalid, load
+if TYPE_CHECKING:  # the language is loaded by the command that needs it: `--help` must not wait for it
+    from noetl.playbook.findings import Finding
+    from noetl.playbook.validation import Loaded
 
 UNREADABLE = 2
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -74,6 +70,8 @@ def schema(
 
     Example: noetl schema -o noetl-schema.json
     """
+    from noetl.playbook.schema import schema as make_schema
+
     text = json.dumps(make_schema(), indent=2, ensure_ascii=False) + "\n"
     if output is None:
         sys.stdout.write(text)
@@ -92,6 +90,9 @@ def convert(
 
     Example: noetl convert old.yaml --write
     """
+    from noetl.playbook.convert import convert as convert_text
+    from noetl.playbook.validation import PlaybookInvalid
+
     source = _text(path)
     try:
         converted = convert_text(source, file=str(path))
@@ -114,6 +115,9 @@ def graph(
 
     Example: noetl graph invoices.yaml --mermaid > invoices.mmd
     """
+    from noetl.playbook import graph as graphs
+    from noetl.playbook.validation import load
+
     loaded = load(_text(path), file=str(path))
     if loaded.playbook is None:
         _print(loaded.errors)
@@ -144,7 +148,9 @@ def _below(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _load(file: Path) -> Loaded | None:
+def _load(file: Path) -> "Loaded | None":
+    from noetl.playbook.validation import load
+
     try:
         return load(file.read_bytes(), file=str(file))
     except OSError as exc:
@@ -162,7 +168,10 @@ def _text(path: Path) -> str:
     raise typer.Exit(UNREADABLE)
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: "list[Finding]") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
     console = Console(soft_wrap=True, highlight=False)
     for finding in findings:
         line = Text(f"{finding.file}:{finding.line}:{finding.column}: ")
@@ -174,7 +183,7 @@ def _print(findings: list[Finding]) -> None:
             console.print(Text(f"    {finding.hint}", style="dim"))
 
 
-def _summary(files: int, findings: list[Finding]) -> None:
+def _summary(files: int, findings: "list[Finding]") -> None:
     counts = {severity: sum(finding.severity == severity for finding in findings) for severity in _COLOURS}
     said = ", ".join(f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items() if count)
     typer.echo(f"{files} file{'s' * (files != 1)}: {said or 'no findings'}", err=True)

@@ -29,18 +29,23 @@ def encode(value: Any) -> bytes:
 def decode_event(data: bytes) -> Event:
     try:
         return _events.decode(data)
-    except msgspec.ValidationError as first:
-        raw = msgspec.json.decode(data)
-        current = upcast(raw)
-        if current is raw:
-            raise CorruptLog(f"not an event: {first}") from first
-        try:
-            converted: Event = msgspec.convert(current, Event)
-            return converted
-        except msgspec.ValidationError as error:
-            raise CorruptLog(f"not an event after upcast: {error}") from error
+    except msgspec.ValidationError as problem:
+        return _older(data, problem)
     except msgspec.DecodeError as error:
         raise CorruptLog(f"not JSON: {error}") from error
+
+
+def _older(data: bytes, problem: msgspec.ValidationError) -> Event:
+    """An event that is not of today's shape: an older one is brought up to date, anything else is corrupt."""
+    try:
+        raw = msgspec.json.decode(data)
+        current = upcast(raw)
+        if current is not raw:
+            converted: Event = msgspec.convert(current, Event)
+            return converted
+    except msgspec.DecodeError as error:
+        raise CorruptLog(f"not an event, even after upcasting: {error}") from error
+    raise CorruptLog(f"not an event: {problem}") from problem
 
 
 def upcast(raw: Any) -> Any:
@@ -60,4 +65,7 @@ def decode_message(data: bytes) -> Message:
 
 
 def decode_command(data: bytes) -> Command:
-    return _commands.decode(data)
+    try:
+        return _commands.decode(data)
+    except msgspec.DecodeError as error:
+        raise CorruptLog(f"not a command: {error}") from error

@@ -5,10 +5,11 @@
 
 NoetlError
 ├── InvalidInput            the caller's mistake: nothing happened
-│   ├── PlaybookInvalid       findings with file, line, column
+│   ├── PlaybookInvalid       findings with file, line, column (playbook.validation)
 │   ├── BadReference          a URI that is not ours, or not allowed
 │   ├── NotFound              no such playbook, execution, step, reference
 │   └── Conflict              the thing is in a state that forbids it (cancel after the end)
+├── TemplateError           a template that cannot be parsed or rendered (playbook.expressions)
 ├── Unavailable             infrastructure: try again
 │   ├── StoreUnavailable      nothing was done
 │   └── OutcomeUnknown        it may have been done: repeat, the keys absorb it
@@ -52,10 +53,6 @@ class NoetlError(Exception):
 
 class InvalidInput(NoetlError):
     code = "INVALID_INPUT"
-
-
-class PlaybookInvalid(InvalidInput):
-    code = "PLAYBOOK_INVALID"
 
 
 class BadReference(InvalidInput):

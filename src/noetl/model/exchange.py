@@ -38,6 +38,7 @@ class Ack(Struct, frozen=True):
     key: str
     status: Literal["ok", "stale", "refused", "retry"]
     message: str | None = None
+    attempt: int = 0  # whose report: endings of two attempts have one key
 
 
 class ExchangeReply(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -6,6 +6,7 @@ Every check runs whatever the others found, on data that still knows its positio
 import hashlib
 from dataclasses import dataclass, field
 
+from noetl.model.errors import InvalidInput
 from noetl.playbook import dialect, text
 from noetl.playbook.dialect.editor import Editor
 from noetl.playbook.findings import Code, Finding, in_order
@@ -30,7 +31,7 @@ class Loaded:
         return [finding for finding in self.findings if finding.severity == "error"]
 
 
-class PlaybookInvalid(ValueError):
+class PlaybookInvalid(InvalidInput):
     """The playbook has errors; `findings` lists everything that was found."""
 
     code = "PLAYBOOK_INVALID"

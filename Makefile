@@ -1,0 +1,52 @@
+# The one door: CI, the pre-commit hook and people call these targets.
+
+RUN    := uv run
+PYTEST := $(RUN) pytest
+JOBS   ?= 2
+
+SEEDS  ?= 200
+SEED   ?=
+FAULTS ?=
+MUTANT ?=
+
+.PHONY: help check format lint types imports unit test property sim long docs bench
+
+help:  ## what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1 — /'
+
+check: lint types imports unit  ## format, lint, types, import contract, unit tests: under a minute
+
+lint:
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+
+types:
+	$(RUN) mypy
+
+imports:
+	$(RUN) lint-imports
+
+unit:
+	$(PYTEST) tests/unit -q -n $(JOBS)
+
+format:  ## rewrite what `make check` would complain of and a machine can mend
+	$(RUN) ruff check --fix .
+	$(RUN) ruff format .
+
+test:  ## every test but the long ones
+	$(PYTEST) -q -n $(JOBS)
+
+property:  ## the hypothesis tests alone
+	$(PYTEST) tests/property -q -n $(JOBS)
+
+sim:  ## the simulator: SEEDS=2000, or SEED=7 to repeat one; FAULTS=... and MUTANT=... as `python -m tests.simulation --help` says
+	$(RUN) python -m tests.simulation --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(MUTANT),--mutant $(MUTANT))
+
+long:  ## the tests that take minutes: every planted bug is found again
+	$(PYTEST) -q -m long -n $(JOBS)
+
+docs:  ## write docs/events.md and docs/cli.md anew
+	$(RUN) python docs/generate.py
+
+bench:  ## events folded and decided per second
+	$(RUN) python bench/engine.py

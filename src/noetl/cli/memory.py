@@ -1,0 +1,80 @@
+"""A server and a worker in this process, on the twins in memory: the same protocol as anywhere, without a wire."""
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Any, Self
+
+from noetl.bus.memory import BusMemory
+from noetl.catalog.memory import CatalogMemory
+from noetl.leases.memory import LeasesMemory
+from noetl.log.memory import LogMemory
+from noetl.log.port import Recorded
+from noetl.log.tables import Database
+from noetl.model.ids import ExecutionId, Micros
+from noetl.model.reference import Reference
+from noetl.pipeline.data import Payloads
+from noetl.playbook.validation import load_or_raise
+from noetl.results.memory import ResultsMemory
+from noetl.server.node import Server
+from noetl.server.settings import ServerSettings
+from noetl.tools import registry
+from noetl.twins import shard_rows
+from noetl.worker import MemorySpool, Worker, WorkerSettings
+
+LOOK_EVERY = 0.02  # seconds between looks at the log
+SLOTS = 4
+
+
+class SystemClock:
+    def now(self) -> Micros:
+        return time.time_ns() // 1000
+
+
+class Cluster:
+    def __init__(self) -> None:
+        settings, clock = ServerSettings(name="memory"), SystemClock()
+        rows = shard_rows(settings.shards)
+        self._log = LogMemory(Database(rows, clock))
+        self._results = ResultsMemory()
+        self._catalog = CatalogMemory()
+        self._server = Server(self._log, LeasesMemory(rows, clock), BusMemory(), self._catalog, clock, settings)
+        worker = WorkerSettings(worker_id="memory", incarnation="1", slots=SLOTS)
+        self._worker = Worker(self._server, self._results, registry.default(), clock, MemorySpool(), worker)
+        self._payloads = Payloads(self._results, self._server.manifest)
+        self._running: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        await self._server.keeper.run_once()  # a node number, and every shard, before the first request
+        self._running = [asyncio.create_task(self._server.run()), asyncio.create_task(self._worker.run())]
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        for task in reversed(self._running):
+            task.cancel()
+        for task in self._running:
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def register(self, text: str, file: str) -> str:
+        """The path it stands under in the catalog."""
+        playbook = load_or_raise(text, file=file)
+        path = playbook.metadata.path or playbook.metadata.name
+        await self._catalog.register(path, text)
+        return path
+
+    async def start(self, text: str, file: str, payload: dict[str, Any]) -> ExecutionId:
+        return await self._server.requests.start(await self.register(text, file), payload=payload)
+
+    async def events_after(self, execution_id: ExecutionId, seq: int) -> list[Recorded]:
+        """What was recorded since; waits a moment when there is nothing."""
+        for task in self._running:
+            if task.done():
+                task.result()  # a server or worker that fell over says why
+        found = await self._log.events(execution_id, after=seq)
+        if not found:
+            await asyncio.sleep(LOOK_EVERY)
+        return found
+
+    async def resolve(self, reference: Reference) -> Any:
+        return await self._payloads.resolve(reference)

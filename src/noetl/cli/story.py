@@ -1,0 +1,227 @@
+"""What an execution's events tell a person: its steps as they go, and how it ended. Folded by the engine, like everything."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from noetl.engine.assign import REFERENCE, is_reference
+from noetl.engine.fold import evolve
+from noetl.engine.state import Execution, empty
+from noetl.log.port import Recorded
+from noetl.model.errors import Failure, NotFound
+from noetl.model.events import Event, PlaybookCompleted
+from noetl.model.ids import ActivationId, ExecutionId, RefId
+from noetl.model.reference import Reference
+
+PREVIEW = 64 * 1024  # a larger result is shown by reference
+
+_WORDS = {"ok": "completed", "error": "failed", "none": "waiting"}
+_COLOURS = {"completed": "green", "failed": "red", "cancelled": "yellow", "skipped": "dim", "running": "cyan"}
+_SIGNS = {"completed": "✓", "failed": "✗", "cancelled": "■", "skipped": "–", "running": "●", "waiting": "·"}
+_REASONS = {
+    "retry": "its next try",
+    "time": "its moment",
+    "signal": "signal",
+    "approval": "approval",
+    "child": "its child",
+}
+
+Resolve = Callable[[Reference], Awaitable[Any]]
+
+
+class Story:
+    """One execution, as far as it is recorded."""
+
+    def __init__(self, execution_id: ExecutionId) -> None:
+        self.state: Execution = empty(execution_id)
+        self.last_seq = 0
+        self.new: list[Event] = []  # what the last `add` brought
+        self.began = 0
+        self.result: Any = None
+        self.ctx: dict[str, Any] = {}
+        self._last: Event | None = None
+
+    def add(self, recorded: list[Recorded]) -> None:
+        self.new = [row.event for row in recorded]
+        for row in recorded:
+            self.began = self.began or row.event.at
+            self.state = evolve(self.state, row.event)
+            self.last_seq, self._last = row.seq, row.event
+
+    @property
+    def ended(self) -> bool:
+        return self.state.terminal or self.state.quarantined is not None
+
+    @property
+    def status(self) -> str:
+        return "quarantined" if self.state.quarantined is not None else self.state.status
+
+    @property
+    def failure(self) -> Failure | None:
+        if self.state.quarantined is not None:
+            return Failure(code="QUARANTINED", message=self.state.quarantined)
+        return self.state.failure if self.status == "failed" else None
+
+    def steps(self) -> dict[str, tuple[str, int, str]]:
+        """By name, in the order they began: status, number of activations, progress of a loop."""
+        shown: dict[str, tuple[str, int, str]] = {}
+        for name, record in self.state.steps.items():
+            shown[name] = (_WORDS.get(record.status, record.status), record.runs, _stats(record.stats))
+        for activation in self.state.activations.values():
+            runs = max(activation.run, shown.get(activation.step, ("", 0, ""))[1])
+            loop = activation.loop
+            progress = "" if loop is None else f"{loop.ok + loop.failed + loop.skipped} of {loop.size or '…'}"
+            shown[activation.step] = ("running", runs, progress or self._waits_for(activation.id))
+        return shown
+
+    def _waits_for(self, activation: ActivationId) -> str:
+        for command in self.state.commands.values():
+            if command.activation == activation and command.parked is not None:
+                named = f" {command.parked.signal}" if command.parked.signal else ""
+                return f"waits for {_REASONS.get(command.parked.reason, command.parked.reason)}{named}"
+        return ""
+
+    async def settle(self, resolve: Resolve) -> None:
+        """Bring in the data that the end is told with: the last result, and ctx values kept by reference."""
+        ended = self._last
+        if isinstance(ended, PlaybookCompleted) and ended.result is not None and ended.result.reference is not None:
+            self.result = await _value(ended.result.reference, resolve)
+        self.ctx = {name: await _settled(value, resolve) for name, value in self.state.ctx.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        failure = self.failure
+        return {
+            "execution_id": self.state.execution_id,
+            "status": self.status,
+            "error": failure and {"code": failure.code, "message": failure.message, "step": self.state.failed_step},
+            "result": self.result,
+            "ctx": self.ctx,
+            "steps": {name: {"status": status, "runs": runs} for name, (status, runs, _) in self.steps().items()},
+        }
+
+
+def _stats(stats: Any) -> str:
+    return (
+        "" if stats is None else f"{stats.ok} of {stats.total}" + (f", {stats.failed} failed" if stats.failed else "")
+    )
+
+
+async def _settled(value: Any, resolve: Resolve) -> Any:
+    if not is_reference(value):
+        return value
+    return await _value(Reference(ref_id=RefId(""), type="memory", uri=value[REFERENCE]), resolve)
+
+
+async def _value(reference: Reference, resolve: Resolve) -> Any:
+    if (reference.bytes or 0) > PREVIEW:
+        return {"reference": msgspec.to_builtins(reference)}
+    try:
+        return await resolve(reference)
+    except NotFound:
+        return {"reference": msgspec.to_builtins(reference)}
+
+
+# ---- on the screen -----------------------------------------------------------------------------------------------------
+
+
+class Live:
+    """The list of steps, drawn again as it changes; on anything but a terminal, nothing until the end."""
+
+    def __init__(self) -> None:
+        from rich.live import Live as Screen
+
+        console = Console()
+        self._screen = Screen(console=console, transient=True, refresh_per_second=8) if console.is_terminal else None
+
+    def __call__(self, story: Story) -> None:
+        if self._screen is None:
+            return
+        if not self._screen.is_started:
+            self._screen.start()
+        self._screen.update(step_list(story))
+        if story.ended:
+            self._screen.stop()
+
+
+class Lines:
+    """One line per event."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, soft_wrap=True)
+
+    def __call__(self, story: Story) -> None:
+        for event in story.new:
+            line = Text(f"{(event.at - story.began) / 1e6:8.3f}  ", style="dim")
+            line.append(f"{event.type:<24}", style="bold")
+            line.append(describe(event))
+            self._console.print(line)
+
+
+def describe(event: Event) -> str:
+    """The few words of an event that help to read a list of them."""
+    values = msgspec.to_builtins(event)
+    result = values.get("result") or {}
+    told = {
+        "step": values.get("step"),
+        "task": values.get("task"),
+        "kind": values.get("kind"),
+        "items": values.get("count") or (values.get("collection") or {}).get("size"),
+        "status": result.get("status"),
+        "result": _tail((result.get("reference") or {}).get("uri")),
+        "arcs": [_verdict(arc) for arc in values.get("verdicts", ())] or None,
+        "set": values.get("set") or None,
+        "stats": values.get("stats"),
+        "error": (values.get("error") or result.get("error") or {}),
+    }
+    error = told.pop("error")
+    if error:
+        told["error"] = error if isinstance(error, str) else f"{error.get('code')}: {error.get('message')}"
+    return "  ".join(f"{name}={_short(value)}" for name, value in told.items() if value is not None)
+
+
+def _tail(uri: str | None) -> str | None:
+    """The address within its execution."""
+    return uri and uri.split("/", 4)[-1]
+
+
+def _verdict(arc: dict[str, Any]) -> str:
+    saw = ", ".join(f"{name} = {_short(value)}" for name, value in arc.get("saw", {}).items())
+    return f"{arc['step']} {arc['verdict']}" + (f" ({saw})" if saw else "")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return "; ".join(map(_short, value))
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= 120 else text[:119] + "…"
+
+
+def step_list(story: Story) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for name, (status, runs, progress) in story.steps().items():
+        style = _COLOURS.get(status, "")
+        again = f"{runs} runs" if runs > 1 else ""
+        table.add_row(
+            Text(_SIGNS.get(status, " "), style), Text(name), Text(status, style), Text(progress), Text(again)
+        )
+    return table
+
+
+def print_end(story: Story) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(step_list(story))
+    seconds = (story.state.last_at - story.began) / 1e6
+    failure = story.failure
+    line = Text("\n")
+    line.append(story.status, style=f"bold {_COLOURS.get(story.status, 'red')}")
+    line.append(f"  execution {story.state.execution_id}  {story.state.events} events  {seconds:.2f} s", style="dim")
+    console.print(line)
+    if failure is not None:
+        where = f"step {story.state.failed_step}: " if story.state.failed_step else ""
+        console.print(Text(f"error: {where}{failure.code}: {failure.message}", style="red"))
+    if story.result is not None:
+        console.print(Text(msgspec.json.format(msgspec.json.encode(story.result), indent=2).decode()))

@@ -1,0 +1,11 @@
+"""What every test shares: hypothesis profiles. `HYPOTHESIS_PROFILE=search` looks for new examples instead of the same ones."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "suite", deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("search", parent=settings.get_profile("suite"), derandomize=False, max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))

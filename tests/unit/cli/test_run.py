@@ -1,0 +1,181 @@
+"""What `noetl run` takes and what it says, without running anything."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from noetl.cli import application, explain, run
+from noetl.cli.story import PREVIEW, Story, describe
+from noetl.log.port import Recorded
+from noetl.model import events as e
+from noetl.model.envelope import Envelope
+from noetl.model.errors import Failure, InvalidInput, NotFound
+from noetl.model.ids import ActivationId, CommandId, ExecutionId, RefId
+from noetl.model.reference import Reference
+
+ID, A = ExecutionId("42"), ActivationId("a")
+
+
+@pytest.mark.parametrize(
+    ("assignments", "expected"),
+    [
+        ([], {"limit": 1, "db": {"host": "h"}}),
+        (["limit=20"], {"limit": 20, "db": {"host": "h"}}),
+        (["limit='20'"], {"limit": "20", "db": {"host": "h"}}),
+        (["limit=null"], {"limit": None, "db": {"host": "h"}}),
+        (["name=a=b"], {"limit": 1, "db": {"host": "h"}, "name": "a=b"}),
+        (["db.port=5432"], {"limit": 1, "db": {"host": "h", "port": 5432}}),
+        (["cities=[Cairo, Lima]"], {"limit": 1, "db": {"host": "h"}, "cities": ["Cairo", "Lima"]}),
+        (["on=yes"], {"limit": 1, "db": {"host": "h"}, "on": "yes"}),
+        (["text="], {"limit": 1, "db": {"host": "h"}, "text": None}),
+    ],
+)
+def test_values_given_win_over_the_payload(assignments: list[str], expected: dict[str, Any]) -> None:
+    assert run.merged({"limit": 1, "db": {"host": "h"}}, assignments) == expected
+
+
+@pytest.mark.parametrize("assignment", ["", "limit", "=3", "a..b=1", "x={a: ", "x=!!python/object:a 1"])
+def test_what_is_no_assignment_is_refused(assignment: str) -> None:
+    with pytest.raises(InvalidInput):
+        run.merged({}, [assignment])
+
+
+def test_a_payload_is_yaml_or_json(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1}')
+    (tmp_path / "b.yaml").write_text("a: [1]\n")
+    (tmp_path / "c.yaml").write_text("- 1\n")
+    assert run.values_of(tmp_path / "a.json") == {"a": 1}
+    assert run.values_of(tmp_path / "b.yaml") == {"a": [1]}
+    with pytest.raises(InvalidInput, match="mapping"):
+        run.values_of(tmp_path / "c.yaml")
+
+
+def test_a_missing_file_is_a_sentence_with_a_guess(tmp_path: Path) -> None:
+    (tmp_path / "hello.yaml").touch()
+    with pytest.raises(InvalidInput) as refused:
+        run.read(tmp_path / "helo.yaml")
+    assert "hello.yaml" in explain(refused.value)
+    assert explain(NotFound("no such thing")) == "error: no such thing"
+
+
+def test_the_durable_mode_is_not_there_yet() -> None:
+    outcome = CliRunner().invoke(application(), ["run", "x.yaml"])
+    assert isinstance(outcome.exception, InvalidInput)
+    assert outcome.exception.hint == "noetl run --memory x.yaml"
+
+
+def test_help_names_every_command() -> None:
+    said = CliRunner().invoke(application(), ["--help"]).output
+    assert all(command in said for command in ("run", "validate", "schema", "convert", "graph"))
+
+
+# ---- the story ---------------------------------------------------------------------------------------------------------
+
+RESULT = Reference(ref_id=RefId("1"), type="memory", uri="noetl://execution/42/result/greet/k", bytes=3)
+LARGE = Reference(ref_id=RefId("2"), type="memory", uri="noetl://execution/42/result/greet/l", bytes=PREVIEW + 1)
+
+
+def story(*events: e.Event) -> Story:
+    told = Story(ID)
+    begin: Sequence[e.Event] = (
+        e.PlaybookInitialized(execution_id=ID, path="p", playbook="h", at=1_000_000),
+        e.WorkflowInitialized(at=1_000_000),
+        e.StepEnter(step="greet", activation=A, run=1, cause="admitted", at=1_500_000),
+    )
+    told.add([Recorded(ID, 0, seq, 1, event) for seq, event in enumerate((*begin, *events), 1)])
+    return told
+
+
+def ended(result: Envelope) -> list[e.Event]:
+    return [
+        e.CallDone(step="greet", activation=A, result=result, at=2_000_000),
+        e.StepExit(step="greet", activation=A, result=result, set={"ctx.n": 1}, at=2_000_000),
+        e.NextEvaluated(step="greet", activation=A, event="call.done", at=2_000_000),
+    ]
+
+
+async def resolve(reference: Reference) -> Any:
+    assert reference == RESULT
+    return "hi"
+
+
+def settled(told: Story) -> dict[str, Any]:
+    import asyncio
+
+    asyncio.run(told.settle(resolve))
+    return json.loads(json.dumps(told.to_dict()))
+
+
+def test_a_running_step_is_running() -> None:
+    told = story()
+    assert not told.ended
+    assert told.steps() == {"greet": ("running", 1, "")}
+
+
+def test_a_completed_execution_shows_its_last_result() -> None:
+    done = Envelope(status="ok", reference=RESULT)
+    told = story(*ended(done), e.PlaybookCompleted(step="greet", result=done, at=2_000_000))
+    assert settled(told) == {
+        "execution_id": "42",
+        "status": "completed",
+        "error": None,
+        "result": "hi",
+        "ctx": {"n": 1},
+        "steps": {"greet": {"status": "completed", "runs": 1}},
+    }
+
+
+def test_a_large_result_is_shown_by_reference() -> None:
+    done = Envelope(status="ok", reference=LARGE)
+    told = story(*ended(done), e.PlaybookCompleted(step="greet", result=done, at=2_000_000))
+    assert settled(told)["result"]["reference"]["uri"] == LARGE.uri
+
+
+def test_a_failed_execution_names_cause_and_step() -> None:
+    failure = Failure(code="PYTHON_ERROR", message="no")
+    broken = Envelope(status="error", error=failure)
+    told = story(
+        e.CallError(step="greet", activation=A, result=broken, at=2_000_000),
+        e.StepExit(step="greet", activation=A, result=broken, at=2_000_000),
+        e.NextEvaluated(step="greet", activation=A, event="call.error", at=2_000_000),
+        e.PlaybookFailed(error=failure, step="greet", at=2_000_000),
+    )
+    said = settled(told)
+    assert said["status"] == "failed"
+    assert said["error"] == {"code": "PYTHON_ERROR", "message": "no", "step": "greet"}
+    assert said["steps"] == {"greet": {"status": "failed", "runs": 1}}
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (e.StepEnter(step="greet", activation=A, run=1, cause="c"), "step=greet"),
+        (e.StepExit(step="greet", activation=A, result=Envelope(status="ok")), "step=greet  status=ok"),
+        (
+            e.NextEvaluated(
+                step="a",
+                activation=A,
+                event="call.done",
+                verdicts=(e.Verdict("b", "false", {"a.n": 1}), e.Verdict("c", "taken")),
+            ),
+            "step=a  arcs=b false (a.n = 1); c taken",
+        ),
+        (
+            e.LoopDone(step="a", activation=A, stats=e.Stats(3, 2, 1, 0), result=Envelope(status="ok")),
+            'step=a  status=ok  stats={"total":3,"ok":2,"failed":1,"skipped":0}',
+        ),
+        (e.PlaybookFailed(error=Failure(code="X", message="no"), step="a"), "step=a  error=X: no"),
+        (e.ExecutionQuarantined(error="boom", cause="c"), "error=boom"),
+        (
+            e.CommandIssued(command_id=CommandId("c"), step="a", activation=A, kind="run", pool="cpu"),
+            "step=a  kind=run",
+        ),
+    ],
+    ids=lambda value: getattr(value, "type", None),
+)
+def test_an_event_in_a_few_words(event: e.Event, words: str) -> None:
+    assert describe(event) == words

@@ -1,0 +1,84 @@
+"""What holds for every type of event: it is in the union once, explains itself, and has a key of its own."""
+
+import inspect
+from itertools import combinations
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from noetl.model import events
+from noetl.model.events import Base, Ended, Event, Reported, Terminal
+
+EVENTS: tuple[Any, ...] = get_args(Event)
+
+
+def tag(event: Any) -> str:
+    return str(event.__struct_config__.tag)
+
+
+def filled(event: Any) -> Any:
+    """An event whose every field holds the same thing as the field of that name in any other event."""
+    return event(**{field.name: f"<{field.name}>" for field in msgspec.structs.fields(event)})
+
+
+def test_every_event_of_the_module_is_in_the_union() -> None:
+    defined = {value for _, value in inspect.getmembers(events, inspect.isclass) if issubclass(value, Base)} - {Base}
+    assert defined == set(EVENTS)
+    assert len(EVENTS) == len(set(EVENTS))
+
+
+def test_wire_types_are_unique() -> None:
+    assert len({tag(event) for event in EVENTS}) == len(EVENTS)
+
+
+def test_no_older_name_is_a_current_one() -> None:
+    assert not {name for event in EVENTS for name in event.older} & {tag(event) for event in EVENTS}
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=tag)
+def test_every_event_says_what_it_means(event: Any) -> None:
+    assert event.__doc__, "the docstring is its entry in docs/events.md"
+    assert event.emitter in ("server", "worker")
+
+
+def exclusive(first: Any, second: Any) -> bool:
+    """Facts of which there can be only one, whatever its type: an end of an execution, of a command, of a call, of a batch."""
+    families = [set(get_args(Terminal)), set(get_args(Ended)), {events.CallDone, events.CallError},
+                {events.BatchCompleted, events.BatchFailed}]  # fmt: skip
+    return any({first, second} <= family for family in families)
+
+
+def test_two_types_share_a_key_only_when_they_exclude_each_other() -> None:
+    for first, second in combinations(EVENTS, 2):
+        assert (filled(first).key == filled(second).key) == exclusive(first, second), (tag(first), tag(second))
+
+
+NOT_IDENTIFYING = {"at", "result", "set", "worker", "error", "step"}
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=tag)
+def test_a_key_never_depends_on_time_worker_or_result(event: Any) -> None:
+    key = filled(event).key
+    used = {field.name for field in msgspec.structs.fields(event) if f"<{field.name}>" in key}
+    if event is events.StepInherited:
+        used -= {"step"}  # nothing else names it
+    assert not used & NOT_IDENTIFYING
+
+
+@pytest.mark.parametrize("event", [events.TaskDone, events.CallPage, events.RetryStarted, events.CommandProgress,
+                                   events.FrameClaimed, events.LoopShardDone], ids=tag)  # fmt: skip
+def test_a_journal_entry_is_the_same_entry_in_a_later_attempt(event: Any) -> None:
+    first = filled(event)
+    assert msgspec.structs.replace(first, attempt=7).key == first.key
+
+
+@pytest.mark.parametrize("event", get_args(Ended), ids=tag)
+def test_a_command_ends_once_whatever_the_attempt(event: Any) -> None:
+    first = filled(event)
+    assert msgspec.structs.replace(first, attempt=7).key == first.key == "command:<command_id>:end"
+
+
+def test_what_workers_report_is_emitted_by_workers() -> None:
+    by_workers = {event for event in EVENTS if event.emitter == "worker"}
+    assert by_workers | {events.CommandCancelled} == set(get_args(Reported))
