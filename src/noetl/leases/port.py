@@ -29,6 +29,7 @@ class Owner(Struct, frozen=True):
 
 
 class Leases(Protocol):
+    async def now(self) -> Micros: ...  # the store's clock
     async def register(self, name: str, address: str | None, lease: Micros) -> Runtime: ...
     async def renew(self, runtime_id: int, lease: Micros) -> bool: ...  # False: the lease had run out; register again
     async def servers(self) -> int: ...  # with a lease that holds

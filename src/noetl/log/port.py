@@ -8,6 +8,7 @@ States of a command row:  queued ──claim / hand-off──► leased ──re
                             ▲  ▲                         │ │
                             │  └── Requeue (attempt+1) ── │ └─ lease lost ─► lost ─┐ (LeaseLost in the inbox)
                             └───── Requeue ── parked ◄────┘                       └─ Requeue (attempt+1) or dead
+A report that ends a lease and is accepted for another owner makes the row `reported` until that owner has folded it.
 """
 
 from typing import Any, Protocol, Union

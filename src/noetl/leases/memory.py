@@ -1,0 +1,81 @@
+"""Ownership in memory: the twin of the runtime and shard rows in Postgres."""
+
+from dataclasses import dataclass
+
+from noetl.leases.port import Claimed, Owner, Runtime
+from noetl.model.clock import Clock
+from noetl.model.errors import StoreUnavailable
+from noetl.model.ids import Micros
+from noetl.twins import ShardRow
+
+NODES = 1024
+
+
+@dataclass(slots=True)
+class RuntimeRow:
+    runtime: Runtime
+    leased_until: Micros
+
+
+class LeasesMemory:
+    """Shared by every server of a test or a simulation, like the database it stands for."""
+
+    def __init__(self, shards: list[ShardRow], clock: Clock) -> None:
+        self._shards = shards
+        self._clock = clock
+        self._runtimes: dict[int, RuntimeRow] = {}
+        self._last_id = 0
+
+    async def now(self) -> Micros:
+        return self._clock.now()
+
+    async def register(self, name: str, address: str | None, lease: Micros) -> Runtime:
+        """A new row each time; the node number is used again only when every other has been."""
+        taken = {row.runtime.node for row in self._runtimes.values() if self._holds(row)}
+        free = [number for number in range(NODES) if number not in taken]
+        if not free:
+            raise StoreUnavailable("every node number is leased", hint="wait for a lease to run out")
+        self._last_id += 1
+        node = min(free, key=lambda number: (number - self._last_id) % NODES)
+        runtime = Runtime(self._last_id, node, name, address)
+        self._runtimes[runtime.runtime_id] = RuntimeRow(runtime, self._clock.now() + lease)
+        return runtime
+
+    async def renew(self, runtime_id: int, lease: Micros) -> bool:
+        row = self._runtimes.get(runtime_id)
+        if row is None or not self._holds(row):
+            return False
+        row.leased_until = self._clock.now() + lease
+        return True
+
+    async def servers(self) -> int:
+        return sum(self._holds(row) for row in self._runtimes.values())
+
+    async def claim(self, runtime_id: int, limit: int) -> list[Claimed]:
+        """Nothing for a server whose own lease has run out: its claim would be void at once."""
+        if not self._alive(runtime_id):
+            return []
+        free = [shard for shard in self._shards if not self._alive(shard.owner)][: max(limit, 0)]
+        for shard in free:
+            shard.owner, shard.epoch = runtime_id, shard.epoch + 1
+        return [Claimed(shard.shard, shard.epoch) for shard in free]
+
+    async def release(self, runtime_id: int, shards: list[int]) -> None:
+        for shard in shards:
+            if self._shards[shard].owner == runtime_id:
+                self._shards[shard].owner = None
+
+    async def owners(self) -> list[Owner]:
+        return [self._owner(shard) for shard in self._shards]
+
+    def _owner(self, shard: ShardRow) -> Owner:
+        if shard.owner is None or not self._alive(shard.owner):
+            return Owner(shard.shard, shard.epoch, None, None)
+        return Owner(shard.shard, shard.epoch, shard.owner, self._runtimes[shard.owner].runtime.address)
+
+    def _alive(self, runtime_id: int | None) -> bool:
+        row = None if runtime_id is None else self._runtimes.get(runtime_id)
+        return row is not None and self._holds(row)
+
+    def _holds(self, row: RuntimeRow) -> bool:
+        return row.leased_until > self._clock.now()

@@ -1,0 +1,391 @@
+"""The log in memory: the twin of the one in Postgres, same constraints. Every method is one critical section."""
+
+import heapq
+from bisect import bisect_right
+from itertools import islice
+from typing import Any, assert_never
+
+import msgspec
+
+from noetl.log.limits import check_size
+from noetl.log.port import (
+    Appended,
+    Batch,
+    InboxRow,
+    Known,
+    Outcome,
+    Part,
+    Pinned,
+    Projection,
+    Recorded,
+    Renewal,
+    ShardLost,
+    StaleAttempt,
+)
+from noetl.log.tables import FINISHED, CommandRow, Database, EventRow, Posted
+from noetl.model import codec
+from noetl.model.commands import Command
+from noetl.model.decisions import (
+    AddPart,
+    AskAdmission,
+    ClearTimer,
+    Effect,
+    Finish,
+    Issue,
+    LeaveAdmission,
+    Park,
+    Requeue,
+    Send,
+    SetTimer,
+    StartChild,
+    Stop,
+)
+from noetl.model.errors import NoetlError
+from noetl.model.events import (
+    ChildStarted,
+    CommandCancelled,
+    CommandCompleted,
+    CommandFailed,
+    CommandParked,
+    ExpressionEvaluated,
+    Terminal,
+)
+from noetl.model.exchange import Held
+from noetl.model.ids import CommandId, ExecutionId, Micros, Tenant, TimerId
+from noetl.model.messages import Admitted, Message, Notice, Report, Start, Stopped
+
+__all__ = ["Database", "LogMemory"]
+
+# Reports after which the worker holds the command no more.
+ENDING = (CommandCompleted, CommandFailed, CommandCancelled, CommandParked, ExpressionEvaluated)
+
+_pinned = msgspec.json.Decoder(Pinned)
+_projection = msgspec.json.Decoder(Projection)
+_part = msgspec.json.Decoder(AddPart)
+
+
+class LogMemory:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    # -- the owner --
+
+    async def append(self, batch: Batch) -> list[Outcome]:
+        if len({part.execution_id for part in batch.parts}) != len(batch.parts):
+            raise NoetlError("an execution has two parts in one batch", hint="one part per execution")
+        refused = [self._refuse(part, batch.epochs) for part in batch.parts]
+        writes = [
+            _Write(self._db, part, batch.lease)
+            for part, refusal in zip(batch.parts, refused, strict=True)
+            if refusal is None
+        ]
+        applied = {write.part.execution_id: write.apply() for write in writes}
+        return [
+            refusal if refusal is not None else applied[part.execution_id]
+            for part, refusal in zip(batch.parts, refused, strict=True)
+        ]
+
+    def _refuse(self, part: Part, epochs: dict[int, int]) -> Outcome | None:
+        """Why the part leaves the batch; None: it stays. In order: fence, compare-and-set, what it consumes, keys."""
+        db, rows = self._db, self._db.rows(part.execution_id)
+        if part.shard != db.shard_of(part.execution_id):
+            raise NoetlError(f"execution {part.execution_id} is not of shard {part.shard}")
+        if db.shards[part.shard].epoch != epochs.get(part.shard):
+            return ShardLost(part.execution_id, part.shard)
+        if part.after != rows.last_seq:
+            return Known(part.execution_id)
+        for held in part.taken:
+            row = db.commands.get(held.command_id)
+            if row is None or row.attempt != held.attempt or row.status not in ("leased", "reported"):
+                return StaleAttempt(part.execution_id, held)
+            if row.status == "reported" or held.command_id in db.reports:
+                return Known(part.execution_id)
+        if any(inbox_id not in db.inbox[part.shard] for inbox_id in part.inbox):
+            return Known(part.execution_id)
+        if any((part.execution_id, timer) not in db.timers[part.shard] for timer in part.timers):
+            return Known(part.execution_id)
+        keys = [event.key for event in part.events]
+        for number, key in enumerate(keys):
+            if key in rows.keys or key in keys[:number]:
+                return Known(part.execution_id, key)
+        return None
+
+    async def inbox(self, shards: list[int], limit: int, skip: frozenset[ExecutionId] = frozenset()) -> list[InboxRow]:
+        rows = heapq.merge(*(self._db.inbox[shard].values() for shard in shards), key=lambda row: row.inbox_id)
+        wanted = (row for row in rows if row.execution_id not in skip or row.kind == "release")
+        return [_inbox_row(row) for row in islice(wanted, limit)]
+
+    async def due_timers(self, shards: list[int], limit: int) -> list[tuple[ExecutionId, TimerId]]:
+        now = self._db.clock.now()
+        due = [(at, key) for shard in shards for key, at in self._db.timers[shard].items() if at <= now]
+        return [key for _, key in heapq.nsmallest(limit, due)]
+
+    async def project(self, shard: int, epoch: int, rows: list[Projection], checkpoint: int) -> bool:
+        db = self._db
+        if db.shards[shard].epoch != epoch:
+            return False
+        for row in rows:
+            if row.shard != shard or row.last_seq > db.rows(row.execution_id).last_seq:
+                raise NoetlError(f"projection of {row.execution_id} is ahead of the log or of another shard")
+        for row in rows:
+            stored = self._projection(row.execution_id)
+            if stored is None or stored.last_seq < row.last_seq:
+                db.projections[row.execution_id] = codec.encode(row)
+        db.checkpoints[shard] = max(db.checkpoints[shard], min(checkpoint, db.shards[shard].last_seq))
+        return True
+
+    # -- anyone --
+
+    async def start(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
+        db = self._db
+        if start.start_key is not None:
+            known = db.start_keys.setdefault((start.tenant, start.start_key), start.execution_id)
+            if known != start.execution_id:
+                return known
+        _pin_and_start(db, start, workload)
+        return start.execution_id
+
+    async def post(self, execution_id: ExecutionId, message: Message) -> bool:
+        if message.key in self._db.rows(execution_id).keys:
+            return False
+        return self._db.post(execution_id, message)
+
+    async def accept(self, report: Report) -> bool:
+        """Refs are stored here and now; the inbox row goes on without them."""
+        db = self._db
+        row = db.commands.get(report.command_id)
+        if row is None or row.attempt != report.attempt or row.execution_id != report.execution_id:
+            return False
+        if report.event.key in db.rows(report.execution_id).keys:
+            return True
+        if (report.execution_id, report.key) in db.inbox_keys:
+            return True
+        if row.status != "leased":
+            return False
+        db.store_refs(report.refs)
+        db.post(report.execution_id, msgspec.structs.replace(report, refs=()))
+        if isinstance(report.event, ENDING):
+            db.leave(row, "reported")
+        return True
+
+    # -- readers --
+
+    async def events(self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000) -> list[Recorded]:
+        rows = self._db.rows(execution_id).events
+        first = bisect_right(rows, after, key=lambda row: row.seq)
+        return [self._recorded(row) for row in rows[first : first + limit]]
+
+    async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]:
+        # gapless from 1, so a sequence number is a position
+        return [self._recorded(row) for row in self._db.by_shard[shard][after : after + limit]]
+
+    async def parts(self, manifest: str) -> list[AddPart]:
+        parts = self._db.manifests.get(manifest, {})
+        return [_part.decode(parts[first]) for first in sorted(parts)]
+
+    async def last_seq(self, execution_id: ExecutionId) -> int:
+        return self._db.rows(execution_id).last_seq
+
+    async def pinned(self, execution_id: ExecutionId) -> Pinned | None:
+        data = self._db.pinned.get(execution_id)
+        return None if data is None else _pinned.decode(data)
+
+    async def projection(self, execution_id: ExecutionId) -> Projection | None:
+        return self._projection(execution_id)
+
+    async def projections(self, tenant: Tenant, limit: int) -> list[Projection]:
+        """Newest first: ids are ordered by time."""
+        newest = sorted(self._db.projections, key=int, reverse=True)
+        rows = (row for row in map(self._projection, newest) if row is not None and row.tenant == tenant)
+        return list(islice(rows, limit))
+
+    async def checkpoint(self, shard: int) -> int:
+        return self._db.checkpoints[shard]
+
+    async def live(self, shard: int) -> list[ExecutionId]:
+        return list(self._db.live[shard])
+
+    def _projection(self, execution_id: ExecutionId) -> Projection | None:
+        data = self._db.projections.get(execution_id)
+        return None if data is None else _projection.decode(data)
+
+    def _recorded(self, row: EventRow) -> Recorded:
+        shard = self._db.shard_of(row.execution_id)
+        return Recorded(row.execution_id, shard, row.seq, row.epoch, codec.decode_event(row.data))
+
+    # -- the queue --
+
+    async def claim(self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros) -> list[Command]:
+        claimed: list[Command] = []
+        while len(claimed) < limit and (row := self._db.pop(pools)) is not None:
+            claimed.append(self._db.lease(row, worker, lease))
+        return claimed
+
+    async def renew(self, worker: str, held: tuple[Held, ...], lease: Micros) -> Renewal:
+        """A command to be stopped keeps its lease while its worker stops it."""
+        stop: list[Held] = []
+        lost: list[Held] = []
+        for each in held:
+            row = self._db.leased.get(each.command_id)
+            if row is None or row.worker != worker or row.attempt != each.attempt:
+                lost.append(each)
+                continue
+            row.lease_until = self._db.clock.now() + lease
+            if row.cancel:
+                stop.append(each)
+        return Renewal(tuple(stop), tuple(lost))
+
+    async def leased(self, worker: str) -> list[Command]:
+        return [codec.decode_command(row.data) for row in self._db.leased.values() if row.worker == worker]
+
+    async def expire(self, limit: int) -> int:
+        now = self._db.clock.now()
+        over = list(islice((row for row in self._db.leased.values() if row.lease_until <= now), limit))
+        for row in over:
+            self._db.lose(row)
+        self._db.sweep()
+        return len(over)
+
+    async def lose(self, worker: str) -> int:
+        gone = [row for row in self._db.leased.values() if row.worker == worker]
+        for row in gone:
+            self._db.lose(row)
+        return len(gone)
+
+    async def command_status(self, command_id: CommandId) -> tuple[str, int] | None:
+        row = self._db.commands.get(command_id)
+        return None if row is None else (row.status, row.attempt)
+
+
+class _Write:
+    """A part that passed every check. The constructor raises for bugs upstream; `apply` cannot fail."""
+
+    def __init__(self, database: Database, part: Part, lease: Micros) -> None:
+        self.part = part
+        self._db = database
+        self._lease = lease
+        self._events = [(event.key, check_size(event)) for event in part.events]
+        self._inboxes: dict[int, None] = {}
+        self._children = iter(part.child_starts)
+        starts = sum(isinstance(effect, StartChild) for effect in part.effects)
+        if not starts == len(part.children) == len(part.child_starts):
+            raise NoetlError(f"{starts} children to start, {len(part.child_starts)} starts given")
+        for effect in part.effects:
+            self._check(effect)
+
+    def _check(self, effect: Effect) -> None:
+        if isinstance(effect, Requeue):
+            row = self._db.commands.get(effect.command_id)
+            if row is None or row.status in FINISHED:
+                raise NoetlError(f"command {effect.command_id} is over and cannot be queued again")
+        if isinstance(effect, Issue) and effect.command.command_id in self._db.commands:
+            raise NoetlError(f"command {effect.command.command_id} was issued already")
+
+    def apply(self) -> Appended:
+        part, db = self.part, self._db
+        for inbox_id in part.inbox:
+            db.consume(part.shard, inbox_id)
+        for timer in part.timers:
+            del db.timers[part.shard][part.execution_id, timer]
+        db.store_refs(part.refs)
+        for effect in part.effects:
+            self._effect(effect)
+        for handoff in part.handoffs:
+            row = db.commands.get(handoff.command_id)
+            if row is not None and row.status == "queued" and row.available_at <= db.clock.now():
+                db.lease(row, handoff.worker, self._lease)
+        ended = any(isinstance(event, Terminal) for event in part.events)
+        last = db.append(part.execution_id, self._events, ended=ended)
+        return Appended(part.execution_id, last, tuple(sorted(self._inboxes)))
+
+    def _effect(self, effect: Effect) -> None:
+        db, part = self._db, self.part
+        match effect:
+            case Issue():
+                db.issue(effect.command, effect.available_at)
+            case Requeue():
+                row = db.commands[effect.command_id]
+                db.requeue(row, effect.attempt, effect.journal, effect.available_at)
+            case Park():
+                self._move(effect.command_id, "parked")
+            case Finish():
+                self._move(effect.command_id, effect.status)
+            case Stop():
+                for command_id in effect.commands:
+                    self._stop(db.commands.get(command_id))
+            case SetTimer():
+                db.timers[part.shard][part.execution_id, effect.timer] = effect.due
+            case ClearTimer():
+                db.timers[part.shard].pop((part.execution_id, effect.timer), None)
+            case StartChild():
+                self._start_child(effect, next(self._children))
+            case Send():
+                self._post(effect.execution_id, effect.message)
+            case AddPart():
+                db.manifests.setdefault(effect.manifest, {})[effect.first] = codec.encode(effect)
+            case AskAdmission():
+                self._ask(effect)
+            case LeaveAdmission():
+                self._leave(effect)
+            case _:
+                assert_never(effect)
+
+    def _post(self, execution_id: ExecutionId, message: Message) -> None:
+        if self._db.post(execution_id, message):
+            self._inboxes[self._db.shard_of(execution_id)] = None
+
+    def _move(self, command_id: CommandId, status: str) -> None:
+        row = self._db.commands.get(command_id)
+        if row is not None and row.status not in FINISHED:
+            self._db.leave(row, status)
+
+    def _stop(self, row: CommandRow | None) -> None:
+        """What was reported meanwhile is not stopped: its report is on the way."""
+        if row is None:
+            return
+        if row.status == "leased":
+            row.cancel = True
+        elif row.status in ("queued", "parked", "lost"):
+            self._db.leave(row, "cancelled")
+            self._post(row.execution_id, Stopped(command_id=row.command_id, attempt=row.attempt))
+
+    def _start_child(self, effect: StartChild, start: Start) -> None:
+        db, parent = self._db, effect.parent
+        if db.children.setdefault((parent.execution_id, parent.call), start.execution_id) != start.execution_id:
+            return
+        _pin_and_start(db, start, effect.workload)
+        self._inboxes[db.shard_of(start.execution_id)] = None
+        self._post(parent.execution_id, Notice(event=ChildStarted(call=parent.call, child=start.execution_id)))
+
+    def _ask(self, effect: AskAdmission) -> None:
+        admission = self._db.admission(self.part.tenant, effect.path)
+        if self.part.execution_id not in admission.active:
+            admission.waiting.setdefault(self.part.execution_id, effect.limit)
+        self._admit(effect.path)
+
+    def _leave(self, effect: LeaveAdmission) -> None:
+        admission = self._db.admission(self.part.tenant, effect.path)
+        admission.active.pop(self.part.execution_id, None)
+        admission.waiting.pop(self.part.execution_id, None)
+        self._admit(effect.path)
+
+    def _admit(self, path: str) -> None:
+        """The one that waits longest goes first; it never stands behind one that asked later with a higher limit."""
+        admission = self._db.admission(self.part.tenant, path)
+        for execution_id, limit in list(admission.waiting.items()):
+            if len(admission.active) >= limit:
+                return
+            del admission.waiting[execution_id]
+            admission.active[execution_id] = None
+            self._post(execution_id, Admitted())
+
+
+def _pin_and_start(db: Database, start: Start, workload: dict[str, Any]) -> None:
+    if start.execution_id in db.pinned:
+        return
+    db.pin(start.execution_id, Pinned(start.execution_id, start.tenant, start.playbook, workload))
+    db.post(start.execution_id, start)
+
+
+def _inbox_row(row: Posted) -> InboxRow:
+    return InboxRow(row.inbox_id, row.shard, row.execution_id, codec.decode_message(row.data))

@@ -1,0 +1,258 @@
+"""The tables behind the memory twin, with the constraints of the real ones. Rows hold bytes: no object is shared.
+
+Nothing here awaits: a method that the twin calls is a transaction because nothing else runs meanwhile.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from noetl.model import codec
+from noetl.model.clock import Clock
+from noetl.model.commands import Command, Journal
+from noetl.model.ids import CommandId, ExecutionId, Micros, Tenant, TimerId, shard_of
+from noetl.model.messages import LeaseLost, Message, Stopped, StoredRef
+from noetl.twins import ShardRow
+
+FINISHED = frozenset({"done", "dead", "cancelled"})
+KEEP_FINISHED: Micros = 3_600_000_000
+
+
+@dataclass(slots=True)
+class EventRow:
+    execution_id: ExecutionId
+    seq: int
+    epoch: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class ExecutionRows:
+    """The events of one execution, and the index that refuses a second event of the same key."""
+
+    events: list[EventRow] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
+    ended: bool = False
+
+    @property
+    def last_seq(self) -> int:
+        return self.events[-1].seq if self.events else 0
+
+
+@dataclass(slots=True)
+class CommandRow:
+    command_id: CommandId
+    execution_id: ExecutionId
+    number: int  # order of issue
+    data: bytes
+    attempt: int
+    pool: str
+    priority: int
+    status: str = "queued"
+    available_at: Micros = 0
+    worker: str | None = None
+    lease_until: Micros = 0
+    cancel: bool = False
+
+
+@dataclass(slots=True)
+class Posted:
+    inbox_id: int
+    shard: int
+    execution_id: ExecutionId
+    key: str
+    kind: str
+    command_id: CommandId | None  # of a report, so that a later one cannot overtake it
+    data: bytes
+
+
+@dataclass(slots=True)
+class Admission:
+    active: dict[ExecutionId, None] = field(default_factory=dict)
+    waiting: dict[ExecutionId, int] = field(default_factory=dict)  # the limit each one asked with
+
+
+class Database:
+    """Outlives every process that uses it."""
+
+    def __init__(self, shards: list[ShardRow], clock: Clock) -> None:
+        self.shards = shards
+        self.clock = clock
+        self.executions: dict[ExecutionId, ExecutionRows] = {}
+        self.by_shard: list[list[EventRow]] = [[] for _ in shards]
+        self.live: list[dict[ExecutionId, None]] = [{} for _ in shards]
+        self.pinned: dict[ExecutionId, bytes] = {}
+        self.start_keys: dict[tuple[Tenant, str], ExecutionId] = {}
+        self.children: dict[tuple[ExecutionId, str], ExecutionId] = {}
+        self.inbox: list[dict[int, Posted]] = [{} for _ in shards]
+        self.inbox_keys: dict[tuple[ExecutionId, str], int] = {}
+        self.reports: dict[CommandId, int] = {}  # inbox rows that are reports of the command
+        self.commands: dict[CommandId, CommandRow] = {}
+        self.leased: dict[CommandId, CommandRow] = {}
+        self.finished: deque[tuple[Micros, CommandId]] = deque()
+        self.timers: list[dict[tuple[ExecutionId, TimerId], Micros]] = [{} for _ in shards]
+        self.admissions: dict[tuple[Tenant, str], Admission] = {}
+        self.refs: dict[str, bytes] = {}
+        self.manifests: dict[str, dict[int, bytes]] = {}
+        self.projections: dict[ExecutionId, bytes] = {}
+        self.checkpoints = [0] * len(shards)
+        self._queues: dict[str, list[tuple[int, int, CommandId]]] = {}
+        self._later: list[tuple[Micros, int, CommandId]] = []
+        self._last_inbox = 0
+        self._last_command = 0
+
+    def shard_of(self, execution_id: str) -> int:
+        return shard_of(execution_id, len(self.shards))
+
+    def rows(self, execution_id: ExecutionId) -> ExecutionRows:
+        return self.executions.get(execution_id) or ExecutionRows()
+
+    # -- events --
+
+    def append(self, execution_id: ExecutionId, events: Iterable[tuple[str, bytes]], *, ended: bool) -> int:
+        """Sequence numbers are given here, at commit. The last one of the execution."""
+        shard = self.shards[self.shard_of(execution_id)]
+        rows = self.executions.setdefault(execution_id, ExecutionRows())
+        for key, data in events:
+            shard.last_seq += 1
+            row = EventRow(execution_id, shard.last_seq, shard.epoch, data)
+            rows.events.append(row)
+            rows.keys.add(key)
+            self.by_shard[shard.shard].append(row)
+        rows.ended = rows.ended or ended
+        if rows.ended:
+            self.live[shard.shard].pop(execution_id, None)
+        elif rows.events:
+            self.live[shard.shard][execution_id] = None
+        return rows.last_seq
+
+    # -- inbox --
+
+    def post(self, execution_id: ExecutionId, message: Message) -> bool:
+        key = (execution_id, message.key)
+        if key in self.inbox_keys:
+            return False
+        self._last_inbox += 1
+        shard = self.shard_of(execution_id)
+        kind = str(type(message).__struct_config__.tag)
+        command = getattr(message, "command_id", None) if kind == "report" else None
+        row = Posted(self._last_inbox, shard, execution_id, message.key, kind, command, codec.encode(message))
+        self.inbox[shard][row.inbox_id] = row
+        self.inbox_keys[key] = row.inbox_id
+        if command is not None:
+            self.reports[command] = self.reports.get(command, 0) + 1
+        return True
+
+    def consume(self, shard: int, inbox_id: int) -> None:
+        row = self.inbox[shard].pop(inbox_id)
+        del self.inbox_keys[row.execution_id, row.key]
+        if row.command_id is not None:
+            self.reports[row.command_id] -= 1
+            if not self.reports[row.command_id]:
+                del self.reports[row.command_id]
+
+    # -- the queue --
+
+    def issue(self, command: Command, available_at: Micros | None) -> None:
+        self._last_command += 1
+        row = CommandRow(
+            command.command_id, command.execution_id, self._last_command, b"", 0, command.pool, command.priority
+        )
+        self.commands[command.command_id] = row
+        self._queue(row, command, available_at)
+
+    def requeue(self, row: CommandRow, attempt: int, journal: Journal, available_at: Micros | None) -> None:
+        """The command as it was issued, as a new attempt; it keeps its place in the order of issue."""
+        command = codec.decode_command(row.data)
+        self._queue(row, msgspec.structs.replace(command, attempt=attempt, journal=journal), available_at)
+
+    def _queue(self, row: CommandRow, command: Command, available_at: Micros | None) -> None:
+        self.leave(row, "queued")
+        row.data, row.attempt = codec.encode(command), command.attempt
+        row.available_at = available_at or 0
+        if row.available_at > self.clock.now():
+            heapq.heappush(self._later, (row.available_at, row.number, row.command_id))
+        else:
+            self._push(row)
+
+    def _push(self, row: CommandRow) -> None:
+        heapq.heappush(self._queues.setdefault(row.pool, []), (-row.priority, row.number, row.command_id))
+
+    def lease(self, row: CommandRow, worker: str, lease: Micros) -> Command:
+        row.status, row.worker, row.lease_until, row.cancel = "leased", worker, self.clock.now() + lease, False
+        self.leased[row.command_id] = row
+        return codec.decode_command(row.data)
+
+    def leave(self, row: CommandRow, status: str) -> None:
+        """Whatever the row was, nobody holds it any more."""
+        self.leased.pop(row.command_id, None)
+        row.status, row.worker, row.lease_until, row.cancel = status, None, 0, False
+        if status in FINISHED:
+            self.finished.append((self.clock.now(), row.command_id))
+
+    def pop(self, pools: tuple[str, ...]) -> CommandRow | None:
+        """The next claimable row of these pools: highest priority, then the order of issue."""
+        self._ripen()
+        heads: list[tuple[tuple[int, int, CommandId], list[tuple[int, int, CommandId]]]] = []
+        for pool in dict.fromkeys(pools):
+            queue = self._queues.get(pool, [])
+            while queue and not self._claimable(queue[0], pool):
+                heapq.heappop(queue)
+            if queue:
+                heads.append((queue[0], queue))
+        if not heads:
+            return None
+        (_, _, command_id), queue = min(heads, key=lambda head: head[0])
+        heapq.heappop(queue)
+        return self.commands[command_id]
+
+    def _ripen(self) -> None:
+        now = self.clock.now()
+        while self._later and self._later[0][0] <= now:
+            _, _, command_id = heapq.heappop(self._later)
+            row = self.commands.get(command_id)
+            if row is not None and row.status == "queued" and row.available_at <= now:
+                self._push(row)
+
+    def _claimable(self, entry: tuple[int, int, CommandId], pool: str) -> bool:
+        """Entries of rows that moved on stay in the heap until they come to its top."""
+        row = self.commands.get(entry[2])
+        if row is None or row.status != "queued" or row.pool != pool or -row.priority != entry[0]:
+            return False
+        return row.available_at <= self.clock.now()
+
+    def lose(self, row: CommandRow) -> None:
+        """The lease is over without a report: to be stopped anyway means stopped, else the owner decides."""
+        message: Message
+        if row.cancel:
+            message = Stopped(command_id=row.command_id, attempt=row.attempt)
+            self.leave(row, "cancelled")
+        else:
+            message = LeaseLost(command_id=row.command_id, attempt=row.attempt, worker=row.worker)
+            self.leave(row, "lost")
+        self.post(row.execution_id, message)
+
+    def sweep(self) -> None:
+        """Finished rows go after an hour; a report for a missing row is stale."""
+        before = self.clock.now() - KEEP_FINISHED
+        while self.finished and self.finished[0][0] <= before:
+            _, command_id = self.finished.popleft()
+            row = self.commands.get(command_id)
+            if row is not None and row.status in FINISHED:
+                del self.commands[command_id]
+
+    # -- admission, references --
+
+    def admission(self, tenant: Tenant, path: str) -> Admission:
+        return self.admissions.setdefault((tenant, path), Admission())
+
+    def store_refs(self, refs: Iterable[StoredRef]) -> None:
+        for ref in refs:
+            self.refs.setdefault(ref.reference.ref_id, codec.encode(ref))
+
+    def pin(self, execution_id: ExecutionId, row: Any) -> None:
+        self.pinned[execution_id] = codec.encode(row)

@@ -1,0 +1,71 @@
+"""Children that a decision asks for: their playbook is looked up and pinned before the transaction that starts them.
+
+What cannot be started (no such playbook, an invalid one, a bad workload) ends at once: the parent gets the notice that a
+child of that call has ended with the failure, so that it can route on it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from noetl.model.decisions import Effect, Send, StartChild
+from noetl.model.envelope import failed
+from noetl.model.errors import Failure, InvalidInput
+from noetl.model.events import ChildEnded
+from noetl.model.ids import ExecutionId, Tenant
+from noetl.model.messages import Notice, Start
+from noetl.playbook.workload import merge
+from noetl.server.playbooks import Playbooks
+
+
+@dataclass(slots=True)
+class Prepared:
+    effects: list[Effect] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+
+
+class Children:
+    def __init__(self, playbooks: Playbooks, new_id: Callable[[], ExecutionId]) -> None:
+        self._playbooks = playbooks
+        self._new_id = new_id
+
+    async def prepare(self, tenant: Tenant, effects: tuple[Effect, ...]) -> Prepared:
+        """The same effects with merged workloads, and a Start for each child among them, in order."""
+        prepared = Prepared()
+        for effect in effects:
+            if not isinstance(effect, StartChild):
+                prepared.effects.append(effect)
+                continue
+            try:
+                start, workload = await self._start(tenant, effect)
+            except InvalidInput as error:
+                prepared.effects.append(_ended(effect, error))
+                continue
+            prepared.effects.append(replace(effect, workload=workload))
+            prepared.starts.append(start)
+        return prepared
+
+    async def _start(self, tenant: Tenant, effect: StartChild) -> tuple[Start, dict[str, object]]:
+        entry = await self._playbooks.find(effect.path, effect.version)
+        if effect.reference is not None:
+            raise InvalidInput("a child's workload cannot be a reference", hint="pass the reference as one of its keys")
+        workload = merge((await self._playbooks.plan(entry.hash)).playbook, effect.workload)
+        start = Start(
+            execution_id=self._new_id(),
+            path=entry.path,
+            playbook=entry.hash,
+            version=entry.version,
+            tenant=tenant,
+            by=f"execution:{effect.parent.execution_id}",
+            parent=None if effect.detached else effect.parent,  # nobody waits for the end of a detached one
+            depth=effect.depth,
+            return_step=effect.return_step,
+        )
+        return start, workload
+
+
+def _ended(effect: StartChild, error: InvalidInput) -> Send:
+    failure = Failure(code=error.code, message=str(error), kind="child", detail={"path": effect.path})
+    ended = ChildEnded(call=effect.parent.call, child=None, result=failed(failure))
+    return Send(effect.parent.execution_id, Notice(event=ended))

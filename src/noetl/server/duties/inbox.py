@@ -1,0 +1,27 @@
+"""Drains the inboxes of owned shards into the dispatcher. Rows stay until the append that consumes them."""
+
+import asyncio
+
+from noetl.log.port import EventLog
+from noetl.server.dispatch import Dispatcher
+from noetl.server.duties.loop import Counts
+from noetl.server.shards import Shards
+
+
+class InboxDrain:
+    name = "inbox"
+
+    def __init__(self, log: EventLog, dispatcher: Dispatcher, shards: Shards, limit: int) -> None:
+        self._log = log
+        self._dispatcher = dispatcher
+        self._shards = shards
+        self._limit = limit
+
+    async def run_once(self) -> Counts:
+        owned = self._shards.owned()
+        if not owned:
+            return Counts()
+        rows = await self._log.inbox(owned, self._limit, self._dispatcher.aside())
+        answers = await asyncio.gather(*[self._dispatcher.deliver(row) for row in rows])
+        done = sum(answer != "retry" for answer in answers)
+        return Counts(done, left=done > 0)  # more may have come while these were written

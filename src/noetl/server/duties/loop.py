@@ -1,0 +1,80 @@
+"""The loop that every duty runs in: an interval, a wake-up before it ends, and no failure that stops it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from noetl.bus.port import Bus
+from noetl.model.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+SLOWEST = 2.0  # seconds between tries while the store is not there
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What one run did; `left`: there is more, run again at once."""
+
+    done: int = 0
+    left: bool = False
+
+
+class Duty(Protocol):
+    name: str
+
+    async def run_once(self) -> Counts: ...
+
+
+class DutyLoop:
+    def __init__(self, duty: Duty, interval: float, slowest: float = SLOWEST) -> None:
+        self._duty = duty
+        self._interval = interval
+        self._slowest = slowest
+        self.wake = asyncio.Event()
+        self.done = 0
+        self.failures = 0
+
+    async def run(self) -> None:
+        delay = self._interval
+        while True:
+            self.wake.clear()
+            try:
+                counts = await self._duty.run_once()
+            except Unavailable as error:
+                self.failures += 1
+                log.warning("duty waits for the store", extra={"duty": self._duty.name, "error": str(error)})
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, self._slowest)
+                continue
+            except Exception:  # a loop that must survive
+                self.failures += 1
+                log.exception("duty failed", extra={"duty": self._duty.name})
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, self._slowest)
+                continue
+            self.done += counts.done
+            delay = self._interval
+            if not counts.left:
+                await self._pause()
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(self._interval):
+                await self.wake.wait()
+        except TimeoutError:
+            pass
+
+
+async def listen(bus: Bus, subjects: Sequence[str], hear: Callable[[], None]) -> None:
+    """Hear of hints for as long as the process lives. Without them everything still happens, at its interval."""
+    while True:
+        try:
+            async for _ in bus.subscribe(*subjects):
+                hear()
+        except Exception:  # a loop that must survive
+            log.exception("the bus is not there")
+        hear()
+        await asyncio.sleep(SLOWEST)

@@ -1,0 +1,23 @@
+"""Ends leases that ran out. Any number of servers may do it at once: a row is lost by one of them."""
+
+from noetl.bus import port as bus_port
+from noetl.bus.port import Bus
+from noetl.log.port import EventLog
+from noetl.server.duties.loop import Counts
+
+
+class Reaper:
+    name = "reaper"
+
+    def __init__(self, log: EventLog, bus: Bus, shards: int, limit: int) -> None:
+        self._log = log
+        self._bus = bus
+        self._shards = shards
+        self._limit = limit
+
+    async def run_once(self) -> Counts:
+        expired = await self._log.expire(self._limit)
+        if expired:
+            for shard in range(self._shards):
+                await self._bus.publish(bus_port.inbox(shard))
+        return Counts(expired, left=expired == self._limit)

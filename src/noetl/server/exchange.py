@@ -1,0 +1,190 @@
+"""The worker protocol: reports up, commands and cancellations down, a long poll when there is nothing to say.
+
+Reports come first. A report for an execution of this server's shards goes to the dispatcher, any other is accepted into the
+inbox of its owner. What is leased to this life of the worker and not listed by it is sent again as the same attempt: whatever
+reply was lost, the next one makes up for it. So a worker may be sent a command it already has; it knows it by its attempt.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+
+from noetl.bus import port as bus_port
+from noetl.bus.port import Bus
+from noetl.faults import fault
+from noetl.log.port import EventLog, Renewal
+from noetl.model.commands import Command
+from noetl.model.errors import OutcomeUnknown, Unavailable
+from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, Held
+from noetl.model.ids import Micros
+from noetl.model.messages import Report
+from noetl.server.dispatch import Dispatcher
+from noetl.server.duties.loop import listen
+from noetl.server.shards import Shards
+from noetl.server.waiting import Waiter, Waiting
+from noetl.server.work import Answer
+
+KEPT_LIVES = 5  # of each worker
+
+
+class Exchange:
+    def __init__(
+        self,
+        log: EventLog,
+        bus: Bus,
+        dispatcher: Dispatcher,
+        shards: Shards,
+        waiting: Waiting,
+        *,
+        lease: Micros,
+        poll: float,
+    ) -> None:
+        self._log = log
+        self._bus = bus
+        self._dispatcher = dispatcher
+        self._shards = shards
+        self._waiting = waiting
+        self._lease = lease
+        self._poll = poll
+        self._lives: dict[str, list[str]] = {}
+        self._pools: set[str] = set()
+        self._new_pool = asyncio.Event()
+
+    async def run(self) -> None:
+        """Listen to hints for every pool that a worker of this server has named."""
+        async with asyncio.TaskGroup() as group:
+            listened: set[str] = set()
+            while True:
+                for pool in sorted(self._pools - listened):
+                    listened.add(pool)
+                    group.create_task(
+                        listen(self._bus, [bus_port.commands(pool)], partial(self._waiting.wake, (pool,)))
+                    )
+                self._new_pool.clear()
+                await self._new_pool.wait()
+
+    async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
+        holder = await self._holder(request)
+        self._name_pools(request.pools)
+        # It waits from here on: what its own reports lead to can be handed to it in the transaction that records them.
+        waiter = self._waiting.enter(holder, request.pools, request.free)
+        try:
+            acks = await self._record(request.reports)
+            if acks:
+                fault("report.after")
+            renewal, leased = await self._renew(holder, request)
+            if renewal is None:
+                return ExchangeReply(acks=acks, commands=tuple(waiter.given), renewed=False)
+            sent = [command for command in leased if command not in waiter.given]
+            waiter.open = max(0, waiter.open - len(sent))
+            sent += await self._claim(waiter)
+            stop = renewal.stop + renewal.lost
+            if not (acks or sent or stop):
+                sent += await self._wait(waiter, request.wait / 1e6)
+            return ExchangeReply(acks=acks, commands=_each_once([*waiter.given, *sent]), stop=stop)
+        finally:
+            self._waiting.leave(waiter)
+
+    async def _holder(self, request: ExchangeRequest) -> str:
+        """Leases belong to one life of a worker. A new life knows nothing of the work before it: that is lost at once."""
+        holder = f"{request.worker}/{request.incarnation}"
+        lives = self._lives.setdefault(request.worker, [])
+        if holder in lives:  # perhaps a late request of an earlier one
+            return holder
+        lives.append(holder)
+        if len(lives) > 1:
+            with suppress(Unavailable):  # else the lease runs out
+                if await self._log.lose(lives[-2]):
+                    for shard in range(self._shards.count):
+                        await self._bus.publish(bus_port.inbox(shard))
+        del lives[:-KEPT_LIVES]
+        return holder
+
+    def _name_pools(self, pools: Iterable[str]) -> None:
+        if not self._pools.issuperset(pools):
+            self._pools.update(pools)
+            self._new_pool.set()
+
+    # -- reports --
+
+    async def _record(self, reports: tuple[Report, ...]) -> tuple[Ack, ...]:
+        """All are given to the dispatcher before the first is awaited: they share a commit."""
+        decided = [
+            self._dispatcher.report(report) if self._shards.owns(self._shards.of(report.execution_id)) else None
+            for report in reports
+        ]
+        acks: list[Ack] = []
+        for report, answer in zip(reports, decided, strict=True):
+            status: Answer = "retry" if answer is None else await answer
+            if status == "retry" and not self._shards.owns(self._shards.of(report.execution_id)):
+                status = await self._accept(report)
+            acks.append(Ack(report.command_id, report.key, status, attempt=report.attempt))
+        return tuple(acks)
+
+    async def _accept(self, report: Report) -> Answer:
+        try:
+            accepted = await self._log.accept(report)
+        except Unavailable:
+            return "retry"
+        await self._bus.publish(bus_port.inbox(self._shards.of(report.execution_id)))
+        return "ok" if accepted else "stale"
+
+    # -- commands --
+
+    async def _renew(self, holder: str, request: ExchangeRequest) -> tuple[Renewal | None, list[Command]]:
+        """Renewed, and what the worker does not know it holds: that begins with a full lease too. None: the store is not
+        there; the acks count all the same."""
+        told = {report.command_id for report in request.reports}
+        held = tuple(each for each in request.held if each.command_id not in told)
+        listed = set(request.held)
+        try:
+            leased = await self._log.leased(holder)
+            unknown = [each for each in leased if each.command_id not in told and _held(each) not in listed]
+            wanted = held + tuple(_held(command) for command in unknown)
+            renewal = await self._log.renew(holder, wanted, self._lease) if wanted else Renewal()
+        except Unavailable:
+            return None, []
+        gone = set(renewal.lost) - listed
+        lost = tuple(each for each in renewal.lost if each in listed)
+        return Renewal(renewal.stop, lost), [command for command in unknown if _held(command) not in gone]
+
+    async def _claim(self, waiter: Waiter) -> list[Command]:
+        places = waiter.take_open()
+        if not places:
+            return []
+        try:
+            claimed = await self._log.claim(waiter.worker, waiter.pools, places, self._lease)
+        except OutcomeUnknown:
+            waiter.unsure = True  # what may have been leased is sent at the next exchange: let it come soon
+            return []
+        except Unavailable:
+            waiter.open += places
+            return []
+        if claimed:
+            fault("claim.after")
+        waiter.open += places - len(claimed)
+        return claimed
+
+    async def _wait(self, waiter: Waiter, seconds: float) -> list[Command]:
+        """Until a command is handed off, or a hint or the poll interval leads to one, or the time is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while not waiter.given and not waiter.unsure and (left := deadline - loop.time()) > 0:
+            waiter.woken.clear()
+            try:
+                async with asyncio.timeout(min(left, self._poll)):
+                    await waiter.woken.wait()
+            except TimeoutError:
+                pass
+            if not waiter.given and (claimed := await self._claim(waiter)):
+                return claimed
+        return []
+
+
+def _held(command: Command) -> Held:
+    return Held(command.command_id, command.attempt)
+
+
+def _each_once(commands: Iterable[Command]) -> tuple[Command, ...]:
+    return tuple({(command.command_id, command.attempt): command for command in commands}.values())

@@ -1,0 +1,110 @@
+"""One server process: the ports go in, everything is wired here, `run` keeps it going until it is cancelled."""
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from noetl.bus import port as bus_port
+from noetl.bus.port import Bus
+from noetl.catalog.port import Catalog
+from noetl.leases.port import Leases
+from noetl.log.port import EventLog
+from noetl.model.clock import Clock
+from noetl.model.decisions import AddPart
+from noetl.model.errors import Unavailable
+from noetl.model.exchange import ExchangeReply, ExchangeRequest
+from noetl.server.children import Children
+from noetl.server.clock import StoreClock
+from noetl.server.dispatch import Dispatcher
+from noetl.server.duties.inbox import InboxDrain
+from noetl.server.duties.loop import DutyLoop, listen
+from noetl.server.duties.projector import Projector
+from noetl.server.duties.reaper import Reaper
+from noetl.server.duties.timers import Timers
+from noetl.server.exchange import Exchange
+from noetl.server.playbooks import Playbooks
+from noetl.server.requests import Requests
+from noetl.server.settings import ServerSettings
+from noetl.server.shards import ShardKeeper, Shards
+from noetl.server.states import States
+from noetl.server.waiting import Waiting
+
+log = logging.getLogger(__name__)
+
+FAREWELL = 1.0  # seconds to give shards back when the process ends in peace
+
+
+class Server:
+    """`exchange`, `playbook` and `manifest` are what a worker may call."""
+
+    def __init__(
+        self, eventlog: EventLog, leases: Leases, bus: Bus, catalog: Catalog, clock: Clock, settings: ServerSettings
+    ) -> None:
+        self._log = eventlog
+        self._bus = bus
+        self.settings = settings
+        self.shards = Shards(settings.shards)
+        store_clock = StoreClock(clock)
+        self.keeper = ShardKeeper(leases, self.shards, store_clock, settings)
+        self.playbooks = Playbooks(catalog, settings.plans)
+        self.states = States(eventlog, self.playbooks, settings.states)
+        waiting = Waiting()
+        children = Children(self.playbooks, self.keeper.new_id)
+        self.dispatcher = Dispatcher(eventlog, bus, store_clock, self.shards, self.states, children, waiting)
+        self.requests = Requests(eventlog, bus, self.playbooks, self.states, self.keeper.new_id, settings.shards)
+        self._exchange = Exchange(
+            eventlog,
+            bus,
+            self.dispatcher,
+            self.shards,
+            waiting,
+            lease=settings.lease,
+            poll=settings.poll_interval,
+        )
+        self.projector = Projector(eventlog, self.states, self.shards, limit=10 * settings.read_limit)
+        self.dispatcher.on_append = self.projector.changed
+        self.inbox = InboxDrain(eventlog, self.dispatcher, self.shards, settings.read_limit)
+        self.timers = Timers(eventlog, self.dispatcher, self.shards, settings.read_limit)
+        self.reaper = Reaper(eventlog, bus, settings.shards, settings.read_limit)
+
+    async def run(self) -> None:
+        settings = self.settings
+        inbox = DutyLoop(self.inbox, settings.inbox_interval)
+        timers = DutyLoop(self.timers, settings.timer_interval)
+        loops = [
+            DutyLoop(self.keeper, settings.shard_interval, slowest=settings.renew_every / 2),
+            inbox,
+            timers,
+            DutyLoop(self.reaper, settings.reaper_interval),
+            DutyLoop(self.projector, settings.projector_interval),
+        ]
+
+        def look(shard: int) -> None:  # a shard that just came has rows nobody has read
+            inbox.wake.set()
+            timers.wake.set()
+
+        self.shards.on_change.append(look)
+        subjects = [bus_port.inbox(shard) for shard in range(settings.shards)]
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.dispatcher.run())
+                group.create_task(self._exchange.run())
+                group.create_task(listen(self._bus, subjects, inbox.wake.set))
+                for loop in loops:
+                    group.create_task(loop.run())
+        finally:
+            self.shards.on_change.remove(look)
+            with suppress(Unavailable, TimeoutError):
+                async with asyncio.timeout(FAREWELL):
+                    await self.keeper.close()
+
+    # -- the worker's channel --
+
+    async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
+        return await self._exchange.exchange(request)
+
+    async def playbook(self, content: str) -> str:
+        return (await self.playbooks.text(content)).text
+
+    async def manifest(self, manifest: str) -> list[AddPart]:
+        return await self._log.parts(manifest)

@@ -1,0 +1,46 @@
+"""Playbooks ready to run, by content hash: read from the catalog, validated and compiled once."""
+
+from collections import OrderedDict
+
+from noetl.catalog.port import Catalog, Entry
+from noetl.model.errors import NotFound
+from noetl.playbook.model import Playbook
+from noetl.playbook.plan import Plan, compile_plan
+from noetl.playbook.validation import load_or_raise
+
+
+class Playbooks:
+    def __init__(self, catalog: Catalog, limit: int) -> None:
+        self._catalog = catalog
+        self._limit = limit
+        self._plans: OrderedDict[str, Plan] = OrderedDict()
+
+    async def plan(self, content: str) -> Plan:
+        """NotFound or PlaybookInvalid when it cannot run."""
+        plan = self._plans.get(content)
+        if plan is None:
+            plan = compile_plan(read(await self.text(content)), content)
+            self._plans[content] = plan
+            while len(self._plans) > self._limit:
+                self._plans.popitem(last=False)
+        self._plans.move_to_end(content)
+        return plan
+
+    async def text(self, content: str) -> Entry:
+        entry = await self._catalog.by_hash(content)
+        if entry is None:
+            raise NotFound(f"no playbook has the hash {content}", hint="register it again: executions are pinned to it")
+        return entry
+
+    async def find(self, path: str, version: str | int | None = None) -> Entry:
+        """By path and version ('latest' or none: the newest)."""
+        wanted = None if version in (None, "latest", "") else str(version)
+        number = int(wanted) if wanted is not None and wanted.isdigit() else None
+        entry = None if wanted is not None and number is None else await self._catalog.find(path, number)
+        if entry is None:
+            raise NotFound(f"no playbook {path!r}" + (f" version {wanted}" if wanted else ""), hint="noetl register")
+        return entry
+
+
+def read(entry: Entry) -> Playbook:
+    return load_or_raise(entry.text, file=entry.path)

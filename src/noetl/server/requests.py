@@ -1,0 +1,151 @@
+"""What people and programs ask for. A request is a message in an inbox, true when it is written; `request` is its key:
+asking twice with one key is asking once. Starting validates first, so that what is accepted can run."""
+
+from collections.abc import Callable
+from typing import Any
+
+from noetl.bus import port as bus_port
+from noetl.bus.port import Bus
+from noetl.catalog.port import Entry
+from noetl.log.port import EventLog, Pinned
+from noetl.model import codec
+from noetl.model.errors import Conflict, InvalidInput, NotFound
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
+from noetl.model.messages import Cancel, Message, Pause, Release, Resume, Signal, Start
+from noetl.playbook.workload import merge
+from noetl.server.playbooks import Playbooks
+from noetl.server.states import States, Unfoldable
+
+SIGNAL_LIMIT = 8 * 1024
+
+
+class Requests:
+    def __init__(
+        self,
+        log: EventLog,
+        bus: Bus,
+        playbooks: Playbooks,
+        states: States,
+        new_id: Callable[[], ExecutionId],
+        shards: int,
+    ) -> None:
+        self._log = log
+        self._bus = bus
+        self._playbooks = playbooks
+        self._states = states
+        self._new_id = new_id
+        self._shards = shards
+
+    # -- beginning --
+
+    async def start(
+        self,
+        path: str | None = None,
+        *,
+        content: str | None = None,
+        version: str | int | None = None,
+        payload: dict[str, Any] | None = None,
+        start_key: str | None = None,
+        by: str | None = None,
+        tenant: Tenant = DEFAULT_TENANT,
+        execution_id: ExecutionId | None = None,
+    ) -> ExecutionId:
+        """By path or by content hash. A known `start_key` gives the execution that it started. A caller that may have to
+        repeat without a key draws the id first (`new_id`)."""
+        entry = await self._entry(path, content, version)
+        start = Start(
+            execution_id=execution_id or self._new_id(),
+            path=entry.path,
+            playbook=entry.hash,
+            version=entry.version,
+            start_key=start_key,
+            tenant=tenant,
+            by=by,
+        )
+        return await self._begin(start, merge((await self._playbooks.plan(entry.hash)).playbook, payload))
+
+    async def retry(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> ExecutionId:
+        """A new execution that takes over what the ended one finished, and runs the rest."""
+        return await self._repeat(execution_id, f"retry:{execution_id}:{request}", by, retry=True)
+
+    async def rerun(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> ExecutionId:
+        """The same playbook and workload from the beginning."""
+        return await self._repeat(execution_id, f"rerun:{execution_id}:{request}", by, retry=False)
+
+    # -- changing --
+
+    async def cancel(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> bool:
+        return await self._post(execution_id, Cancel(request=request, by=by))
+
+    async def pause(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> bool:
+        return await self._post(execution_id, Pause(request=request, by=by))
+
+    async def resume(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> bool:
+        return await self._post(execution_id, Resume(request=request, by=by))
+
+    async def release(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> bool:
+        return await self._post(execution_id, Release(request=request, by=by))
+
+    async def signal(
+        self, execution_id: ExecutionId, name: str, request: str, payload: Any = None, *, by: str | None = None
+    ) -> bool:
+        if (size := len(codec.encode(payload))) > SIGNAL_LIMIT:
+            raise InvalidInput(
+                f"the signal's payload is {size} bytes, the limit is {SIGNAL_LIMIT}", hint="send a reference"
+            )
+        return await self._post(execution_id, Signal(name=name, request=request, payload=payload, by=by))
+
+    async def _entry(self, path: str | None, content: str | None, version: str | int | None) -> Entry:
+        if content is not None:
+            return await self._playbooks.text(content)
+        if path is None:
+            raise InvalidInput("which playbook?", hint="give a path or a content hash")
+        return await self._playbooks.find(path, version)
+
+    async def _begin(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
+        execution_id = await self._log.start(start, workload)
+        await self._hint(execution_id)
+        return execution_id
+
+    async def _repeat(self, execution_id: ExecutionId, key: str, by: str | None, *, retry: bool) -> ExecutionId:
+        pinned = await self._pinned(execution_id)
+        if not await self._ended(execution_id):
+            raise Conflict(f"execution {execution_id} has not ended", hint="cancel it first, or wait for its end")
+        entry = await self._playbooks.text(pinned.playbook)
+        start = Start(
+            execution_id=self._new_id(),
+            path=entry.path,
+            playbook=entry.hash,
+            version=entry.version,
+            start_key=key,
+            tenant=pinned.tenant,
+            by=by,
+            retry_of=execution_id if retry else None,
+        )
+        return await self._begin(start, pinned.workload)
+
+    async def _post(self, execution_id: ExecutionId, message: Message) -> bool:
+        """False: that request was there already. Conflict: the execution has ended."""
+        await self._pinned(execution_id)
+        if await self._ended(execution_id):
+            raise Conflict(f"execution {execution_id} has ended", hint="the end is final; retry or rerun it")
+        posted = await self._log.post(execution_id, message)
+        await self._hint(execution_id)
+        return posted
+
+    async def _pinned(self, execution_id: ExecutionId) -> Pinned:
+        pinned = await self._log.pinned(execution_id)
+        if pinned is None:
+            raise NotFound(f"no execution {execution_id}")
+        return pinned
+
+    async def _ended(self, execution_id: ExecutionId) -> bool:
+        """From the log, not from a row that may lag behind it."""
+        try:
+            loaded = await self._states.read(execution_id)
+        except Unfoldable:
+            return False
+        return loaded is not None and loaded.state.terminal
+
+    async def _hint(self, execution_id: ExecutionId) -> None:
+        await self._bus.publish(bus_port.inbox(shard_of(execution_id, self._shards)))

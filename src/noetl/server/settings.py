@@ -1,0 +1,26 @@
+"""What one server can be told. Plain values: they are read from the environment elsewhere, once."""
+
+from dataclasses import dataclass
+
+from noetl.model.exchange import LEASE, RENEW_EVERY
+from noetl.model.ids import Micros
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Intervals are seconds of the event loop; leases are the store's time."""
+
+    name: str = "server"
+    address: str | None = None
+    shards: int = 16  # as many as the database was made with
+    lease: Micros = LEASE
+    renew_every: float = RENEW_EVERY / 1e6  # also when the store is not there: the lease must not lapse over it
+    shard_interval: float = 0.5
+    inbox_interval: float = 0.5  # without a hint
+    timer_interval: float = 0.2
+    reaper_interval: float = 0.5
+    projector_interval: float = 0.1
+    poll_interval: float = 0.5  # how often a waiting worker looks for commands without a hint
+    read_limit: int = 200  # rows that a duty takes at once
+    states: int = 10_000  # executions kept in memory
+    plans: int = 500  # playbooks kept in memory

@@ -1,0 +1,133 @@
+"""Which shards this server owns, and the duty that holds its lease and takes its fair share.
+
+Ownership here is an opinion: the epoch decides at every append. Whatever a lost reply left unclear is read back from the
+lease rows at the next run, so no shard stays without an owner that knows of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from math import ceil
+
+from noetl.faults import fault
+from noetl.leases.port import Leases, Runtime
+from noetl.model.errors import StoreUnavailable
+from noetl.model.ids import ExecutionId, Snowflakes, shard_of
+from noetl.server.clock import StoreClock
+from noetl.server.duties.loop import Counts
+from noetl.server.settings import ServerSettings
+
+log = logging.getLogger(__name__)
+
+
+class Shards:
+    """Shards owned now, with the epoch to present. `on_change` hears of every one that comes or goes."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._epochs: dict[int, int] = {}
+        self.on_change: list[Callable[[int], None]] = []
+
+    def of(self, execution_id: ExecutionId) -> int:
+        return shard_of(execution_id, self.count)
+
+    def owns(self, shard: int) -> bool:
+        return shard in self._epochs
+
+    def epochs(self) -> dict[int, int]:
+        return dict(self._epochs)
+
+    def owned(self) -> list[int]:
+        return sorted(self._epochs)
+
+    def adopt(self, shard: int, epoch: int) -> None:
+        if self._epochs.get(shard) != epoch:
+            self._epochs[shard] = epoch
+            self._changed(shard)
+
+    def drop(self, shard: int, epoch: int | None = None) -> None:
+        """`epoch`: only when it is still that one; a later one was taken meanwhile otherwise."""
+        if shard in self._epochs and epoch in (None, self._epochs[shard]):
+            del self._epochs[shard]
+            self._changed(shard)
+
+    def _changed(self, shard: int) -> None:
+        for hear in self.on_change:
+            hear(shard)
+
+
+class ShardKeeper:
+    name = "shards"
+
+    def __init__(self, leases: Leases, shards: Shards, clock: StoreClock, settings: ServerSettings) -> None:
+        self._leases = leases
+        self._shards = shards
+        self._clock = clock
+        self._settings = settings
+        self._runtime: Runtime | None = None
+        self._ids: Snowflakes | None = None
+        self._renewed = 0.0
+
+    def new_id(self) -> ExecutionId:
+        if self._ids is None:
+            raise StoreUnavailable("this server has no node number yet", hint="try again in a moment")
+        return ExecutionId(self._ids.next(self._clock.now()))
+
+    async def run_once(self) -> Counts:
+        runtime = await self._hold_lease()
+        self._clock.heard(await self._leases.now())
+        await self._read_back(runtime)
+        return Counts(await self._balance(runtime))
+
+    async def close(self) -> None:
+        """Leave at once instead of letting the lease run out."""
+        owned = self._shards.owned()
+        for shard in owned:
+            self._shards.drop(shard)
+        if self._runtime is not None and owned:
+            await self._leases.release(self._runtime.runtime_id, owned)
+
+    async def _hold_lease(self) -> Runtime:
+        now = asyncio.get_running_loop().time()
+        if self._runtime is not None and now - self._renewed < self._settings.renew_every:
+            return self._runtime
+        if self._runtime is not None and not await self._leases.renew(self._runtime.runtime_id, self._settings.lease):
+            log.warning("lease lost", extra={"runtime_id": self._runtime.runtime_id})
+            self._runtime = None
+            for shard in self._shards.owned():
+                self._shards.drop(shard)
+        if self._runtime is None:
+            self._runtime = await self._leases.register(
+                self._settings.name, self._settings.address, self._settings.lease
+            )
+            self._ids = Snowflakes(self._runtime.node)
+        self._renewed = now
+        return self._runtime
+
+    async def _read_back(self, runtime: Runtime) -> None:
+        owners = await self._leases.owners()
+        mine = {owner.shard: owner.epoch for owner in owners if owner.runtime_id == runtime.runtime_id}
+        for shard in self._shards.owned():
+            if shard not in mine:
+                self._shards.drop(shard)
+        for shard, epoch in mine.items():
+            self._shards.adopt(shard, epoch)
+
+    async def _balance(self, runtime: Runtime) -> int:
+        """Take up to the fair share, give back what is beyond it."""
+        share = ceil(self._shards.count / max(1, await self._leases.servers()))
+        owned = self._shards.owned()
+        if len(owned) > share:
+            excess = owned[share:]
+            for shard in excess:
+                self._shards.drop(shard)
+            await self._leases.release(runtime.runtime_id, excess)
+            return len(excess)
+        if len(owned) == share:
+            return 0
+        claimed = await self._leases.claim(runtime.runtime_id, share - len(owned))
+        if claimed:
+            fault("takeover.after")
+        for each in claimed:
+            self._shards.adopt(each.shard, each.epoch)
+        return len(claimed)

@@ -1,0 +1,141 @@
+"""States of executions: a read-through cache over the log. Dropping it changes latency, nothing else.
+
+A state is loaded from the projection's snapshot and the events after it, or from the first event; a decided one is kept only
+after its append has been confirmed. So a state is never ahead of the log; being behind is caught by compare-and-set.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+
+import msgspec
+
+from noetl.engine.fold import evolve
+from noetl.engine.state import Execution, Fixed, decode, empty
+from noetl.log.port import EventLog, Projection
+from noetl.model.errors import NoetlError, Unavailable
+from noetl.model.ids import ExecutionId
+from noetl.server.playbooks import Playbooks
+
+PAGE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An execution as of the event `seq`."""
+
+    fixed: Fixed
+    state: Execution
+    seq: int
+
+
+class Unfoldable(NoetlError):
+    """The log of an execution cannot be folded, or its playbook cannot be read: it is to be set aside."""
+
+    code = "UNFOLDABLE"
+
+    def __init__(self, state: Execution, seq: int, cause: str, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.state = state  # as far as it could be folded
+        self.seq = seq  # of the last event in the log
+        self.cause = cause
+
+
+@dataclass(slots=True)
+class Fold:
+    """How far a log has been folded; `at` names the place where it may break."""
+
+    state: Execution
+    seq: int = 0
+    at: str = "start"
+
+
+class States:
+    def __init__(self, log: EventLog, playbooks: Playbooks, limit: int) -> None:
+        self._log = log
+        self._playbooks = playbooks
+        self._limit = limit
+        self._kept: OrderedDict[ExecutionId, Loaded] = OrderedDict()
+
+    async def get(self, execution_id: ExecutionId) -> Loaded | None:
+        """None: there is no such execution. Raises `Unfoldable`."""
+        kept = self._kept.get(execution_id)
+        if kept is not None:
+            self._kept.move_to_end(execution_id)
+            return kept
+        loaded = await self.read(execution_id)
+        if loaded is not None:
+            self.keep(execution_id, loaded)
+        return loaded
+
+    async def prefetch(self, execution_ids: Iterable[ExecutionId]) -> None:
+        """Load what is not here, together. What cannot be loaded says so when it is asked for."""
+        cold = [each for each in dict.fromkeys(execution_ids) if each not in self._kept]
+        if len(cold) > 1:
+            await asyncio.gather(*map(self.get, cold), return_exceptions=True)
+
+    def keep(self, execution_id: ExecutionId, loaded: Loaded) -> None:
+        """Never an older one over a newer one: two readers may come back in any order."""
+        kept = self._kept.get(execution_id)
+        if kept is None or kept.seq <= loaded.seq:
+            self._kept[execution_id] = loaded
+        self._kept.move_to_end(execution_id)
+        while len(self._kept) > self._limit:
+            self._kept.popitem(last=False)
+
+    def forget(self, execution_id: ExecutionId) -> None:
+        self._kept.pop(execution_id, None)
+
+    def forget_all(self, execution_ids: Iterable[ExecutionId]) -> None:
+        for execution_id in execution_ids:
+            self.forget(execution_id)
+
+    def kept(self) -> list[ExecutionId]:
+        return list(self._kept)
+
+    async def read(self, execution_id: ExecutionId) -> Loaded | None:
+        """From the store, past the cache. Whatever is wrong with one execution is `Unfoldable`: only it suffers."""
+        pinned = await self._log.pinned(execution_id)
+        if pinned is None:
+            return None
+        fold = Fold(empty(execution_id))
+        try:
+            await self._fold(execution_id, fold)
+            fold.at = "playbook"
+            plan = await self._playbooks.plan(pinned.playbook)
+        except Unavailable:
+            raise
+        except Exception as error:
+            last = await self._log.last_seq(execution_id)
+            raise Unfoldable(fold.state, last, fold.at, error) from error
+        fixed = Fixed(execution_id=execution_id, plan=plan, workload=pinned.workload, tenant=pinned.tenant)
+        return Loaded(fixed, fold.state, fold.seq)
+
+    async def _fold(self, execution_id: ExecutionId, fold: "Fold") -> None:
+        snapshot = _snapshot(await self._log.projection(execution_id))
+        if snapshot is not None:
+            fold.state, fold.seq = snapshot
+        while True:
+            fold.at = f"read:{fold.seq}"
+            page = await self._log.events(execution_id, fold.seq, PAGE)
+            for recorded in page:
+                fold.at = f"fold:{recorded.seq}"
+                fold.state, fold.seq = evolve(fold.state, recorded.event), recorded.seq
+            if len(page) < PAGE:
+                return
+
+
+def _snapshot(row: Projection | None) -> tuple[Execution, int] | None:
+    """A snapshot that does not match its hash, or has an older shape, is as good as none: the log is the truth."""
+    if row is None or row.state is None or row.state_hash != state_hash(row.state):
+        return None
+    try:
+        return decode(row.state), row.last_seq
+    except msgspec.DecodeError:
+        return None
+
+
+def state_hash(data: bytes) -> str:
+    return sha256(data).hexdigest()

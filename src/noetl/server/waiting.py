@@ -1,0 +1,63 @@
+"""Workers that wait at this server. A command issued meanwhile is leased to one of them in the transaction that issues it.
+
+A place is reserved before the commit and given or returned after it. When the worker has left by then, or the outcome is
+unknown, nothing is lost: what is leased to a worker that does not list it is sent again at its next exchange.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+from noetl.model.commands import Command
+
+
+class Waiter:
+    def __init__(self, worker: str, pools: tuple[str, ...], free: int) -> None:
+        self.worker = worker
+        self.pools = pools
+        self.open = free  # places that nobody has reserved
+        self.given: list[Command] = []
+        self.unsure = False  # a claim for it may have been made
+        self.woken = asyncio.Event()
+
+    def give(self, command: Command) -> None:
+        self.given.append(command)
+        self.woken.set()
+
+    def give_back(self) -> None:
+        self.open += 1
+
+    def take_open(self) -> int:
+        """Reserve every open place, for a claim."""
+        taken, self.open = self.open, 0
+        return taken
+
+
+class Waiting:
+    def __init__(self) -> None:
+        self._pools: dict[str, dict[Waiter, None]] = {}
+
+    def enter(self, worker: str, pools: tuple[str, ...], free: int) -> Waiter:
+        waiter = Waiter(worker, pools, free)
+        for pool in pools:
+            self._pools.setdefault(pool, {})[waiter] = None
+        return waiter
+
+    def leave(self, waiter: Waiter) -> None:
+        for pool in waiter.pools:
+            self._pools.get(pool, {}).pop(waiter, None)
+
+    def reserve(self, pool: str) -> Waiter | None:
+        """A place at the worker that has waited longest."""
+        for waiter in self._pools.get(pool, ()):
+            if waiter.open > 0:
+                waiter.open -= 1
+                return waiter
+        return None
+
+    def wake(self, pools: Iterable[str]) -> None:
+        for pool in pools:
+            for waiter in self._pools.get(pool, ()):
+                waiter.woken.set()
+
+    def wake_all(self) -> None:
+        self.wake(self._pools)

@@ -1,0 +1,160 @@
+"""One execution's share of the next batch, while it is being decided: items in, one `Part` out."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Literal
+
+from noetl.engine.machine import Advance
+from noetl.engine.state import Execution
+from noetl.log.port import BATCH_EVENTS, Handoff, Part
+from noetl.model.commands import Command
+from noetl.model.decisions import Effect, Finish, Issue, Park, Requeue, Stop
+from noetl.model.events import Event
+from noetl.model.exchange import Held
+from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, TimerId
+from noetl.model.messages import Message, Report, Start, StoredRef
+from noetl.server.children import Prepared
+from noetl.server.states import Loaded
+from noetl.server.waiting import Waiter, Waiting
+
+BATCH_BYTES = 4 * 1024 * 1024
+Answer = Literal["ok", "stale", "refused", "retry"]
+
+
+@dataclass(eq=False, slots=True)
+class Item:
+    """Something that reached an execution: an inbox row, a due timer, or a report that a worker just brought."""
+
+    execution_id: ExecutionId
+    message: Message
+    answer: "asyncio.Future[Answer]"
+    inbox_id: int | None = None
+    timer: TimerId | None = None
+    known: bool = False  # its event stands in the log already: consume it, record nothing
+    fatal: str | None = None  # deciding it again cannot help
+    tries: int = 0
+
+    @property
+    def report(self) -> Report | None:
+        """A report that no row holds: it is fenced by its command's lease, and lost unless it is answered."""
+        direct = self.inbox_id is None and self.timer is None
+        return self.message if direct and isinstance(self.message, Report) else None
+
+    def reply(self, answer: Answer) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+
+@dataclass(slots=True)
+class Room:
+    """What a batch has space for. The first item always fits."""
+
+    events: int = BATCH_EVENTS
+    bytes: int = BATCH_BYTES
+
+    def take(self, events: int, size: int) -> bool:
+        untouched = self.events == BATCH_EVENTS
+        if not untouched and (events > self.events or size > self.bytes):
+            return False
+        self.events -= events
+        self.bytes -= size
+        return True
+
+
+@dataclass(eq=False, slots=True)
+class Work:
+    execution_id: ExecutionId
+    shard: int
+    after: int
+    loaded: Loaded | None = None  # None: no such execution, or its log cannot be folded
+    state: Execution | None = None  # as of the last item decided; None: not to be kept
+    aside: bool = False  # quarantined: what comes waits in the inbox
+    events: list[Event] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+    taken: dict[Held, None] = field(default_factory=dict)
+    refs: list[StoredRef] = field(default_factory=list)
+    items: list[tuple[Item, Answer]] = field(default_factory=list)
+    left: list[Item] = field(default_factory=list)  # not consumed: their execution was set aside by them or before them
+    keys: dict[Item, frozenset[str]] = field(default_factory=dict)
+    handoffs: list[tuple[Waiter, Command]] = field(default_factory=list)  # places reserved for commands of this part
+    handed: set[CommandId] = field(default_factory=set)
+
+    def consume(self, item: Item, answer: Answer) -> None:
+        """The item is over when this part is written; `answer` is what to say then."""
+        self.items.append((item, answer))
+
+    def record(self, item: Item, given: tuple[Event, ...], advanced: Advance, prepared: Prepared) -> None:
+        self.keys[item] = frozenset(event.key for event in given)
+        self.state = advanced.state
+        self.aside = advanced.state.quarantined is not None
+        self.events += advanced.events
+        self.effects += prepared.effects
+        self.starts += prepared.starts
+        report = item.report
+        if report is not None:
+            self.taken[Held(report.command_id, report.attempt)] = None
+            self.refs += report.refs
+        self.consume(item, "ok")
+
+    def reserve(self, waiting: Waiting) -> None:
+        """Commands issued here and still claimable at the end of the part go to workers that wait."""
+        for command in _claimable(self.effects):
+            waiter = waiting.reserve(command.pool)
+            if waiter is not None:
+                self.handoffs.append((waiter, command))
+
+    def give_back(self) -> None:
+        for waiter, _ in self.handoffs:
+            waiter.give_back()
+        self.handoffs.clear()
+
+    def hand_out(self) -> None:
+        for waiter, command in self.handoffs:
+            waiter.give(command)
+            self.handed.add(command.command_id)
+        self.handoffs.clear()
+
+    def all_items(self) -> list[Item]:
+        return [item for item, _ in self.items] + self.left
+
+    def pools(self) -> set[str]:
+        """Pools whose workers should look for commands."""
+        return {command.pool for command in _claimable(self.effects) if command.command_id not in self.handed}
+
+    def requeues(self) -> bool:
+        return any(isinstance(effect, Requeue) and effect.available_at is None for effect in self.effects)
+
+    def part(self) -> Part:
+        items = [item for item, _ in self.items]
+        return Part(
+            execution_id=self.execution_id,
+            shard=self.shard,
+            tenant=self.loaded.fixed.tenant if self.loaded is not None else DEFAULT_TENANT,
+            after=self.after,
+            events=tuple(self.events),
+            effects=tuple(self.effects),
+            taken=tuple(self.taken),
+            inbox=tuple(item.inbox_id for item in items if item.inbox_id is not None),
+            timers=tuple(item.timer for item in items if item.timer is not None),
+            refs=tuple(self.refs),
+            handoffs=tuple(Handoff(command.command_id, waiter.worker) for waiter, command in self.handoffs),
+            children=tuple(start.execution_id for start in self.starts),
+            child_starts=tuple(self.starts),
+        )
+
+
+def _claimable(effects: list[Effect]) -> list[Command]:
+    found: dict[CommandId, Command] = {}
+    for effect in effects:
+        match effect:
+            case Issue(command=command, available_at=None):
+                found[command.command_id] = command
+            case Finish(command_id=ended) | Park(command_id=ended):
+                found.pop(ended, None)
+            case Stop(commands=stopped):
+                for ended in stopped:
+                    found.pop(ended, None)
+            case _:
+                pass
+    return list(found.values())

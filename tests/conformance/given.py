@@ -1,0 +1,145 @@
+"""Small facts for the suites: an owned shard, an execution of it, a command, a part."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from noetl.log.port import Appended, Batch, Handoff, Outcome, Part
+from noetl.model.commands import Command
+from noetl.model.decisions import Effect, Issue
+from noetl.model.envelope import Envelope
+from noetl.model.events import (
+    CommandCompleted,
+    CommandIssued,
+    Event,
+    PlaybookCompleted,
+    PlaybookInitialized,
+    Reported,
+    TaskDone,
+)
+from noetl.model.exchange import Held
+from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, TimerId, shard_of
+from noetl.model.messages import Report, Start, StoredRef
+from tests.conformance.conftest import SHARDS, World
+
+LEASE = 6_000_000
+OK = Envelope(status="ok")
+
+
+def execution(shard: int, number: int = 0) -> ExecutionId:
+    """The nth id that falls into the shard."""
+    found = [n for n in range(1, 400) if shard_of(str(n), SHARDS) == shard]
+    return ExecutionId(str(found[number]))
+
+
+def started(execution_id: ExecutionId) -> Event:
+    return PlaybookInitialized(execution_id=execution_id, path="p", playbook="hash")
+
+
+def signal_like(key: str) -> Event:
+    """Any event whose key a test wants to choose."""
+    return CommandIssued(command_id=CommandId(key), step="s", activation=ActivationId("a"), kind="run", pool="cpu")
+
+
+def ended() -> Event:
+    return PlaybookCompleted()
+
+
+def command(execution_id: ExecutionId, name: str = "c1", **fields: Any) -> Command:
+    return Command(
+        command_id=CommandId(name),
+        execution_id=execution_id,
+        playbook="hash",
+        step="s",
+        activation=ActivationId("a"),
+        **fields,
+    )
+
+
+def completed(name: str = "c1", attempt: int = 1) -> Reported:
+    return CommandCompleted(command_id=CommandId(name), attempt=attempt, result=OK)
+
+
+def journal(name: str = "c1", attempt: int = 1, run: int = 1) -> Reported:
+    return TaskDone(command_id=CommandId(name), attempt=attempt, task="t", run=run, goto=1, result=OK)
+
+
+def report(execution_id: ExecutionId, event: Any, refs: tuple[StoredRef, ...] = ()) -> Report:
+    return Report(
+        execution_id=execution_id,
+        command_id=event.command_id,
+        attempt=event.attempt,
+        worker="w1",
+        event=event,
+        refs=refs,
+    )
+
+
+@dataclass
+class Owner:
+    """The owner of every shard, as an appender sees it."""
+
+    world: World
+    runtime_id: int
+    epochs: dict[int, int] = field(default_factory=dict)
+
+    async def append(self, *parts: Part) -> list[Outcome]:
+        return await self.world.log.append(Batch(epochs=self.epochs, parts=parts, lease=LEASE))
+
+    async def part(
+        self,
+        execution_id: ExecutionId,
+        *events: Event,
+        effects: tuple[Effect, ...] = (),
+        taken: tuple[Held, ...] = (),
+        inbox: tuple[int, ...] = (),
+        timers: tuple[TimerId, ...] = (),
+        handoffs: tuple[Handoff, ...] = (),
+        starts: tuple[Start, ...] = (),
+        refs: tuple[StoredRef, ...] = (),
+        after: int | None = None,
+    ) -> Part:
+        return Part(
+            execution_id=execution_id,
+            shard=shard_of(execution_id, SHARDS),
+            tenant=DEFAULT_TENANT,
+            after=await self.world.log.last_seq(execution_id) if after is None else after,
+            events=events,
+            effects=effects,
+            taken=taken,
+            inbox=inbox,
+            timers=timers,
+            handoffs=handoffs,
+            refs=refs,
+            children=tuple(start.execution_id for start in starts),
+            child_starts=starts,
+        )
+
+    async def write(self, execution_id: ExecutionId, *events: Event, **fields: Any) -> Appended:
+        """A part that must be applied."""
+        (outcome,) = await self.append(await self.part(execution_id, *events, **fields))
+        assert isinstance(outcome, Appended), outcome
+        return outcome
+
+    async def issue(self, execution_id: ExecutionId, name: str = "c1", **fields: Any) -> Command:
+        made = command(execution_id, name, **fields)
+        issued = CommandIssued(
+            command_id=made.command_id, step="s", activation=made.activation, kind="run", pool=made.pool
+        )
+        await self.write(execution_id, issued, effects=(Issue(made),))
+        return made
+
+    async def leased(self, execution_id: ExecutionId, name: str = "c1", worker: str = "w1") -> Command:
+        await self.issue(execution_id, name)
+        (claimed,) = await self.world.log.claim(worker, ("cpu",), 1, LEASE)
+        return claimed
+
+
+async def owner(world: World) -> Owner:
+    runtime = await world.leases.register("server", None, 3_600_000_000)
+    claimed = await world.leases.claim(runtime.runtime_id, SHARDS)
+    return Owner(world, runtime.runtime_id, {each.shard: each.epoch for each in claimed})
+
+
+async def messages(world: World, execution_id: ExecutionId) -> list[Any]:
+    rows = await world.log.inbox(list(range(SHARDS)), 1000)
+    return [row.message for row in rows if row.execution_id == execution_id]

@@ -1,0 +1,77 @@
+"""The three small ports: hints, payloads, playbooks."""
+
+import asyncio
+
+import pytest
+
+from noetl.model.errors import Conflict, CorruptLog, NotFound
+from noetl.model.reference import address
+from tests.conformance.conftest import World
+
+PLACE = address("7", "result", "step", "key")
+
+
+async def test_a_hint_reaches_everyone_who_asked_for_its_subject(world: World) -> None:
+    one, two, other = world.bus.subscribe("a"), world.bus.subscribe("a", "b"), world.bus.subscribe("c")
+    await world.bus.publish("a")
+    assert await asyncio.wait_for(anext(one), 1) == "a"
+    assert await asyncio.wait_for(anext(two), 1) == "a"
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(anext(other), 0.02)
+
+
+async def test_hints_are_coalesced(world: World) -> None:
+    hints = world.bus.subscribe("a", "b")
+    for subject in ("a", "a", "b", "a"):
+        await world.bus.publish(subject)
+    assert {await anext(hints), await anext(hints)} == {"a", "b"}
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(anext(hints), 0.02)
+    await world.bus.publish("a")
+    assert await asyncio.wait_for(anext(hints), 1) == "a"
+
+
+async def test_a_payload_comes_back_whole_and_by_rows(world: World) -> None:
+    value = [{"id": n, "name": f"é{n}"} for n in range(10)]
+    reference = await world.results.put(PLACE, value)
+    assert await world.results.resolve(reference) == value
+    assert await world.results.rows(reference, 2, 5) == value[2:5]
+    assert await world.results.rows(reference, 8, 50) == value[8:]
+    assert reference.uri == str(PLACE)
+    assert reference.sha256 is not None
+    assert reference.rows == 10
+
+
+async def test_putting_the_same_again_is_putting_it_once_and_another_payload_is_refused(world: World) -> None:
+    first = await world.results.put(PLACE, {"a": 1})
+    assert await world.results.put(PLACE, {"a": 1}) == first
+    with pytest.raises(Conflict):
+        await world.results.put(PLACE, {"a": 2})
+    assert await world.results.resolve(first) == {"a": 1}
+
+
+async def test_a_payload_that_is_gone_or_differs_is_never_returned(world: World) -> None:
+    from msgspec.structs import replace
+
+    reference = await world.results.put(PLACE, {"a": 1})
+    with pytest.raises(CorruptLog):
+        await world.results.resolve(replace(reference, sha256="0" * 64))
+    with pytest.raises(NotFound):
+        await world.results.resolve(replace(reference, uri=str(address("7", "result", "step", "other"))))
+
+
+async def test_a_path_has_versions_and_a_hash_names_one_text(world: World) -> None:
+    first = await world.catalog.register("p", "text one")
+    second = await world.catalog.register("p", "text two")
+    assert (first.version, second.version) == (1, 2)
+    assert await world.catalog.register("p", "text one") == first
+    assert await world.catalog.find("p") == second
+    assert await world.catalog.find("p", 1) == first
+    assert await world.catalog.find("p", 3) is None
+    assert await world.catalog.find("q") is None
+    found = await world.catalog.by_hash(second.hash)
+    assert found is not None
+    assert found.text == "text two"
+    assert await world.catalog.by_hash("0") is None
+    await world.catalog.register("a", "text one")
+    assert [(each.path, each.version) for each in await world.catalog.paths()] == [("a", 1), ("p", 2)]

@@ -1,0 +1,81 @@
+"""Ownership: every takeover raises the epoch, whatever the clocks say."""
+
+from noetl.leases.port import Claimed
+from tests.conformance.conftest import SHARDS, World
+
+LEASE = 6_000_000
+
+
+async def test_free_shards_are_claimed_up_to_the_limit_and_their_epoch_grows(world: World) -> None:
+    one = await world.leases.register("one", "http://one", LEASE)
+    assert await world.leases.claim(one.runtime_id, 3) == [Claimed(0, 1), Claimed(1, 1), Claimed(2, 1)]
+    assert await world.leases.claim(one.runtime_id, 3) == [Claimed(3, 1)]
+    assert await world.leases.claim(one.runtime_id, 3) == []
+    owners = await world.leases.owners()
+    assert len(owners) == SHARDS
+    assert {(each.runtime_id, each.address) for each in owners} == {(one.runtime_id, "http://one")}
+
+
+async def test_a_shard_has_one_owner_until_its_lease_runs_out(world: World) -> None:
+    one = await world.leases.register("one", None, LEASE)
+    await world.leases.claim(one.runtime_id, SHARDS)
+    two = await world.leases.register("two", None, 2 * LEASE)
+    assert await world.leases.claim(two.runtime_id, SHARDS) == []
+    await world.pass_time(LEASE - 1)
+    assert await world.leases.renew(one.runtime_id, LEASE)
+    await world.pass_time(LEASE - 1)
+    assert await world.leases.claim(two.runtime_id, SHARDS) == []
+    await world.pass_time(1)
+    assert [each.epoch for each in await world.leases.claim(two.runtime_id, SHARDS)] == [2] * SHARDS
+
+
+async def test_a_lease_that_ran_out_cannot_be_renewed_or_used(world: World) -> None:
+    one = await world.leases.register("one", None, LEASE)
+    await world.pass_time(LEASE)
+    assert not await world.leases.renew(one.runtime_id, LEASE)
+    assert await world.leases.claim(one.runtime_id, 1) == []
+    assert not await world.leases.renew(99, LEASE)
+
+
+async def test_servers_are_counted_by_their_leases(world: World) -> None:
+    one = await world.leases.register("one", None, LEASE)
+    await world.leases.register("two", None, LEASE)
+    assert await world.leases.servers() == 2
+    await world.pass_time(LEASE - 1)
+    await world.leases.renew(one.runtime_id, LEASE)
+    await world.pass_time(1)
+    assert await world.leases.servers() == 1
+
+
+async def test_a_released_shard_is_free_and_its_next_owner_has_a_new_epoch(world: World) -> None:
+    one = await world.leases.register("one", None, LEASE)
+    two = await world.leases.register("two", None, LEASE)
+    await world.leases.claim(one.runtime_id, SHARDS)
+    await world.leases.release(two.runtime_id, [0])  # not its own: nothing happens
+    assert await world.leases.claim(two.runtime_id, SHARDS) == []
+    await world.leases.release(one.runtime_id, [1])
+    assert [each for each in await world.leases.owners() if each.runtime_id is None][0].shard == 1
+    assert await world.leases.claim(two.runtime_id, SHARDS) == [Claimed(1, 2)]
+
+
+async def test_node_numbers_of_living_servers_differ_and_are_not_reused_soon(world: World) -> None:
+    one = await world.leases.register("one", None, LEASE)
+    two = await world.leases.register("two", None, LEASE)
+    await world.pass_time(LEASE)
+    three = await world.leases.register("three", None, LEASE)
+    assert len({one.node, two.node, three.node}) == 3
+    assert len({one.runtime_id, two.runtime_id, three.runtime_id}) == 3
+    assert all(0 <= each.node < 1024 for each in (one, two, three))
+
+
+async def test_the_stores_clock_goes_on(world: World) -> None:
+    before = await world.leases.now()
+    await world.pass_time(1_000)
+    assert await world.leases.now() >= before + 1_000
+
+
+async def test_the_owner_of_a_shard_whose_lease_ran_out_is_nobody(world: World) -> None:
+    one = await world.leases.register("one", None, LEASE)
+    await world.leases.claim(one.runtime_id, 1)
+    await world.pass_time(LEASE)
+    assert (await world.leases.owners())[0].runtime_id is None

@@ -1,0 +1,166 @@
+"""Appending: sequence, fence, compare-and-set, keys, and parts that stand or fall alone."""
+
+import pytest
+
+from noetl.leases.port import Claimed
+from noetl.log.limits import EventTooLarge
+from noetl.log.port import Appended, Known, ShardLost, StaleAttempt
+from noetl.model.decisions import Finish, Issue, Send
+from noetl.model.envelope import Envelope
+from noetl.model.events import CallDone, SignalReceived
+from noetl.model.exchange import Held
+from noetl.model.ids import ActivationId, CommandId, TimerId
+from noetl.model.messages import Pause, StoredRef
+from noetl.model.reference import Reference
+from tests.conformance.conftest import World
+from tests.conformance.given import command, completed, ended, execution, journal, messages, owner, signal_like, started
+
+
+async def test_sequence_numbers_of_a_shard_have_no_gaps_and_follow_the_order_of_commits(world: World) -> None:
+    one = await owner(world)
+    first, second = execution(0, 0), execution(0, 1)
+    await one.write(first, started(first), signal_like("a"))
+    await one.write(second, started(second))
+    last = await one.write(first, signal_like("b"))
+    followed = await world.log.follow(0, 0, 100)
+    assert [(each.execution_id, each.seq) for each in followed] == [(first, 1), (first, 2), (second, 3), (first, 4)]
+    assert last.last_seq == 4 == await world.log.last_seq(first)
+    assert [each.seq for each in await world.log.follow(0, 2, 1)] == [3]
+
+
+async def test_events_read_back_as_they_were_written(world: World) -> None:
+    one, id_ = await owner(world), execution(1)
+    event = SignalReceived(at=7, name="go", request="r", payload={"a": [1, None, "x"]})
+    await one.write(id_, started(id_), event)
+    recorded = (await world.log.events(id_))[-1]
+    assert recorded.event == event
+    assert (recorded.shard, recorded.epoch) == (1, one.epochs[1])
+    assert await world.log.events(id_, after=recorded.seq) == []
+    assert len(await world.log.events(id_, limit=1)) == 1
+
+
+async def test_an_owner_of_a_former_epoch_writes_nothing(world: World) -> None:
+    one, id_ = await owner(world), execution(2)
+    await world.leases.release(one.runtime_id, [2])
+    other = await world.leases.register("other", None, 3_600_000_000)
+    assert await world.leases.claim(other.runtime_id, 4) == [Claimed(2, one.epochs[2] + 1)]
+    healthy = execution(3)
+    part = await one.part(id_, started(id_), effects=(Issue(command(id_)),))
+    lost, applied = await one.append(part, await one.part(healthy, started(healthy)))
+    assert lost == ShardLost(id_, 2)
+    assert isinstance(applied, Appended)
+    assert await world.log.events(id_) == []
+    assert await world.log.command_status(CommandId("c1")) is None
+
+
+async def test_a_shard_that_is_not_in_the_epochs_given_is_refused(world: World) -> None:
+    one, id_ = await owner(world), execution(2)
+    del one.epochs[2]
+    assert await one.append(await one.part(id_, started(id_))) == [ShardLost(id_, 2)]
+
+
+async def test_a_decision_from_a_state_that_is_not_the_last_is_refused(world: World) -> None:
+    one, id_ = await owner(world), execution(0)
+    await one.write(id_, started(id_))
+    assert await one.append(await one.part(id_, signal_like("a"), after=0)) == [Known(id_)]
+    assert await one.append(await one.part(id_, signal_like("a"), after=9)) == [Known(id_)]
+    assert len(await world.log.events(id_)) == 1
+
+
+async def test_the_same_batch_twice_is_applied_once(world: World) -> None:
+    one, id_ = await owner(world), execution(0)
+    part = await one.part(id_, started(id_), effects=(Issue(command(id_)),))
+    assert isinstance((await one.append(part))[0], Appended)
+    assert await one.append(part) == [Known(id_)]
+
+
+async def test_a_key_that_stands_in_the_log_is_named(world: World) -> None:
+    one, id_ = await owner(world), execution(0)
+    await one.write(id_, started(id_), signal_like("a"))
+    (refused,) = await one.append(await one.part(id_, signal_like("b"), signal_like("a")))
+    assert refused == Known(id_, signal_like("a").key)
+    (refused,) = await one.append(await one.part(id_, signal_like("c"), signal_like("c")))
+    assert refused == Known(id_, signal_like("c").key)
+    other = execution(0, 1)
+    await one.write(other, started(other), signal_like("a"))
+
+
+async def test_a_bad_part_leaves_the_batch_whole_and_the_others_go_on(world: World) -> None:
+    one, bad, good = await owner(world), execution(0, 0), execution(0, 1)
+    await one.write(bad, started(bad))
+    refused, applied = await one.append(
+        await one.part(bad, signal_like("a"), effects=(Send(good, Pause(request="r")),), after=0),
+        await one.part(good, started(good)),
+    )
+    assert refused == Known(bad)
+    assert isinstance(applied, Appended)
+    assert await messages(world, good) == []
+
+
+async def test_a_report_is_taken_only_from_the_lease_it_names(world: World) -> None:
+    one, id_ = await owner(world), execution(0)
+    await one.issue(id_)
+    held = Held(CommandId("c1"), 1)
+    part = await one.part(id_, completed(), taken=(held,), effects=(Finish(CommandId("c1")),))
+    assert await one.append(part) == [StaleAttempt(id_, held)]  # queued
+    await world.log.claim("w1", ("cpu",), 1, 1_000)
+    other = Held(CommandId("c1"), 2)
+    assert await one.append(await one.part(id_, taken=(other,))) == [StaleAttempt(id_, other)]
+    assert isinstance((await one.append(part))[0], Appended)
+    assert await world.log.command_status(CommandId("c1")) == ("done", 1)
+    late = await one.part(id_, journal(), taken=(held,))
+    assert await one.append(late) == [StaleAttempt(id_, held)]
+
+
+async def test_a_journal_entry_leaves_the_lease_as_it_is(world: World) -> None:
+    one, id_ = await owner(world), execution(0)
+    await one.leased(id_)
+    await one.write(id_, journal(), taken=(Held(CommandId("c1"), 1),))
+    assert await world.log.command_status(CommandId("c1")) == ("leased", 1)
+
+
+async def test_inbox_rows_and_timers_are_consumed_once(world: World) -> None:
+    one, id_ = await owner(world), execution(0)
+    await world.log.post(id_, Pause(request="r"))
+    (row,) = await world.log.inbox([0], 10)
+    await one.write(id_, started(id_), inbox=(row.inbox_id,))
+    assert await world.log.inbox([0], 10) == []
+    assert await one.append(await one.part(id_, signal_like("a"), inbox=(row.inbox_id,))) == [Known(id_)]
+    assert await one.append(await one.part(id_, signal_like("a"), timers=(TimerId("t"),))) == [Known(id_)]
+
+
+async def test_a_part_without_events_consumes_and_is_fenced_like_any_other(world: World) -> None:
+    one, id_ = await owner(world), execution(0)
+    await world.log.post(id_, Pause(request="r"))
+    (row,) = await world.log.inbox([0], 10)
+    assert await one.append(await one.part(id_, inbox=(row.inbox_id,), after=3)) == [Known(id_)]
+    assert (await one.write(id_, inbox=(row.inbox_id,))).last_seq == 0
+    assert await world.log.inbox([0], 10) == []
+
+
+async def test_payloads_do_not_fit_into_events_and_nothing_of_the_batch_is_applied(world: World) -> None:
+    one, id_, other = await owner(world), execution(0), execution(1)
+    large = Envelope(status="ok", context={"rows": "x" * 9_000})
+    in_result = CallDone(step="s", activation=ActivationId("a"), result=large)
+    in_meta = SignalReceived(name="n", request="r", payload="x" * 17_000)
+    for event in (in_result, in_meta):
+        with pytest.raises(EventTooLarge):
+            await one.append(await one.part(other, started(other)), await one.part(id_, started(id_), event))
+    assert await world.log.last_seq(other) == 0
+    await one.write(id_, SignalReceived(name="n", request="r", payload="x" * 15_000))
+
+
+async def test_executions_are_live_from_their_first_event_to_their_terminal_one(world: World) -> None:
+    one, id_ = await owner(world), execution(0)
+    assert await world.log.live(0) == []
+    await one.write(id_, started(id_))
+    assert await world.log.live(0) == [id_]
+    await one.write(id_, ended())
+    assert await world.log.live(0) == []
+
+
+async def test_references_of_a_part_may_be_recorded_again(world: World) -> None:
+    one, id_ = await owner(world), execution(0)
+    ref = StoredRef(reference=Reference(ref_id="1", type="kv", uri=f"noetl://execution/{id_}/result/s/k"))  # type: ignore[arg-type]
+    await one.write(id_, started(id_), refs=(ref,))
+    await one.write(id_, signal_like("a"), refs=(ref,))

@@ -1,0 +1,63 @@
+"""Projections: written by the owner only, never back, never ahead."""
+
+import pytest
+
+from noetl.log.port import Projection
+from noetl.model.errors import NoetlError
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
+from tests.conformance.conftest import SHARDS, World
+from tests.conformance.given import execution, owner, signal_like, started
+
+
+def row(
+    execution_id: ExecutionId, last_seq: int, status: str = "running", tenant: Tenant = DEFAULT_TENANT
+) -> Projection:
+    return Projection(
+        execution_id=execution_id,
+        shard=shard_of(execution_id, SHARDS),
+        tenant=tenant,
+        path="p",
+        status=status,
+        last_seq=last_seq,
+        started_at=1,
+        updated_at=2,
+        state=b"{}",
+        state_hash="h",
+    )
+
+
+async def test_a_projection_goes_forward_only(world: World) -> None:
+    one, id_ = await owner(world), execution(0)
+    await one.write(id_, started(id_), signal_like("a"))
+    assert await world.log.projection(id_) is None
+    assert await world.log.project(0, one.epochs[0], [row(id_, 2, "newer")], 2)
+    assert await world.log.project(0, one.epochs[0], [row(id_, 1, "older")], 1)
+    assert await world.log.projection(id_) == row(id_, 2, "newer")
+    assert await world.log.checkpoint(0) == 2
+
+
+async def test_a_former_owner_projects_nothing(world: World) -> None:
+    one, id_ = await owner(world), execution(0)
+    await one.write(id_, started(id_))
+    assert not await world.log.project(0, one.epochs[0] - 1, [row(id_, 1)], 1)
+    assert await world.log.projection(id_) is None
+    assert await world.log.checkpoint(0) == 0
+
+
+async def test_a_projection_ahead_of_the_log_is_refused(world: World) -> None:
+    one, id_ = await owner(world), execution(0)
+    await one.write(id_, started(id_))
+    with pytest.raises(NoetlError):
+        await world.log.project(0, one.epochs[0], [row(id_, 2)], 1)
+
+
+async def test_executions_are_listed_newest_first_by_tenant(world: World) -> None:
+    one = await owner(world)
+    ids = sorted((execution(0, 0), execution(0, 1), execution(0, 2)), key=int)
+    for number, id_ in enumerate(ids):
+        await one.write(id_, started(id_))
+        tenant = Tenant(2) if number == 1 else DEFAULT_TENANT
+        await world.log.project(0, one.epochs[0], [row(id_, number + 1, tenant=tenant)], number + 1)
+    listed = await world.log.projections(DEFAULT_TENANT, 10)
+    assert [each.execution_id for each in listed] == [ids[2], ids[0]]
+    assert len(await world.log.projections(DEFAULT_TENANT, 1)) == 1

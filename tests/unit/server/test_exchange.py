@@ -1,0 +1,136 @@
+"""The worker protocol: whatever reply is lost, the next exchange makes up for it."""
+
+import asyncio
+
+from noetl.model.errors import OutcomeUnknown, StoreUnavailable
+from noetl.model.exchange import Held
+from tests.unit.server.house import claim, ended, exchange, held, house, statuses
+
+
+async def test_a_command_whose_reply_was_lost_is_sent_again_as_the_same_attempt() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        one = await claim(node)
+        home.clock.time += 5_000_000
+        assert (await exchange(node)).commands == (one,)
+        assert (await exchange(node, holds=(one,))).commands == ()
+        home.clock.time += 5_000_000  # it was sent with a full lease
+        assert await home.log.expire(10) == 0
+
+
+async def test_a_command_being_reported_is_not_sent_again() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        one = await claim(node)
+        node.log.fail("append", StoreUnavailable("down"), done=False)
+        reply = await exchange(node, ended(one))
+        assert (statuses(reply.acks), reply.commands, reply.stop) == (["retry"], (), ())
+
+
+async def test_what_is_sent_again_takes_a_free_place() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        await claim(node)
+        await home.begun(node)
+        assert len((await exchange(node, free=1)).commands) == 1
+
+
+async def test_a_claim_with_an_unknown_outcome_is_made_up_for() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        node.log.fail("claim", OutcomeUnknown("lost"), done=True)
+        assert (await exchange(node, free=1, wait=15)).commands == ()  # it does not wait: the next one knows
+        assert len((await exchange(node, free=1)).commands) == 1
+
+
+async def test_acknowledgements_come_back_even_when_leases_cannot_be_renewed() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        one = await claim(node)
+        await home.begun(node)
+        two = await claim(node, "w2")
+        node.log.fail("renew", StoreUnavailable("down"), done=False)
+        reply = await exchange(node, ended(one), holds=(two,), worker="w2")
+        assert (statuses(reply.acks), reply.renewed) == (["ok"], False)
+
+
+async def test_a_worker_is_told_what_is_not_its_own_any_more() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        one = await claim(node)
+        await home.log.lose("w1/1")
+        assert (await exchange(node, holds=(one,))).stop == (held(one),)
+        assert (await exchange(node, holds=(one,), worker="w2")).stop == (Held(one.command_id, 1),)
+
+
+async def test_a_waiting_worker_is_handed_the_command_that_a_start_leads_to() -> None:
+    async with house() as home:
+        node = await home.node()
+        waiting = asyncio.create_task(exchange(node, free=1, wait=10))
+        await asyncio.sleep(0.01)
+        claims = node.log.calls["claim"]
+        await home.begun(node)
+        (one,) = (await waiting).commands
+        assert one.step == "one"
+        assert node.log.calls["claim"] - claims <= 1
+
+
+async def test_a_waiting_worker_finds_what_another_server_issued() -> None:
+    async with house() as home:
+        issuing, other = await home.node("issuing"), await home.node("other")
+        other.server.shards._epochs.clear()  # it owns nothing: it only serves workers
+        waiting = asyncio.create_task(exchange(other, free=1, wait=10))
+        await asyncio.sleep(0.01)
+        await home.begun(issuing)
+        assert len((await waiting).commands) == 1
+
+
+async def test_a_worker_gets_no_more_than_it_has_room_for() -> None:
+    async with house() as home:
+        node = await home.node()
+        waiting = asyncio.create_task(exchange(node, free=2, wait=10))
+        await asyncio.sleep(0.01)
+        for _ in range(4):
+            await home.begun(node)
+        reply = await waiting
+        assert 1 <= len(reply.commands) <= 2
+        assert len(await home.log.leased("w1/1")) <= 2
+
+
+async def test_a_worker_that_began_anew_is_not_sent_what_it_had_begun_before() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        one = await claim(node)
+        assert (await exchange(node, life="2")).commands == ()
+        await node.drain()
+        (again,) = (await exchange(node, free=1, life="2")).commands
+        assert (again.command_id, again.attempt) == (one.command_id, 2)
+        assert (await exchange(node, holds=(one,))).stop == (held(one),)  # a late word of the life before
+
+
+async def test_a_poll_that_finds_nothing_ends_in_time() -> None:
+    async with house() as home:
+        node = await home.node()
+        reply = await exchange(node, free=1, wait=0.05)
+        assert (reply.commands, reply.acks, reply.stop) == ((), (), ())
+
+
+async def test_a_place_reserved_for_a_part_that_was_not_written_is_free_again() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        one = await claim(node)
+        waiting = asyncio.create_task(exchange(node, free=1, wait=5, worker="w2"))
+        await asyncio.sleep(0.01)
+        node.log.fail("append", StoreUnavailable("down"), done=False)
+        assert statuses((await exchange(node, ended(one))).acks) == ["retry"]
+        assert statuses((await exchange(node, ended(one))).acks) == ["ok"]
+        (two,) = (await waiting).commands
+        assert two.step == "two"

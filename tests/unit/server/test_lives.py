@@ -1,0 +1,166 @@
+"""Whole lives over the shell: children, cancelling, lost leases, timers, retries."""
+
+import pytest
+
+from noetl.model.envelope import failed
+from noetl.model.errors import Conflict, Failure, InvalidInput, NotFound
+from noetl.model.events import ChildRequest, CommandCancelled, CommandFailed, CommandParked
+from noetl.model.ids import ExecutionId
+from tests.unit.server.house import CHAIN, SHARDS, House, Node, claim, ended, exchange, finish, house, statuses, told
+
+
+async def parked(home: House, node: Node, request: ChildRequest) -> ExecutionId:
+    id_ = await home.begun(node)
+    one = await claim(node)
+    event = CommandParked(command_id=one.command_id, attempt=1, task="one", reason="child", child=request)
+    assert statuses((await exchange(node, told(one, event))).acks) == ["ok"]
+    await node.drain()
+    return id_
+
+
+async def test_a_child_runs_and_its_parent_goes_on() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.catalog.register("child", CHAIN)
+        id_ = await parked(home, node, ChildRequest(path="child", workload={"a": 2}))
+        (child,) = set(home.database.pinned) - {id_}
+        pinned = await home.log.pinned(child)
+        assert pinned is not None
+        assert pinned.workload == {"a": 2}
+        await finish(node, id_)
+        assert (await home.types(child))[-1] == "playbook.completed"
+        types = await home.types(id_)
+        assert types[-1] == "playbook.completed"
+        assert types.count("child.started") == types.count("child.ended") == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [(ChildRequest(path="nowhere"), "NOT_FOUND"), (ChildRequest(path="broken"), "PLAYBOOK_INVALID")],
+)
+async def test_a_child_that_cannot_be_started_has_failed(request_: ChildRequest, code: str) -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.catalog.register("broken", "kind: Nothing")
+        id_ = await parked(home, node, request_)
+        recorded = [each.event for each in await home.log.events(id_)]
+        (end,) = [event for event in recorded if event.type == "child.ended"]
+        assert end.result.error.code == code  # type: ignore[union-attr]
+
+
+async def test_cancelling_stops_what_is_queued_and_tells_who_holds_the_rest() -> None:
+    async with house() as home:
+        node = await home.node()
+        queued, running = await home.begun(node), await home.begun(node)
+        one = await claim(node)
+        await node.server.requests.cancel(one.execution_id, "r")
+        other = queued if one.execution_id == running else running
+        await node.server.requests.cancel(other, "r")
+        await node.drain()
+        assert (await home.types(other))[-1] == "execution.cancelled"
+        reply = await exchange(node, holds=(one,))
+        assert [each.command_id for each in reply.stop] == [one.command_id]
+        stopped = CommandCancelled(command_id=one.command_id, attempt=1)
+        assert statuses((await exchange(node, told(one, stopped))).acks) == ["ok"]
+        assert (await home.types(one.execution_id))[-1] == "execution.cancelled"
+        with pytest.raises(Conflict):
+            await node.server.requests.cancel(other, "again")
+
+
+async def test_a_command_whose_worker_is_gone_comes_back_until_it_is_dead() -> None:
+    async with house() as home:
+        node = await home.node()
+        id_ = await home.begun(node)
+        for attempt in range(1, 6):
+            one = await claim(node, worker=f"w{attempt}")
+            assert one.attempt == attempt
+            home.clock.time += 6_000_000
+            await node.own()
+            assert (await node.server.reaper.run_once()).done == 1
+            await node.drain()
+        types = await home.types(id_)
+        assert types.count("command.reclaimed") == 4
+        assert types[-1] == "playbook.failed"
+        assert statuses((await exchange(node, ended(one))).acks) != ["ok"]
+
+
+async def test_an_execution_that_runs_too_long_is_cancelled_by_its_timer() -> None:
+    timed = CHAIN.replace("workload: {a: 1}", "executor: {spec: {timeout: 1h}}\nworkload: {a: 1}")
+    async with house() as home:
+        node = await home.node()
+        id_ = await home.begun(node, "timed", timed)
+        await node.drain()
+        assert "timer.fired" not in await home.types(id_)
+        home.clock.time += 3_601_000_000
+        await node.own()
+        await node.drain()
+        types = await home.types(id_)
+        assert "timer.fired" in types
+        assert types[-1] == "playbook.failed"
+
+
+async def test_a_retry_runs_only_what_had_not_finished() -> None:
+    async with house() as home:
+        node = await home.node()
+        id_ = await home.begun(node, payload={"a": 5})
+        await exchange(node, ended(await claim(node)))
+        two = await claim(node)
+        with pytest.raises(Conflict):
+            await node.server.requests.retry(id_, "r")
+        result = failed(Failure(code="E", message="no"))
+        await exchange(node, told(two, CommandFailed(command_id=two.command_id, attempt=1, result=result)))
+        assert (await home.types(id_))[-1] == "playbook.failed"
+        again = await node.server.requests.retry(id_, "r")
+        assert await node.server.requests.retry(id_, "r") == again
+        await node.drain()
+        command = await claim(node)
+        assert (command.execution_id, command.step) == (again, "two")
+        assert command.scope.workload.get("a", 5) == 5
+        await exchange(node, ended(command))
+        assert (await home.types(again))[-1] == "playbook.completed"
+        fresh = await node.server.requests.rerun(id_, "r")
+        await node.drain()
+        assert (await claim(node)).step == "one"
+        assert fresh != again
+
+
+async def test_only_so_many_executions_of_a_playbook_run_at_once() -> None:
+    limited = CHAIN.replace("workload: {a: 1}", "executor: {spec: {max_concurrent: 1}}\nworkload: {a: 1}")
+    async with house() as home:
+        node = await home.node()
+        first = await home.begun(node, "limited", limited)
+        second = await home.begun(node, "limited", limited)
+        assert "workflow.initialized" in await home.types(first)
+        assert "workflow.initialized" not in await home.types(second)
+        await finish(node, first)
+        await finish(node, second)
+        assert (await home.types(second))[-1] == "playbook.completed"
+
+
+async def test_requests_that_cannot_be_honoured_say_so_and_change_nothing() -> None:
+    async with house() as home:
+        node = await home.node()
+        requests = node.server.requests
+        with pytest.raises(NotFound):
+            await requests.start("nowhere")
+        with pytest.raises(NotFound):
+            await requests.start(content="0")
+        with pytest.raises(NotFound):
+            await requests.cancel(ExecutionId("77"), "r")
+        with pytest.raises(InvalidInput):
+            await requests.start()
+        await home.catalog.register("broken", "kind: Nothing")
+        with pytest.raises(InvalidInput):
+            await requests.start("broken")
+        id_ = await home.begun(node)
+        with pytest.raises(InvalidInput):
+            await requests.signal(id_, "go", "r", "x" * 10_000)
+        assert await home.log.inbox(list(range(SHARDS)), 10) == []
+
+
+async def test_a_start_key_starts_once_whoever_asks() -> None:
+    async with house() as home:
+        one, two = await home.node("one"), await home.node("two")
+        await home.catalog.register("chain", CHAIN)
+        first = await one.server.requests.start("chain", start_key="k", payload={"a": 1})
+        assert await two.server.requests.start("chain", start_key="k", payload={"a": 2}) == first
