@@ -180,7 +180,7 @@ def view(outcome: Envelope | None, activation: Activation | None = None) -> dict
     shown["ref"] = outcome.reference.uri if outcome.reference is not None else None
     shown["meta"] = msgspec.to_builtins(outcome.meta) if outcome.meta is not None else {}
     if outcome.error is not None:
-        shown["error"] = msgspec.to_builtins(outcome.error)
+        shown["error"] = outcome.error.shown()
     if shown["status"] == "break":
         shown["status"] = "ok"
     return shown

@@ -36,6 +36,10 @@ class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
     attempt: int | None = None
     detail: dict[str, Any] = {}
 
+    def shown(self) -> dict[str, Any]:
+        """As templates see it: every field is there, null when it does not apply, so that a guard may compare it."""
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
 
 class NoetlError(Exception):
     """Facts are attributes; the sentence is built from them and says what to do next."""
