@@ -39,10 +39,10 @@ def partial(reducer: str, value: Any) -> Any:
 
 def combine(reducer: str, left: Any, right: Any) -> Any:
     """Two reductions, the left one of earlier items. A null on the left is a value nobody has set yet."""
-    if left is MISSING or left is None:
-        return right
     if right is MISSING:
         return left
+    if left is MISSING or left is None:
+        return right
     try:
         return _COMBINE[reducer](left, right)
     except TypeError:

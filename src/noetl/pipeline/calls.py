@@ -1,0 +1,170 @@
+"""One try of one task: render its input and config, run its tool within its timeout, page by page if it is paginated."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from noetl.faults import fault
+from noetl.model.commands import Command
+from noetl.model.errors import Failure
+from noetl.model.ids import ExecutionId, Micros, derive
+from noetl.pipeline.data import Stored
+from noetl.pipeline.environment import Environment
+from noetl.pipeline.failures import Failing
+from noetl.pipeline.names import Names
+from noetl.pipeline.rendering import Rendering
+from noetl.playbook import durations
+from noetl.playbook.model import OutsideTask, SinkTask, Step, Task
+from noetl.playbook.workload import over
+from noetl.tools.port import Call, Failed, Identity, Outcome, Success, Tool, raw_fields
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Which try of which run of a task."""
+
+    task: Task
+    run: int
+    attempt: int
+
+
+RenderIn = Callable[[Turn, dict[str, Any], str], Rendering]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A tool with everything it needs; `over` gives the next page's call."""
+
+    tool: Tool
+    call: Call
+
+    def page(self, number: int, cursor: dict[str, Any], key: str) -> "Prepared":
+        last = {**self.call.config, "input": self.call.input}
+        merged: dict[str, Any] = over(last, cursor)
+        given = merged.pop("input")
+        identity = _numbered(self.call.identity, number)
+        call = Call(
+            config=merged, input=given, key=key, identity=identity, auth=self.call.auth, timeout=self.call.timeout,
+            log=self.call.log, rendering=self.call.rendering,
+        )  # fmt: skip
+        return Prepared(self.tool, call)
+
+
+def _numbered(identity: Identity, page: int) -> Identity:
+    return Identity(
+        execution_id=identity.execution_id, step=identity.step, task=identity.task, attempt=identity.attempt,
+        index=identity.index, run=identity.run, page=page,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Caller:
+    """Prepares and makes the calls of one pipeline."""
+
+    env: Environment
+    command: Command
+    step: Step
+    names: Names
+    rendering: RenderIn
+
+    async def prepare(self, turn: Turn) -> Prepared:
+        task = turn.task
+        tool = self.env.registry.get(task.kind)
+        if tool is None:
+            known = ", ".join(self.env.registry.kinds)
+            message = f"this worker has no tool of kind {task.kind!r}; it has {known}"
+            raise Failing(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
+        given = await self._input(turn)
+        rendering = self.rendering(turn, {"input": given}, "call")
+        config = await self._config(task, tool, rendering)
+        call = Call(
+            config=config,
+            input=given,
+            key=self.key(turn, 0),
+            identity=self._identity(turn),
+            auth=await rendering.value(task.auth),
+            timeout=None if task.timeout is None else durations.micros(task.timeout),
+            log=self.env.logs(self.command.execution_id, self.step.step, task.name),
+            rendering=rendering,
+        )
+        return Prepared(tool, call)
+
+    async def _input(self, turn: Turn) -> dict[str, Any]:
+        """The task's own input, the step's over it, the arc's args over both."""
+        merged = {name: await self._data(value) for name, value in self.names.args.items()}
+        if self.step.input:
+            merged = {**await self.rendering(turn, {}, "step input").value(self.step.input), **merged}
+        if not turn.task.input:
+            return dict(merged)
+        return {**await self.rendering(turn, {"input": merged}, "input").value(turn.task.input), **merged}
+
+    async def _data(self, value: Any) -> Any:
+        """An arc's argument is data, never a template; a large one travels by reference."""
+        if not isinstance(value, Stored):
+            return value
+        reference = value.envelope.reference
+        return value.plain() if reference is None else await self.names.payloads.resolve(reference)
+
+    async def _config(self, task: Task, tool: Tool, rendering: Rendering) -> dict[str, Any]:
+        fields = task.options if isinstance(task, OutsideTask) else _plain(task)
+        raw = raw_fields(tool)
+        config = {name: value if name in raw else await rendering.value(value) for name, value in fields.items()}
+        if isinstance(task, SinkTask) and task.data is None:
+            config["data"] = await rendering.value("{{ _prev }}")
+        return config
+
+    def key(self, turn: Turn, page: int) -> str:
+        """Stable over attempts and tries, so that a sink can know a call it has seen."""
+        index = self.names.item.index if self.names.item is not None else -1
+        command = self.command
+        return derive("sink", command.execution_id, command.activation, index, page, turn.task.name, turn.run)
+
+    def _identity(self, turn: Turn) -> Identity:
+        return Identity(
+            execution_id=ExecutionId(self.command.execution_id),
+            step=self.step.step,
+            task=turn.task.name,
+            attempt=turn.attempt,
+            index=self.names.item.index if self.names.item is not None else None,
+            run=turn.run,
+        )
+
+
+def _plain(task: Task) -> dict[str, Any]:
+    return task.model_dump(include=set(task.config()))
+
+
+async def perform(prepared: Prepared) -> Outcome:
+    """Run the tool; when its time is up it is cancelled, and gone when this returns."""
+    fault("tool.before")
+    timeout: Micros | None = prepared.call.timeout
+    try:
+        async with asyncio.timeout(None if timeout is None else timeout / 1_000_000) as timer:
+            outcome = await prepared.tool.run(prepared.call)
+    except Failing as failing:  # a raw field that the tool rendered itself
+        return Failed(failing.failure)
+    except Exception as error:  # a tool that raises is broken, but the playbook's author must see where
+        if isinstance(error, TimeoutError) and timer.expired():
+            message = f"{prepared.tool.kind} did not end within {(timeout or 0) / 1_000_000:g} s"
+            return Failed(Failure(code="TIMEOUT", kind="timeout", message=message, retryable=True))
+        message = f"the {prepared.tool.kind} tool raised {type(error).__name__}: {error}"
+        return Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message))
+    fault("tool.after")
+    return outcome
+
+
+Perform = Callable[[Prepared], Awaitable[Outcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A try that ended well; `stored` is set when its value already has a reference of its own."""
+
+    value: Any = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    stored: Stored | None = None
+
+
+def done(success: Success) -> Done:
+    return Done(success.value, success.facts)

@@ -1,0 +1,286 @@
+"""Items of a loop, many in one command: a chunk of a collection, or a frame that a cursor claimed.
+
+Each item runs the step's pipeline with its own `iter`; there is one payload for all their rows and no event per item. Progress is
+journaled at most once a second: items before `done` are finished, and the entry (like the final report after it) covers only
+what no entry covered before.
+
+Every item of the command ends in exactly one of these: counted `ok`, `failed` or `skipped` (every task was passed over); listed
+in `deferred` (its retry waits too long to hold a worker); or not run at all, because an item failed before it and the loop stops
+at the first failure. The last kind is in no count and has no row: count - ok - failed - skipped - deferred of them.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from noetl.model import events as e
+from noetl.model.commands import Command
+from noetl.model.envelope import Envelope
+from noetl.model.errors import Failure
+from noetl.model.ids import ExecutionId, derive
+from noetl.model.reference import Reference
+from noetl.pipeline.calls import Prepared, perform
+from noetl.pipeline.collections import Indexed, items_of
+from noetl.pipeline.context import Context
+from noetl.pipeline.environment import Sent
+from noetl.pipeline.evaluate import site_rendering
+from noetl.pipeline.failures import Failing
+from noetl.pipeline.names import Item, Writes, folded
+from noetl.pipeline.run import Ended, Parked, Pipeline, tasks_of
+from noetl.playbook.model import Cursor, WorkbookCall
+from noetl.tools.port import Call, Failed, Identity, Success, raw_fields
+
+PROGRESS_EVERY = 1.0  # seconds
+ALONE = frozenset(("playbook", "wait", "spark"))  # kinds that wait or last: such items are alone in their commands
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One item that needs no worker any more."""
+
+    micros: int
+    row: dict[str, Any] | None = None  # None: deferred
+    failure: Failure | None = None
+    deferred: e.Deferred | None = None
+    reduced: list[tuple[str, Any]] = field(default_factory=list)
+
+
+class _Stop(Exception):
+    """An item failed and the loop ends at the first failure."""
+
+
+async def run_chunk(context: Context) -> e.Reported:
+    command = context.command
+    start = max(command.first, command.journal.done)
+    items = await items_of(context, site_rendering(context), start, command.first + command.count)
+    if command.count == 1 and items and _alone(context):
+        return await _run_alone(context, items[0])
+    chunk = Chunk(context, items, start)
+    await chunk.run()
+    return await chunk.report()
+
+
+def _alone(context: Context) -> bool:
+    workbook = context.plan.workbook
+    tasks = tasks_of(context.step)
+    kinds = {workbook[t.task].kind if isinstance(t, WorkbookCall) and t.task in workbook else t.kind for t in tasks}
+    return bool(kinds & ALONE)
+
+
+async def _run_alone(context: Context, indexed: Indexed) -> e.Reported:
+    """An item that may wait keeps a journal, so that it can be parked and go on."""
+    chunk = Chunk(context, [indexed], max(context.command.first, context.command.journal.done))
+    pipeline = chunk.pipeline(indexed, journal=True)
+    began = asyncio.get_running_loop().time()
+    ended = await pipeline.run()
+    if isinstance(ended, Parked):
+        return await context.parked(ended)
+    await chunk.finish(0, await chunk.result(0, pipeline, ended, began))
+    return await chunk.report()
+
+
+class Chunk:
+    def __init__(self, context: Context, items: list[Indexed], start: int, *, claimed: int | None = None) -> None:
+        self._context = context
+        self._items = items
+        self._start = start  # position of the first of them
+        self._size = context.command.size or None  # None: nobody knows how many a cursor will give
+        self._claimed = claimed
+        self._writes: Writes = context.writes()
+        self._results: dict[int, Result] = {}
+        self._done = 0  # items before this one have all ended
+        self._covered = 0  # items that a journal entry covers
+        self._entry: asyncio.Task[None] | None = None  # the journal entry on its way
+        self._stopped = False  # an item failed, and the loop ends at the first failure
+        self._told = asyncio.get_running_loop().time()
+
+    async def run(self) -> None:
+        """So many together as the command allows; when one fails and the loop stops at that, the others are cancelled."""
+        positions = iter(range(len(self._items)))
+        together = min(max(self._context.command.together, 1), len(self._items))
+        if together <= 1:
+            with suppress(_Stop):
+                await self._sequence(positions)
+            return
+        runners = [asyncio.ensure_future(self._sequence(positions)) for _ in range(together)]
+        try:
+            await asyncio.wait(runners, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            for runner in runners:
+                runner.cancel()
+            ended = await asyncio.gather(*runners, return_exceptions=True)
+        for found in ended:
+            if isinstance(found, BaseException) and not isinstance(found, _Stop | asyncio.CancelledError):
+                raise found
+
+    async def _sequence(self, positions: Iterator[int]) -> None:
+        for position in positions:
+            result = await self._item(position)
+            self._stopped = self._stopped or (result.failure is not None and self._context.command.stop_on_failure)
+            await self.finish(position, result)
+            if self._stopped:
+                raise _Stop
+            await asyncio.sleep(0)  # cheap items never wait by themselves, and the worker must renew its leases
+
+    async def _item(self, position: int) -> Result:
+        began = asyncio.get_running_loop().time()
+        pipeline = self.pipeline(self._items[position], journal=False)
+        return await self.result(position, pipeline, await pipeline.run(), began)
+
+    def pipeline(self, indexed: Indexed, *, journal: bool) -> Pipeline:
+        context, command = self._context, self._context.command
+        index, value = indexed
+        iterator = context.step.loop.iterator if context.step.loop is not None else "item"
+        item = Item(index, value, iterator, self._size)
+        return context.pipeline(
+            self._writes, item=item, journal=context.journal if journal else None, behind=command.attempts
+        )
+
+    async def result(self, position: int, pipeline: Pipeline, ended: Ended | Parked, began: float) -> Result:
+        micros = round((asyncio.get_running_loop().time() - began) * 1_000_000)
+        index = self._items[position][0]
+        if isinstance(ended, Parked):
+            return Result(micros, deferred=e.Deferred(self._start + position, ended.tries, ended.delay))
+        failure = ended.failure
+        status = "error" if failure is not None else "ok" if ended.ran else "skipped"
+        reference = ended.value.envelope.reference
+        value = await self._context.payloads.resolve(reference) if reference is not None else ended.value.plain()
+        row = {
+            "index": index,
+            "status": status,
+            "error": None if failure is None else failure.shown(),
+            "ms": round(micros / 1_000),
+            "tries": ended.tries,
+            "result": value if failure is None else None,
+        }
+        return Result(micros, row, failure, reduced=pipeline.names.reduced if failure is None else [])
+
+    # ---- progress and report -----------------------------------------------------------------------------------------------
+
+    async def finish(self, position: int, result: Result) -> None:
+        self._results[position] = result
+        now = asyncio.get_running_loop().time()
+        while self._done in self._results:
+            self._done += 1
+        done = self._done
+        # writes that items after them have seen are reported at the end only: an entry could not carry them
+        idle = self._entry is None or self._entry.done()
+        due = now - self._told >= PROGRESS_EVERY and idle and not self._writes.changed
+        if not due or done == self._covered or done == len(self._items):
+            return
+        if self._stopped:
+            return
+        self._entry = asyncio.ensure_future(self._progress(done))
+        await asyncio.shield(
+            self._entry
+        )  # whatever ends this item's runner: the entry may be recorded already, so it counts
+
+    async def _progress(self, done: int) -> None:
+        results = [self._results[position] for position in range(self._covered, done)]
+        envelope = await self._put(f"part{self._start + self._covered}", results)
+        event = e.CommandProgress(
+            done=self._start + done, items=self._counted(results), result=envelope, **self._context.common
+        )
+        await self._context.journal(Sent(event, self._context.persist.refs()))
+        self._covered, self._told = done, asyncio.get_running_loop().time()
+
+    async def report(self) -> e.CommandCompleted:
+        if self._entry is not None:
+            await self._entry
+        results = [self._results[position] for position in sorted(self._results) if position >= self._covered]
+        envelope = await self._put("chunk", results)
+        items = self._counted(results, claimed=self._claimed)
+        assigned = await self._context.persist.assigned("set", self._writes.changed)
+        return self._context.completed(envelope, items=items, set=assigned)
+
+    async def _put(self, label: str, results: list[Result]) -> Envelope:
+        rows = [result.row for result in results if result.row is not None]
+        reference: Reference | None = await self._context.persist.put(label, rows) if rows else None
+        return Envelope(status="ok", reference=reference, context={"row_count": len(rows)})
+
+    def _counted(self, results: list[Result], claimed: int | None = None) -> e.Items:
+        """Of what no journal entry covers yet."""
+        rows = [result.row for result in results if result.row is not None]
+        failures = [
+            (row["index"], result.failure) for result in results if (row := result.row) and result.failure is not None
+        ]
+        first_failed, first_error = min(failures, key=lambda found: found[0], default=(None, None))
+        return e.Items(
+            first=self._start + self._covered,
+            ok=sum(row["status"] == "ok" for row in rows),
+            failed=len(failures),
+            skipped=sum(row["status"] == "skipped" for row in rows),
+            micros=sum(result.micros for result in results),
+            claimed=claimed,
+            first_error=first_error,
+            first_failed=first_failed,
+            deferred=tuple(result.deferred for result in results if result.deferred is not None),
+            partial=folded(self._writes.reduce, [write for result in results for write in result.reduced]),
+        )
+
+
+# ---- frames ----------------------------------------------------------------------------------------------------------------
+
+
+async def run_frame(context: Context) -> e.Reported:
+    """Claim rows, store and journal them, then work on them. Rows of an earlier attempt's claim are worked on as they are."""
+    command, journal = context.command, context.command.journal
+    if journal.frame_size is None:
+        rows = await _claim(context)
+        if not rows:
+            return context.completed(Envelope(status="ok"), items=e.Items(claimed=0))
+        reference = await context.persist.put("frame", rows, kind="collection")
+        event = e.FrameClaimed(size=len(rows), reference=reference, **context.common)
+        await context.journal(Sent(event, context.persist.refs()))
+    else:
+        rows = await context.payloads.range(journal.frame, 0, journal.frame_size) if journal.frame is not None else []
+    skip = max(journal.done - command.first, 0)
+    items = [(command.first + number, row) for number, row in enumerate(rows)][skip:]
+    chunk = Chunk(context, items, command.first + skip, claimed=len(rows))
+    await chunk.run()
+    return await chunk.report()
+
+
+async def _claim(context: Context) -> list[Any]:
+    loop, env = context.step.loop, context.env
+    cursor = loop.cursor if loop is not None else None
+    if loop is None or cursor is None:
+        raise Failing(Failure(code="NO_CURSOR", kind="config", message=f"step {context.step.step} has no cursor"))
+    tool = env.registry.get(cursor.kind)
+    if tool is None:
+        message = f"this worker has no tool of kind {cursor.kind!r} for the cursor"
+        raise Failing(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
+    outcome = await perform(Prepared(tool, await _claim_call(context, cursor, "query" in raw_fields(tool))))
+    if isinstance(outcome, Failed):
+        raise Failing(outcome.failure)
+    value = outcome.value if isinstance(outcome, Success) else None
+    rows = value.get("rows") if isinstance(value, dict) else value
+    if rows is not None and not isinstance(rows, list):
+        raise Failing(Failure(code="CLAIM_INVALID", kind="config", message="the claim statement gave no rows"))
+    return rows or []
+
+
+async def _claim_call(context: Context, cursor: Cursor, raw: bool) -> Call:
+    command, loop = context.command, context.step.loop
+    size = loop.spec.frame.size if loop is not None and loop.spec.frame is not None else 50
+    rendering = site_rendering(context)
+    rendering.scope["loop"] = {"frame": size}
+    return Call(
+        config={
+            "query": cursor.claim if raw else await rendering.value(cursor.claim),
+            "params": {"frame": size, **await rendering.value(cursor.params)},
+            "database": await rendering.value(cursor.database),
+        },
+        input={},
+        key=derive("claim", command.execution_id, command.command_id),
+        identity=_identity(command),
+        auth=await rendering.value(cursor.auth),
+        log=context.env.logs(command.execution_id, command.step, "claim"),
+        rendering=rendering,
+    )
+
+
+def _identity(command: Command) -> Identity:
+    return Identity(ExecutionId(command.execution_id), command.step, "claim")

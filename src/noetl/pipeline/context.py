@@ -1,0 +1,110 @@
+"""One command being worked on: what it reads, what it puts, and the events that may end it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from noetl.model import events as e
+from noetl.model.codec import encode
+from noetl.model.commands import Command
+from noetl.model.envelope import Envelope
+from noetl.pipeline.assignments import full_name
+from noetl.pipeline.data import Payloads, held
+from noetl.pipeline.environment import Environment, Journaling
+from noetl.pipeline.names import Item, Writes
+from noetl.pipeline.persist import Persist
+from noetl.pipeline.run import Parked, Pipeline
+from noetl.playbook.model import Step
+from noetl.playbook.plan import Plan
+
+WORKLOAD_INLINE = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    env: Environment
+    plan: Plan
+    command: Command
+    journal: Journaling
+    payloads: Payloads
+    persist: Persist
+    claimed_at: int
+    started_at: int
+
+    @classmethod
+    def make(
+        cls, env: Environment, plan: Plan, command: Command, journal: Journaling, claimed_at: int, launch: int
+    ) -> "Context":
+        payloads = Payloads(env.store, env.manifests)
+        persist = Persist(command, env.store, payloads, launch)
+        return cls(env, plan, command, journal, payloads, persist, claimed_at, env.clock.now())
+
+    @property
+    def step(self) -> Step:
+        return self.plan.steps[self.command.step].step
+
+    def writes(self) -> Writes:
+        """Assignments start from the scope as issued. Items of a parallel loop may only reduce."""
+        scope, loop = self.command.scope, self.step.loop
+        ctx = {name: held(value, self.payloads) for name, value in scope.ctx.items()}
+        scratch = {name: held(value, self.payloads) for name, value in scope.scratch.items()}
+        if loop is None:
+            return Writes(ctx, scratch)
+        reduce = {full_name(name): (name, str(reducer)) for name, reducer in loop.spec.reduce.items()}
+        return Writes(ctx, scratch, reduce, direct=loop.spec.mode == "sequential")
+
+    def pipeline(
+        self, writes: Writes, *, item: Item | None = None, journal: Journaling | None = None, behind: int = 0
+    ) -> Pipeline:
+        return Pipeline(
+            self.env, self.command, self.step, self.plan.workbook, self.payloads, self.persist, writes,
+            item=item, journal=journal, behind=behind,
+        )  # fmt: skip
+
+    # ---- events ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def common(self) -> dict[str, Any]:
+        command = self.command
+        return {
+            "command_id": command.command_id,
+            "attempt": command.attempt,
+            "step": command.step,
+            "activation": command.activation,
+        }
+
+    def completed(self, envelope: Envelope, **more: Any) -> e.CommandCompleted:
+        return e.CommandCompleted(result=envelope, **self._ended, **more)
+
+    def failed(self, envelope: Envelope, **more: Any) -> e.CommandFailed | e.ExpressionEvaluated:
+        if self.command.kind in ("evaluate", "plan"):
+            return self.evaluated(error=envelope.error)
+        return e.CommandFailed(result=envelope, **self._ended, **more)
+
+    def evaluated(self, **more: Any) -> e.ExpressionEvaluated:
+        return e.ExpressionEvaluated(site=self.command.site or "", worker=self.env.worker, **self.common, **more)
+
+    async def parked(self, parked: Parked) -> e.CommandParked:
+        common = {**self.common, "worker": self.env.worker, "task": parked.task, "tries": parked.tries}
+        wait = parked.suspend
+        if wait is None:
+            return e.CommandParked(reason="retry", delay=parked.delay, error=parked.failure, **common)
+        child = wait.child
+        if child is not None and len(encode(child.workload)) > WORKLOAD_INLINE:
+            reference = await self.persist.put(f"{parked.task}.workload", child.workload, kind="workload")
+            child = replace(child, workload={}, reference=reference)
+        return e.CommandParked(
+            reason=wait.reason,
+            until=wait.until,
+            delay=wait.delay,
+            signal=wait.signal,
+            child=child,
+            timeout=wait.timeout,
+            **common,
+        )
+
+    @property
+    def _ended(self) -> dict[str, Any]:
+        times = {"claimed_at": self.claimed_at, "started_at": self.started_at}
+        return {**self.common, "worker": self.env.worker, **times}

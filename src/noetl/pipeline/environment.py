@@ -1,0 +1,67 @@
+"""What a command needs from outside, wired once per worker."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from noetl.model.clock import Clock
+from noetl.model.decisions import AddPart
+from noetl.model.events import Reported
+from noetl.model.ids import Micros
+from noetl.model.messages import StoredRef
+from noetl.playbook.functions import Seeded
+from noetl.results.port import ResultStore
+from noetl.tools.port import Log, silent
+from noetl.tools.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An event on its way to the owner, with the references it brings."""
+
+    event: Reported
+    refs: tuple[StoredRef, ...] = ()
+
+
+Journaling = Callable[[Sent], Awaitable[None]]  # returns when the entry is acknowledged
+Manifests = Callable[[str], Awaitable[list[AddPart]]]
+LogTo = Callable[[str, str, str], Log]  # execution, step, task
+
+
+async def no_manifest(manifest: str) -> list[AddPart]:
+    return []
+
+
+def no_logs(execution: str, step: str, task: str) -> Log:
+    return silent
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    store: ResultStore
+    registry: Registry
+    clock: Clock
+    worker: str
+    manifests: Manifests = no_manifest
+    logs: LogTo = no_logs
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """`now()`, `uuid()` and `random()` of templates. The last two follow from the place: the same try gives the same again."""
+
+    seed: str
+    clock: Clock
+
+    def now(self) -> str:
+        return iso(self.clock.now())
+
+    def uuid(self, nth: int) -> str:
+        return Seeded(self.seed, "").uuid(nth)
+
+    def random(self, nth: int) -> float:
+        return Seeded(self.seed, "").random(nth)
+
+
+def iso(at: Micros) -> str:
+    return datetime.fromtimestamp(at / 1_000_000, UTC).isoformat()

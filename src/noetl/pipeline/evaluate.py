@@ -1,0 +1,48 @@
+"""`evaluate` and `plan`: what the server could not compute without opening data."""
+
+from msgspec import convert
+
+from noetl.model import events as e
+from noetl.model.envelope import Envelope, Selected
+from noetl.pipeline.collections import planned
+from noetl.pipeline.context import Context
+from noetl.pipeline.data import Stored
+from noetl.pipeline.environment import Given, iso
+from noetl.pipeline.names import Names
+from noetl.pipeline.rendering import Rendering
+from noetl.pipeline.selecting import selected
+
+
+async def evaluate(context: Context) -> e.ExpressionEvaluated:
+    command = context.command
+    rendering = site_rendering(context)
+    sources = context.plan.steps[command.step].sites[command.site or ""]
+    found = {f"{number:06}": await selected(rendering, source) for number, source in enumerate(sources)}
+    kept = await context.persist.selections("values", found)
+    return context.evaluated(values=tuple(convert(kept[name], Selected) for name in sorted(kept)))
+
+
+async def plan_loop(context: Context) -> e.ExpressionEvaluated:
+    loop = context.step.loop
+    return context.evaluated(
+        plan=await planned(context, site_rendering(context), loop.in_ if loop is not None else None)
+    )
+
+
+def site_rendering(context: Context) -> Rendering:
+    """The scope of a server-side expression: as a step's router sees it once its own call has ended."""
+    command = context.command
+    now = iso(context.env.clock.now())
+    names = Names(command, context.step, context.payloads, context.writes(), None, now, journaled=False)
+    scope = names.scope(_own(context), command.step) | {
+        "event": {"name": command.scope.event, "step": command.step, "at": now}
+    }
+    functions = Given(f"{command.command_id}:{command.site}", context.env.clock)
+    return Rendering(
+        {**scope, **command.site_args}, context.payloads, functions, f"step {command.step}, {command.site}"
+    )
+
+
+def _own(context: Context) -> Stored | None:
+    own: Envelope | None = context.command.scope.own
+    return None if own is None else Stored(own, context.payloads)

@@ -1,0 +1,107 @@
+"""`execute`: one command in, the event that reports it out. Every kind of command is found here."""
+
+import asyncio
+from typing import Any, assert_never
+
+from msgspec.structs import replace
+
+from noetl.model import events as e
+from noetl.model.commands import Command
+from noetl.model.envelope import Envelope, failed
+from noetl.model.errors import Failure
+from noetl.model.reference import ParentRef
+from noetl.pipeline.chunk import run_chunk, run_frame
+from noetl.pipeline.context import Context
+from noetl.pipeline.data import Stored
+from noetl.pipeline.environment import Environment, Given, Journaling, Sent
+from noetl.pipeline.evaluate import evaluate, plan_loop
+from noetl.pipeline.failures import Failing, bounded
+from noetl.pipeline.names import Names
+from noetl.pipeline.persist import checked, with_context
+from noetl.pipeline.rendering import Rendering
+from noetl.pipeline.run import Ended, Parked, Pipeline
+from noetl.pipeline.selecting import all_selected
+from noetl.playbook.plan import Plan
+
+
+async def execute(
+    env: Environment, plan: Plan, command: Command, journal: Journaling, *, claimed_at: int = 0, launch: int = 1
+) -> Sent:
+    """The command's end: its report, with the references it brings. `launch` counts starts of this attempt on this worker."""
+    context = Context.make(env, plan, command, journal, claimed_at, launch)
+    limit = None if command.timeout is None else command.timeout / 1_000_000
+    try:
+        async with asyncio.timeout(limit) as timer:
+            event = await _by_kind(context)
+    except Failing as failing:
+        event = context.failed(failed(bounded(failing.failure)))
+    except TimeoutError:
+        if not timer.expired():
+            raise
+        message = f"step {command.step} did not end within {limit:g} s"
+        event = context.failed(failed(Failure(code="TIMEOUT", kind="timeout", message=message)))
+    return Sent(event, context.persist.refs())
+
+
+async def _by_kind(context: Context) -> e.Reported:
+    match context.command.kind:
+        case "run":
+            return await _run(context)
+        case "chunk":
+            return await run_chunk(context)
+        case "frame":
+            return await run_frame(context)
+        case "evaluate":
+            return await evaluate(context)
+        case "plan":
+            return await plan_loop(context)
+        case never:
+            assert_never(never)
+
+
+async def _run(context: Context) -> e.Reported:
+    pipeline = context.pipeline(context.writes(), journal=context.journal)
+    ended = await pipeline.run()
+    if isinstance(ended, Parked):
+        return await context.parked(ended)
+    envelope = await _final(context, pipeline, ended)
+    assigned = await pipeline.assigned()
+    if envelope.error is not None:
+        return context.failed(envelope, set=assigned)
+    return context.completed(envelope, set=assigned, sinks=ended.sinks)
+
+
+async def _final(context: Context, pipeline: Pipeline, ended: Ended) -> Envelope:
+    """The step's envelope: the last good value with what the server asked for; or the failure, with the same."""
+    base = ended.value.envelope
+    if ended.failure is not None:
+        above = base.reference.ref_id if base.reference is not None else None
+        parent = ParentRef(above) if above is not None else None
+        base = Envelope(status="error", error=ended.failure, context=ended.facts, parent_ref=parent)
+    try:
+        return await _with_selections(context, pipeline, base)
+    except Failing as failing:  # too large, or the store is down: the step fails, its selections as far as they go
+        return replace(failed(bounded(failing.failure)), parent_ref=base.parent_ref)
+
+
+async def _with_selections(context: Context, pipeline: Pipeline, base: Envelope) -> Envelope:
+    plan = context.plan.steps[context.command.step]
+    shown = replace(base, context={**base.context, **await _results(context, pipeline)})
+    kept: dict[str, Any] = {}
+    if plan.selections:
+        rendering = final_rendering(context, pipeline.names, Stored(shown, context.payloads))
+        found = await all_selected(rendering, plan.selections)
+        kept = await context.persist.selections("selections", found)
+    return checked(replace(shown, context=with_context(shown, kept, {})))
+
+
+async def _results(context: Context, pipeline: Pipeline) -> dict[str, Any]:
+    envelopes = {task: stored.envelope for task, stored in pipeline.names.tasks.items() if stored.envelope.ok}
+    return await context.persist.results("results", envelopes)
+
+
+def final_rendering(context: Context, names: Names, value: Stored) -> Rendering:
+    command = context.command
+    scope = names.scope(value, command.step, **{command.step: value})
+    functions = Given(f"{command.command_id}:selections", context.env.clock)
+    return Rendering(scope, context.payloads, functions, f"step {command.step}")

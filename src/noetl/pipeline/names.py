@@ -1,0 +1,182 @@
+"""The names a template sees, and what a pipeline changes among them while it runs.
+
+Bare names, strongest first: scope names, the iterator, tasks of this pipeline, steps, workload.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from noetl.model.commands import Command
+from noetl.model.envelope import Envelope
+from noetl.model.errors import Failure
+from noetl.pipeline.assignments import full_name, placed, root_of
+from noetl.pipeline.data import Payloads, Stored, answer, held, view
+from noetl.pipeline.failures import Failing
+from noetl.playbook.expressions import FailedError
+from noetl.playbook.model import Step
+from noetl.playbook.reducers import MISSING, fold, partial
+
+RESERVED = frozenset(("workload", "execution_id", "execution", "job", "catalog"))
+REDUCED = "iter._reduced"  # where the journal of an item alone in its command keeps its writes with a reducer
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One iteration. `size` is None where nobody knows it (a cursor)."""
+
+    index: int
+    value: Any
+    iterator: str
+    size: int | None
+
+
+@dataclass(slots=True)
+class Writes:
+    """ctx as the items of one chunk change it. Items of a sequential loop share it; others only reduce."""
+
+    ctx: dict[str, Any]
+    step: dict[str, Any]
+    reduce: dict[str, tuple[str, str]] = field(default_factory=dict)  # full name: (as written, reducer)
+    direct: bool = True
+    changed: dict[str, Any] = field(default_factory=dict)  # by full name, since the last journal entry
+
+    def write(self, name: str, value: Any, payloads: Payloads) -> None:
+        root, path = root_of(name)
+        if root == "ctx":
+            self.ctx = placed(self.ctx, path, held(value, payloads))
+        else:
+            self.step = placed(self.step, path, held(value, payloads))
+
+
+class Names:
+    """The scope of one pipeline, built for every rendering from what is known by then."""
+
+    def __init__(
+        self, command: Command, step: Step, payloads: Payloads, writes: Writes, item: Item | None, now: str, *, journaled: bool
+    ) -> None:  # fmt: skip
+        self._command = command
+        self._step = step
+        self.payloads = payloads
+        self._now = now
+        self._journaled = journaled
+        self.args = {name: held(value, payloads) for name, value in command.scope.args.items()}
+        self.writes = writes
+        self.item = item
+        self.reduced: list[tuple[str, Any]] = []  # writes with a reducer, in order
+        self.iter: dict[str, Any] = {}
+        self.own_step: dict[str, Any] = {}
+        self.tasks: dict[str, Stored] = {}
+        self.prev: Stored | None = None
+        self.last: Stored | None = None
+        self._fixed = self._base()
+
+    def _base(self) -> dict[str, Any]:
+        scope, command = self._command.scope, self._command
+        steps = {name: Stored(envelope, self.payloads) for name, envelope in scope.results.items()}
+        return {**scope.workload, **steps} | {
+            "workload": scope.workload,
+            "execution_id": command.execution_id,
+            "execution": {"id": command.execution_id, "status": scope.status or "running"},
+            "job": {"id": command.execution_id, "path": scope.path},
+            "catalog": {"path": scope.path, "version": scope.version},
+        }
+
+    def scope(self, finished: Stored | None = None, task: str | None = None, **more: Any) -> dict[str, Any]:
+        """`finished` is the outcome of `task`, to be looked at; without one, the last finished task is what just finished."""
+        outcome = finished or self.last
+        tasks = self.tasks
+        if finished is not None and task is not None and finished.envelope.ok:
+            tasks = {**tasks, task: finished}
+        names: dict[str, Any] = {**self._fixed, **{n: v for n, v in tasks.items() if n not in RESERVED}}
+        ctx = self.writes.ctx
+        names |= {
+            "ctx": ctx,
+            "vars": ctx,
+            "input": self.args,
+            "step": {**self.writes.step, **self.own_step},
+        }
+        names |= {"results": tasks, "_prev": self.prev}
+        names |= self._iteration()
+        if outcome is not None:
+            names |= self.output(outcome)
+        else:
+            names["event"] = self._event(self._command.scope.event)
+        names |= more
+        names["args"] = names["input"]
+        return names
+
+    def _iteration(self) -> dict[str, Any]:
+        item = self.item
+        if item is None:
+            return {"iter": self.writes.step}
+        loop: dict[str, Any] = {"index": item.index, "first": item.index == 0}
+        if item.size is not None:
+            loop |= {"last": item.index == item.size - 1, "length": item.size}
+        return {
+            item.iterator: item.value,
+            "iter": {"index": item.index, item.iterator: item.value, **self.iter},
+            "loop": loop,
+        }
+
+    def output(self, outcome: Stored) -> dict[str, Any]:
+        envelope = outcome.envelope
+        value = answer(outcome)
+        shown = {**view(envelope), "data": value}
+        names = {"output": shown, "outcome": shown, "response": value, "result": value}
+        names["event"] = self._event("call.done" if envelope.ok else "call.error")
+        return names if envelope.error is None else names | {"error": envelope.error.shown()}
+
+    def _event(self, name: str) -> dict[str, Any]:
+        return {"name": name, "step": self._step.step, "at": self._now}
+
+    def assign(self, target: str, value: Any) -> None:
+        name = full_name(target)
+        root, path = root_of(name)
+        writes = self.writes
+        if root == "iter" and self.item is not None:
+            self.iter = placed(self.iter, path, value)
+            if self._journaled:
+                writes.changed[name] = value
+        elif name in writes.reduce:
+            self._check(name, value)
+            self.reduced.append((name, value))
+            if self._journaled:
+                writes.changed[REDUCED] = [list(write) for write in self.reduced]
+        elif writes.direct or (root == "step" and self.item is None):
+            writes.write(name, value, self.payloads)
+            writes.changed[name] = value
+        elif root == "step":
+            self.own_step = placed(self.own_step, path, value)  # items that run side by side share no scratch
+        else:
+            hint = f"declare loop.spec.reduce: {{{name}: …}}"
+            message = f"an item of a parallel loop writes {name}, which has no reducer: {hint}"
+            raise Failing(Failure(code="NO_REDUCER", kind="config", message=message))
+
+    def _check(self, name: str, value: Any) -> None:
+        try:
+            partial(self.writes.reduce[name][1], value)
+        except FailedError as error:
+            raise Failing(Failure(code="REDUCE_FAILED", kind="config", message=f"{name}: {error}")) from error
+
+    def restore(self, values: dict[str, Any]) -> None:
+        """What attempts before this one assigned."""
+        for name, value in values.items():
+            if name == REDUCED:
+                self.reduced = [(target, written) for target, written in value]
+            elif name.startswith("iter.") and self.item is not None:
+                self.iter = placed(self.iter, root_of(name)[1], held(value, self.payloads))
+            else:
+                self.writes.write(name, value, self.payloads)
+
+
+def folded(reduce: dict[str, tuple[str, str]], writes: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Writes in item order, as one partial per reducer."""
+    made: dict[str, Any] = {}
+    for name, value in writes:
+        written, reducer = reduce[name]
+        made[written] = fold(reducer, made.get(written, MISSING), value)
+    return made
+
+
+def nothing(payloads: Payloads) -> Stored:
+    return Stored(Envelope(status="ok"), payloads, None)

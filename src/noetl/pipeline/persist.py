@@ -1,0 +1,195 @@
+"""Persist before report, in one place: a value becomes a payload in the store and an envelope that the control plane may carry.
+
+A put that fails is repeated; when it keeps failing the task fails with REFERENCE_NOT_AVAILABLE, and its tool is not run again.
+"""
+
+import asyncio
+from typing import Any
+
+from msgspec import to_builtins
+
+from noetl.faults import fault
+from noetl.model.codec import encode
+from noetl.model.commands import Command
+from noetl.model.envelope import CONTEXT_LIMIT, SELECTIONS, Envelope, Meta, Selected
+from noetl.model.errors import Failure, InvalidInput, Unavailable
+from noetl.model.ids import RefId
+from noetl.model.messages import StoredRef
+from noetl.model.reference import ParentRef, Reference, address, result_key
+from noetl.pipeline.data import REFERENCE, RESERVED, TRIES, Payloads
+from noetl.pipeline.failures import Failing
+from noetl.results.port import ResultStore
+
+SELECTIONS_INLINE = 4_096
+SCALARS_INLINE = 1_024
+LONGEST_SCALAR = 256
+COLUMNS_INLINE = 1_024
+SET_INLINE = 2_048
+RESULTS_INLINE = 2_048
+REDACTED = frozenset(
+    (
+        "password",
+        "secret",
+        "api_key",
+        "authorization",
+        "access_token",
+        "refresh_token",
+        "private_key",
+        "client_secret",
+        "cookie",
+    )
+)
+
+
+class Persist:
+    """Puts of one command. `launch` counts how often this worker began this attempt: a second time must not meet its own keys."""
+
+    def __init__(self, command: Command, store: ResultStore, payloads: Payloads, launch: int = 1) -> None:
+        self._command = command
+        self._store = store
+        self._payloads = payloads
+        self._suffix = "" if launch == 1 else f"-l{launch}"
+        self._refs: list[StoredRef] = []
+
+    def refs(self) -> tuple[StoredRef, ...]:
+        """References made since the last report; it brings them."""
+        made, self._refs = tuple(self._refs), []
+        return made
+
+    async def put(self, label: str, value: Any, *, kind: str = "result", parent: RefId | None = None) -> Reference:
+        command = self._command
+        key = result_key(command.command_id, command.attempt, label) + self._suffix
+        reference = await self._put(address(command.execution_id, kind, command.step, key), value)
+        self._refs.append(StoredRef(reference=reference, parent=parent, inputs=tuple(self._payloads.read)))
+        fault("persist.after")
+        return reference
+
+    async def _put(self, where: Any, value: Any) -> Reference:
+        for number in range(TRIES):
+            try:
+                return await self._store.put(where, value)
+            except Unavailable as error:
+                if number + 1 == TRIES:
+                    raise Failing(
+                        _not_stored(f"the result could not be stored: {error}", retryable=True), final=True
+                    ) from error
+                await asyncio.sleep(0.05 * 2**number)
+            except (InvalidInput, TypeError, ValueError, OverflowError, RecursionError) as error:
+                raise Failing(
+                    _not_stored(f"the result cannot be stored: {error}", retryable=False), final=True
+                ) from error
+        raise AssertionError("the last try returns or raises")
+
+    async def result(
+        self, label: str, value: Any, facts: dict[str, Any], *, parent: Envelope | None = None, meta: Meta | None = None
+    ) -> Envelope:
+        """The value is durable when this returns. A null value needs no payload."""
+        above = parent.reference.ref_id if parent is not None and parent.reference is not None else None
+        reference = None if value is None else await self.put(label, value, parent=above)
+        return checked(
+            Envelope(
+                status="ok",
+                reference=reference,
+                parent_ref=ParentRef(above) if above is not None else None,
+                context=context_of(value, facts),
+                meta=meta,
+            )
+        )
+
+    async def selections(self, label: str, found: dict[str, Selected]) -> dict[str, Any]:
+        """Smallest first while they fit together; the others by reference."""
+        sizes = sorted((len(encode(selected)), name) for name, selected in found.items())
+        kept: dict[str, Any] = {}
+        left = SELECTIONS_INLINE
+        for number, (size, name) in enumerate(sizes):
+            selected = found[name]
+            if size > left and selected.error is None and selected.missing is None:
+                reference = await self.put(f"{label}.s{number}", selected.value)
+                selected = Selected(reference=reference.uri)
+            left -= size
+            kept[name] = to_builtins(selected)
+        return kept
+
+    async def assigned(self, label: str, values: dict[str, Any]) -> dict[str, Any]:
+        """What `set` changes, as events carry it: a large value by reference."""
+        kept: dict[str, Any] = {}
+        for number, (name, value) in enumerate(values.items()):
+            if len(encode(value)) > SET_INLINE:
+                value = {REFERENCE: (await self.put(f"{label}.v{number}", value)).uri}
+            kept[name] = value
+        return kept
+
+    async def results(self, label: str, envelopes: dict[str, Envelope]) -> dict[str, Any]:
+        """`<step>.results`: where the values of a pipeline's tasks are."""
+        made = {task: None if e.reference is None else to_builtins(e.reference) for task, e in envelopes.items()}
+        if len(made) < 2:
+            return {}
+        if len(encode(made)) > RESULTS_INLINE:
+            made = {REFERENCE: to_builtins(await self.put(f"{label}.tasks", made))}
+        return {"results": made}
+
+
+def _not_stored(message: str, *, retryable: bool) -> Failure:
+    return Failure(code="REFERENCE_NOT_AVAILABLE", kind="store", message=message[:1_000], retryable=retryable)
+
+
+def checked(envelope: Envelope) -> Envelope:
+    """At most 8 KB; a cut context would change routing silently, so a larger one is an error."""
+    try:
+        size = len(encode(envelope))
+    except (TypeError, ValueError) as error:
+        message = f"the facts of the result are not JSON: {error}"
+        raise Failing(Failure(code="RESULT_NOT_JSON", kind="tool", message=message), final=True) from error
+    if size > CONTEXT_LIMIT:
+        largest = max(envelope.context, key=lambda name: len(encode(envelope.context[name])), default="meta")
+        message = (
+            f"the result's context takes {size} bytes, the limit is {CONTEXT_LIMIT}; the largest part is {largest!r}"
+        )
+        raise Failing(Failure(code="CONTEXT_TOO_LARGE", kind="result", message=message), final=True)
+    return envelope
+
+
+def with_context(envelope: Envelope, selections: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
+    context = {**envelope.context, **results}
+    return {**context, SELECTIONS: selections} if selections else context
+
+
+def context_of(value: Any, facts: dict[str, Any]) -> dict[str, Any]:
+    """What arcs and people may know of a value without opening it; keys of secrets are left out."""
+    context = dict(facts)
+    if isinstance(value, list):
+        context |= _rows(value, None)
+    elif isinstance(value, dict):
+        if isinstance(value.get("rows"), list):
+            context |= _rows(value["rows"], value.get("columns"))
+        context |= _scalars(value)
+    cleaned: dict[str, Any] = redacted(context)
+    return cleaned
+
+
+def _rows(rows: list[Any], columns: Any) -> dict[str, Any]:
+    if not isinstance(columns, list):
+        columns = list(rows[0]) if rows and isinstance(rows[0], dict) else None
+    known: dict[str, Any] = {"row_count": len(rows)}
+    return known if columns is None or len(encode(columns)) > COLUMNS_INLINE else {**known, "columns": columns}
+
+
+def _scalars(value: dict[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    left = SCALARS_INLINE
+    for name, part in value.items():
+        if name in RESERVED or not (part is None or isinstance(part, bool | int | float | str)):
+            continue
+        if isinstance(part, str) and len(part) > LONGEST_SCALAR:
+            continue
+        size = len(encode(part)) + len(name) + 4
+        if size <= left:
+            kept[name] = part
+            left -= size
+    return kept
+
+
+def redacted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: redacted(part) for name, part in value.items() if str(name).lower() not in REDACTED}
+    return [redacted(part) for part in value] if isinstance(value, list) else value

@@ -1,0 +1,51 @@
+"""Templates over data that may be elsewhere: evaluate, load what was missing, evaluate again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from noetl.pipeline.data import Payloads
+from noetl.pipeline.failures import Failing, template_failure
+from noetl.playbook import templates
+from noetl.playbook.expressions import WORKER_LIMITS, Functions, LimitError, NeedsData, TemplateError
+from noetl.playbook.templates import Marked
+
+MOST_LOADS = 10_000  # of one template: each brings data the one before did not have
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """Renders in one scope; `where` names it in errors."""
+
+    scope: dict[str, Any]
+    payloads: Payloads
+    functions: Functions
+    where: str
+
+    async def value(self, template: Any) -> Any:
+        return await self._evaluate(templates.render_value, template)
+
+    async def lazy(self, template: Any) -> Any:
+        """Like `value`, but a reference stays one."""
+        return await self._evaluate(templates.evaluate, template)
+
+    async def guard(self, template: Any) -> bool:
+        return bool(await self._evaluate(templates.guard, template))
+
+    async def marked(self, template: str) -> tuple[str, list[Marked]]:
+        text, marks = await self._evaluate(templates.render_marked, template)
+        return text, marks
+
+    async def _evaluate(self, function: Callable[..., Any], template: Any) -> Any:
+        try:
+            return await self.attempt(function, template)
+        except TemplateError as error:
+            raise Failing(template_failure(error, self.where)) from error
+
+    async def attempt(self, function: Callable[..., Any], template: Any) -> Any:
+        for _ in range(MOST_LOADS):
+            try:
+                return function(template, self.scope, limits=WORKER_LIMITS, functions=self.functions)
+            except NeedsData as need:
+                await self.payloads.load(need.request)
+        raise LimitError(f"the template needs more than {MOST_LOADS} parts of stored data")

@@ -1,0 +1,433 @@
+"""A step's tasks, once: for one activation, or for one item of a loop.
+
+With a journal (an activation, or an item alone in its command) every task's value is put and its envelope journaled before the
+next task starts; a new attempt goes on from there. Without one (items of a chunk) values stay in memory and the chunk reports.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from noetl.faults import fault
+from noetl.model import events as e
+from noetl.model.commands import LONGEST_HELD_DELAY, Command, Journal
+from noetl.model.decisions import AddPart
+from noetl.model.envelope import SELECTIONS, Envelope, Meta, failed
+from noetl.model.errors import Failure
+from noetl.model.ids import Micros, call_id
+from noetl.pipeline import pages, policy
+from noetl.pipeline.calls import Caller, Done, Turn, done, perform
+from noetl.pipeline.data import Payloads, Stored
+from noetl.pipeline.environment import Environment, Given, Journaling, Sent, iso
+from noetl.pipeline.failures import Failing, bounded
+from noetl.pipeline.names import Item, Names, Writes, nothing
+from noetl.pipeline.pages import Later
+from noetl.pipeline.persist import Persist
+from noetl.pipeline.policy import Again, Break, Fail, Go, Jump, Verdict
+from noetl.pipeline.rendering import Rendering
+from noetl.playbook.model import NoopTask, SinkTask, Step, Target, Task
+from noetl.tools.port import Failed, Success, Suspend
+from noetl.tools.workbook import called
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """`value` is the last good task's; `failure` is set when the pipeline ended badly. `ran` is False when every task was
+    passed over."""
+
+    value: Stored
+    failure: Failure | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    tries: int = 1
+    ran: bool = True
+    sinks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The pipeline waits: `suspend` says for what; None is a retry (or a page) after `delay`."""
+
+    task: str
+    suspend: Suspend | None = None
+    delay: Micros = 0
+    tries: int = 0
+    failure: Failure | None = None
+
+
+@dataclass(slots=True)
+class Tasks:
+    """Where the pipeline stands."""
+
+    goto: int = 0
+    runs: dict[str, int] = field(default_factory=dict)
+    tries: int = 0  # ended tries of the task at `goto`
+    jumps: int = 0
+    page: Any = None
+    resolved: Envelope | None = None
+
+
+def tasks_of(step: Step) -> list[Task]:
+    return list(step.tool) or [NoopTask(name=step.step)]
+
+
+class Pipeline:
+    def __init__(
+        self, env: Environment, command: Command, step: Step, workbook: Mapping[str, Task], payloads: Payloads, persist: Persist,
+        writes: Writes, *, item: Item | None = None, journal: Journaling | None = None, behind: int = 0,
+    ) -> None:  # fmt: skip
+        self.env = env
+        self.command = command
+        self.step = step
+        self._broken: dict[str, Failure] = {}
+        self.tasks = [self._called(task, workbook) for task in tasks_of(step)]
+        self.payloads = payloads
+        self.persist = persist
+        self.names = Names(command, step, payloads, writes, item, iso(env.clock.now()), journaled=journal is not None)
+        self._journal = journal
+        self._behind = behind  # tries that a deferred item has behind it
+        self._caller = Caller(env, command, step, self.names, self._rendering)
+        self._at = Tasks()
+        self._ran = False
+        self._most_tries = 1
+        self._sinks: list[str] = []
+        self._sets = 0
+        if journal is not None:
+            self._resume(command.journal)
+
+    def _called(self, task: Task, workbook: Mapping[str, Task]) -> Task:
+        found = called(task, workbook)
+        if isinstance(found, Failure):
+            self._broken[task.name] = found
+            return task
+        return found
+
+    def _resume(self, journal: Journal) -> None:
+        stored = {task: Stored(envelope, self.payloads) for task, envelope in journal.results.items()}
+        self.names.tasks = stored
+        self.names.prev = Stored(journal.prev, self.payloads) if journal.prev is not None else None
+        self.names.last = Stored(journal.last, self.payloads) if journal.last is not None else None
+        self._ran = bool(journal.runs)
+        self.names.restore(journal.set)
+        self._at = Tasks(journal.goto, dict(journal.runs), journal.tries, journal.jumps, journal.page, journal.resolved)
+
+    # ---- the sequence --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> Ended | Parked:
+        while self._at.goto < len(self.tasks):
+            task = self.tasks[self._at.goto]
+            try:
+                ended = await self._task(task)
+            except Failing as failing:
+                return self._failed(bounded(failing.failure, task=task.name), {})
+            if ended is not None:
+                return ended
+        return self._good()
+
+    def _good(self) -> Ended:
+        value = self.names.prev or nothing(self.payloads)
+        return Ended(value, tries=self._most_tries, ran=self._ran, sinks=tuple(self._sinks))
+
+    def _failed(self, failure: Failure, facts: dict[str, Any]) -> Ended:
+        value = self.names.prev or nothing(self.payloads)
+        return Ended(value, failure, facts, tries=max(self._most_tries, self._at.tries), sinks=tuple(self._sinks))
+
+    async def _task(self, task: Task) -> Ended | Parked | None:
+        """One task until it has ended for good; None: on with the next."""
+        at = self._at
+        run = at.runs.get(task.name, 0) + 1
+        if at.tries == 0 and self._behind and policy.retries(task):
+            at.tries = self._behind
+        while True:
+            turn = Turn(task, run, at.tries + 1)
+            outcome = await self._try(turn)
+            if outcome is None:
+                at.goto += 1
+                return None
+            if isinstance(outcome, Suspend):
+                return await self._suspended(task, outcome)
+            if isinstance(outcome, Later):
+                return Parked(task.name, delay=outcome.delay, tries=at.tries)
+            at.tries += 1
+            self._most_tries = max(self._most_tries, at.tries)
+            result = await self._stored(turn, outcome)
+            result, verdict = await self._judged(turn, result)
+            if isinstance(verdict, Again):
+                if (parked := await self._again(turn, result, verdict)) is not None:
+                    return parked
+                continue
+            return await self._settle(turn, result, verdict)
+
+    async def _settle(self, turn: Turn, result: Stored, verdict: Verdict) -> Ended | None:
+        """The task has ended: where to go, and the journal entry that says so unless the report will."""
+        task, at = turn.task, self._at
+        transparent = isinstance(task, SinkTask)
+        target = self._target(task, verdict)
+        self._ran = True
+        if not transparent:
+            self.names.tasks[task.name] = self.names.last = result
+            if result.envelope.ok:
+                self.names.prev = result
+        elif result.envelope.ok:
+            self._sinks.append(task.name)
+        if isinstance(verdict, Fail):
+            failure = bounded(verdict.failure, task=task.name, attempt=turn.attempt)
+            return self._failed(failure, result.envelope.context)
+        at.runs[task.name] = turn.run
+        at.goto, at.tries, at.page = target, 0, None
+        if target >= len(self.tasks):
+            return self._good()
+        await self._send(
+            lambda common, values: e.TaskDone(
+                task=task.name, run=turn.run, goto=target, result=result.envelope, jumps=at.jumps, transparent=transparent,
+                set=values, **common,
+            )
+        )  # fmt: skip
+        self._sinks.clear()
+        return None
+
+    def _target(self, task: Task, verdict: Verdict) -> int:
+        match verdict:
+            case Jump(to, most):
+                self._at.jumps += 1
+                if self._at.jumps > most:
+                    message = f"the pipeline jumped more than {most} times; raise max_jumps if that is meant"
+                    raise Failing(Failure(code="JUMP_LIMIT", kind="policy", message=message), final=True)
+                return self._named(task, to)
+            case Break():
+                return len(self.tasks)
+            case _:
+                return self._at.goto + 1
+
+    def _named(self, task: Task, to: str) -> int:
+        if to == "previous":
+            return max(self._at.goto - 1, 0)
+        for number, other in enumerate(self.tasks):
+            if other.name == to:
+                return number
+        message = f"task {task.name} jumps to {to!r}, which is no task of this step"
+        raise Failing(Failure(code="JUMP_UNKNOWN", kind="policy", message=message), final=True)
+
+    # ---- one try -------------------------------------------------------------------------------------------------------
+
+    async def _try(self, turn: Turn) -> Done | Failed | Suspend | Later | None:
+        """None: the task is passed over."""
+        at = self._at
+        try:
+            task = turn.task
+            if task.name in self._broken:
+                return Failed(self._broken[task.name])
+            if at.resolved is not None:
+                return self._came()
+            fresh = at.tries in (0, self._behind) and at.page is None
+            if (
+                fresh
+                and task.spec.when is not None
+                and not await self._rendering(turn, {}, "when").guard(task.spec.when)
+            ):
+                return None
+            prepared = await self._caller.prepare(turn)
+            if task.spec.paginate is not None:
+                return await self._pages(turn, prepared)
+            outcome = await perform(prepared)
+            return done(outcome) if isinstance(outcome, Success) else outcome
+        except Failing as failing:
+            if failing.final:
+                raise
+            return Failed(failing.failure)
+
+    def _came(self) -> Done | Failed:
+        """What the task waited for is its outcome."""
+        envelope, self._at.resolved = self._at.resolved, None
+        assert envelope is not None
+        if not envelope.ok:
+            return Failed(envelope.error or Failure(code="FAILED", message="what the task waited for failed"))
+        if envelope.reference is None:
+            return Done(envelope.context.get("value"))
+        known = {name: value for name, value in envelope.context.items() if name not in (SELECTIONS, "results")}
+        return Done(stored=Stored(replace(envelope, context=known, meta=None), self.payloads))
+
+    async def _stored(self, turn: Turn, outcome: Done | Failed) -> Stored:
+        """The outcome with its envelope; durable when there is a journal."""
+        parent = self.names.last.envelope if self.names.last is not None else None
+        if isinstance(outcome, Failed):
+            failure = bounded(outcome.failure, task=turn.task.name, attempt=turn.attempt)
+            return Stored(failed(failure, **outcome.facts), self.payloads, None)
+        if outcome.stored is not None:
+            return outcome.stored
+        meta = await self._meta(turn)
+        if self._journal is None:
+            return Stored(Envelope(status="ok", context=dict(outcome.facts), meta=meta), self.payloads, outcome.value)
+        envelope = await self.persist.result(self._label(turn), outcome.value, outcome.facts, parent=parent, meta=meta)
+        return Stored(envelope, self.payloads, outcome.value)
+
+    async def _meta(self, turn: Turn) -> Meta:
+        provenance: dict[str, Any] = {}
+        if turn.task.provenance:
+            provenance = await self._rendering(turn, {}, "provenance").value(turn.task.provenance)
+        return Meta(tool={"kind": turn.task.kind}, provenance=provenance)
+
+    def _label(self, turn: Turn, page: int = 0) -> str:
+        """Distinct for every put of one attempt: a task may run again and be tried again."""
+        label = turn.task.name if turn.run == 1 else f"{turn.task.name}.r{turn.run}"
+        label = label if turn.attempt == 1 else f"{label}.t{turn.attempt}"
+        return label if not page else f"{label}.p{page}"
+
+    async def _judged(self, turn: Turn, result: Stored) -> tuple[Stored, Verdict]:
+        """Assignments of a task that went well, then its policy and what the matching rule assigns."""
+        task = turn.task
+        if result.envelope.ok and task.set:
+            try:
+                await self._assign(task.set, self._after(turn, result, "set"))
+            except Failing as failing:
+                failure = bounded(failing.failure, task=task.name, attempt=turn.attempt)
+                result = Stored(failed(failure), self.payloads, None)
+        if not task.spec.policy.rules:
+            return result, Go() if result.envelope.error is None else Fail(result.envelope.error)
+        rendering = self._after(turn, result, "policy")
+        action = await policy.matching(task.spec.policy.rules, rendering)
+        if action is not None and action.set:
+            await self._assign(action.set, rendering)
+        chance = self._functions(turn, "jitter").random(0)
+        return result, await policy.verdict(action, result.envelope.error, self._at.tries, rendering, chance)
+
+    async def _assign(self, values: dict[str, Any], rendering: Rendering) -> None:
+        """All of them see the names as they were before the first."""
+        rendered = {target: await rendering.value(value) for target, value in values.items()}
+        for target, value in rendered.items():
+            self.names.assign(target, value)
+
+    # ---- again, later ----------------------------------------------------------------------------------------------------
+
+    async def _again(self, turn: Turn, result: Stored, verdict: Again) -> Parked | None:
+        at, error = self._at, result.envelope.error
+        page = at.page.number if at.page is not None else 0
+        await self._send(
+            lambda common, values: e.RetryStarted(
+                task=turn.task.name, run=turn.run, tries=at.tries, error=error, page=page, delay=verdict.delay, set=values,
+                **common,
+            ),
+            keep=True,
+        )  # fmt: skip
+        if verdict.delay > LONGEST_HELD_DELAY:
+            return Parked(turn.task.name, delay=verdict.delay, tries=at.tries, failure=error)
+        if verdict.delay:
+            await asyncio.sleep(verdict.delay / 1_000_000)
+        return None
+
+    async def _suspended(self, task: Task, suspend: Suspend) -> Parked | Ended:
+        if self._journal is not None:
+            return Parked(task.name, suspend, tries=self._at.tries)
+        message = (
+            f"{task.kind} waits, which an item can do only when it is alone in its command: set loop.spec.chunk: 1"
+        )
+        return self._failed(Failure(code="CANNOT_WAIT", kind="config", message=message, task=task.name), {})
+
+    # ---- pages -----------------------------------------------------------------------------------------------------------
+
+    async def _pages(self, turn: Turn, prepared: Any) -> Done | Failed | Suspend | Later:
+        paginate = turn.task.spec.paginate
+        assert paginate is not None
+
+        async def sink(number: int, page: Success) -> Failure | None:
+            return await self._sink(turn, paginate.sink, number, page) if paginate.sink is not None else None
+
+        async def journal(number: int, page: Success, cursor: dict[str, Any]) -> None:
+            await self._page_done(turn, number, page, cursor)
+
+        paging = pages.Paging(
+            turn=turn,
+            paginate=paginate,
+            prepared=prepared,
+            call=perform,
+            key=lambda number: self._caller.key(turn, number),
+            rendering=lambda page: self._after(turn, self._seen(page), "paginate"),
+            sink=sink,
+            journal=journal if self._journal is not None else None,
+        )
+        book = self._at.page = await self._book(turn)
+        outcome = await pages.turn_pages(paging, book)
+        if isinstance(outcome, Done) and paginate.collect is not None and paginate.collect.into is not None:
+            self.names.assign(paginate.collect.into, outcome.value["data"])
+        return outcome
+
+    def _seen(self, page: Success) -> Stored:
+        return Stored(Envelope(status="ok", context=dict(page.facts)), self.payloads, page.value)
+
+    async def _book(self, turn: Turn) -> pages.Book:
+        page, paginate = self._at.page, turn.task.spec.paginate
+        assert paginate is not None
+        if page is None:
+            return pages.Book()
+        if isinstance(page, pages.Book):  # a try before this one, on this worker
+            return page
+        parts: list[AddPart] = []
+        if paginate.collect is not None:
+            parts = await self.payloads.parts(call_id(self.command.command_id, turn.task.name, turn.run))
+        values = [await self.payloads.resolve(part.reference) for part in sorted(parts, key=lambda part: part.first)]
+        return pages.reopened(paginate, page, values)
+
+    async def _page_done(self, turn: Turn, number: int, page: Success, cursor: dict[str, Any]) -> None:
+        value = page.value if page.value is not None else {}  # a page is a part of a manifest: it needs a reference
+        envelope = await self.persist.result(self._label(turn, number), value, page.facts)
+        await self._send(
+            lambda common, values: e.CallPage(
+                task=turn.task.name, run=turn.run, page=number, result=envelope, cursor=cursor, set=values, **common
+            )
+        )
+        self._at.tries = 0
+
+    async def _sink(self, turn: Turn, sink: Any, number: int, page: Success) -> Failure | None:
+        """A storage task for this page alone."""
+        target: Target = sink.target
+        data = sink.data if sink.data is not None else "{{ response.data | default(response) }}"
+        task = SinkTask(name=turn.task.name, target=target, data=data)
+        caller = Caller(
+            self.env, self.command, self.step, self.names,
+            lambda turn, more, place: self._rendering(turn, {**self.names.output(self._seen(page)), **more}, place),
+        )  # fmt: skip
+        prepared = await caller.prepare(Turn(task, turn.run, turn.attempt))
+        outcome = await perform(prepared.page(number, {}, caller.key(turn, number)))
+        return outcome.failure if isinstance(outcome, Failed) else None
+
+    # ---- rendering and reporting -----------------------------------------------------------------------------------------
+
+    def _functions(self, turn: Turn, place: str) -> Given:
+        index = self.names.item.index if self.names.item is not None else -1
+        seed = f"{self.command.command_id}:{index}:{turn.task.name}:{turn.run}:{turn.attempt}:{place}"
+        return Given(seed, self.env.clock)
+
+    def _rendering(self, turn: Turn, more: dict[str, Any], place: str, outcome: Stored | None = None) -> Rendering:
+        scope = self.names.scope(outcome, turn.task.name, **{"_task": turn.task.name, "_attempt": turn.attempt, **more})
+        where = f"step {self.step.step}, task {turn.task.name}, {place}"
+        return Rendering(scope, self.payloads, self._functions(turn, place), where)
+
+    def _after(self, turn: Turn, result: Stored, place: str) -> Rendering:
+        """The scope of what looks at an outcome: the task's own name is its result already."""
+        return self._rendering(turn, {}, place, result)
+
+    async def _send(self, event: Any, *, keep: bool = False) -> None:
+        """Journal one entry with what was assigned since the last; returns when it is acknowledged. `keep`: the next entry
+        says it again."""
+        if self._journal is None:
+            return
+        changed = dict(self.names.writes.changed)
+        common = {
+            "command_id": self.command.command_id,
+            "attempt": self.command.attempt,
+            "step": self.command.step,
+            "activation": self.command.activation,
+        }
+        values = await self.assigned()
+        await self._journal(Sent(event(common, values), self.persist.refs()))
+        if keep:
+            self.names.writes.changed = {**changed, **self.names.writes.changed}
+        fault("journal.after")
+
+    async def assigned(self) -> dict[str, Any]:
+        """What was assigned since the last journal entry, as events carry it."""
+        changed, self.names.writes.changed = self.names.writes.changed, {}
+        self._sets += 1
+        return await self.persist.assigned(f"set{self._sets}", changed)

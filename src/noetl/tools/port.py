@@ -1,0 +1,96 @@
+"""The contract of a tool: `run` takes one rendered call and ends in a `Success`, a `Failed`, or a `Suspend`.
+
+A tool stops when its coroutine is cancelled: whatever it started (a process, a request) is gone when `run` has returned. What a
+playbook can route on is a `Failed`; an exception means that the tool itself is broken.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from noetl.model.errors import Failure
+from noetl.model.events import ChildRequest
+from noetl.model.ids import ExecutionId, Micros
+from noetl.playbook.templates import Marked
+
+Log = Callable[[str, str], None]  # stream (stdout, stderr), line
+
+
+def silent(stream: str, line: str) -> None:
+    """Logs nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which call this is. `attempt` is the policy's try, from 1; lost leases do not count."""
+
+    execution_id: ExecutionId
+    step: str
+    task: str
+    attempt: int = 1
+    index: int | None = None
+    run: int = 1
+    page: int = 0
+
+
+class Rendering(Protocol):
+    """For fields that a tool declares `raw` and renders itself, in the scope of its task."""
+
+    async def value(self, template: Any) -> Any: ...
+    async def marked(self, template: str) -> tuple[str, list[Marked]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`key` names this call for ever: the same over lost leases and tries, another for each item, page and run."""
+
+    config: dict[str, Any]
+    input: dict[str, Any]
+    key: str
+    identity: Identity
+    auth: Any = None
+    timeout: Micros | None = None
+    log: Log = silent
+    rendering: Rendering | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """`facts` are small and become `output.http`, `output.pg`, `output.py`."""
+
+    value: Any = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    failure: Failure
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """The task waits without a worker; it goes on with what it waited for."""
+
+    reason: Literal["time", "signal", "approval", "child"]
+    until: Micros | None = None
+    delay: Micros | None = None
+    signal: str | None = None
+    child: ChildRequest | None = None
+    timeout: Micros | None = None
+
+
+Outcome = Success | Failed | Suspend
+
+
+class Tool(Protocol):
+    @property
+    def kind(self) -> str: ...
+
+    async def run(self, call: Call) -> Outcome: ...
+
+
+def raw_fields(tool: Tool) -> frozenset[str]:
+    """Fields that are not rendered for the tool: its `raw`, when it has one."""
+    raw: frozenset[str] = getattr(tool, "raw", frozenset())
+    return raw

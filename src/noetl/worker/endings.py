@@ -1,0 +1,73 @@
+"""What a worker says of a command by itself: that it has it, stopped it, or could not run it."""
+
+from typing import Any
+
+from noetl.model import events as e
+from noetl.model.commands import Command
+from noetl.model.envelope import failed
+from noetl.model.errors import Failure
+from noetl.model.messages import Report
+from noetl.pipeline import Sent
+
+REFUSED = "REPORT_REFUSED"
+
+
+def report(command: Command, worker: str, sent: Sent) -> Report:
+    return Report(
+        execution_id=command.execution_id,
+        command_id=command.command_id,
+        attempt=command.attempt,
+        worker=worker,
+        event=sent.event,
+        refs=sent.refs,
+    )
+
+
+def announcements(command: Command, worker: str) -> tuple[Sent, Sent]:
+    named = {**_of(command), "worker": worker}
+    return Sent(e.CommandClaimed(**named)), Sent(e.CommandStarted(**named))
+
+
+def cancelled(command: Command) -> Sent:
+    return Sent(e.CommandCancelled(**_of(command)))
+
+
+def failure(command: Command, worker: str, reason: Failure) -> Sent:
+    named = {**_of(command), "worker": worker}
+    if command.kind in ("evaluate", "plan"):
+        return Sent(e.ExpressionEvaluated(site=command.site or "", error=reason, **named))
+    return Sent(e.CommandFailed(result=failed(reason), **named))
+
+
+def instead_of(refused: Report, why: str | None) -> Report | None:
+    """An ending that can never be recorded becomes a plain failure, once, so that its step does not hang."""
+    event = refused.event
+    if not isinstance(event, e.CommandCompleted | e.CommandFailed):
+        return None
+    if event.result.error is not None and event.result.error.code == REFUSED:
+        return None
+    message = f"the report was refused: {why or 'no reason given'}"
+    plain = e.CommandFailed(
+        command_id=refused.command_id,
+        attempt=refused.attempt,
+        step=event.step,
+        activation=event.activation,
+        worker=refused.worker,
+        result=failed(Failure(code=REFUSED, kind="worker", message=message[:1_000])),
+    )
+    return Report(
+        execution_id=refused.execution_id,
+        command_id=refused.command_id,
+        attempt=refused.attempt,
+        worker=refused.worker,
+        event=plain,
+    )
+
+
+def _of(command: Command) -> dict[str, Any]:
+    return {
+        "command_id": command.command_id,
+        "attempt": command.attempt,
+        "step": command.step,
+        "activation": command.activation,
+    }

@@ -1,0 +1,56 @@
+"""Playbooks by content hash: fetched once, checked against the hash, compiled, kept while they are used."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+
+from noetl.model.errors import Failure, NotFound, Unavailable
+from noetl.pipeline.failures import Failing
+from noetl.playbook.model import Playbook
+from noetl.playbook.plan import Plan, compile_plan
+from noetl.playbook.validation import PlaybookInvalid, load_or_raise, source_hash
+from noetl.worker.channel import Channel
+
+
+class Plans:
+    def __init__(self, channel: Channel, kept: int, load: Callable[[str], Playbook] = load_or_raise) -> None:
+        self._channel = channel
+        self._kept = kept
+        self._load = load
+        self._plans: OrderedDict[str, Plan] = OrderedDict()
+
+    async def get(self, content: str) -> Plan:
+        """Failing when there is no such playbook; waits as long as no server answers."""
+        if content not in self._plans:
+            text = await self._fetch(content)
+            self._plans[content] = self._compiled(content, text)
+        self._plans.move_to_end(content)
+        while len(self._plans) > self._kept:
+            self._plans.popitem(last=False)
+        return self._plans[content]
+
+    async def _fetch(self, content: str) -> str:
+        delay = 0.05
+        while True:
+            try:
+                return await self._channel.playbook(content)
+            except NotFound as error:
+                raise Failing(_unusable(content, "no server has it")) from error
+            except Unavailable:  # the lease decides how long this may take
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 1.0)
+
+    def _compiled(self, content: str, text: str) -> Plan:
+        found = source_hash(text)
+        if found != content:
+            raise Failing(_unusable(content, f"what was sent has the hash {found}"))
+        try:
+            return compile_plan(self._load(text), content)
+        except PlaybookInvalid as error:
+            raise Failing(_unusable(content, str(error))) from error
+
+
+def _unusable(content: str, why: str) -> Failure:
+    return Failure(
+        code="PLAYBOOK_UNUSABLE", kind="config", message=f"playbook {content[:12]} cannot be run: {why}"[:1_000]
+    )

@@ -1,0 +1,131 @@
+"""Ending reports that no server has acknowledged: they outlive the worker's process. Bounded, since a worker that has some claims
+nothing; an entry is whole or not there."""
+
+import asyncio
+import os
+from hashlib import sha256
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from noetl.faults import fault
+from noetl.model.messages import Report
+
+CAPACITY = 1_024
+_SUFFIX = ".report"
+
+
+class Spool(Protocol):
+    async def load(self) -> list[Report]:
+        """What an earlier process could not deliver, oldest first."""
+        ...
+
+    async def add(self, report: Report) -> None: ...
+    async def remove(self, report: Report) -> None: ...
+
+    @property
+    def room(self) -> int: ...
+
+
+class MemorySpool:
+    """For one process; the simulator keeps it over restarts as it would a disk."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._entries: dict[str, Report] = {}
+        self._capacity = capacity
+
+    @property
+    def room(self) -> int:
+        return self._capacity - len(self._entries)
+
+    async def load(self) -> list[Report]:
+        return list(self._entries.values())
+
+    async def add(self, report: Report) -> None:
+        fault("spool.middle")
+        self._entries[name_of(report)] = report
+
+    async def remove(self, report: Report) -> None:
+        self._entries.pop(name_of(report), None)
+
+
+class FileSpool:
+    """A file per entry, its checksum first, written beside and renamed into place; what does not match is ignored."""
+
+    def __init__(self, folder: Path, capacity: int = CAPACITY) -> None:
+        self._folder = folder
+        self._capacity = capacity
+        self._names: dict[str, str] = {}
+        self._next = 0
+
+    @property
+    def room(self) -> int:
+        return self._capacity - len(self._names)
+
+    async def load(self) -> list[Report]:
+        return await asyncio.to_thread(self._load)
+
+    async def add(self, report: Report) -> None:
+        await asyncio.to_thread(self._add, report)
+
+    async def remove(self, report: Report) -> None:
+        name = self._names.pop(name_of(report), None)
+        if name is not None:
+            await asyncio.to_thread((self._folder / name).unlink, missing_ok=True)
+
+    def _load(self) -> list[Report]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        reports: list[Report] = []
+        for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
+            report = _decoded(path.read_bytes())
+            if report is None:
+                path.unlink(missing_ok=True)
+                continue
+            reports.append(report)
+            self._names[name_of(report)] = path.name
+            self._next = max(self._next, int(path.name.partition("-")[0]) + 1)
+        for torn in self._folder.glob("*.part"):
+            torn.unlink(missing_ok=True)
+        return reports
+
+    def _add(self, report: Report) -> None:
+        name = self._names.get(name_of(report)) or f"{self._next:012}-{name_of(report)[:16]}{_SUFFIX}"
+        data = msgspec.json.encode(report)
+        whole = sha256(data).hexdigest().encode() + b"\n" + data
+        self._folder.mkdir(parents=True, exist_ok=True)
+        part = self._folder / f"{name}.part"
+        with part.open("wb") as file:
+            file.write(whole[: len(whole) // 2])
+            file.flush()
+            fault("spool.middle")
+            file.write(whole[len(whole) // 2 :])
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self._folder / name)
+        _sync_folder(self._folder)
+        self._names[name_of(report)] = name
+        self._next += 1
+
+
+def name_of(report: Report) -> str:
+    return sha256(f"{report.command_id}:{report.attempt}:{report.key}".encode()).hexdigest()
+
+
+def _decoded(whole: bytes) -> Report | None:
+    checksum, _, data = whole.partition(b"\n")
+    if sha256(data).hexdigest().encode() != checksum:
+        return None
+    try:
+        return msgspec.json.decode(data, type=Report)
+    except msgspec.DecodeError:
+        return None
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is durable once its directory is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,417 @@
+"""The worker: one loop that talks, a poll beside it that waits for work, and a task per command.
+
+*Talking* is an exchange that does not wait: it carries reports and renews leases. It happens at once when there is a report, and
+otherwise often enough while commands are held. *Polling* is an exchange that a server may keep open until it has work; it carries
+no report, so no acknowledgement is ever late because of it. Replies may be lost, late or doubled: commands are known by
+(command, attempt), reports by their key, and whatever arrives twice is taken once.
+
+A tool runs only while its command's lease is surely in force, counted from when an exchange that granted or renewed it was sent;
+without renewal the worker stops it itself, before anyone else may start it. A command of which an ending report is
+unacknowledged is still held: nobody sends it again.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from noetl.model.clock import Clock
+from noetl.model.commands import Command
+from noetl.model.errors import Failure
+from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, Held
+from noetl.pipeline import Environment, Sent, execute
+from noetl.pipeline.environment import LogTo, no_logs
+from noetl.pipeline.failures import Failing
+from noetl.results.port import ResultStore
+from noetl.tools.registry import Registry
+from noetl.worker import endings
+from noetl.worker.channel import Channel
+from noetl.worker.outbox import Entry, Outbox
+from noetl.worker.plans import Plans
+from noetl.worker.settings import WorkerSettings
+from noetl.worker.spool import Spool
+
+log = logging.getLogger(__name__)
+REMEMBERED = 10_000  # ended commands, so that a late reply does not start one again
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A command being worked on. `renewed` is when its lease was last known to be renewed."""
+
+    command: Command
+    renewed: float
+    claimed_at: int
+    launch: int = 1
+    task: asyncio.Task[None] | None = None
+    notice: asyncio.TimerHandle | None = None
+    stopping: bool = False  # told to stop: it says so when it has
+
+    @property
+    def held(self) -> Held:
+        return Held(self.command.command_id, self.command.attempt)
+
+    def cancel(self) -> None:
+        if self.notice is not None:
+            self.notice.cancel()
+        if self.task is not None:
+            self.task.cancel()
+
+
+class Refused(Exception):
+    """A server will never take this journal entry."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """Delays that grow with every failure in a row."""
+
+    shortest: float
+    longest: float
+    failures: int = 0
+    not_before: float = 0.0
+
+    def failed(self, now: float) -> None:
+        self.not_before = now + min(self.shortest * 2**self.failures, self.longest)
+        self.failures = min(self.failures + 1, 16)
+
+    def worked(self) -> None:
+        self.failures, self.not_before = 0, 0.0
+
+
+@dataclass(slots=True)
+class Memory:
+    """The last few of many."""
+
+    most: int
+    kept: OrderedDict[Held, int] = field(default_factory=OrderedDict)
+
+    def count(self, held: Held) -> int:
+        number = self.kept[held] = self.kept.get(held, 0) + 1
+        self.kept.move_to_end(held)
+        while len(self.kept) > self.most:
+            self.kept.popitem(last=False)
+        return number
+
+    def __contains__(self, held: Held) -> bool:
+        return held in self.kept
+
+
+class Worker:
+    def __init__(
+        self, channel: Channel, store: ResultStore, registry: Registry, clock: Clock, spool: Spool, settings: WorkerSettings,
+        *, logs: LogTo = no_logs, plans: Plans | None = None,
+    ) -> None:  # fmt: skip
+        self._channel = channel
+        self._clock = clock
+        self._spool = spool
+        self._settings = settings
+        self._plans = plans or Plans(channel, settings.plans)
+        self._env = Environment(store, registry, clock, settings.worker_id, channel.manifest, logs)
+        self._jobs: dict[str, Job] = {}
+        self._dying: dict[asyncio.Task[None], None] = {}
+        self._outbox = Outbox()
+        self._launched = Memory(REMEMBERED)
+        self._ended = Memory(REMEMBERED)
+        self._wake = asyncio.Event()
+        self._poll: asyncio.Task[None] | None = None
+        self._talking = Pace(settings.shortest_delay, min(settings.longest_delay, 1.0))
+        self._polling = Pace(settings.shortest_delay, settings.longest_delay)
+        self._behind = False  # an ending report could not be delivered: nothing is claimed until all are
+        self._draining = False
+        self._parted = False  # a server has answered since it claims nothing more
+        self._bare = False  # the last exchange only renewed
+
+    # ---- the loop ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until it is drained or cancelled. What an earlier process could not deliver goes first."""
+        for report in await self._spool.load():
+            self._outbox.add(report, spooled=True)
+            self._behind = True
+        watch = asyncio.ensure_future(self._watch())
+        try:
+            while not self._drained():
+                self._keep_polling()
+                if self._due() <= self._now():
+                    await self._talk()
+                else:
+                    await self._rest()
+        finally:
+            await self._stop_everything(watch)
+
+    def drain(self) -> None:
+        """Claim nothing more; `run` returns when everything held has ended and is acknowledged.
+
+        The poll is given up. What it may have been given is sent again by the exchange that follows, and run like the rest.
+        """
+        self._draining = True
+        if self._poll is not None:
+            self._poll.cancel()
+        self._wake.set()
+
+    @property
+    def holds(self) -> tuple[Held, ...]:
+        """Everything this worker answers for: commands it works on, and those whose ending nobody has acknowledged."""
+        found = {job.held for job in self._jobs.values()} | {entry.held for entry in self._outbox.endings()}
+        return tuple(sorted(found, key=lambda held: (held.command_id, held.attempt)))
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _drained(self) -> bool:
+        return self._parted and not self._jobs and not self._outbox and not self._dying
+
+    def _due(self) -> float:
+        """When to talk next."""
+        if self._outbox or (self._draining and not self._parted):
+            return self._talking.not_before
+        return max(self._renewal_due(), self._talking.not_before)
+
+    def _renewal_due(self) -> float:
+        oldest = min((job.renewed for job in self._jobs.values()), default=float("inf"))
+        return oldest + self._settings.heartbeat
+
+    async def _rest(self) -> None:
+        until = min(self._due(), self._polling.not_before if self._wants_poll() else float("inf"))
+        try:
+            async with asyncio.timeout_at(until if until != float("inf") else None):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def _stop_everything(self, watch: asyncio.Task[None]) -> None:
+        tasks = [watch, *([self._poll] if self._poll is not None else []), *self._dying]
+        tasks += [job.task for job in self._jobs.values() if job.task is not None]
+        for job in self._jobs.values():
+            job.cancel()
+        for task in tasks:
+            task.cancel()
+        self._jobs.clear()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---- polling ---------------------------------------------------------------------------------------------------------
+
+    def _free(self) -> int:
+        if self._behind or self._draining:
+            return 0
+        places = self._settings.slots - len(self._jobs) - len(self._dying)
+        return max(0, min(places, self._spool.room - len(self.holds)))
+
+    def _wants_poll(self) -> bool:
+        return self._poll is None and self._free() > 0
+
+    def _keep_polling(self) -> None:
+        if self._wants_poll() and self._polling.not_before <= self._now():
+            self._poll = asyncio.ensure_future(self._poll_once())
+
+    async def _poll_once(self) -> None:
+        try:
+            request = self._request(self._free(), (), self._settings.poll)
+            await self._exchange(request, self._settings.poll + self._settings.patience, self._polling)
+        finally:
+            self._poll = None
+            self._wake.set()
+
+    # ---- talking ---------------------------------------------------------------------------------------------------------
+
+    def _request(self, free: int, batch: tuple[Entry, ...], wait: float) -> ExchangeRequest:
+        settings = self._settings
+        return ExchangeRequest(
+            worker=settings.worker_id,
+            incarnation=settings.incarnation,
+            pools=settings.pools,
+            free=free,
+            held=self.holds,
+            reports=tuple(entry.report for entry in batch),
+            wait=round(wait * 1_000_000),
+        )
+
+    async def _talk(self) -> None:
+        # a server does not renew what it is being told about: when a renewal is due, one exchange says nothing else
+        self._bare = self._now() >= self._renewal_due() and not self._bare
+        batch = [] if self._bare else self._outbox.batch()
+        request = self._request(0 if self._poll is not None else self._free(), tuple(batch), 0)
+        draining = self._draining
+        reply = await self._exchange(request, self._settings.patience, self._talking)
+        if reply is not None:
+            self._parted = draining
+            for entry, ack in self._outbox.answers(batch, reply.acks):
+                await self._answered(entry, ack)
+            if any(entry in self._outbox.batch() for entry in batch):
+                self._talking.failed(self._now())  # some are to be repeated, but not at once
+        if self._talking.failures and self._outbox.endings():
+            self._behind = True
+            await self._keep_endings()
+        elif not self._outbox.endings():
+            self._behind = False
+
+    async def _exchange(self, request: ExchangeRequest, patience: float, pace: Pace) -> ExchangeReply | None:
+        """None when no answer came; the next one waits a little longer."""
+        sent = self._now()
+        try:
+            async with asyncio.timeout(patience):
+                reply = await self._channel.exchange(request)
+        except Exception as error:  # whatever is wrong with the way to the servers, the worker goes on
+            pace.failed(self._now())
+            log.warning("exchange failed", extra={"error": str(error), "failures": pace.failures})
+            return None
+        if reply.renewed:
+            pace.worked()
+            self._renewed(request, sent)
+        else:
+            pace.failed(self._now())
+        for held in reply.stop:
+            self._stop(held)
+        for command in reply.commands:
+            self._begin(command, sent)
+        return reply
+
+    def _renewed(self, request: ExchangeRequest, sent: float) -> None:
+        told = {report.command_id for report in request.reports}
+        for held in request.held:
+            job = self._jobs.get(held.command_id)
+            if job is not None and job.held == held and held.command_id not in told:
+                job.renewed = max(job.renewed, sent)
+
+    async def _keep_endings(self) -> None:
+        for entry in self._outbox.endings():
+            if not entry.spooled:
+                try:
+                    await self._spool.add(entry.report)
+                    entry.spooled = True
+                except OSError as error:  # it stays in memory and is sent from there
+                    log.error("report not spooled", extra={"error": str(error)})
+
+    async def _answered(self, entry: Entry, ack: Ack) -> None:
+        if ack.status == "retry":
+            return
+        self._outbox.acknowledged(entry)
+        if entry.spooled:
+            await self._spool.remove(entry.report)
+        if entry.ending:
+            self._ended.count(entry.held)
+        if ack.status == "stale":
+            self._drop(entry.held)
+        elif ack.status == "refused":
+            log.error("report refused", extra={"key": ack.key, "why": ack.message})
+            if (plain := endings.instead_of(entry.report, ack.message)) is not None:
+                self._outbox.add(plain)
+        if entry.answer is not None and not entry.answer.done():
+            entry.answer.set_result(ack.status)
+
+    # ---- commands --------------------------------------------------------------------------------------------------------
+
+    def _begin(self, command: Command, sent: float) -> None:
+        """Its lease is not younger than the exchange that brought it. One that may have run out is left to be sent again."""
+        if self._now() - sent >= self._settings.deadline:
+            return
+        held = Held(command.command_id, command.attempt)
+        running = self._jobs.get(command.command_id)
+        if held in self._ended or self._outbox.has_ending(held):
+            return
+        if running is not None:
+            if running.command.attempt >= command.attempt:
+                return
+            self._drop(running.held)
+        job = Job(command, sent, self._clock.now(), self._launched.count(held))
+        self._jobs[command.command_id] = job
+        job.task = asyncio.ensure_future(self._work(job))
+        if command.attempt > 1:
+            self._announce(job)
+        else:
+            job.notice = asyncio.get_running_loop().call_later(self._settings.notice, self._announce, job)
+        self._wake.set()
+
+    def _announce(self, job: Job) -> None:
+        for sent in endings.announcements(job.command, self._settings.worker_id):
+            self._post(job.command, sent)
+
+    async def _work(self, job: Job) -> None:
+        command = job.command
+        try:
+            plan = await self._plans.get(command.playbook)
+            ending = await execute(
+                self._env,
+                plan,
+                command,
+                lambda sent: self._journal(job, sent),
+                claimed_at=job.claimed_at,
+                launch=job.launch,
+            )
+        except asyncio.CancelledError:
+            if not job.stopping:
+                raise
+            ending = endings.cancelled(command)
+        except Failing as failing:
+            ending = self._failed(command, failing.failure)
+        except Refused as error:
+            ending = self._failed(command, Failure(code=endings.REFUSED, kind="worker", message=str(error)))
+        except Exception as error:  # a bug must end one step, not the worker
+            log.exception("command failed by a bug")
+            message = f"the worker could not run this command: {type(error).__name__}: {error}"
+            ending = self._failed(command, Failure(code="INTERNAL", kind="internal", message=message[:1_000]))
+        self._end(job, ending)
+
+    def _failed(self, command: Command, reason: Failure) -> Sent:
+        return endings.failure(command, self._settings.worker_id, reason)
+
+    def _end(self, job: Job, ending: Sent) -> None:
+        """From job to unacknowledged ending in one instant: at no moment is the command not held."""
+        if job.notice is not None:
+            job.notice.cancel()
+        if self._jobs.get(job.command.command_id) is job:
+            self._outbox.forget(job.held)
+            self._post(job.command, ending)
+            del self._jobs[job.command.command_id]
+        self._wake.set()
+
+    def _post(self, command: Command, sent: Sent, answer: asyncio.Future[str] | None = None) -> None:
+        self._outbox.add(endings.report(command, self._settings.worker_id, sent), answer)
+        self._wake.set()
+
+    async def _journal(self, job: Job, sent: Sent) -> None:
+        """Returns when the entry is recorded. A stale one never returns: the job is dropped."""
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._post(job.command, sent, answer)
+        if await answer == "refused":
+            raise Refused(f"the journal entry {sent.event.key} was refused")
+
+    # ---- stopping --------------------------------------------------------------------------------------------------------
+
+    def _stop(self, held: Held) -> None:
+        """Asked by a server: the tool is stopped, and the stop reported."""
+        job = self._jobs.get(held.command_id)
+        if job is not None and job.held == held and not job.stopping:
+            job.stopping = True
+            self._outbox.forget(held)
+            job.cancel()
+
+    def _drop(self, held: Held) -> None:
+        """No longer ours, or perhaps not: the tool is stopped and nothing more is said of it."""
+        job = self._jobs.get(held.command_id)
+        if job is None or job.held != held:
+            return
+        del self._jobs[held.command_id]
+        job.stopping = False
+        self._outbox.forget(held)
+        job.cancel()
+        if job.task is not None and not job.task.done():
+            self._dying[job.task] = None
+            job.task.add_done_callback(self._buried)
+
+    def _buried(self, task: asyncio.Task[None]) -> None:
+        self._dying.pop(task, None)
+        self._wake.set()
+
+    async def _watch(self) -> None:
+        """Stops tools whose lease has not been renewed for too long, whatever else the worker waits for."""
+        while True:
+            deadline = self._settings.deadline
+            for job in list(self._jobs.values()):
+                if self._now() - job.renewed >= deadline:
+                    log.warning("lease not renewed, tool stopped", extra={"command_id": job.command.command_id})
+                    self._drop(job.held)
+            soonest = min((job.renewed + deadline for job in self._jobs.values()), default=self._now() + deadline)
+            await asyncio.sleep(max(soonest - self._now(), 0.001))

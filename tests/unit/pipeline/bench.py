@@ -1,0 +1,161 @@
+"""A bench for commands: playbook text in, a tool that does as it is told, virtual time, every journal entry kept."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from noetl.model import events as e
+from noetl.model.commands import Command, Journal, Page, Scope
+from noetl.model.decisions import AddPart
+from noetl.model.envelope import Envelope
+from noetl.model.errors import Failure
+from noetl.model.ids import ActivationId, CommandId, ExecutionId
+from noetl.model.reference import address
+from noetl.pipeline import Environment, Sent, execute
+from noetl.playbook.plan import Plan, compile_plan
+from noetl.playbook.validation import load_or_raise, source_hash
+from noetl.results.memory import ResultsMemory
+from noetl.tools.noop import Noop
+from noetl.tools.playbook import Child
+from noetl.tools.port import Call, Failed, Outcome, Success, Tool
+from noetl.tools.registry import Registry
+from noetl.tools.wait import Wait
+
+EXECUTION = ExecutionId("77")
+LONGEST = 300.0  # virtual seconds
+HEADER = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: bench}\n"
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Time jumps to the next timer whenever nothing is ready."""
+
+    _virtual = 0.0
+
+    def time(self) -> float:
+        return self._virtual
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:  # type: ignore[attr-defined]  # asyncio has no public way to know
+            self._virtual = max(self._virtual, self._scheduled[0].when())  # type: ignore[attr-defined]
+        super()._run_once()  # type: ignore[misc]
+
+
+def virtually(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run on a loop whose time jumps: a test may wait for a while, but not for ever."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(asyncio.wait_for(coroutine, LONGEST))
+
+
+def plan_of(steps: str, head: str = "") -> Plan:
+    text = HEADER + head + "workflow:\n" + steps
+    return compile_plan(load_or_raise(text), source_hash(text))
+
+
+class Clock:
+    def now(self) -> int:
+        return 1_700_000_000_000_000
+
+
+Does = Callable[[Call], Any]
+
+
+@dataclass
+class Scripted:
+    """A tool whose every call is answered by a function: an outcome, a coroutine of one, or a plain value."""
+
+    does: Does = lambda call: dict(call.input)
+    kind: str = "python"
+    raw: frozenset[str] = frozenset({"code"})
+    calls: list[Call] = field(default_factory=list)
+
+    async def run(self, call: Call) -> Outcome:
+        self.calls.append(call)
+        made = self.does(call)
+        made = await made if hasattr(made, "__await__") else made
+        return made if isinstance(made, Success | Failed) else Success(made)
+
+
+def failing(code: str = "BOOM", **facts: Any) -> Failed:
+    return Failed(Failure(code=code, message="as asked", retryable=True), facts)
+
+
+@dataclass
+class Bench:
+    does: Does = lambda call: dict(call.input)
+    more: list[Tool] = field(default_factory=list)
+    store: Any = field(default_factory=ResultsMemory)
+    parts: dict[str, list[AddPart]] = field(default_factory=dict)
+    journal: list[Any] = field(default_factory=list)
+    refs: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tool = Scripted(lambda call: self.does(call))
+        registry = Registry([self.tool, Noop(), Wait(), Child(), *self.more])
+        self.env = Environment(self.store, registry, Clock(), "w1", self._manifest)
+
+    async def _manifest(self, manifest: str) -> list[AddPart]:
+        return self.parts.get(manifest, [])
+
+    async def _record(self, sent: Sent) -> None:
+        self.journal.append(sent.event)
+        self.refs += sent.refs
+
+    def run(self, plan: Plan, step: str = "s", **fields: Any) -> Any:
+        """The report of one command; `journal` has what came before it."""
+        return virtually(self.execute(plan, step, **fields))
+
+    async def execute(self, plan: Plan, step: str = "s", **fields: Any) -> Any:
+        sent = await execute(self.env, plan, command(plan, step, **fields), self._record)
+        self.refs += sent.refs
+        return sent.event
+
+    def value(self, envelope: Envelope) -> Any:
+        return None if envelope.reference is None else virtually(self.store.resolve(envelope.reference))
+
+    def put(self, value: Any, step: str = "up", key: str = "k") -> Envelope:
+        reference = virtually(self.store.put(address(EXECUTION, "result", step, key), value))
+        return Envelope(status="ok", reference=reference)
+
+    def of(self, kind: type) -> list[Any]:
+        return [event for event in self.journal if isinstance(event, kind)]
+
+
+def command(plan: Plan, step: str = "s", **fields: Any) -> Command:
+    scope = {name: fields.pop(name) for name in list(fields) if name in Scope.__struct_fields__ and name != "event"}
+    made = Command(
+        command_id=CommandId("c0ffee"), execution_id=EXECUTION, playbook=plan.hash, step=step,
+        activation=ActivationId("ac7"), scope=Scope(**scope),
+    )  # fmt: skip
+    return msgspec.structs.replace(made, **fields)
+
+
+def resumed(entries: list[Any]) -> Journal:
+    """The journal of a new attempt, folded as the engine folds it."""
+    journal = Journal()
+    for event in entries:
+        match event:
+            case e.TaskDone():
+                journal = Journal(
+                    goto=event.goto,
+                    runs={**journal.runs, event.task: event.run},
+                    results=journal.results
+                    if event.transparent
+                    else {**journal.results, event.task: event.result.bare()},
+                    prev=event.result.bare() if event.result.ok and not event.transparent else journal.prev,
+                    last=journal.last if event.transparent else event.result.bare(),
+                    jumps=event.jumps,
+                    set={**journal.set, **event.set},
+                )
+            case e.RetryStarted():
+                journal = msgspec.structs.replace(journal, tries=event.tries)
+            case e.CallPage():
+                page = Page(event.page, event.cursor, event.result.bare())
+                journal = msgspec.structs.replace(journal, page=page, tries=0, set={**journal.set, **event.set})
+            case e.CommandProgress():
+                journal = msgspec.structs.replace(journal, done=event.done)
+            case e.FrameClaimed():
+                journal = msgspec.structs.replace(journal, frame=event.reference, frame_size=event.size)
+    return journal

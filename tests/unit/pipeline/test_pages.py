@@ -1,0 +1,102 @@
+"""The paginator: collecting, cursors, resuming, polling."""
+
+from typing import Any
+
+from noetl.model import events as e
+from noetl.model.decisions import AddPart
+from noetl.model.ids import call_id
+from noetl.playbook.plan import Plan
+from noetl.tools.port import Call, Success
+from tests.unit.pipeline.bench import Bench, Scripted, failing, plan_of, resumed
+
+MORE = "{{ response.next is not none }}"
+
+
+def paged(paginate: str, more: str = "") -> Plan:
+    spec = "{paginate: {" + paginate + "}" + more + "}"
+    return plan_of(f"- step: s\n  tool: {{kind: python, code: x, input: {{page: 1, keep: k}}, spec: {spec}}}\n")
+
+
+def answers(pages: int) -> Any:
+    def answer(call: Call) -> Any:
+        page = call.input["page"]
+        value = {"data": {"items": [page * 10, page * 10 + 1], "next": page + 1 if page < pages else None}}
+        return Success(value, {"http": {"status": 200}})
+
+    return answer
+
+
+PAGES = f'when: "{MORE}", next_call: {{input: {{page: "{{{{ response.next }}}}"}}}}, collect: {{path: data.items}}'
+
+
+def test_pages_are_collected_and_journaled_but_the_last() -> None:
+    bench = Bench(answers(3))
+    report = bench.run(paged(PAGES))
+    assert bench.value(report.result) == {"data": [10, 11, 20, 21, 30, 31]}
+    assert [(page.page, page.cursor["input"]) for page in bench.of(e.CallPage)] == [(1, {"page": 2}), (2, {"page": 3})]
+    assert [call.input for call in bench.tool.calls][-1] == {"page": 3, "keep": "k"}
+    assert len({call.key for call in bench.tool.calls}) == 3
+    assert report.result.context["http"] == {"status": 200}
+
+
+def test_a_new_attempt_makes_the_next_call_and_keeps_what_was_collected() -> None:
+    first = Bench(answers(3))
+    first.run(paged(PAGES))
+    second = Bench(answers(3), store=first.store)
+    manifest = call_id("c0ffee", "task_0", 1)
+    second.parts[manifest] = [AddPart(manifest, page.page, 1, page.result.reference) for page in first.of(e.CallPage)]
+    report = second.run(paged(PAGES), attempt=2, journal=resumed(first.journal))
+    assert [call.input["page"] for call in second.tool.calls] == [3]
+    assert second.value(report.result) == {"data": [10, 11, 20, 21, 30, 31]}
+
+
+def test_max_attempts_counts_calls() -> None:
+    bench = Bench(answers(9))
+    report = bench.run(paged(PAGES + ", max_attempts: 2"))
+    assert len(bench.tool.calls) == 2
+    assert bench.value(report.result) == {"data": [10, 11, 20, 21]}
+
+
+def test_a_failed_page_is_tried_again_where_it_was() -> None:
+    def flaky(call: Call) -> Any:
+        return failing() if call.input["page"] == 2 and call.identity.attempt == 1 else answers(2)(call)
+
+    policy = ", policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 2}}]}"
+    bench = Bench(flaky)
+    report = bench.run(paged(PAGES, policy))
+    assert bench.value(report.result) == {"data": [10, 11, 20, 21]}
+    assert [call.input["page"] for call in bench.tool.calls] == [1, 2, 2]
+    [retry] = bench.of(e.RetryStarted)
+    assert (retry.page, retry.tries) == (1, 1)
+
+
+def test_a_poll_asks_the_same_again_and_keeps_the_last_answer() -> None:
+    states = iter(["pending", "pending", "done"])
+    bench = Bench(lambda call: {"state": next(states)})
+    report = bench.run(paged("when: \"{{ response.state == 'pending' }}\", delay: 2s"))
+    assert bench.value(report.result) == {"state": "done"}
+
+
+def test_a_slow_poll_holds_no_worker() -> None:
+    bench = Bench(lambda call: {"state": "pending"})
+    parked = bench.run(paged("when: \"{{ response.state == 'pending' }}\", delay: 30s"))
+    assert (parked.reason, parked.delay, parked.tries) == ("retry", 30_000_000, 0)
+    assert len(bench.of(e.CallPage)) == 1
+
+
+def test_every_page_is_given_to_the_sink_with_its_own_key() -> None:
+    sink = Scripted(lambda call: None, kind="sink", raw=frozenset())
+    bench = Bench(answers(2), more=[sink])
+    bench.run(paged(PAGES + ', sink: {target: {kind: postgres, table: t}, data: "{{ response.items }}"}'))
+    assert [call.config["data"] for call in sink.calls] == [[10, 11], [20, 21]]
+    assert len({call.key for call in sink.calls}) == 2
+
+
+def test_strategies() -> None:
+    for strategy, expected in (("replace", [30, 31]), ("extend", [10, 11, 20, 21, 30, 31])):
+        bench = Bench(answers(3))
+        report = bench.run(
+            paged(PAGES.replace("{path: data.items}", f"{{path: data.items, strategy: {strategy}, into: all}}"))
+        )
+        assert bench.value(report.result)["data"] == expected
+        assert report.set == {"ctx.all": expected}

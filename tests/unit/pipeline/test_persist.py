@@ -1,0 +1,142 @@
+"""Selections, limits, redaction, a store that fails; and what a worker evaluates for the server."""
+
+from typing import Any
+
+from noetl.model import events as e
+from noetl.model.codec import encode
+from noetl.model.envelope import CONTEXT_LIMIT, Envelope
+from noetl.model.errors import StoreUnavailable
+from noetl.model.reference import Reference
+from noetl.playbook.plan import Plan
+from noetl.results.memory import ResultsMemory
+from noetl.tools.port import Success
+from tests.unit.pipeline.bench import Bench, failing, plan_of
+
+
+def routed(*guards: str) -> Plan:
+    arcs = ", ".join(f'{{step: last, when: "{{{{ {guard} }}}}"}}' for guard in guards)
+    return plan_of(f"- step: s\n  tool: {{kind: python, code: x}}\n  next: [{arcs}]\n- step: last\n")
+
+
+def selections(plan: Plan, envelope: Envelope) -> dict[str, Any]:
+    return {found.source: envelope.selected(found.id) for found in plan.steps["s"].selections}
+
+
+def test_selections_are_values_missing_or_errors() -> None:
+    plan = routed("output.data.n > 3", "s.nope == 1", "result.n | first")
+    found = selections(plan, Bench(lambda call: {"n": 5}).run(plan).result)
+    assert found["output.data.n > 3"].value is True
+    assert found["s.nope == 1"].missing == "s.nope"
+    assert "TEMPLATE_FAILED" in found["result.n | first"].error
+
+
+def test_selections_of_a_failed_call_see_no_value() -> None:
+    plan = routed("s.n | default(7)", "output.data is none")
+    report = Bench(lambda call: failing()).run(plan)
+    assert isinstance(report, e.CommandFailed)
+    found = selections(plan, report.result)
+    assert found["s.n | default(7)"].value == 7
+    assert found["output.data is none"].value is True
+
+
+def test_small_selections_are_inline_and_large_ones_by_reference() -> None:
+    plan = plan_of(
+        '- step: s\n  tool: {kind: python, code: x}\n  set: {a: "{{ s.small }}", b: "{{ s.large }}", c: "{{ s.password }}"}\n'
+    )
+    bench = Bench(lambda call: {"small": 1, "large": "x" * 6_000, "password": "p"})
+    report = bench.run(plan)
+    found = selections(plan, report.result)
+    assert (found["s.small"].value, found["s.password"].value) == (1, "p")
+    assert found["s.large"].reference is not None
+    assert len(encode(report.result)) < CONTEXT_LIMIT
+
+
+def test_a_context_that_is_too_large_is_an_error() -> None:
+    report = Bench(lambda call: Success(1, {"http": {"headers": "x" * 9_000}})).run(routed("true"))
+    assert isinstance(report, e.CommandFailed)
+    assert report.result.error is not None
+    assert report.result.error.code == "CONTEXT_TOO_LARGE"
+
+
+def test_facts_lose_keys_that_name_secrets() -> None:
+    report = Bench(lambda call: Success(1, {"http": {"status": 200, "Authorization": "b"}})).run(routed("true"))
+    assert report.result.context["http"] == {"status": 200}
+
+
+class Flaky(ResultsMemory):
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.failures = failures
+
+    async def put(self, address: Any, value: Any) -> Reference:
+        if self.failures > 0:
+            self.failures -= 1
+            raise StoreUnavailable("down")
+        return await super().put(address, value)
+
+
+POLICY = "spec: {policy: {rules: [{else: {do: retry, attempts: 5}}]}}"
+
+
+def test_a_failed_put_is_repeated_and_the_tool_is_not_run_again() -> None:
+    plan = plan_of("- step: s\n  tool: {kind: python, code: x, input: {n: 1}}\n")
+    bench = Bench(store=Flaky(3))
+    assert isinstance(bench.run(plan), e.CommandCompleted)
+    assert len(bench.tool.calls) == 1
+
+
+def test_a_store_that_stays_down_fails_the_step_whatever_its_policy() -> None:
+    bench = Bench(store=Flaky(1_000))
+    report = bench.run(plan_of(f"- step: s\n  tool: {{kind: python, code: x, input: {{n: 1}}, {POLICY}}}\n"))
+    assert report.result.error.code == "REFERENCE_NOT_AVAILABLE"
+    assert len(bench.tool.calls) == 1
+
+
+# ---- for the server ------------------------------------------------------------------------------------------------------
+
+
+def test_a_site_is_evaluated_with_the_data() -> None:
+    plan = plan_of(
+        "- step: up\n  tool: {kind: python, code: x}\n  next: s\n"
+        '- step: s\n  next: [{step: last, when: "{{ up.rows[ctx.i] == 1 }}"}, {step: last, when: "{{ up.rows[ctx.k] }}"}]\n'
+        "- step: last\n"
+    )
+    bench = Bench()
+    report = bench.run(plan, kind="evaluate", site="when", ctx={"i": 1}, results={"up": bench.put([0, 1, 2])})
+    assert isinstance(report, e.ExpressionEvaluated)
+    assert report.values[0].value is True
+    assert report.values[1].missing is not None
+
+
+def planned(bench: Bench, template: str, **scope: Any) -> Any:
+    plan = plan_of(
+        "- step: up\n  tool: {kind: python, code: x}\n  next: s\n"
+        f"- step: s\n  loop: {{in: {template}, iterator: row}}\n  tool: {{kind: python, code: x}}\n"
+    )
+    return bench.run(plan, kind="plan", site="in", **scope)
+
+
+def test_a_stored_row_set_is_looped_over_as_it_is() -> None:
+    bench = Bench()
+    up = bench.put([1, 2, 3])
+    for template in ('"{{ up.rows }}"', '"{{ up }}"'):
+        collection = planned(bench, template, results={"up": up}).plan
+        assert (collection.kind, collection.size, collection.reference) == ("reference", 3, up.reference)
+
+
+def test_what_is_computed_is_written_once_or_stays_inline() -> None:
+    bench = Bench()
+    up = bench.put([{"n": 1}, {"n": 2}])
+    small = planned(bench, "\"{{ up | map(attribute='n') | list }}\"", results={"up": up}).plan
+    assert (small.kind, small.items) == ("inline", (1, 2))
+    large = planned(bench, '"{{ ctx.big }}"', ctx={"big": ["x" * 100] * 100}).plan
+    assert (large.kind, large.size) == ("reference", 100)
+    assert "/collection/" in large.reference.uri
+
+
+def test_maps_texts_null_and_numbers() -> None:
+    bench = Bench()
+    assert planned(bench, '"{{ ctx.v }}"', ctx={"v": {"a": 1}}).plan.items == ({"a": 1},)
+    assert planned(bench, '"{{ ctx.v }}"', ctx={"v": "text"}).plan.items == ("text",)
+    assert planned(bench, '"{{ ctx.v }}"', ctx={"v": None}).plan.size == 0
+    assert planned(bench, '"{{ ctx.v }}"', ctx={"v": 3}).error.code == "BAD_COLLECTION"

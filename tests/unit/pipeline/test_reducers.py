@@ -1,0 +1,54 @@
+"""Reducers: any cut of a loop into chunks folds to the same."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noetl.playbook import reducers
+from noetl.playbook.expressions import FailedError
+
+NUMBERS = st.integers(-100, 100)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "sum": NUMBERS,
+    "min": NUMBERS | st.text(max_size=3),
+    "max": NUMBERS | st.text(max_size=3),
+    "append": NUMBERS | st.lists(NUMBERS, max_size=3),
+    "merge": st.dictionaries(st.text(max_size=1), NUMBERS, max_size=3),
+    "last": NUMBERS | st.none(),
+}
+
+
+def folded(reducer: str, values: list[Any]) -> Any:
+    total = reducers.start()
+    for value in values:
+        total = reducers.fold(reducer, total, value)
+    return total
+
+
+@pytest.mark.parametrize("reducer", sorted(VALUES))
+@given(data=st.data())
+def test_reducing_is_associative_over_cuts(reducer: str, data: st.DataObject) -> None:
+    values = data.draw(st.lists(VALUES[reducer], min_size=1, max_size=8))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(values)), max_size=4)))
+    total = reducers.start()
+    for low, high in zip([0, *cuts], [*cuts, len(values)], strict=True):
+        total = reducers.combine(reducer, total, folded(reducer, values[low:high]))
+    assert total == folded(reducer, values)
+
+
+def test_a_loop_is_folded_onto_the_current_value() -> None:
+    assert reducers.onto("sum", 5, 3) == 8
+    assert reducers.onto("sum", None, 3) == 3
+    assert reducers.onto("append", [1], [2]) == [1, 2]
+    assert reducers.onto("append", 1, [2]) == [1, 2]
+    assert reducers.onto("last", 1, 2) == 2
+
+
+@pytest.mark.parametrize(("reducer", "value"), [("sum", "x"), ("sum", True), ("merge", [1]), ("min", None)])
+def test_what_does_not_fit_is_refused(reducer: str, value: Any) -> None:
+    with pytest.raises(FailedError):
+        reducers.partial(reducer, value)
+    with pytest.raises(FailedError):
+        reducers.onto("sum", "text", 1)

@@ -1,0 +1,345 @@
+"""A step's pipeline: scope, input, policies, journal, resuming, parking."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from noetl.model import events as e
+from noetl.model.envelope import Envelope
+from noetl.playbook.plan import Plan
+from noetl.tools.port import Call, Success
+from tests.unit.pipeline.bench import Bench, failing, plan_of, resumed
+
+RETRY = (
+    "spec: {policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: %s}}]}}"
+)
+
+
+def one(fields: str, step: str = "") -> Plan:
+    return plan_of(f"- step: s\n{step}  tool: {{kind: python, code: x, {fields}}}\n")
+
+
+def tasks(*listed: str, head: str = "", more: str = "") -> Plan:
+    return plan_of(more + "- step: s\n  tool:\n" + "".join(f"  - {task}\n" for task in listed), head)
+
+
+def test_the_value_is_put_before_it_is_reported() -> None:
+    bench = Bench(lambda call: {"n": 3, "rows": [{"a": 1}], "password": "x"})
+    report = bench.run(one("input: {}"))
+    assert isinstance(report, e.CommandCompleted)
+    assert bench.value(report.result) == {"n": 3, "rows": [{"a": 1}], "password": "x"}
+    assert report.result.context["n"] == 3
+    assert report.result.context["row_count"] == 1
+    assert report.result.context["columns"] == ["a"]
+    assert "password" not in report.result.context
+    assert [ref.reference for ref in bench.refs] == [report.result.reference]
+
+
+def test_a_null_value_needs_no_payload() -> None:
+    assert Bench(lambda call: None).run(one("input: {}")).result.reference is None
+
+
+def test_input_of_the_task_is_below_the_steps_and_both_below_the_arcs_args() -> None:
+    bench = Bench()
+    plan = one('input: {a: 1, b: 1, c: 1, up: "{{ input.b }}"}', step="  input: {b: 2, c: 2}\n")
+    report = bench.run(plan, args={"c": 3})
+    assert bench.value(report.result) == {"a": 1, "b": 2, "c": 3, "up": 2}
+
+
+def test_bare_names_are_tasks_then_steps_then_workload() -> None:
+    plan = tasks(
+        "{name: t, kind: python, code: x, input: {v: task}}",
+        '{name: u, kind: python, code: x, input: {t: "{{ t.v }}", up: "{{ up.v }}", w: "{{ w }}", '
+        'p: "{{ _prev.v }}", r: "{{ results.t.v }}"}}',
+        head="workload: {t: 1, up: 1, w: 1}\n",
+        more="- {step: up, next: s}\n",
+    )
+    bench = Bench()
+    up = bench.put({"v": "step"})
+    report = bench.run(plan, workload={"t": "workload", "up": "workload", "w": "workload"}, results={"up": up})
+    assert bench.value(report.result) == {"t": "task", "up": "step", "w": "workload", "p": "task", "r": "task"}
+
+
+def test_what_is_missing_fails_the_task_with_its_name() -> None:
+    report = Bench().run(one('input: {a: "{{ ctx.nope }}"}'))
+    assert isinstance(report, e.CommandFailed)
+    error = report.result.error
+    assert error is not None
+    assert (error.code, error.kind, error.task) == ("TEMPLATE_UNDEFINED", "template", "task_0")
+    assert "ctx.nope" in error.message
+
+
+def test_a_rendering_error_can_be_handled_by_the_policy() -> None:
+    rules = '{rules: [{when: "{{ error.kind == \'template\' }}", then: {do: break, set: {seen: "{{ error.code }}"}}}]}'
+    report = Bench().run(one(f'input: {{a: "{{{{ ctx.nope }}}}"}}, spec: {{policy: {rules}}}'))
+    assert isinstance(report, e.CommandCompleted)
+    assert report.set == {"ctx.seen": "TEMPLATE_UNDEFINED"}
+
+
+def test_an_unknown_kind_is_a_failure_of_the_step() -> None:
+    plan = plan_of("- step: s\n  tool: {kind: http, url: 'http://x'}\n")
+    report = Bench().run(plan)
+    assert report.result.error.code == "TOOL_UNAVAILABLE"
+
+
+def test_code_is_not_rendered() -> None:
+    bench = Bench()
+    bench.run(plan_of("- step: s\n  tool: {kind: python, code: \"x = '{{ y }}'\"}\n"))
+    assert bench.tool.calls[0].config["code"] == "x = '{{ y }}'"
+
+
+def test_a_tool_that_does_not_end_in_time_is_stopped() -> None:
+    stopped: list[str] = []
+
+    async def hang(call: Call) -> Any:
+        try:
+            await asyncio.sleep(1e6)
+        finally:
+            stopped.append(call.identity.task)
+
+    report = Bench(hang).run(one("timeout: 2s"))
+    assert report.result.error.code == "TIMEOUT"
+    assert stopped == ["task_0"]
+
+
+def test_a_steps_timeout_ends_the_command() -> None:
+    report = Bench(lambda call: asyncio.sleep(1e6)).run(one("input: {}"), timeout=3_000_000)
+    assert isinstance(report, e.CommandFailed)
+    assert report.result.error is not None
+    assert report.result.error.code == "TIMEOUT"
+
+
+def test_every_task_but_the_last_is_journaled_with_what_it_set() -> None:
+    plan = tasks(
+        '{name: a, kind: python, code: x, input: {n: 1}, set: {x: "{{ result.n }}", step.y: 2}}',
+        '{name: b, kind: python, code: x, input: {got: "{{ ctx.x + step.y }}"}, set: {ctx.z: "{{ output.data.got }}"}}',
+    )
+    bench = Bench()
+    report = bench.run(plan)
+    [done] = bench.journal
+    assert (done.task, done.run, done.goto, done.set) == ("a", 1, 1, {"ctx.x": 1, "step.y": 2})
+    assert bench.value(report.result) == {"got": 3}
+    assert report.set == {"ctx.z": 3}
+    assert report.result.parent_ref.ref_id == done.result.reference.ref_id
+    assert set(report.result.context["results"]) == {"a", "b"}
+
+
+def test_a_new_attempt_goes_on_after_the_last_journaled_task() -> None:
+    plan = tasks(
+        "{name: a, kind: python, code: x, input: {n: 1}, set: {ctx.x: 5}}",
+        '{name: b, kind: python, code: x, input: {prev: "{{ _prev.n }}", x: "{{ ctx.x }}", a: "{{ a.n }}"}}',
+    )
+    first = Bench()
+    first.run(plan)
+    second = Bench(store=first.store)
+    report = second.run(plan, attempt=2, journal=resumed(first.journal))
+    assert [call.identity.task for call in second.tool.calls] == ["b"]
+    assert second.value(report.result) == {"prev": 1, "x": 5, "a": 1}
+
+
+def test_a_failed_task_assigns_nothing_and_its_rule_does() -> None:
+    rule = 'spec: {policy: {rules: [{else: {do: fail, set: {ctx.why: "{{ error.code }}"}}}]}}'
+    report = Bench(lambda call: failing()).run(one(f"set: {{ctx.x: 1}}, {rule}"))
+    assert isinstance(report, e.CommandFailed)
+    assert report.set == {"ctx.why": "BOOM"}
+
+
+def test_retries_are_journaled_and_counted_over_attempts() -> None:
+    bench = Bench(lambda call: failing() if call.identity.attempt < 3 else {"ok": call.identity.attempt})
+    report = bench.run(one(RETRY % "100ms"))
+    assert [(entry.tries, entry.delay) for entry in bench.journal] == [(1, 100_000), (2, 100_000)]
+    assert bench.value(report.result) == {"ok": 3}
+    again = Bench(bench.does)
+    assert isinstance(again.run(one(RETRY % "100ms"), attempt=2, journal=resumed(bench.journal)), e.CommandCompleted)
+    assert [call.identity.attempt for call in again.tool.calls] == [3]
+
+
+def test_when_tries_run_out_the_error_stands() -> None:
+    report = Bench(lambda call: failing()).run(one(RETRY % "1s"))
+    assert (report.result.error.code, report.result.error.attempt) == ("BOOM", 3)
+
+
+def test_a_key_is_stable_over_tries_and_differs_by_run() -> None:
+    plan = tasks(
+        "{name: a, kind: python, code: x}",
+        '{name: b, kind: python, code: x, spec: {policy: {rules: [{when: "{{ ctx.n is not defined }}", '
+        "then: {do: jump, to: a, set: {ctx.n: 1}}}]}}}",
+    )
+    bench = Bench(lambda call: {})
+    bench.run(plan)
+    assert [(call.identity.task, call.identity.run) for call in bench.tool.calls] == [
+        ("a", 1),
+        ("b", 1),
+        ("a", 2),
+        ("b", 2),
+    ]
+    assert len({call.key for call in bench.tool.calls}) == 4
+    assert [(entry.task, entry.run, entry.goto, entry.jumps) for entry in bench.journal] == [
+        ("a", 1, 1, 0), ("b", 1, 0, 1), ("a", 2, 1, 1),
+    ]  # fmt: skip
+
+
+def test_jumps_are_capped() -> None:
+    rule = "spec: {policy: {rules: [{else: {do: jump, to: t, max_jumps: 5}}]}}"
+    bench = Bench(lambda call: {})
+    report = bench.run(tasks(f"{{name: t, kind: python, code: x, {rule}}}"))
+    assert report.result.error.code == "JUMP_LIMIT"
+    assert len(bench.tool.calls) == 6
+
+
+def test_a_long_retry_parks_the_command() -> None:
+    report = Bench(lambda call: failing()).run(one(RETRY % "7s"))
+    assert isinstance(report, e.CommandParked)
+    assert (report.reason, report.delay, report.tries) == ("retry", 7_000_000, 1)
+
+
+def test_a_wait_parks_and_what_it_waited_for_is_its_value() -> None:
+    plan = plan_of("- step: s\n  tool:\n  - {name: w, kind: wait, signal: go, timeout: 4s}\n"
+                   "  - {name: t, kind: python, code: x, input: {got: \"{{ w.x }}\"}}\n")  # fmt: skip
+    bench = Bench()
+    parked = bench.run(plan)
+    assert (parked.reason, parked.signal, parked.timeout, parked.task) == ("signal", "go", 4_000_000, "w")
+    journal = msgspec.structs.replace(resumed([]), resolved=Envelope(status="ok", context={"value": {"x": 9}}))
+    report = bench.run(plan, attempt=2, journal=journal)
+    assert bench.value(report.result) == {"got": 9}
+
+
+def test_a_childs_result_is_passed_on_by_reference() -> None:
+    plan = plan_of("- step: s\n  tool: {kind: playbook, path: a/b, input: {k: 1}}\n")
+    bench = Bench()
+    parked = bench.run(plan)
+    assert (parked.child.path, parked.child.workload, parked.child.wait) == ("a/b", {"k": 1}, True)
+    child = bench.put([1, 2, 3], step="child")
+    report = bench.run(plan, attempt=2, journal=msgspec.structs.replace(resumed([]), resolved=child))
+    assert report.result.reference == child.reference
+
+
+def test_a_large_child_workload_travels_by_reference() -> None:
+    plan = plan_of(
+        '- step: s\n  tool: {kind: playbook, path: a/b, input: {k: "{{ workload.big }}"}}\n', "workload: {big: 1}\n"
+    )
+    bench = Bench()
+    parked = bench.run(plan, workload={"big": "x" * 9_000})
+    assert parked.child.workload == {}
+    assert bench.value(Envelope(status="ok", reference=parked.child.reference)) == {"k": "x" * 9_000}
+
+
+def test_continue_after_an_error_keeps_the_last_good_value() -> None:
+    plan = tasks(
+        "{name: a, kind: python, code: x, input: {n: 1}}",
+        "{name: b, kind: python, code: x, spec: {policy: {rules: [{else: {do: continue}}]}}}",
+    )
+    bench = Bench(lambda call: failing() if call.identity.task == "b" else dict(call.input))
+    report = bench.run(plan)
+    assert isinstance(report, e.CommandCompleted)
+    assert bench.value(report.result) == {"n": 1}
+
+
+def test_a_task_whose_when_is_false_is_passed_over() -> None:
+    plan = tasks(
+        "{name: a, kind: python, code: x, input: {n: 1}}",
+        '{name: b, kind: python, code: x, spec: {when: "{{ _prev.n > 1 }}"}}',
+    )
+    bench = Bench()
+    report = bench.run(plan)
+    assert [call.identity.task for call in bench.tool.calls] == ["a"]
+    assert bench.value(report.result) == {"n": 1}
+
+
+def test_a_workbook_task_runs_under_the_callers_name() -> None:
+    plan = plan_of(
+        "- step: s\n  tool: {kind: workbook, name: grade, input: {v: 30}}\n",
+        head="workbook: [{name: grade, tool: {kind: python, code: x, input: {v: 1, w: 2}}}]\n",
+    )
+    bench = Bench()
+    assert bench.value(bench.run(plan).result) == {"v": 30, "w": 2}
+
+
+def test_a_large_assignment_travels_by_reference_and_is_read_back() -> None:
+    plan = tasks(
+        '{name: a, kind: python, code: x, set: {ctx.big: "{{ result }}"}}',
+        '{name: b, kind: python, code: x, input: {n: "{{ ctx.big | length }}"}}',
+    )
+    bench = Bench(lambda call: "y" * 5_000 if call.identity.task == "a" else dict(call.input))
+    bench.run(plan)
+    assert list(bench.journal[0].set["ctx.big"]) == ["$reference"]
+    report = bench.run(plan, attempt=2, journal=resumed(bench.journal))
+    assert bench.value(report.result) == {"n": 5_000}
+
+
+def test_a_broken_tool_fails_its_step_only() -> None:
+    def broken(call: Call) -> Any:
+        raise RuntimeError("bug")
+
+    assert Bench(broken).run(one("input: {}")).result.error.code == "TOOL_BROKEN"
+
+
+@pytest.mark.parametrize(
+    ("backoff", "delays"),
+    [("fixed", [1, 1, 1]), ("linear", [1, 2, 3]), ("exponential", [1, 2, 4])],
+)
+def test_delays_grow_as_declared(backoff: str, delays: list[int]) -> None:
+    rule = f"{{do: retry, attempts: 4, delay: 1s, backoff: {backoff}, max_delay: 4s}}"
+    bench = Bench(lambda call: failing())
+    bench.run(one(f"spec: {{policy: {{rules: [{{else: {rule}}}]}}}}"))
+    assert [entry.delay for entry in bench.of(e.RetryStarted)] == [n * 1_000_000 for n in delays]
+
+
+def test_jitter_is_the_same_for_the_same_try() -> None:
+    plan = one("spec: {policy: {rules: [{else: {do: retry, attempts: 3, delay: 1s, jitter: true}}]}}")
+    runs = [Bench(lambda call: failing()) for _ in range(2)]
+    for bench in runs:
+        bench.run(plan)
+    first, second = ([entry.delay for entry in bench.of(e.RetryStarted)] for bench in runs)
+    assert first == second
+    assert all(500_000 <= delay <= 1_000_000 for delay in first)
+
+
+def test_http_answers_look_into_their_data() -> None:
+    answer = {"status_code": 200, "data": {"items": [1, 2]}}
+    plan = tasks(
+        '{name: a, kind: python, code: x, set: {n: "{{ response.items | length }}", m: "{{ output.data.data.items }}"}}'
+    )
+    report = Bench(lambda call: Success(answer, {"http": {"status": 200}})).run(plan)
+    assert report.set == {"ctx.n": 2, "ctx.m": [1, 2]}
+
+
+def test_arguments_of_an_arc_are_data_even_when_they_look_like_templates_or_are_stored() -> None:
+    bench = Bench()
+    big = bench.put(["x"] * 3)
+    assert big.reference is not None
+    report = bench.run(one("input: {}"), args={"text": "{{ nope }}", "big": {"$reference": big.reference.uri}})
+    assert bench.value(report.result) == {"text": "{{ nope }}", "big": ["x", "x", "x"]}
+
+
+def test_the_results_of_other_tasks_stay_readable_from_other_steps() -> None:
+    first = Bench()
+    plan = tasks("{name: a, kind: python, code: x, input: {n: 1}}", "{name: b, kind: python, code: x, input: {n: 2}}")
+    up = first.run(plan).result
+    reader = plan_of(
+        "- step: up\n  tool: [{name: a, kind: noop}, {name: b, kind: noop}]\n  next: s\n"
+        '- step: s\n  tool: {kind: python, code: x, input: {a: "{{ up.results.a.n }}", n: "{{ up.n }}", s: "{{ up.status }}"}}\n'
+    )
+    second = Bench(store=first.store)
+    assert second.value(second.run(reader, results={"up": up}).result) == {"a": 1, "n": 2, "s": "ok"}
+
+
+def test_one_row_of_a_stored_list_is_read_without_the_rest() -> None:
+    class Counting(type(Bench().store)):  # type: ignore[misc]
+        whole = 0
+
+        async def resolve(self, reference: Any) -> Any:
+            self.whole += 1
+            return await super().resolve(reference)
+
+    bench = Bench(store=Counting())
+    up = bench.put([10, 20, 30])
+    plan = plan_of(
+        "- step: up\n  tool: {kind: python, code: x}\n  next: s\n- step: s\n  tool: {kind: python, code: x, "
+        'input: {one: "{{ up.rows[1] }}", n: "{{ up.row_count }}", m: "{{ up | length }}", last: "{{ up[-1] }}"}}\n'
+    )
+    report = bench.run(plan, results={"up": up})
+    assert bench.value(report.result) == {"one": 20, "n": 3, "m": 3, "last": 30}
+    assert bench.store.whole == 1  # only the test itself has read a whole payload

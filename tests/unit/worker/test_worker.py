@@ -1,0 +1,340 @@
+"""The exchange: reports until heard, leases, stopping, draining; a server made of a few lines, virtual time."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from noetl.model import events as e
+from noetl.model.commands import Command
+from noetl.model.decisions import AddPart
+from noetl.model.errors import Unavailable
+from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, Held
+from noetl.model.messages import Report
+from noetl.results.memory import ResultsMemory
+from noetl.tools.noop import Noop
+from noetl.tools.port import Call
+from noetl.tools.registry import Registry
+from noetl.tools.wait import Wait
+from noetl.worker import MemorySpool, Worker, WorkerSettings
+from tests.unit.pipeline.bench import HEADER, Clock, Scripted, command, plan_of, virtually
+
+STEPS = """- step: s
+  tool: {kind: python, code: x, input: {n: 1}}
+- step: two
+  tool: [{name: a, kind: python, code: x}, {name: b, kind: python, code: x}]
+"""
+TEXT = HEADER + "workflow:\n" + STEPS
+PLAN = plan_of(STEPS)
+
+
+@dataclass
+class Desk:
+    """Gives what is queued to whoever has room, takes every report, and remembers all of it."""
+
+    queue: list[Command] = field(default_factory=list)
+    requests: list[ExchangeRequest] = field(default_factory=list)
+    events: list[Any] = field(default_factory=list)
+    stop: list[Held] = field(default_factory=list)
+    answer: Callable[[Report], str] = lambda report: "ok"
+    down: bool = False
+    fetched: int = 0
+    stale: int = 0
+
+    async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
+        self.requests.append(request)
+        if self.down:
+            raise Unavailable("no server")
+        acks = tuple(self._record(report) for report in request.reports)
+        if not acks and not self.queue and not self.stop:
+            await asyncio.sleep(min(request.wait / 1e6, 0.5))
+        given = self.queue[: request.free]
+        del self.queue[: request.free]
+        stop, self.stop = tuple(self.stop), []
+        return ExchangeReply(acks=acks, commands=tuple(given), stop=stop)
+
+    def _record(self, report: Report) -> Ack:
+        status = self.answer(report)
+        if status == "ok":
+            self.events.append(report.event)
+        return Ack(report.command_id, report.key, status)  # type: ignore[arg-type]  # what the test says
+
+    async def playbook(self, content: str) -> str:
+        self.fetched += 1
+        return TEXT
+
+    async def manifest(self, manifest: str) -> list[AddPart]:
+        return []
+
+    def of(self, kind: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def settings(**more: Any) -> WorkerSettings:
+    return WorkerSettings(worker_id="w1", incarnation="w1.1", **{"slots": 2, **more})
+
+
+def issue(step: str = "s", number: int = 1, **fields: Any) -> Command:
+    return msgspec.structs.replace(command(PLAN, step), command_id=f"c{number}", **fields)
+
+
+def hired(desk: Desk, does: Callable[[Call], Any] = lambda call: 1, spool: Any = None, **more: Any) -> Worker:
+    registry = Registry([Scripted(does), Noop(), Wait()])
+    return Worker(desk, ResultsMemory(), registry, Clock(), spool or MemorySpool(), settings(**more))
+
+
+async def until(fact: Callable[[], bool]) -> None:
+    """Virtual time: looking again costs nothing."""
+    while not fact():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+async def working(worker: Worker, fact: Callable[[], bool]) -> None:
+    """Let the worker run until the fact holds, then drain it."""
+    task = asyncio.ensure_future(worker.run())
+    await until(fact)
+    worker.drain()
+    await task
+
+
+def test_a_command_is_run_and_its_report_repeated_until_it_is_acknowledged() -> None:
+    answers = iter(["retry", "retry", "ok"])
+    desk = Desk([issue()], answer=lambda report: next(answers))
+    virtually(working(hired(desk), lambda: bool(desk.events)))
+    assert [type(event) for event in desk.events] == [e.CommandCompleted]
+    sent = [request for request in desk.requests if request.reports]
+    assert len(sent) == 3
+    assert all(Held("c1", 1) in request.held for request in sent)  # type: ignore[arg-type]
+
+
+def test_no_report_no_wait_and_no_work_without_room() -> None:
+    desk = Desk([issue(number=n) for n in range(5)])
+    running, most = 0, 0
+
+    async def slow(call: Call) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.5)
+        running -= 1
+
+    virtually(working(hired(desk, slow), lambda: len(desk.events) == 5))
+    assert most == 2
+    assert all(request.wait == 0 for request in desk.requests if request.reports)
+
+
+def test_the_next_task_starts_only_when_the_journal_entry_is_acknowledged() -> None:
+    order: list[str] = []
+    desk = Desk([issue("two")])
+    desk.answer = lambda report: order.append(report.event.type) or "ok"  # type: ignore[func-returns-value]
+
+    def does(call: Call) -> Any:
+        order.append(call.identity.task)
+
+    virtually(working(hired(desk, does), lambda: bool(desk.of(e.CommandCompleted))))
+    assert order == ["a", "task.done", "b", "command.completed"]
+
+
+def test_claims_are_announced_only_when_a_tool_lasts_or_is_not_the_first() -> None:
+    desk = Desk([issue(number=1), issue(number=2, attempt=2), issue(number=3)])
+    virtually(working(hired(desk), lambda: len(desk.of(e.CommandCompleted)) == 3))
+    assert [event.command_id for event in desk.of(e.CommandStarted)] == ["c2"]
+    lasting = Desk([issue()])
+    virtually(working(hired(lasting, lambda call: asyncio.sleep(1.5)), lambda: bool(lasting.of(e.CommandCompleted))))
+    assert [type(event) for event in lasting.events] == [e.CommandClaimed, e.CommandStarted, e.CommandCompleted]
+
+
+def test_leases_are_renewed_while_a_tool_runs() -> None:
+    desk = Desk([issue()])
+    virtually(working(hired(desk, lambda call: asyncio.sleep(30)), lambda: bool(desk.of(e.CommandCompleted))))
+    beats = [request for request in desk.requests if request.held and not request.reports]
+    assert len(beats) >= 15
+
+
+def test_a_tool_is_stopped_when_its_lease_cannot_be_renewed_and_may_be_given_again() -> None:
+    desk = Desk([issue()])
+    stopped: list[float] = []
+    runs = 0
+
+    async def does(call: Call) -> Any:
+        nonlocal runs
+        runs += 1
+        if runs == 2:
+            return {"second": runs}
+        desk.down = True
+        try:
+            await asyncio.sleep(100)
+        finally:
+            stopped.append(asyncio.get_running_loop().time())
+
+    async def scene() -> None:
+        worker = hired(desk, does)
+        task = asyncio.ensure_future(worker.run())
+        await until(lambda: bool(stopped))
+        assert worker.holds == ()
+        desk.down = False
+        desk.queue.append(issue())  # leased to it and not listed: the same attempt again
+        await until(lambda: bool(desk.of(e.CommandCompleted)))
+        worker.drain()
+        await task
+
+    virtually(scene())
+    assert 3.9 <= stopped[0] <= 4.2
+    assert desk.of(e.CommandCancelled) == []
+
+
+def test_a_command_that_is_to_stop_is_stopped_and_says_so() -> None:
+    desk = Desk([issue()])
+    ended: list[str] = []
+
+    async def does(call: Call) -> Any:
+        desk.stop.append(Held("c1", 1))  # type: ignore[arg-type]
+        try:
+            await asyncio.sleep(100)
+        finally:
+            ended.append("tool")
+
+    virtually(working(hired(desk, does), lambda: bool(desk.of(e.CommandCancelled))))
+    assert ended == ["tool"]
+    assert desk.of(e.CommandCompleted) == []
+
+
+def test_a_stale_answer_stops_the_tool_and_nothing_more_is_said_of_it() -> None:
+    desk = Desk([issue("two")])
+    desk.answer = lambda report: "stale" if report.command_id == "c1" else "ok"
+    tasks: list[str] = []
+
+    async def scene() -> None:
+        worker = hired(desk, lambda call: tasks.append(call.identity.task))
+        task = asyncio.ensure_future(worker.run())
+        await until(lambda: tasks == ["a"] and not worker.holds and bool(desk.requests[-1].free))
+        desk.queue.append(issue(number=2))
+        await until(lambda: bool(desk.events))
+        worker.drain()
+        await task
+
+    virtually(scene())
+    assert tasks == ["a", "task_0"]
+    assert [event.command_id for event in desk.events] == ["c2"]
+
+
+def test_while_an_ending_is_not_heard_nothing_is_claimed_and_it_outlives_the_worker() -> None:
+    desk = Desk([issue()])
+    spool = MemorySpool()
+
+    def does(call: Call) -> Any:
+        desk.down = True
+
+    async def scene() -> None:
+        worker = hired(desk, does, spool)
+        task = asyncio.ensure_future(worker.run())
+        await until(lambda: spool.room < 1_024)
+        asked = [request.free for request in desk.requests if request.held]
+        assert asked[-1] == 0 or desk.requests[-1].reports
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        desk.down = False
+        desk.queue.append(issue(number=2))
+        second = hired(desk, lambda call: 2, spool)
+        task = asyncio.ensure_future(second.run())
+        await until(lambda: len(desk.of(e.CommandCompleted)) == 2)
+        second.drain()
+        await task
+
+    virtually(scene())
+    assert [event.command_id for event in desk.events] == ["c1", "c2"]
+    assert spool.room == 1_024
+
+
+def test_a_command_sent_twice_runs_once() -> None:
+    desk = Desk([issue(), issue()])
+    calls: list[str] = []
+
+    async def scene() -> None:
+        worker = hired(desk, lambda call: calls.append(call.key))
+        task = asyncio.ensure_future(worker.run())
+        await until(lambda: bool(desk.events))
+        desk.queue.append(issue())  # a reply that was under way for long
+        await until(lambda: not desk.queue)
+        worker.drain()
+        await task
+
+    virtually(scene())
+    assert len(calls) == 1
+    assert len(desk.of(e.CommandCompleted)) == 1
+
+
+def test_a_higher_attempt_replaces_the_one_that_runs() -> None:
+    desk = Desk([issue()])
+    calls: list[Call] = []
+
+    async def does(call: Call) -> Any:
+        calls.append(call)
+        if len(calls) == 1:
+            desk.queue.append(issue(attempt=2))
+            await asyncio.sleep(100)
+        return 1
+
+    virtually(working(hired(desk, does), lambda: bool(desk.of(e.CommandCompleted))))
+    assert [event.attempt for event in desk.of(e.CommandCompleted)] == [2]
+
+
+def test_a_playbook_is_fetched_once_and_refused_when_its_hash_differs() -> None:
+    desk = Desk([issue(number=1), issue(number=2), issue(number=3, playbook="0" * 64)])
+    virtually(working(hired(desk, slots=1), lambda: len(desk.events) == 3))
+    assert desk.fetched == 2
+    [failure] = desk.of(e.CommandFailed)
+    assert (failure.command_id, failure.result.error.code) == ("c3", "PLAYBOOK_UNUSABLE")
+
+
+def test_a_refused_ending_becomes_a_plain_failure() -> None:
+    desk = Desk([issue()])
+    desk.answer = lambda report: "refused" if isinstance(report.event, e.CommandCompleted) else "ok"
+    virtually(working(hired(desk), lambda: bool(desk.events)))
+    assert desk.events[0].result.error.code == "REPORT_REFUSED"
+
+
+def test_a_command_that_comes_too_late_is_not_begun() -> None:
+    desk = Desk()
+    calls: list[str] = []
+    exchange = desk.exchange
+
+    async def late(request: ExchangeRequest) -> ExchangeReply:
+        reply = await exchange(request)
+        if reply.commands and len(desk.requests) == 1:
+            await asyncio.sleep(5)  # the server stood still after it had leased the command
+        return reply
+
+    desk.exchange = late  # type: ignore[method-assign]
+    desk.queue.append(issue())
+
+    async def scene() -> None:
+        worker = hired(desk, lambda call: calls.append(call.key), patience=9.0)
+        task = asyncio.ensure_future(worker.run())
+        await asyncio.sleep(6)
+        assert calls == []
+        desk.queue.append(issue())  # still its own: sent again
+        await until(lambda: bool(desk.events))
+        worker.drain()
+        await task
+
+    virtually(scene())
+    assert len(calls) == 1
+
+
+def test_draining_finishes_what_is_held() -> None:
+    desk = Desk([issue()])
+
+    async def scene() -> None:
+        worker = hired(desk, lambda call: asyncio.sleep(3))
+        task = asyncio.ensure_future(worker.run())
+        await until(lambda: bool(worker.holds))
+        desk.queue.append(issue(number=2))
+        worker.drain()
+        await task
+
+    virtually(scene())
+    assert [event.command_id for event in desk.of(e.CommandCompleted)] == ["c1"]
+    assert len(desk.queue) == 1
