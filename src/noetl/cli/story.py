@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from noetl.engine.assign import REFERENCE, is_reference
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, empty
 from noetl.log.port import Recorded
@@ -16,6 +15,7 @@ from noetl.model.errors import Failure, NotFound
 from noetl.model.events import Event, PlaybookCompleted
 from noetl.model.ids import ActivationId, ExecutionId, RefId
 from noetl.model.reference import Reference
+from noetl.playbook.assignments import REFERENCE, is_reference
 
 PREVIEW = 64 * 1024  # a larger result is shown by reference
 

@@ -10,13 +10,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl.engine import journals, tallies, waits
-from noetl.engine.assign import assign
 from noetl.engine.outcome import mark
 from noetl.engine.state import Activation, Execution, Live, LoopState, Record, TimerUse, Token, Unfinished
 from noetl.model import events as e
 from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
 from noetl.model.ids import ActivationId, CommandId, timer_id
+from noetl.playbook.assignments import assign_ctx, assign_scratch
 
 ITEMS = ("chunk", "frame")  # kinds of commands that a loop counts
 FINAL = "final"  # the cause of the final step's activation
@@ -213,9 +213,9 @@ def _exited(state: Execution, event: e.StepExit) -> Execution:
     if outcome is None or (outcome.ok and not event.result.ok):
         outcome = event.result
     activation = replace(
-        activation, phase="when", outcome=outcome, scratch=assign(activation.scratch, "scratch", event.set)
+        activation, phase="when", outcome=outcome, scratch=assign_scratch(activation.scratch, event.set)
     )
-    return _with(replace(state, ctx=assign(state.ctx, "ctx", event.set)), activation)
+    return _with(replace(state, ctx=assign_ctx(state.ctx, event.set)), activation)
 
 
 def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
@@ -237,7 +237,7 @@ def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
     state = _without(state, event.activation)
     state = replace(
         state,
-        ctx=assign(state.ctx, "ctx", event.set),
+        ctx=assign_ctx(state.ctx, event.set),
         steps={**state.steps, event.step: record},
         last_step=event.step,
         outcome=_happened(state.outcome, activation, outcome, event),
@@ -347,8 +347,8 @@ def _reported(state: Execution, event: e.CommandCompleted | e.CommandFailed) -> 
         activation = replace(activation, loop=tallies.reported(activation.loop, live, event))
     else:
         activation = replace(activation, outcome=event.result)
-    activation = replace(activation, scratch=assign(activation.scratch, "scratch", event.set))
-    state = replace(state, ctx=assign(state.ctx, "ctx", event.set))
+    activation = replace(activation, scratch=assign_scratch(activation.scratch, event.set))
+    state = replace(state, ctx=assign_ctx(state.ctx, event.set))
     return _with(_end(state, live.id), activation)
 
 
@@ -414,7 +414,7 @@ def _loop_started(state: Execution, event: e.LoopStarted) -> Execution:
 
 def _loop_done(state: Execution, event: e.LoopDone) -> Execution:
     activation = state.activations[event.activation]
-    state = _untimed(replace(state, ctx=assign(state.ctx, "ctx", event.set)), activation)
+    state = _untimed(replace(state, ctx=assign_ctx(state.ctx, event.set)), activation)
     return _with(state, replace(activation, phase="set", outcome=event.result, event=event.type, timer=None))
 
 

@@ -3,10 +3,10 @@
 from msgspec.structs import replace
 
 from noetl.engine import tallies
-from noetl.engine.assign import assign
 from noetl.engine.state import Execution, Live
 from noetl.model import events as e
 from noetl.model.commands import Journal, Page
+from noetl.playbook.assignments import assign_ctx, assign_scratch
 
 
 def task_done(state: Execution, event: e.TaskDone) -> Execution:
@@ -34,7 +34,8 @@ def page(state: Execution, event: e.CallPage) -> Execution:
 
 def retried(state: Execution, event: e.RetryStarted) -> Execution:
     live = state.commands[event.command_id]
-    return _with(state, live, replace(live.journal, tries=event.tries, resolved=None))
+    journal = replace(live.journal, tries=event.tries, resolved=None, set={**live.journal.set, **event.set})
+    return _assigned(_with(state, live, journal), live, event.set)
 
 
 def progress(state: Execution, event: e.CommandProgress) -> Execution:
@@ -63,7 +64,8 @@ def knows(live: Live, event: e.Reported) -> bool:
                 return True
             return journal.page is not None and event.page <= journal.page.number
         case e.RetryStarted():
-            return event.run <= journal.runs.get(event.task, 0) or event.tries <= journal.tries
+            stored = journal.page.number if journal.page is not None else 0
+            return event.run <= journal.runs.get(event.task, 0) or event.page < stored or event.tries <= journal.tries
         case e.CommandProgress():
             return event.done <= max(journal.done, live.first)
         case e.FrameClaimed():
@@ -80,9 +82,9 @@ def _assigned(state: Execution, live: Live, values: dict[str, object]) -> Execut
     if not values:
         return state
     activation = state.activations[live.activation]
-    activation = replace(activation, scratch=assign(activation.scratch, "scratch", values))
+    activation = replace(activation, scratch=assign_scratch(activation.scratch, values))
     return replace(
         state,
-        ctx=assign(state.ctx, "ctx", values),
+        ctx=assign_ctx(state.ctx, values),
         activations={**state.activations, activation.id: activation},
     )

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from noetl.engine import sites, tallies
-from noetl.engine.assign import is_reference, split
 from noetl.engine.issuing import Made, ask, command_for, held, issued, step_timeout
 from noetl.engine.sites import Moment, NeedsWorker
 from noetl.engine.state import Activation, Execution, Fixed, LoopState
@@ -22,8 +21,9 @@ from noetl.model.exchange import LEASE
 from noetl.model.ids import Micros, RefId, timer_id
 from noetl.model.reference import Reference, address
 from noetl.playbook import reducers
+from noetl.playbook.assignments import full_name, is_reference, root_of
 from noetl.playbook.expressions import FailedError, LimitError
-from noetl.playbook.model import Loop, MaxFailed
+from noetl.playbook.model import Loop, MaxFailed, Task, WorkbookCall
 from noetl.playbook.plan import IN
 
 LANES = 64  # commands of one loop in flight; a larger window puts more items into each
@@ -32,6 +32,7 @@ CHUNK_TIME: Micros = 250_000
 LARGEST_CHUNK = 10_000
 SLOW_ITEM: Micros = 1_000_000
 INLINE_BYTES = 4_096
+BEFORE = -1  # where the manifest of the run before stands in that of a retried loop
 ALONE = frozenset({"playbook", "wait", "spark"})  # kinds whose items never share a command
 
 
@@ -66,7 +67,11 @@ def _collection(
     ):
         inherited = record.loop
         return msgspec.structs.replace(
-            inherited.collection, kind="failed", size=inherited.failed, manifest=inherited.manifest
+            inherited.collection,
+            kind="failed",
+            size=inherited.failed,
+            total=inherited.total,
+            manifest=inherited.manifest,
         )
     if activation.planned is not None:
         return activation.planned
@@ -126,12 +131,20 @@ def _start(fixed: Fixed, activation: Activation, collection: e.Collection, momen
         chunk=0 if spec.chunk == "auto" else spec.chunk,
         frame=spec.frame.size if spec.frame is not None else 50,
         max_failed=_max_failed(loop, collection.size),
-        single=any(task.kind in ALONE for task in step.tool),
+        single=any(_kind(fixed, task) in ALONE for task in step.tool),
         reduce=dict(spec.reduce),
         timer=timer,
     )
     if timer is not None and timeout is not None:
         yield SetTimer(timer, moment.at + timeout + LEASE)
+    if collection.manifest is not None:  # what runs again stands over what was there
+        yield AddPart(activation.id, BEFORE, 0, collection.manifest)
+
+
+def _kind(fixed: Fixed, task: Task) -> str:
+    """Through the workbook: what is called there decides."""
+    called = fixed.plan.workbook.get(task.task) if isinstance(task, WorkbookCall) else None
+    return task.kind if called is None else called.kind
 
 
 def _window(loop: Loop, mode: str, size: int) -> int:
@@ -300,8 +313,9 @@ def _done(fixed: Fixed, state: Execution, activation: Activation, loop: LoopStat
     except FailedError as problem:
         error = error or Failure(code="REDUCE_FAILED", kind="template", message=str(problem))
     where = address(state.execution_id, "manifest", activation.step, activation.id)
-    manifest = Reference(ref_id=RefId(activation.id), type="db", uri=str(where), rows=stats.total, format="manifest")
-    context = {"row_count": stats.total, "stats": msgspec.to_builtins(stats)}
+    total = stats.total if loop.collection.total is None else loop.collection.total
+    manifest = Reference(ref_id=RefId(activation.id), type="db", uri=str(where), rows=total, format="manifest")
+    context = {"row_count": total, "stats": msgspec.to_builtins(stats)}
     return e.LoopDone(
         at=moment.at,
         step=activation.step,
@@ -334,7 +348,7 @@ def _reduced(state: Execution, loop: LoopState) -> dict[str, Any]:
     for segment in loop.segments:
         total = tallies.combine(loop.reduce, total, segment.partial)
     return {
-        name: reducers.onto(loop.reduce[name], _current(state.ctx, split(name)[1]), value)
+        name: reducers.onto(loop.reduce[name], _current(state.ctx, root_of(full_name(name))[1]), value)
         for name, value in total.items()
         if name in loop.reduce
     }

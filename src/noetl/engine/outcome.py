@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from noetl.engine.assign import REFERENCE, is_reference
 from noetl.engine.state import Execution
+from noetl.playbook.assignments import REFERENCE, is_reference
 
 _SIZE = 1 << 62
 

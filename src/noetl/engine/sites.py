@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from noetl.engine.assign import REFERENCE, is_reference
 from noetl.engine.state import Activation, Execution, Fixed
 from noetl.model.clock import iso
 from noetl.model.envelope import Envelope, Selected
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
+from noetl.playbook.assignments import REFERENCE, is_reference
 from noetl.playbook.expressions import NeedsData, TemplateError, Undefined, Value
 from noetl.playbook.functions import Seeded
 from noetl.playbook.plan import Site

@@ -133,6 +133,6 @@ def inheritance(activation: Activation, outcome: Envelope) -> e.LoopInherited | 
     return e.LoopInherited(
         collection=loop.collection,
         manifest=outcome.reference,
-        total=loop.size,
+        total=loop.collection.total if loop.collection.total is not None else loop.size,
         failed=loop.size - loop.ok - loop.skipped,
     )

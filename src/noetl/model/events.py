@@ -713,6 +713,7 @@ class Collection(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     kind: Literal["inline", "workload", "reference", "cursor", "failed"]
     size: int = 0
+    total: int | None = None  # of failed items: how many there are with those that are well
     items: tuple[Any, ...] = ()
     reference: Reference | None = None
     manifest: Reference | None = None

@@ -9,12 +9,12 @@ from noetl.model import events as e
 from noetl.model.codec import encode
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
-from noetl.pipeline.assignments import full_name
 from noetl.pipeline.data import Payloads, held
 from noetl.pipeline.environment import Environment, Journaling
 from noetl.pipeline.names import Item, Writes
 from noetl.pipeline.persist import Persist
 from noetl.pipeline.run import Parked, Pipeline
+from noetl.playbook.assignments import full_name
 from noetl.playbook.model import Step
 from noetl.playbook.plan import Plan
 

@@ -18,11 +18,11 @@ from noetl.model.ids import RefId
 from noetl.model.reference import Reference
 from noetl.pipeline.environment import Manifests
 from noetl.pipeline.failures import Failing
+from noetl.playbook.assignments import REFERENCE
 from noetl.playbook.expressions import FailedError, NeedsData, item, kind_of, member
 from noetl.results.port import ResultStore
 
 MANIFEST = "manifest"
-REFERENCE = "$reference"  # a ctx value too large for the control plane: {"$reference": uri}
 FACTS = ("http", "pg", "py")
 # Keys of an envelope's context with a meaning of their own; every other key is a scalar of the payload's top level.
 RESERVED: Final = frozenset({*FACTS, SELECTIONS, "row_count", "columns", "results", "stats", "value"})
@@ -101,17 +101,16 @@ class Payloads:
             self._note(reference)
             return list(await _patiently(reference.uri, lambda: self._store.rows(reference, start, stop)))
         rows = await self.item_rows(reference)
-        size = await self.size(reference)
-        if (
-            rows and max(rows) >= size
-        ):  # a retry ran some of the items only: they keep their indexes, and stand in order here
-            rows = dict(enumerate(rows[index] for index in sorted(rows)))
         return [item_value(rows[index]) if index in rows else None for index in range(start, stop)]
 
     async def item_rows(self, reference: Reference) -> dict[int, dict[str, Any]]:
-        """Rows (index, status, error, ms, tries, result) of a loop's items that ran, by index."""
+        """Rows (index, status, error, ms, tries, result) of a loop's items that ran, by index. A loop that was retried begins
+        with the manifest of the run before it; items that ran again stand over theirs."""
         found: dict[int, dict[str, Any]] = {}
         for part in await self._parts(reference):
+            if is_manifest(part.reference):
+                found |= await self.item_rows(part.reference)
+                continue
             if not self.has(part.reference):
                 self._whole[part.reference.uri] = await self.resolve(part.reference)
             found |= {row["index"]: row for row in self._whole[part.reference.uri]}

@@ -9,9 +9,9 @@ from typing import Any
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
-from noetl.pipeline.assignments import full_name, placed, root_of
 from noetl.pipeline.data import Payloads, Stored, answer, held, view
 from noetl.pipeline.failures import Failing
+from noetl.playbook.assignments import full_name, placed, root_of
 from noetl.playbook.expressions import FailedError
 from noetl.playbook.model import Step
 from noetl.playbook.reducers import MISSING, fold, partial

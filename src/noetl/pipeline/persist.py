@@ -16,8 +16,9 @@ from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import ParentRef, Reference, address, result_key
-from noetl.pipeline.data import REFERENCE, RESERVED, TRIES, Payloads
+from noetl.pipeline.data import RESERVED, TRIES, Payloads
 from noetl.pipeline.failures import Failing
+from noetl.playbook.assignments import REFERENCE
 from noetl.results.port import ResultStore
 
 SELECTIONS_INLINE = 4_096

@@ -309,8 +309,11 @@ def test_a_retried_loop_runs_its_failed_items_only() -> None:
         m.Start(execution_id=m.ExecutionId("7"), path="test", playbook="hash", retry_of=m.ExecutionId("6")), old.state
     )
     started = new.last(e.LoopStarted).collection
-    assert (started.kind, started.size) == ("failed", 1)
+    assert (started.kind, started.size, started.total) == ("failed", 1, 4)
     assert new.run().check().state.status == "completed"
+    assert new.last(e.LoopDone).result.context["row_count"] == 4
+    first = next(effect for effect in new.effects if isinstance(effect, d.AddPart))
+    assert first.reference == old.last(e.LoopDone).result.reference, "the results that stand are the old manifest's"
 
 
 def test_a_quarantined_execution_issues_nothing_until_it_is_released() -> None:

@@ -328,3 +328,18 @@ def test_errors_are_values_in_the_scope_of_the_router() -> None:
 - {{step: b}}
 """).run(lambda c: Failure(code="X", message="no") if c.step == "a" else None)
     assert p.check().path() == ["a", "b"]
+
+
+def test_a_rules_assignment_counts_even_if_the_worker_dies_before_the_next_try() -> None:
+    p = play(f"- {{step: a, {PYTHON}}}")
+    command = p.command("a")
+    error = Failure(code="X", message="no")
+    again = e.RetryStarted(
+        command_id=command.command_id, attempt=1, task="task_0", run=1, tries=1, error=error, set={"ctx.seen": 1}
+    )
+    p.report(command, again)
+    assert p.report(command, again) == Refusal("known")
+    p.tell(m.LeaseLost(command_id=command.command_id, attempt=1))
+    assert p.command("a").journal.set == {"ctx.seen": 1}
+    assert p.command("a").journal.tries == 1
+    assert p.check().state.ctx == {"seen": 1}
