@@ -38,15 +38,15 @@ class Cluster:
         self._log = LogMemory(Database(rows, clock))
         self._results = ResultsMemory()
         self._catalog = CatalogMemory()
-        self._server = Server(self._log, LeasesMemory(rows, clock), BusMemory(), self._catalog, clock, settings)
+        self.server = Server(self._log, LeasesMemory(rows, clock), BusMemory(), self._catalog, clock, settings)
         worker = WorkerSettings(worker_id="memory", incarnation="1", slots=SLOTS)
-        self._worker = Worker(self._server, self._results, registry.default(), clock, MemorySpool(), worker)
-        self._payloads = Payloads(self._results, self._server.manifest)
+        self._worker = Worker(self.server, self._results, registry.default(), clock, MemorySpool(), worker)
+        self._payloads = Payloads(self._results, self.server.manifest)
         self._running: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        await self._server.keeper.run_once()  # a node number, and every shard, before the first request
-        self._running = [asyncio.create_task(self._server.run()), asyncio.create_task(self._worker.run())]
+        await self.server.keeper.run_once()  # a node number, and every shard, before the first request
+        self._running = [asyncio.create_task(self.server.run()), asyncio.create_task(self._worker.run())]
         return self
 
     async def __aexit__(self, *failure: object) -> None:
@@ -64,7 +64,7 @@ class Cluster:
         return path
 
     async def start(self, text: str, file: str, payload: dict[str, Any]) -> ExecutionId:
-        return await self._server.requests.start(await self.register(text, file), payload=payload)
+        return await self.server.requests.start(await self.register(text, file), payload=payload)
 
     async def events_after(self, execution_id: ExecutionId, seq: int) -> list[Recorded]:
         """What was recorded since; waits a moment when there is nothing."""

@@ -1,0 +1,196 @@
+"""Constructs of the language end to end on the memory twins: real server, real worker, real Python children."""
+
+import asyncio
+import tempfile
+from typing import Any
+
+import pytest
+
+from noetl.cli.memory import Cluster
+from noetl.engine.fold import evolve
+from noetl.engine.state import Execution, empty
+from noetl.model.ids import ExecutionId
+from tests.play import workflow
+
+WAIT = 30.0
+
+
+async def ended(cluster: Cluster, execution: ExecutionId) -> Execution:
+    state, seq = empty(execution), 0
+    async with asyncio.timeout(WAIT):
+        while not state.terminal:
+            for recorded in await cluster.events_after(execution, seq):
+                state, seq = evolve(state, recorded.event), recorded.seq
+    return state
+
+
+async def value_of(cluster: Cluster, state: Execution, step: str) -> Any:
+    result = state.steps[step].result
+    assert result is not None
+    return None if result.reference is None else await cluster.resolve(result.reference)
+
+
+def run(
+    steps: str, payload: dict[str, Any] | None = None, *, children: dict[str, str] | None = None, step: str = "end"
+) -> Any:
+    """The status, the value of `step`, and ctx."""
+
+    async def play() -> Any:
+        async with Cluster() as cluster:
+            for path, child in (children or {}).items():
+                await cluster.register(workflow(child, metadata={"name": path, "path": path}), path)
+            execution = await cluster.start(workflow(steps), "test.yaml", payload or {})
+            state = await ended(cluster, execution)
+            value = await value_of(cluster, state, step) if step in state.steps and state.steps[step].result else None
+            return state.status, value, state.ctx, state.failure
+
+    return asyncio.run(play())
+
+
+def test_a_loops_results_are_read_in_order_by_the_next_step() -> None:
+    status, value, _, failure = run(
+        """
+- step: each
+  loop: {in: "{{ workload.numbers }}", iterator: n, spec: {mode: parallel, max_in_flight: 3}}
+  tool: {kind: python, input: {n: "{{ n }}"}, code: "result = n * n"}
+  next: end
+- step: end
+  tool:
+    kind: python
+    input: {rows: "{{ each.rows }}", third: "{{ each.rows[2] }}", count: "{{ each.row_count }}"}
+    code: "result = [rows, third, count]"
+""",
+        {"numbers": [1, 2, 3, 4, 5]},
+    )
+    assert (status, failure) == ("completed", None)
+    assert value == [[1, 4, 9, 16, 25], 9, 5]
+
+
+def test_a_retried_loop_runs_its_failed_items_again_and_its_results_are_whole() -> None:
+    steps = """
+- step: each
+  loop: {in: "{{ workload.numbers }}", iterator: n, spec: {mode: parallel, chunk: 2, policy: {failure: {max_failed: 1}}}}
+  tool:
+    kind: python
+    input: {n: "{{ n }}", marker: "{{ workload.marker }}"}
+    code: |
+      import pathlib
+      tried = pathlib.Path(marker) / str(n)
+      if n % 2 == 0 and not tried.exists():
+          tried.touch()
+          raise ValueError(f"{n} is even")
+      result = n * 10
+  next: end
+- step: end
+  tool: {kind: python, input: {rows: "{{ each.rows }}"}, code: "result = rows"}
+"""
+
+    async def play(marker: str) -> Any:
+        async with Cluster() as cluster:
+            payload = {"numbers": [1, 2, 3, 4, 5], "marker": marker}
+            first = await cluster.start(workflow(steps), "test.yaml", payload)
+            broken = await ended(cluster, first)
+            again = await cluster.server.requests.retry(first, "r1")
+            state = await ended(cluster, again)
+            return broken, state, await value_of(cluster, state, "end")
+
+    with tempfile.TemporaryDirectory() as marker:
+        broken, state, value = asyncio.run(play(marker))
+    assert (broken.status, broken.failure.code) == ("failed", "LOOP_FAILED")
+    assert state.status == "completed"
+    assert value == [10, 20, 30, 40, 50]
+    assert state.steps["each"].stats.total == 2
+
+
+def test_a_child_gives_its_value_and_a_failing_one_fails_its_parents_step() -> None:
+    child = """
+- step: half
+  tool: {kind: python, input: {n: "{{ workload.n }}"}, code: "assert n % 2 == 0, 'odd'\\nresult = n // 2"}
+"""
+    steps = """
+- step: call
+  tool: {kind: playbook, path: halves, input: {n: "{{ workload.n }}"}}
+  next:
+    - {step: sorry, when: "{{ error is defined }}"}
+    - {step: end}
+- {step: end, tool: {kind: python, input: {v: "{{ call }}"}, code: "result = v"}}
+- {step: sorry, tool: {kind: python, input: {e: "{{ call.error.code }}"}, code: "result = e"}}
+"""
+    assert run(steps, {"n": 8}, children={"halves": child})[:2] == ("completed", 4)
+    assert run(steps, {"n": 7}, children={"halves": child}, step="sorry")[:2] == ("completed", "CHILD_FAILED")
+
+
+def test_what_needs_data_is_evaluated_where_the_data_is() -> None:
+    status, value, ctx, _ = run("""
+- step: a
+  tool: {kind: python, code: "result = {'list': [10, 20, 30]}"}
+  set: {ctx.i: 1}
+  next: [{step: end, when: "{{ a.list[ctx.i] == 20 }}", args: {k: "{{ a.list[ctx.i] + 1 }}"}}]
+- step: end
+  tool: {kind: python, input: {got: "{{ input.k }}"}, code: "result = got"}
+""")
+    assert (status, value, ctx) == ("completed", 21, {"i": 1})
+
+
+def test_a_pipeline_retries_jumps_and_breaks_as_its_policies_say() -> None:
+    status, value, ctx, failure = run("""
+- step: end
+  tool:
+    - name: count
+      kind: python
+      input: {n: "{{ ctx.n | default(0) }}"}
+      code: "result = n + 1"
+      set: {ctx.n: "{{ result }}"}
+    - name: check
+      kind: python
+      input: {n: "{{ _prev }}"}
+      code: "result = n"
+      spec:
+        policy:
+          rules:
+            - {when: "{{ result < 3 }}", then: {do: jump, to: count}}
+            - {when: "{{ result == 3 }}", then: {do: break}}
+    - {name: never, kind: python, code: "result = 'never'"}
+""")
+    assert (status, failure) == ("completed", None)
+    assert (value, ctx) == (3, {"n": 3})
+
+
+def test_reducers_sum_over_the_items() -> None:
+    status, _, ctx, _ = run(
+        """
+- step: end
+  loop: {in: "{{ workload.numbers }}", iterator: n, spec: {mode: parallel, reduce: {ctx.total: sum, ctx.seen: append}}}
+  tool:
+    kind: python
+    input: {n: "{{ n }}"}
+    code: "result = n"
+    set: {ctx.total: "{{ result }}", ctx.seen: "{{ result }}"}
+""",
+        {"numbers": list(range(10))},
+    )
+    assert (status, ctx) == ("completed", {"total": 45, "seen": list(range(10))})
+
+
+def test_a_wait_goes_on_with_its_signal() -> None:
+    steps = """
+- {step: gate, tool: {kind: wait, signal: go}, next: end}
+- {step: end, tool: {kind: python, input: {said: "{{ gate }}"}, code: "result = said"}}
+"""
+
+    async def play() -> Any:
+        async with Cluster() as cluster:
+            execution = await cluster.start(workflow(steps), "test.yaml", {})
+            await cluster.server.requests.signal(execution, "go", "s1", {"by": "me"})
+            state = await ended(cluster, execution)
+            return state.status, await value_of(cluster, state, "end")
+
+    assert asyncio.run(play()) == ("completed", {"by": "me"})
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [("return 5", 5), ("def main(n=2):\n    return n", 2), ("result = None", None)]
+)
+def test_python_results_in_every_form(code: str, expected: Any) -> None:
+    text = repr(code).replace("'", '"')
+    assert run(f"- {{step: end, tool: {{kind: python, code: {text}}}}}")[:2] == ("completed", expected)
