@@ -1,0 +1,68 @@
+"""A database that is already there: `NOETL_DB_URL`. Nothing is started; what is wrong with it is said at once."""
+
+from urllib.parse import urlsplit
+
+import asyncpg  # type: ignore[import-untyped]  # ships no types
+
+from noetl.embedded.binaries import OLDEST
+from noetl.model.errors import InvalidInput, Unavailable
+
+PATIENCE_SEC = 10
+
+
+class DatabaseUnavailable(Unavailable):
+    """The database cannot be reached."""
+
+    code = "DATABASE_UNAVAILABLE"
+
+
+class DatabaseRefused(InvalidInput):
+    """The database answers, but not with what we need."""
+
+    code = "DATABASE_REFUSED"
+
+
+async def check(url: str) -> None:
+    host, port, database = address(url)
+    where = f"{host}:{port}"
+    try:
+        connection = await asyncpg.connect(url, timeout=PATIENCE_SEC)
+    except (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError) as error:
+        raise DatabaseUnavailable(
+            f"no database answers at {where} (NOETL_DB_URL): {error or 'time ran out'}",
+            hint="start it, correct NOETL_DB_URL, or unset it to use the embedded one",
+            host=host,
+            port=port,
+        ) from error
+    except asyncpg.InvalidAuthorizationSpecificationError as error:
+        raise DatabaseRefused(
+            f"the database at {where} does not let us in: {error}", hint="correct user and password in NOETL_DB_URL"
+        ) from error
+    except asyncpg.InvalidCatalogNameError as error:
+        raise DatabaseRefused(
+            f"there is no database {database} at {where}",
+            hint=f"create it (CREATE DATABASE {database}), or correct NOETL_DB_URL",
+        ) from error
+    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise DatabaseRefused(f"the database at {where} refuses: {error}", hint="correct NOETL_DB_URL") from error
+    try:
+        major = connection.get_server_version().major
+    finally:
+        await connection.close()
+    if major < OLDEST:
+        raise DatabaseRefused(
+            f"the database at {where} is Postgres {major}; {OLDEST} or newer is needed",
+            hint="upgrade it, or unset NOETL_DB_URL to use the embedded one",
+        )
+
+
+def address(url: str) -> tuple[str, int, str]:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("postgres", "postgresql"):
+            raise ValueError(f"it begins with {parts.scheme}:" if parts.scheme else "it names no scheme")
+        return parts.hostname or "localhost", parts.port or 5432, parts.path.lstrip("/") or (parts.username or "")
+    except ValueError as error:
+        raise InvalidInput(
+            f"NOETL_DB_URL is not an address of Postgres: {error}", hint="postgresql://user:password@host:5432/database"
+        ) from error

@@ -1,0 +1,108 @@
+"""A home that cannot be used: said in one sentence, with what to do, and nothing half made is left."""
+
+import contextlib
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from noetl.embedded.home import HomeFull, HomeUnusable, explained, locate
+from noetl.embedded.postgres import Embedded
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={request.param}m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+        pytest.skip("cannot mount a small disk here")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("small_disk", [24], indirect=True)
+def test_a_disk_too_small_is_refused_before_anything_is_made(small_disk: Path) -> None:
+    home = small_disk / "home"
+    with pytest.raises(HomeFull, match=r"is full: \d+ MB free, \d+ MB needed") as refused:
+        Embedded(home).serve()
+
+    assert "NOETL_HOME" in str(refused.value.hint)
+    assert [path.name for path in home.iterdir()] == ["postgres.lock"]
+
+
+@pytest.mark.parametrize("small_disk", [24], indirect=True)
+def test_a_disk_that_fills_up_while_making_leaves_nothing_half_made(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("noetl.embedded.cluster.SPACE_NEEDED", 0)
+    home = small_disk / "home"
+    with pytest.raises(HomeFull, match="No space left"):
+        Embedded(home).serve()
+
+    assert [path.name for path in home.iterdir()] == ["postgres.lock"]
+
+
+@pytest.mark.parametrize("small_disk", [160], indirect=True)
+def test_a_full_disk_is_named_and_with_space_it_starts_again(small_disk: Path) -> None:
+    embedded = Embedded(small_disk / "home")
+    embedded.serve()
+    embedded.halt()
+    filler = small_disk / "filler"
+    fill(filler)
+    with pytest.raises(HomeFull, match="No space left"):
+        embedded.serve()
+
+    filler.unlink()
+    embedded.serve()
+    embedded.halt()
+
+
+def fill(file: Path) -> None:
+    with contextlib.suppress(OSError), file.open("wb", buffering=0) as opened:
+        while True:
+            opened.write(bytes(4096))
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for home in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(HomeUnusable, match="cannot use") as refused:
+            Embedded(home).serve()
+        assert "a file is in the way" in str(refused.value.hint)
+
+
+def test_a_name_too_long_is_named(tmp_path: Path) -> None:
+    with pytest.raises(HomeUnusable, match="too long") as refused:
+        Embedded(tmp_path / ("x" * 300)).serve()
+    assert "shorter" in str(refused.value.hint)
+
+
+def test_a_deep_home_is_fine(tmp_path: Path) -> None:
+    embedded = Embedded(tmp_path / ("d" * 100) / ("e" * 100))
+    embedded.serve()
+    embedded.halt()
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
+def test_a_home_that_is_not_writable_is_named(code: int) -> None:
+    with pytest.raises(HomeUnusable, match="cannot use /somewhere as home") as refused, explained(Path("/somewhere")):
+        raise OSError(code, os.strerror(code), "/somewhere/postgres.lock")
+    assert "writable" in str(refused.value.hint)
+
+
+def test_home_is_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOETL_HOME", str(tmp_path))
+    assert locate() == tmp_path
+    monkeypatch.delenv("NOETL_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert locate() == tmp_path / ".noetl"
+
+
+def test_a_directory_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "postgres" / "data").mkdir(parents=True)
+    with pytest.raises(HomeUnusable, match="not a data directory"):
+        Embedded(tmp_path).serve()
