@@ -10,15 +10,23 @@ import pytest
 
 from noetl.bus.memory import BusMemory
 from noetl.bus.port import Bus
+from noetl.bus.postgres import BusPostgres
 from noetl.catalog.memory import CatalogMemory
 from noetl.catalog.port import Catalog
+from noetl.catalog.postgres import CatalogPostgres
+from noetl.database import Database as Postgres
+from noetl.database import connect
 from noetl.leases.memory import LeasesMemory
 from noetl.leases.port import Leases
+from noetl.leases.postgres import LeasesPostgres
 from noetl.log.memory import Database, LogMemory
 from noetl.log.port import EventLog
+from noetl.log.postgres import LogPostgres
+from noetl.migrations import migrate
 from noetl.results.memory import ResultsMemory
 from noetl.results.port import ResultStore
 from noetl.twins import shard_rows
+from tests.postgres import server
 
 SHARDS = 4
 
@@ -59,7 +67,68 @@ async def memory() -> AsyncIterator[World]:
     )
 
 
-WORLDS: dict[str, Callable[[], AbstractAsyncContextManager[World]]] = {"memory": memory}
+# Postgres with a clock that stands still: a `now()` that is found before the real one.
+CLOCK = """
+create schema standstill;
+create table standstill.clock (micros bigint not null);
+create function standstill.now() returns timestamptz language sql stable
+as $$ select timestamptz 'epoch' + c.micros * interval '1 microsecond' from standstill.clock c $$;
+"""
+
+
+@dataclass
+class PostgresWorld(World):
+    database: Postgres
+
+    async def pass_time(self, micros: int) -> None:
+        await super().pass_time(micros)
+        async with self.database.main.transaction() as session:
+            await session.execute("update standstill.clock set micros = $1", self.clock.time)
+
+
+# Rows go, the schema stays: a fraction of the time that a new database takes.
+EMPTY = """
+do $$ declare name text; begin
+    for name in select c.oid::regclass::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
+        where n.nspname = 'noetl' and c.relkind in ('r', 'p') and not c.relispartition
+            and c.relname not in ('schema_version', 'execution_shard')
+    loop execute 'delete from ' || name; end loop;
+    update noetl.execution_shard set owner = null, epoch = 0, last_seq = 0;
+    delete from standstill.clock;
+end $$
+"""
+
+
+async def fill(dsn: str) -> None:
+    connection = await connect(dsn)
+    await migrate(connection, shards=SHARDS)
+    await connection.execute(CLOCK)
+    await connection.close()
+
+
+@asynccontextmanager
+async def postgres() -> AsyncIterator[World]:
+    dsn = server().address(server().template("standstill", fill))
+    settings = {"search_path": "standstill, pg_catalog"}
+    async with Postgres(dsn, main_size=4, background_size=2, settings=settings) as database:
+        clock, leases = ManualClock(), LeasesPostgres(database)
+        async with database.main.transaction() as session:
+            await session.execute(EMPTY)
+            await session.execute("insert into standstill.clock values ($1)", clock.time)
+        async with BusPostgres(database) as bus:
+            yield PostgresWorld(
+                log=LogPostgres(database, SHARDS, sweep_every=1),
+                leases=leases,
+                bus=bus,
+                results=ResultsMemory(),
+                catalog=CatalogPostgres(database),
+                clock=clock,
+                database=database,
+            )
+        await leases.close()
+
+
+WORLDS: dict[str, Callable[[], AbstractAsyncContextManager[World]]] = {"memory": memory, "postgres": postgres}
 
 
 @pytest.fixture(params=list(WORLDS))

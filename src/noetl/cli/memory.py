@@ -16,6 +16,7 @@ from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads
 from noetl.playbook.validation import load_or_raise
 from noetl.results.memory import ResultsMemory
+from noetl.results.router import Router
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
 from noetl.tools import registry
@@ -36,12 +37,14 @@ class Cluster:
         settings, clock = ServerSettings(name="memory"), SystemClock()
         rows = shard_rows(settings.shards)
         self._log = LogMemory(Database(rows, clock))
-        self._results = ResultsMemory()
         self._catalog = CatalogMemory()
         self.server = Server(self._log, LeasesMemory(rows, clock), BusMemory(), self._catalog, clock, settings)
         worker = WorkerSettings(worker_id="memory", incarnation="1", slots=SLOTS)
-        self._worker = Worker(self.server, self._results, registry.default(), clock, MemorySpool(), worker)
-        self._payloads = Payloads(self._results, self.server.manifest)
+        large = ResultsMemory()
+        store = Router(self.server, large)
+        self._worker = Worker(self.server, store, registry.default(), clock, MemorySpool(), worker)
+        reader = Router(self.server, large)  # what the worker has in memory is its own
+        self._payloads = Payloads(reader, self.server.manifest)
         self._running: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -75,6 +78,11 @@ class Cluster:
         if not found:
             await asyncio.sleep(LOOK_EVERY)
         return found
+
+    async def change(self, execution_id: ExecutionId, how: str) -> bool:
+        """The one change that `noetl run` asks for."""
+        assert how == "cancel"
+        return await self.server.requests.cancel(execution_id, "interrupted")
 
     async def resolve(self, reference: Reference) -> Any:
         return await self._payloads.resolve(reference)

@@ -2,6 +2,7 @@
 
 import heapq
 from bisect import bisect_right
+from collections import Counter
 from itertools import islice
 from typing import Any, assert_never
 
@@ -9,20 +10,26 @@ import msgspec
 
 from noetl.log.limits import check_size
 from noetl.log.port import (
+    BLOB_LIMIT,
     Appended,
     Batch,
+    Depth,
     InboxRow,
     Known,
     Outcome,
     Part,
     Pinned,
+    Present,
     Projection,
+    Queued,
+    Received,
     Recorded,
     Renewal,
     ShardLost,
     StaleAttempt,
+    Wanted,
 )
-from noetl.log.tables import FINISHED, CommandRow, Database, EventRow, Posted
+from noetl.log.tables import FINISHED, CommandRow, Database, EventRow, Posted, WorkerRow
 from noetl.model import codec
 from noetl.model.commands import Command
 from noetl.model.decisions import (
@@ -40,7 +47,7 @@ from noetl.model.decisions import (
     StartChild,
     Stop,
 )
-from noetl.model.errors import NoetlError
+from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound
 from noetl.model.events import (
     ChildStarted,
     CommandCancelled,
@@ -51,8 +58,9 @@ from noetl.model.events import (
     Terminal,
 )
 from noetl.model.exchange import Held
-from noetl.model.ids import CommandId, ExecutionId, Micros, Tenant, TimerId
+from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId
 from noetl.model.messages import Admitted, Message, Notice, Report, Start, Stopped
+from noetl.model.reference import Reference, parse_uri
 
 __all__ = ["Database", "LogMemory"]
 
@@ -62,6 +70,7 @@ ENDING = (CommandCompleted, CommandFailed, CommandCancelled, CommandParked, Expr
 _pinned = msgspec.json.Decoder(Pinned)
 _projection = msgspec.json.Decoder(Projection)
 _part = msgspec.json.Decoder(AddPart)
+_present = msgspec.json.Decoder(Present)
 
 
 class LogMemory:
@@ -199,6 +208,24 @@ class LogMemory:
         rows = (row for row in map(self._projection, newest) if row is not None and row.tenant == tenant)
         return list(islice(rows, limit))
 
+    async def executions(
+        self, tenant: Tenant, wanted: Wanted, before: ExecutionId | None, limit: int
+    ) -> list[Projection]:
+        older = [each for each in self._db.projections if before is None or int(each) < int(before)]
+        newest = (self._projection(each) for each in sorted(older, key=int, reverse=True))
+        rows = (row for row in newest if row is not None and row.tenant == tenant and _is_wanted(row, wanted))
+        return [msgspec.structs.replace(row, state=None) for row in islice(rows, limit)]
+
+    async def tenant_of(self, execution_id: ExecutionId) -> Tenant | None:
+        data = self._db.pinned.get(execution_id)
+        return None if data is None else _pinned.decode(data).tenant
+
+    async def received(self, execution_id: ExecutionId, key: str) -> Received:
+        rows = self._db.rows(execution_id)
+        if key not in rows.keys:
+            return Received(waiting=(execution_id, key) in self._db.inbox_keys)
+        return Received(seq=next(row.seq for row in rows.events if codec.decode_event(row.data).key == key))
+
     async def checkpoint(self, shard: int) -> int:
         return self._db.checkpoints[shard]
 
@@ -212,6 +239,22 @@ class LogMemory:
     def _recorded(self, row: EventRow) -> Recorded:
         shard = self._db.shard_of(row.execution_id)
         return Recorded(row.execution_id, shard, row.seq, row.epoch, codec.decode_event(row.data))
+
+    # -- small payloads --
+
+    async def put_blob(self, reference: Reference, payload: bytes) -> None:
+        if len(payload) > BLOB_LIMIT:
+            raise InvalidInput(
+                f"the payload is {len(payload)} bytes", hint=f"at most {BLOB_LIMIT}: larger ones go to files"
+            )
+        execution_id = parse_uri(reference.uri).execution_id
+        if execution_id not in self._db.pinned:
+            raise NotFound(f"no execution {execution_id}")
+        if self._db.blobs.setdefault((reference.ref_id, reference.uri), payload) != payload:
+            raise Conflict(f"{reference.uri} holds another payload", hint="a result is written once; use another key")
+
+    async def blob(self, ref_id: RefId, uri: str) -> bytes | None:
+        return self._db.blobs.get((ref_id, uri))
 
     # -- the queue --
 
@@ -255,6 +298,44 @@ class LogMemory:
     async def command_status(self, command_id: CommandId) -> tuple[str, int] | None:
         row = self._db.commands.get(command_id)
         return None if row is None else (row.status, row.attempt)
+
+    async def queue(
+        self,
+        tenant: Tenant,
+        *,
+        status: str | None = None,
+        pool: str | None = None,
+        execution_id: ExecutionId | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[Queued]:
+        found = (
+            row
+            for row in self._db.commands.values()
+            if row.number > after
+            and status in (None, row.status)
+            and pool in (None, row.pool)
+            and execution_id in (None, row.execution_id)
+            and codec.decode_command(row.data).tenant == tenant
+        )
+        return [_queued(row) for row in heapq.nsmallest(limit, found, key=lambda row: row.number)]
+
+    async def depths(self, tenant: Tenant | None = None) -> list[Depth]:
+        rows = (row for row in self._db.commands.values() if row.status not in FINISHED)
+        found = Counter(
+            (row.pool, row.status) for row in rows if tenant in (None, codec.decode_command(row.data).tenant)
+        )
+        return [Depth(pool, status, count) for (pool, status), count in sorted(found.items())]
+
+    async def note_worker(self, worker: Present, lease: Micros) -> None:
+        now = self._db.clock.now()
+        self._db.workers[worker.worker] = WorkerRow(codec.encode(worker), now, now + lease)
+
+    async def workers(self, tenant: Tenant) -> list[Present]:
+        now = self._db.clock.now()
+        rows = [(_present.decode(row.data), row) for row in self._db.workers.values() if row.until > now]
+        found = [msgspec.structs.replace(worker, age=now - row.seen_at) for worker, row in rows]
+        return sorted((worker for worker in found if worker.tenant == tenant), key=lambda worker: worker.worker)
 
 
 class _Write:
@@ -389,3 +470,31 @@ def _pin_and_start(db: Database, start: Start, workload: dict[str, Any]) -> None
 
 def _inbox_row(row: Posted) -> InboxRow:
     return InboxRow(row.inbox_id, row.shard, row.execution_id, codec.decode_message(row.data))
+
+
+def _is_wanted(row: Projection, wanted: Wanted) -> bool:
+    return (
+        wanted.status in (None, row.status)
+        and wanted.path in (None, row.path)
+        and wanted.parent in (None, row.parent)
+        and (wanted.since is None or row.started_at >= wanted.since)
+    )
+
+
+def _queued(row: CommandRow) -> Queued:
+    command = codec.decode_command(row.data)
+    return Queued(
+        number=row.number,
+        command_id=row.command_id,
+        execution_id=row.execution_id,
+        step=command.step,
+        kind=command.kind,
+        pool=row.pool,
+        status=row.status,
+        attempt=row.attempt,
+        priority=row.priority,
+        available_at=row.available_at or None,
+        worker=row.worker,
+        lease_until=row.lease_until or None,
+        stopping=row.cancel,
+    )

@@ -19,10 +19,12 @@ from noetl.model.commands import Command
 from noetl.model.decisions import AddPart, Effect
 from noetl.model.events import Event
 from noetl.model.exchange import Held
-from noetl.model.ids import CommandId, ExecutionId, Micros, Tenant, TimerId
+from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId
 from noetl.model.messages import Message, Report, Start, StoredRef
+from noetl.model.reference import Reference
 
 BATCH_EVENTS = 500
+BLOB_LIMIT = 1024 * 1024  # bytes of a payload kept here
 
 
 class Recorded(Struct, frozen=True):
@@ -148,6 +150,58 @@ class Projection(Struct, frozen=True, kw_only=True):
     state_hash: str | None = None
 
 
+class Wanted(Struct, frozen=True, kw_only=True):
+    """Which executions a list is to show; None: any."""
+
+    status: str | None = None
+    path: str | None = None
+    parent: ExecutionId | None = None
+    since: Micros | None = None  # started then or later
+
+
+class Queued(Struct, frozen=True, kw_only=True):
+    """A row of the queue as people see it: what it is, never what it carries. `number` is the order of issue."""
+
+    number: int
+    command_id: CommandId
+    execution_id: ExecutionId
+    step: str
+    kind: str
+    pool: str
+    status: str
+    attempt: int
+    priority: int = 0
+    available_at: Micros | None = None
+    worker: str | None = None
+    lease_until: Micros | None = None
+    stopping: bool = False
+
+
+class Depth(Struct, frozen=True):
+    pool: str
+    status: str
+    count: int
+
+
+class Present(Struct, frozen=True, kw_only=True):
+    """One life of a worker as the server it last spoke to knows it. `age`: since then, by the store's clock."""
+
+    worker: str  # `name/incarnation`: the holder of its leases
+    server: str
+    tenant: Tenant
+    pools: tuple[str, ...] = ()
+    free: int = 0
+    held: int = 0
+    age: Micros = 0
+
+
+class Received(Struct, frozen=True):
+    """What became of a key: `waiting` in the inbox, recorded in the log as `seq`, or neither."""
+
+    waiting: bool = False
+    seq: int | None = None
+
+
 class Renewal(Struct, frozen=True):
     """What a worker must stop: cancelled commands, and those that are not its own any more."""
 
@@ -177,8 +231,26 @@ class EventLog(Protocol):
     async def pinned(self, execution_id: ExecutionId) -> Pinned | None: ...
     async def projection(self, execution_id: ExecutionId) -> Projection | None: ...
     async def projections(self, tenant: Tenant, limit: int) -> list[Projection]: ...
+    async def executions(
+        self, tenant: Tenant, wanted: Wanted, before: ExecutionId | None, limit: int
+    ) -> list[Projection]: ...  # newest first, older than `before`; without `state`
+    async def tenant_of(self, execution_id: ExecutionId) -> Tenant | None: ...  # None: no such execution
+    async def received(self, execution_id: ExecutionId, key: str) -> Received: ...
     async def checkpoint(self, shard: int) -> int: ...
     async def live(self, shard: int) -> list[ExecutionId]: ...  # executions of the shard without a terminal event
+
+    # -- small payloads --
+    async def put_blob(self, reference: Reference, payload: bytes) -> None:
+        """Before the report that names it; what the report's StoredRef says (parent, inputs) is recorded with the report.
+
+        The same again is fine. Conflict when another payload stands there, NotFound without such an execution,
+        InvalidInput beyond BLOB_LIMIT.
+        """
+        ...
+
+    async def blob(self, ref_id: RefId, uri: str) -> bytes | None:
+        """What `put_blob` or the payload of a recorded StoredRef left under this id and exactly this address."""
+        ...
 
     # -- the queue --
     async def claim(self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros) -> list[Command]: ...
@@ -187,3 +259,16 @@ class EventLog(Protocol):
     async def expire(self, limit: int) -> int: ...  # leases that ran out: lost or stopped, with the inbox row
     async def lose(self, worker: str) -> int: ...  # the worker is gone: the same, at once
     async def command_status(self, command_id: CommandId) -> tuple[str, int] | None: ...
+    async def queue(
+        self,
+        tenant: Tenant,
+        *,
+        status: str | None = None,
+        pool: str | None = None,
+        execution_id: ExecutionId | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[Queued]: ...  # in order of issue, beyond the number `after`
+    async def depths(self, tenant: Tenant | None = None) -> list[Depth]: ...  # commands not over, by pool, status
+    async def note_worker(self, worker: Present, lease: Micros) -> None: ...  # heard of now; kept for `lease`
+    async def workers(self, tenant: Tenant) -> list[Present]: ...  # by name

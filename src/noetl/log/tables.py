@@ -14,7 +14,7 @@ import msgspec
 from noetl.model import codec
 from noetl.model.clock import Clock
 from noetl.model.commands import Command, Journal
-from noetl.model.ids import CommandId, ExecutionId, Micros, Tenant, TimerId, shard_of
+from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId, shard_of
 from noetl.model.messages import LeaseLost, Message, Stopped, StoredRef
 from noetl.twins import ShardRow
 
@@ -71,6 +71,13 @@ class Posted:
 
 
 @dataclass(slots=True)
+class WorkerRow:
+    data: bytes
+    seen_at: Micros
+    until: Micros
+
+
+@dataclass(slots=True)
 class Admission:
     active: dict[ExecutionId, None] = field(default_factory=dict)
     waiting: dict[ExecutionId, int] = field(default_factory=dict)  # the limit each one asked with
@@ -96,9 +103,11 @@ class Database:
         self.finished: deque[tuple[Micros, CommandId]] = deque()
         self.timers: list[dict[tuple[ExecutionId, TimerId], Micros]] = [{} for _ in shards]
         self.admissions: dict[tuple[Tenant, str], Admission] = {}
-        self.refs: dict[str, bytes] = {}
+        self.refs: dict[RefId, bytes] = {}
+        self.blobs: dict[tuple[RefId, str], bytes] = {}  # by reference and address
         self.manifests: dict[str, dict[int, bytes]] = {}
         self.projections: dict[ExecutionId, bytes] = {}
+        self.workers: dict[str, WorkerRow] = {}
         self.checkpoints = [0] * len(shards)
         self._queues: dict[str, list[tuple[int, int, CommandId]]] = {}
         self._later: list[tuple[Micros, int, CommandId]] = []
@@ -252,7 +261,10 @@ class Database:
 
     def store_refs(self, refs: Iterable[StoredRef]) -> None:
         for ref in refs:
-            self.refs.setdefault(ref.reference.ref_id, codec.encode(ref))
+            reference = ref.reference
+            self.refs.setdefault(reference.ref_id, codec.encode(msgspec.structs.replace(ref, payload=None)))
+            if ref.payload is not None:
+                self.blobs.setdefault((reference.ref_id, reference.uri), ref.payload)
 
     def pin(self, execution_id: ExecutionId, row: Any) -> None:
         self.pinned[execution_id] = codec.encode(row)

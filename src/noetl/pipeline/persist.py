@@ -1,6 +1,7 @@
 """Persist before report, in one place: a value becomes a payload in the store and an envelope that the control plane may carry.
 
-A put that fails is repeated; when it keeps failing the task fails with REFERENCE_NOT_AVAILABLE, and its tool is not run again.
+Small payloads travel with the report that names them, when the store is a carrier. A put that fails is repeated; when it keeps
+failing the task fails with REFERENCE_NOT_AVAILABLE, and its tool is not run again.
 """
 
 import asyncio
@@ -15,11 +16,11 @@ from noetl.model.envelope import CONTEXT_LIMIT, SELECTIONS, Envelope, Meta, Sele
 from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
-from noetl.model.reference import ParentRef, Reference, address, result_key
+from noetl.model.reference import Address, ParentRef, Reference, address, result_key
 from noetl.pipeline.data import RESERVED, TRIES, Payloads
 from noetl.pipeline.failures import Failing
 from noetl.playbook.assignments import REFERENCE
-from noetl.results.port import ResultStore
+from noetl.results.port import Carrier, ResultStore, Rider
 
 SELECTIONS_INLINE = 4_096
 SCALARS_INLINE = 1_024
@@ -27,6 +28,7 @@ LONGEST_SCALAR = 256
 COLUMNS_INLINE = 1_024
 SET_INLINE = 2_048
 RESULTS_INLINE = 2_048
+PER_REPORT = 256 * 1024  # bytes of payloads that ride in one report: many reports share an exchange
 REDACTED = frozenset(
     (
         "password",
@@ -43,32 +45,45 @@ REDACTED = frozenset(
 
 
 class Persist:
-    """Puts of one command. `launch` counts how often this worker began this attempt: a second time must not meet its own keys."""
+    """Puts of one command. `launch` counts how often this worker began this attempt: a second time must not meet its own keys.
+    Nor does it carry payloads: an entry of the first launch may be recorded already, and theirs be passed over."""
 
     def __init__(self, command: Command, store: ResultStore, payloads: Payloads, launch: int = 1) -> None:
         self._command = command
         self._store = store
         self._payloads = payloads
         self._suffix = "" if launch == 1 else f"-l{launch}"
+        self._carrier = store if isinstance(store, Carrier) and launch == 1 else None
         self._refs: list[StoredRef] = []
+        self._riders: list[Rider] = []  # their store reads them from memory while they are here
 
     def refs(self) -> tuple[StoredRef, ...]:
-        """References made since the last report; it brings them."""
+        """References made since the last report; it brings them. Nothing reads them again before it is recorded."""
         made, self._refs = tuple(self._refs), []
+        self._riders = []
         return made
 
     async def put(self, label: str, value: Any, *, kind: str = "result", parent: RefId | None = None) -> Reference:
         command = self._command
+        value = self._payloads.keychain.redactor.value(value, payload=True)
         key = result_key(command.command_id, command.attempt, label) + self._suffix
-        reference = await self._put(address(command.execution_id, kind, command.step, key), value)
-        self._refs.append(StoredRef(reference=reference, parent=parent, inputs=tuple(self._payloads.read)))
+        reference, rider = await self._put(address(command.execution_id, kind, command.step, key), value)
+        payload = None if rider is None else rider.payload
+        inputs = tuple(self._payloads.read)
+        self._refs.append(StoredRef(reference=reference, parent=parent, inputs=inputs, payload=payload))
+        self._riders += [rider] if rider is not None else []
         fault("persist.after")
         return reference
 
-    async def _put(self, where: Any, value: Any) -> Reference:
+    async def _store_or_carry(self, where: Address, value: Any) -> tuple[Reference, Rider | None]:
+        if self._carrier is None:
+            return await self._store.put(where, value), None
+        return await self._carrier.carry(where, value, PER_REPORT - sum(len(rider.payload) for rider in self._riders))
+
+    async def _put(self, where: Address, value: Any) -> tuple[Reference, Rider | None]:
         for number in range(TRIES):
             try:
-                return await self._store.put(where, value)
+                return await self._store_or_carry(where, value)
             except Unavailable as error:
                 if number + 1 == TRIES:
                     raise Failing(
@@ -163,6 +178,8 @@ def context_of(value: Any, facts: dict[str, Any]) -> dict[str, Any]:
     elif isinstance(value, dict):
         if isinstance(value.get("rows"), list):
             context |= _rows(value["rows"], value.get("columns"))
+            if isinstance(counted := value.get("row_count"), int):  # of a statement that changes rows and gives none
+                context["row_count"] = counted
         context |= _scalars(value)
     cleaned: dict[str, Any] = redacted(context)
     return cleaned

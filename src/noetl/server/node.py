@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from contextlib import suppress
+from hashlib import sha256
 
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
@@ -11,8 +12,10 @@ from noetl.leases.port import Leases
 from noetl.log.port import EventLog
 from noetl.model.clock import Clock
 from noetl.model.decisions import AddPart
-from noetl.model.errors import Unavailable
+from noetl.model.errors import InvalidInput, Unavailable
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
+from noetl.model.ids import RefId
+from noetl.model.reference import Reference, parse_uri
 from noetl.server.children import Children
 from noetl.server.clock import StoreClock
 from noetl.server.dispatch import Dispatcher
@@ -35,7 +38,7 @@ FAREWELL = 1.0  # seconds to give shards back when the process ends in peace
 
 
 class Server:
-    """`exchange`, `playbook` and `manifest` are what a worker may call."""
+    """`exchange`, `playbook`, `manifest`, `payload` and `put_payload` are what a worker may call."""
 
     def __init__(
         self, eventlog: EventLog, leases: Leases, bus: Bus, catalog: Catalog, clock: Clock, settings: ServerSettings
@@ -108,3 +111,13 @@ class Server:
 
     async def manifest(self, manifest: str) -> list[AddPart]:
         return await self._log.parts(manifest)
+
+    async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
+        parse_uri(uri)
+        return await self._log.blob(ref_id, uri)
+
+    async def put_payload(self, reference: Reference, payload: bytes) -> None:
+        parse_uri(reference.uri)
+        if reference.sha256 != sha256(payload).hexdigest():
+            raise InvalidInput(f"{reference.uri}: the payload does not match its checksum", hint="send it again")
+        await self._log.put_blob(reference, payload)

@@ -4,6 +4,8 @@ from typing import Protocol
 
 from noetl.model.decisions import AddPart
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
+from noetl.model.ids import RefId
+from noetl.model.reference import Reference
 
 
 class Channel(Protocol):
@@ -17,4 +19,12 @@ class Channel(Protocol):
 
     async def manifest(self, manifest: str) -> list[AddPart]:
         """Parts of a loop's result or of a call's pages, in order of `first`."""
+        ...
+
+    async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
+        """A payload that servers keep: brought by a recorded report, or put. None when there is none."""
+        ...
+
+    async def put_payload(self, reference: Reference, payload: bytes) -> None:
+        """Durable when it returns. Conflict when another payload stands there; at most 1 MB."""
         ...

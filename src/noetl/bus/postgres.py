@@ -1,0 +1,104 @@
+"""Hints by LISTEN/NOTIFY. Whoever subscribes in this process is told at once; other processes through one channel.
+
+A hint is never sent inside a transaction that does something else, and never waited for: subjects are collected and go out
+together, at most once per `gap`. While the connection is away hints are lost, and everyone is woken when it is back.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any, Self
+
+from noetl.bus.memory import BusMemory
+from noetl.database import CONNECT_TIMEOUT, Connection, Database
+
+log = logging.getLogger(__name__)
+
+CHANNEL = "noetl_hints"
+GAP = 0.005  # seconds between notifications: the first goes at once, what comes meanwhile goes together
+PAYLOAD_LIMIT = 7_000  # Postgres takes less than 8 000 bytes
+FIRST_DELAY, LONGEST_DELAY = 0.05, 1.0
+
+
+class BusPostgres(BusMemory):
+    def __init__(self, database: Database, gap: float = GAP) -> None:
+        super().__init__()
+        self._database = database
+        self._gap = gap
+        self._pending: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
+        self.connected = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        """Listens when it returns, or goes on trying."""
+        self._task = asyncio.create_task(self._run())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.connected.wait(), CONNECT_TIMEOUT)
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def publish(self, subject: str) -> None:
+        self._tell(subject)
+        self._pending[subject] = None
+        self._wake.set()
+
+    def _tell(self, subject: str) -> None:
+        for subscription in list(self._subscribers.get(subject, ())):
+            subscription.notify(subject)
+
+    async def _run(self) -> None:
+        delay = FIRST_DELAY
+        while True:
+            try:
+                self._connection = await self._database.connect()
+                await self._connection.add_listener(CHANNEL, self._heard)
+                self._connection.add_termination_listener(lambda _: self._wake.set())
+                delay = FIRST_DELAY
+                for subject in list(self._subscribers):  # what was published while nobody listened: look everywhere
+                    self._tell(subject)
+                self.connected.set()
+                await self._send_for_ever(self._connection)
+            except Exception as error:  # a loop that must survive
+                log.warning("hints wait for the database", extra={"error": str(error), "delay": delay})
+            finally:
+                self.connected.clear()
+                self._hang_up()
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, LONGEST_DELAY)
+
+    async def _send_for_ever(self, connection: Connection) -> None:
+        while not connection.is_closed():
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending and not connection.is_closed():
+                await connection.execute("select pg_notify($1, $2)", CHANNEL, self._next_payload(), timeout=5)
+                await asyncio.sleep(self._gap)
+
+    def _next_payload(self) -> str:
+        subjects: list[str] = []
+        size = 0
+        while self._pending and size < PAYLOAD_LIMIT // 2:
+            subject = next(iter(self._pending))
+            del self._pending[subject]
+            size += len(subject.encode()) + 1
+            if len(subject.encode()) < PAYLOAD_LIMIT // 2:  # nobody has a longer one
+                subjects.append(subject)
+        return "\n".join(subjects)
+
+    def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
+        if self._connection is None or pid == self._connection.get_server_pid():
+            return  # its own: told already
+        for subject in str(payload).split("\n"):
+            self._tell(subject)
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None

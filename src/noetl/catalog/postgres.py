@@ -1,0 +1,48 @@
+"""The catalog in Postgres."""
+
+from hashlib import sha256
+from pathlib import Path
+
+from noetl.catalog.port import Entry
+from noetl.database import Database, Record
+from noetl.model.ids import DEFAULT_TENANT, Tenant
+from noetl.sql import load
+
+_SQL = load(Path(__file__).with_name("catalog.sql"))
+
+
+class CatalogPostgres:
+    def __init__(self, database: Database, tenant: Tenant = DEFAULT_TENANT) -> None:
+        self._pool = database.main
+        self._tenant = tenant
+
+    async def register(self, path: str, text: str) -> Entry:
+        """Equal text: the version it has already. Versions of a path are numbered one at a time."""
+        content = sha256(text.encode()).hexdigest()
+        known = await self._known(path, content)
+        if known is not None:
+            return known
+        async with self._pool.transaction() as session:
+            alone, register = _SQL["alone"], _SQL["register"]
+            await session.fetch(alone.text, *alone.bind(tenant=self._tenant, path=path))
+            values = register.bind(tenant=self._tenant, path=path, hash=content, text=text)
+            await session.fetch(register.text, *values)
+        entry = await self._known(path, content)
+        assert entry is not None
+        return entry
+
+    async def find(self, path: str, version: int | None = None) -> Entry | None:
+        return _first(await self._pool.read(_SQL["find"], tenant=self._tenant, path=path, version=version))
+
+    async def by_hash(self, content: str) -> Entry | None:
+        return _first(await self._pool.read(_SQL["by_hash"], tenant=self._tenant, hash=content))
+
+    async def paths(self) -> list[Entry]:
+        return [Entry(*row) for row in await self._pool.read(_SQL["paths"], tenant=self._tenant)]
+
+    async def _known(self, path: str, content: str) -> Entry | None:
+        return _first(await self._pool.read(_SQL["known"], tenant=self._tenant, path=path, hash=content))
+
+
+def _first(rows: list[Record]) -> Entry | None:
+    return Entry(*rows[0]) if rows else None

@@ -1,0 +1,222 @@
+-- The log and the queue. What writes several tables is a function of the schema (migrations); everything else is here.
+
+-- name: append
+-- Numbers come as the text of their array.
+select verdict, place, last_seq, inbox_part, inbox_shard from noetl.append(
+    :lease, :check_keys,
+    :p_exec::text::bigint[], :p_shard::text::int[], :p_epoch::text::bigint[], :p_after::text::bigint[], :p_tenant::text::int[],
+    :p_count::text::int[],
+    :e_part::text::int[], :e_nth::text::int[], :e_type, :e_step, :e_command, :e_attempt::text::int[], :e_status, :e_result,
+    :e_meta, :e_key, :e_at::text::bigint[],
+    :t_part::text::int[], :t_command, :t_attempt::text::int[],
+    :i_part::text::int[], :i_id::text::bigint[],
+    :m_part::text::int[], :m_command, :m_status,
+    :c_part::text::int[], :c_command, :c_step, :c_kind, :c_pool, :c_priority::text::int[], :c_status,
+    :c_attempt::text::int[], :c_available::text::bigint[], :c_worker, :c_body,
+    :r_part::text::int[], :r_id::text::bigint[], :r_tier, :r_uri, :r_sha256, :r_bytes::text::bigint[], :r_rows::text::bigint[],
+    :r_format, :r_parent::text::bigint[], :r_payload,
+    :more);
+
+-- name: inbox
+-- Oldest first over all shards: the oldest of each, merged. Rows are deleted by whoever consumes them; no position is kept.
+select i.inbox_id, i.shard, i.execution_id, i.body
+from unnest(:shards::int[]) s (shard),
+    lateral (select x.inbox_id, x.shard, x.execution_id, x.body from noetl.inbox x
+             where x.shard = s.shard and (x.execution_id <> all (:skip::bigint[]) or x.kind = 'release')
+             order by x.inbox_id limit :limit) i
+order by i.inbox_id limit :limit;
+
+-- name: due_timers
+select t.execution_id, t.timer_id
+from unnest(:shards::int[]) s (shard),
+    lateral (select x.due, x.execution_id, x.timer_id from noetl.timer x
+             where x.shard = s.shard and x.due <= now() order by x.due, x.execution_id, x.timer_id limit :limit) t
+order by t.due, t.execution_id, t.timer_id limit :limit;
+
+-- name: project
+select noetl.project(:shard, :epoch, :checkpoint, :exec, :tenant, :path, :status, :last_seq, :started_at, :updated_at,
+                     :ended_at, :parent, :retry_of, :error, :steps, :state, :state_hash) as done;
+
+-- name: start
+select noetl.start(:execution_id, :shard, :tenant, :key, :playbook, :workload, :body) as execution_id;
+
+-- name: post
+insert into noetl.inbox (shard, execution_id, dedup_key, kind, command_id, body, at)
+select :shard::int, :execution_id::bigint, :key::text, :kind::text, :command_id::text, :body::bytea, now()
+where not exists (select from noetl.event e where e.execution_id = :execution_id and e.dedup_key = :key)
+on conflict (execution_id, dedup_key) do nothing
+returning inbox_id;
+
+-- name: accept
+select noetl.accept(:execution_id, :command_id, :attempt, :event_key, :report_key, :ends, :body, :r_id, :r_tier, :r_uri,
+                    :r_sha256, :r_bytes, :r_rows, :r_format, :r_parent, :r_payload, :ri_ref, :ri_input) as accepted;
+
+-- name: events
+select shard, seq, epoch, meta, result from noetl.event
+where execution_id = :execution_id and seq > :after order by seq limit :limit;
+
+-- name: follow
+-- Without gaps: a shard's numbers are given under the lock of its row, which is held until the commit.
+select execution_id, seq, epoch, meta, result from noetl.event
+where shard = :shard and seq > :after order by seq limit :limit;
+
+-- name: parts
+select body from noetl.manifest_part where manifest = :manifest order by first;
+
+-- name: last_seq
+select seq from noetl.event where execution_id = :execution_id order by seq desc limit 1;
+
+-- name: pinned
+select tenant, playbook, data from noetl.workload where execution_id = :execution_id;
+
+-- name: projection
+select execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps,
+       state, state_hash
+from noetl.execution where execution_id = :execution_id;
+
+-- name: projections
+select execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps,
+       state, state_hash
+from noetl.execution where tenant = :tenant order by execution_id desc limit :limit;
+
+-- name: executions
+-- Newest first, a page after the id given, without states. One branch runs: the one whose index fits the filters best.
+with page as (
+    (select x.execution_id from noetl.execution x
+     where :parent::bigint is null and :status::text is null and :path::text is null
+         and x.tenant = :tenant and x.execution_id < :before and x.started_at >= :since
+     order by x.execution_id desc limit :limit)
+    union all
+    (select x.execution_id from noetl.execution x
+     where :parent is not null
+         and x.parent = :parent and x.execution_id < :before and x.tenant = :tenant and x.started_at >= :since
+         and (:status is null or x.status = :status) and (:path is null or x.path = :path)
+     order by x.execution_id desc limit :limit)
+    union all
+    (select x.execution_id from noetl.execution x
+     where :parent is null and :path is not null
+         and x.tenant = :tenant and x.path = :path and x.execution_id < :before and x.started_at >= :since
+         and (:status is null or x.status = :status)
+     order by x.execution_id desc limit :limit)
+    union all
+    (select x.execution_id from noetl.execution x
+     where :parent is null and :path is null and :status is not null
+         and x.tenant = :tenant and x.status = :status and x.execution_id < :before and x.started_at >= :since
+     order by x.execution_id desc limit :limit))
+select x.execution_id, x.shard, x.tenant, x.path, x.status, x.last_seq, x.started_at, x.updated_at, x.ended_at, x.parent,
+       x.retry_of, x.error, x.steps, null::bytea as state, x.state_hash
+from page p join noetl.execution x on x.execution_id = p.execution_id
+order by x.execution_id desc;
+
+-- name: tenant_of
+select tenant from noetl.workload where execution_id = :execution_id;
+
+-- name: received
+select (select e.seq from noetl.event e where e.execution_id = :execution_id and e.dedup_key = :key) as seq,
+       exists (select from noetl.inbox i where i.execution_id = :execution_id and i.dedup_key = :key) as waiting;
+
+-- name: checkpoint
+select seq from noetl.checkpoint where shard_id = :shard;
+
+-- name: live
+-- Projected and not ended, or changed since; without a terminal event.
+select l.execution_id from (
+    select x.execution_id from noetl.execution x where x.shard = :shard and x.ended_at is null
+    union
+    select e.execution_id from noetl.event e
+    where e.shard = :shard and e.seq > coalesce((select c.seq from noetl.checkpoint c where c.shard_id = :shard), 0)) l
+where (select t.seq from noetl.event t where t.execution_id = l.execution_id and t.dedup_key = 'terminal') is null
+order by l.execution_id;
+
+-- name: put_blob
+-- Nothing when there is no such execution, or when something stands there already: `blob` says which.
+insert into noetl.result_blob (ref_id, uri, payload)
+select :ref_id::bigint, :uri::text, :payload::bytea
+where exists (select from noetl.workload w where w.execution_id = :execution_id)
+on conflict do nothing
+returning ref_id;
+
+-- name: blob
+select payload from noetl.result_blob where ref_id = :ref_id and uri = :uri;
+
+-- name: claim
+select body, attempt, journal from noetl.claim(:worker, :pools, :limit, :lease);
+
+-- name: renew
+-- A command to be stopped keeps its lease while its worker stops it. Rows are locked in the order that everyone locks them in.
+-- A row with a worker is leased; `is not distinct` keeps the search to the ids.
+with mine as materialized (
+    select c.command_id from noetl.command c
+    where c.command_id = any (:commands::text[]) and c.command_id || ':' || c.attempt = any (:held::text[])
+        and c.worker is not distinct from :worker
+    order by c.command_id for no key update)
+update noetl.command c set lease_until = now() + :lease::bigint * interval '1 microsecond'
+from mine m where c.command_id = m.command_id
+returning c.command_id, c.attempt, c.cancel;
+
+-- name: leased
+select body, attempt, journal from noetl.command where worker = :worker and status = 'leased' order by number;
+
+-- name: lose
+select noetl.lose(:worker, :limit) as lost;
+
+-- name: sweep
+-- Finished rows go after an hour; a report for a missing row is stale. Only the first in order of issue are looked at: that
+-- is nearly the order they finished in, and what they hide for a while is deleted later.
+delete from noetl.command c using (
+    select f.command_id, f.changed_at from noetl.command f
+    where f.status in ('done', 'dead', 'cancelled') order by f.number limit :limit) old
+where c.command_id = old.command_id and old.changed_at <= now() - interval '1 hour';
+
+-- name: command_status
+select status, attempt from noetl.command where command_id = :command_id;
+
+-- name: queue
+-- In order of issue. An execution's commands are found by its events, anything else by what is open and what is finished.
+with page as (
+    (select c.number, c.command_id from noetl.command c
+     where :execution_id::bigint is null and coalesce(:status::text, 'queued') not in ('done', 'dead', 'cancelled')
+         and c.status not in ('done', 'dead', 'cancelled')
+         and c.number > :after and c.tenant = :tenant
+         and (:status is null or c.status = :status) and (:pool::text is null or c.pool = :pool)
+     order by c.number limit :limit)
+    union all
+    (select c.number, c.command_id from noetl.command c
+     where :execution_id is null and coalesce(:status, 'done') in ('done', 'dead', 'cancelled')
+         and c.status in ('done', 'dead', 'cancelled')
+         and c.number > :after and c.tenant = :tenant
+         and (:status is null or c.status = :status) and (:pool is null or c.pool = :pool)
+     order by c.number limit :limit)
+    union all
+    (select c.number, c.command_id
+     from (select distinct e.command_id from noetl.event e
+           where e.execution_id = :execution_id and e.event_type = 'command.issued') i
+         join noetl.command c on c.command_id = i.command_id
+     where :execution_id is not null and c.number > :after and c.tenant = :tenant
+         and (:status is null or c.status = :status) and (:pool is null or c.pool = :pool)
+     order by c.number limit :limit))
+select c.number, c.command_id, c.execution_id, c.step, c.kind, c.pool, c.status, c.attempt, c.priority,
+       (extract(epoch from c.available_at) * 1000000)::bigint as available_at, c.worker,
+       (extract(epoch from c.lease_until) * 1000000)::bigint as lease_until, c.cancel as stopping
+from page p join noetl.command c on c.command_id = p.command_id
+order by c.number limit :limit;
+
+-- name: depths
+select c.pool, c.status, count(*)::int as count from noetl.command c
+where c.status not in ('done', 'dead', 'cancelled') and (:tenant::int is null or c.tenant = :tenant)
+group by c.pool, c.status order by c.pool, c.status;
+
+-- name: note_worker
+insert into noetl.runtime (kind, name, tenant, server, pools, capacity, held, leased_until, renewed_at)
+values ('worker', :worker, :tenant, :server, :pools, :free, :held, now() + :lease::bigint * interval '1 microsecond', now())
+on conflict (name) where kind = 'worker' do update
+set tenant = excluded.tenant, server = excluded.server, pools = excluded.pools, capacity = excluded.capacity,
+    held = excluded.held, leased_until = excluded.leased_until, renewed_at = excluded.renewed_at;
+
+-- name: workers
+select name as worker, server, tenant, pools, capacity as free, held,
+       (extract(epoch from now() - renewed_at) * 1000000)::bigint as age
+from noetl.runtime where kind = 'worker' and leased_until > now() and tenant = :tenant order by name collate "C";
+
+-- name: make_partitions
+select noetl.make_partitions(:ahead) as made;

@@ -1,0 +1,372 @@
+"""The log in Postgres. Each method is one statement, hence one transaction and one round trip.
+
+Duties use the background pool, so that neither a slow projection nor a long inbox holds up an append or a claim.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from noetl.database import Database, Raised, Record, UniqueViolation
+from noetl.log.limits import check_size
+from noetl.log.port import (
+    BLOB_LIMIT,
+    Batch,
+    Depth,
+    InboxRow,
+    Outcome,
+    Pinned,
+    Present,
+    Projection,
+    Queued,
+    Received,
+    Recorded,
+    Renewal,
+    Wanted,
+)
+from noetl.log.writes import Writes, command_of, join, message_columns, ref_row
+from noetl.model import codec
+from noetl.model.commands import Command
+from noetl.model.decisions import AddPart
+from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound
+from noetl.model.events import CommandCancelled, CommandCompleted, CommandFailed, CommandParked, ExpressionEvaluated
+from noetl.model.exchange import Held
+from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId, shard_of
+from noetl.model.messages import Message, Report, Start
+from noetl.model.reference import Reference, parse_uri
+from noetl.sql import load
+
+log = logging.getLogger(__name__)
+
+_SQL = load(Path(__file__).with_name("log.sql"))
+_part = msgspec.json.Decoder(AddPart)
+
+# Reports after which the worker holds the command no more.
+ENDING = (CommandCompleted, CommandFailed, CommandCancelled, CommandParked, ExpressionEvaluated)
+MESSAGE_LIMIT = 32 * 1024  # of a body in the inbox: a report holds an event
+WORKLOAD_LIMIT = 1024 * 1024
+SWEEP = 5_000  # finished rows deleted in one run
+ALL = 2_147_483_647
+LAST_ID = (1 << 63) - 1
+PARTITIONS_AHEAD = 2
+SWEEP_EVERY = 20  # runs of `expire`: about ten seconds
+PARTITIONS_EVERY = 7_200  # about an hour
+
+
+class LogPostgres:
+    def __init__(self, database: Database, shards: int, sweep_every: int = SWEEP_EVERY) -> None:
+        """As many shards as the database was made with: `migrate` says it."""
+        self._main = database.main
+        self._background = database.background
+        self._shards = shards
+        self._sweep_every = sweep_every
+        self._runs = 0
+
+    # -- the owner --
+
+    async def append(self, batch: Batch) -> list[Outcome]:
+        """A key that stands in the log already breaks the first try whole; the second one says whose it is."""
+        if not batch.parts:
+            return []
+        writes = Writes(batch, self._shards)
+        if not writes.keys_repeat():
+            try:
+                return await self._append(writes, check_keys=False)
+            except UniqueViolation as error:
+                if not str(error.table_name).startswith("event"):
+                    raise NoetlError(f"{error.table_name}: {error.detail}", hint="it was written already") from error
+        return await self._append(writes, check_keys=True)
+
+    async def _append(self, writes: Writes, *, check_keys: bool) -> list[Outcome]:
+        arguments = writes.arguments(check_keys=check_keys)
+        try:
+            (answer,) = await self._main.write(_SQL["append"], *arguments)
+        except Raised as error:
+            raise NoetlError(str(error)) from error
+        return writes.outcomes(answer)
+
+    async def inbox(self, shards: list[int], limit: int, skip: frozenset[ExecutionId] = frozenset()) -> list[InboxRow]:
+        rows = await self._background.read(_SQL["inbox"], shards=shards, limit=limit, skip=[int(each) for each in skip])
+        return [
+            InboxRow(row["inbox_id"], row["shard"], _id(row["execution_id"]), codec.decode_message(row["body"]))
+            for row in rows
+        ]
+
+    async def due_timers(self, shards: list[int], limit: int) -> list[tuple[ExecutionId, TimerId]]:
+        rows = await self._background.read(_SQL["due_timers"], shards=shards, limit=limit)
+        return [(_id(row["execution_id"]), TimerId(row["timer_id"])) for row in rows]
+
+    async def project(self, shard: int, epoch: int, rows: list[Projection], checkpoint: int) -> bool:
+        if any(row.shard != shard for row in rows):
+            raise NoetlError(f"a projection of another shard than {shard}")
+        try:
+            (done,) = await self._background.write(
+                _SQL["project"],
+                shard=shard,
+                epoch=epoch,
+                checkpoint=checkpoint,
+                exec=[int(row.execution_id) for row in rows],
+                parent=[None if row.parent is None else int(row.parent) for row in rows],
+                retry_of=[None if row.retry_of is None else int(row.retry_of) for row in rows],
+                **{name: [getattr(row, name) for row in rows] for name in _SAME},
+            )
+        except Raised as error:
+            raise NoetlError(str(error)) from error
+        return bool(done["done"])
+
+    # -- anyone --
+
+    async def start(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
+        data = codec.encode(workload)
+        if len(data) > WORKLOAD_LIMIT:
+            raise InvalidInput(f"the workload is {len(data)} bytes", hint=f"at most {WORKLOAD_LIMIT}: pass references")
+        (row,) = await self._main.write(
+            _SQL["start"],
+            execution_id=int(start.execution_id),
+            shard=shard_of(start.execution_id, self._shards),
+            tenant=start.tenant,
+            key=None if start.start_key is None else f"key:{start.start_key}",
+            playbook=start.playbook,
+            workload=data.decode(),
+            body=codec.encode(start),
+        )
+        return _id(row["execution_id"])
+
+    async def post(self, execution_id: ExecutionId, message: Message) -> bool:
+        body = codec.encode(message)
+        if len(body) > MESSAGE_LIMIT:
+            raise InvalidInput(f"the message is {len(body)} bytes", hint=f"at most {MESSAGE_LIMIT}: pass references")
+        kind, command = message_columns(message)
+        rows = await self._main.write(
+            _SQL["post"],
+            shard=shard_of(execution_id, self._shards),
+            execution_id=int(execution_id),
+            key=message.key,
+            kind=kind,
+            command_id=command,
+            body=body,
+        )
+        return bool(rows)
+
+    async def accept(self, report: Report) -> bool:
+        check_size(report.event)
+        refs = [ref_row(ref) for ref in report.refs]
+        inputs = [(int(ref.reference.ref_id), int(each)) for ref in report.refs for each in ref.inputs]
+        columns = zip(*refs, strict=True) if refs else [()] * len(_REF_COLUMNS)
+        (row,) = await self._main.write(
+            _SQL["accept"],
+            execution_id=int(report.execution_id),
+            command_id=report.command_id,
+            attempt=report.attempt,
+            event_key=report.event.key,
+            report_key=report.key,
+            ends=isinstance(report.event, ENDING),
+            body=codec.encode(msgspec.structs.replace(report, refs=())),
+            ri_ref=[ref for ref, _ in inputs],
+            ri_input=[each for _, each in inputs],
+            **dict(zip(_REF_COLUMNS, map(list, columns), strict=True)),
+        )
+        return bool(row["accepted"])
+
+    # -- readers --
+
+    async def events(self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000) -> list[Recorded]:
+        rows = await self._main.read(_SQL["events"], execution_id=int(execution_id), after=after, limit=limit)
+        return [
+            Recorded(execution_id, row["shard"], row["seq"], row["epoch"], join(row["meta"], row["result"]))
+            for row in rows
+        ]
+
+    async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]:
+        rows = await self._background.read(_SQL["follow"], shard=shard, after=after, limit=limit)
+        return [
+            Recorded(_id(row["execution_id"]), shard, row["seq"], row["epoch"], join(row["meta"], row["result"]))
+            for row in rows
+        ]
+
+    async def parts(self, manifest: str) -> list[AddPart]:
+        return [_part.decode(row["body"]) for row in await self._main.read(_SQL["parts"], manifest=manifest)]
+
+    async def last_seq(self, execution_id: ExecutionId) -> int:
+        return _value(await self._main.read(_SQL["last_seq"], execution_id=int(execution_id)), 0)
+
+    async def pinned(self, execution_id: ExecutionId) -> Pinned | None:
+        rows = await self._main.read(_SQL["pinned"], execution_id=int(execution_id))
+        if not rows:
+            return None
+        row = rows[0]
+        return Pinned(execution_id, Tenant(row["tenant"]), row["playbook"], msgspec.json.decode(row["data"]))
+
+    async def projection(self, execution_id: ExecutionId) -> Projection | None:
+        rows = await self._main.read(_SQL["projection"], execution_id=int(execution_id))
+        return _projection(rows[0]) if rows else None
+
+    async def projections(self, tenant: Tenant, limit: int) -> list[Projection]:
+        return [_projection(row) for row in await self._main.read(_SQL["projections"], tenant=tenant, limit=limit)]
+
+    async def executions(
+        self, tenant: Tenant, wanted: Wanted, before: ExecutionId | None, limit: int
+    ) -> list[Projection]:
+        rows = await self._main.read(
+            _SQL["executions"],
+            tenant=tenant,
+            status=wanted.status,
+            path=wanted.path,
+            parent=None if wanted.parent is None else int(wanted.parent),
+            since=wanted.since or 0,
+            before=LAST_ID if before is None else int(before),
+            limit=limit,
+        )
+        return [_projection(row) for row in rows]
+
+    async def tenant_of(self, execution_id: ExecutionId) -> Tenant | None:
+        rows = await self._main.read(_SQL["tenant_of"], execution_id=int(execution_id))
+        return Tenant(rows[0]["tenant"]) if rows else None
+
+    async def received(self, execution_id: ExecutionId, key: str) -> Received:
+        (row,) = await self._main.read(_SQL["received"], execution_id=int(execution_id), key=key)
+        return Received(seq=row["seq"]) if row["seq"] is not None else Received(waiting=row["waiting"])
+
+    async def checkpoint(self, shard: int) -> int:
+        return _value(await self._background.read(_SQL["checkpoint"], shard=shard), 0)
+
+    async def live(self, shard: int) -> list[ExecutionId]:
+        return [_id(row["execution_id"]) for row in await self._background.read(_SQL["live"], shard=shard)]
+
+    # -- small payloads --
+
+    async def put_blob(self, reference: Reference, payload: bytes) -> None:
+        if len(payload) > BLOB_LIMIT:
+            raise InvalidInput(
+                f"the payload is {len(payload)} bytes", hint=f"at most {BLOB_LIMIT}: larger ones go to files"
+            )
+        execution_id = parse_uri(reference.uri).execution_id
+        made = await self._main.write(
+            _SQL["put_blob"],
+            ref_id=int(reference.ref_id),
+            uri=reference.uri,
+            payload=payload,
+            execution_id=int(execution_id),
+        )
+        if made or await self.blob(reference.ref_id, reference.uri) == payload:
+            return
+        if await self.tenant_of(execution_id) is None:
+            raise NotFound(f"no execution {execution_id}")
+        raise Conflict(f"{reference.uri} holds another payload", hint="a result is written once; use another key")
+
+    async def blob(self, ref_id: RefId, uri: str) -> bytes | None:
+        rows = await self._main.read(_SQL["blob"], ref_id=int(ref_id), uri=uri)
+        return rows[0]["payload"] if rows else None
+
+    # -- the queue --
+
+    async def claim(self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros) -> list[Command]:
+        rows = await self._main.write(
+            _SQL["claim"], worker=worker, pools=list(dict.fromkeys(pools)), limit=limit, lease=lease
+        )
+        return [command_of(*row) for row in rows]
+
+    async def renew(self, worker: str, held: tuple[Held, ...], lease: Micros) -> Renewal:
+        if not held:
+            return Renewal()
+        rows = await self._main.write(
+            _SQL["renew"],
+            worker=worker,
+            commands=[each.command_id for each in held],
+            held=[f"{each.command_id}:{each.attempt}" for each in held],
+            lease=lease,
+        )
+        renewed = {Held(CommandId(row["command_id"]), row["attempt"]): row["cancel"] for row in rows}
+        return Renewal(
+            stop=tuple(each for each in held if renewed.get(each)),
+            lost=tuple(each for each in held if each not in renewed),
+        )
+
+    async def leased(self, worker: str) -> list[Command]:
+        return [command_of(*row) for row in await self._main.read(_SQL["leased"], worker=worker)]
+
+    async def expire(self, limit: int) -> int:
+        (row,) = await self._background.write(_SQL["lose"], worker=None, limit=limit)
+        if self._runs % self._sweep_every == 0:
+            await self._background.write(_SQL["sweep"], limit=SWEEP)
+        if self._runs % PARTITIONS_EVERY == 0:
+            await self._background.write(_SQL["make_partitions"], ahead=PARTITIONS_AHEAD)
+        self._runs += 1
+        lost: int = row["lost"]
+        return lost
+
+    async def lose(self, worker: str) -> int:
+        (row,) = await self._main.write(_SQL["lose"], worker=worker, limit=ALL)
+        lost: int = row["lost"]
+        return lost
+
+    async def command_status(self, command_id: CommandId) -> tuple[str, int] | None:
+        rows = await self._main.read(_SQL["command_status"], command_id=command_id)
+        return (rows[0]["status"], rows[0]["attempt"]) if rows else None
+
+    async def queue(
+        self,
+        tenant: Tenant,
+        *,
+        status: str | None = None,
+        pool: str | None = None,
+        execution_id: ExecutionId | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[Queued]:
+        rows = await self._main.read(
+            _SQL["queue"],
+            tenant=tenant,
+            status=status,
+            pool=pool,
+            execution_id=None if execution_id is None else int(execution_id),
+            after=after,
+            limit=limit,
+        )
+        return [Queued(**{**row, "execution_id": _id(row["execution_id"])}) for row in rows]
+
+    async def depths(self, tenant: Tenant | None = None) -> list[Depth]:
+        return [Depth(*row) for row in await self._background.read(_SQL["depths"], tenant=tenant)]
+
+    async def note_worker(self, worker: Present, lease: Micros) -> None:
+        await self._background.write(
+            _SQL["note_worker"],
+            worker=worker.worker,
+            tenant=worker.tenant,
+            server=worker.server,
+            pools=list(worker.pools),
+            free=worker.free,
+            held=worker.held,
+            lease=lease,
+        )
+
+    async def workers(self, tenant: Tenant) -> list[Present]:
+        rows = await self._main.read(_SQL["workers"], tenant=tenant)
+        return [Present(**{**row, "pools": tuple(row["pools"])}) for row in rows]
+
+
+_SAME = (
+    "tenant", "path", "status", "last_seq", "started_at", "updated_at", "ended_at", "error", "steps", "state", "state_hash",
+)  # fmt: skip
+_REF_COLUMNS = (
+    "r_id", "r_tier", "r_uri", "r_sha256", "r_bytes", "r_rows", "r_format", "r_parent", "r_payload",
+)  # fmt: skip
+
+
+def _id(number: int) -> ExecutionId:
+    return ExecutionId(str(number))
+
+
+def _value(rows: Sequence[Record], default: int) -> int:
+    value: int = rows[0][0] if rows else default
+    return value
+
+
+def _projection(row: Record) -> Projection:
+    columns = dict(row)
+    for name in ("execution_id", "parent", "retry_of"):
+        columns[name] = None if columns[name] is None else _id(columns[name])
+    return Projection(**columns)

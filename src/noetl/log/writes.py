@@ -1,0 +1,384 @@
+"""A batch as the arrays of `noetl.append`: one row per event, command and reference, whatever is rare as JSON.
+
+Effects on one command are brought together first, so that each row is written once: what follows an `Issue` or a `Requeue` of
+the same part is known here; a `Stop` depends on the row and is carried out before whatever came after it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+import msgspec
+
+from noetl.log.limits import check_size
+from noetl.log.port import Appended, Batch, Known, Outcome, Part, ShardLost, StaleAttempt
+from noetl.model import codec
+from noetl.model.commands import Command, Journal
+from noetl.model.decisions import (
+    AddPart,
+    AskAdmission,
+    ClearTimer,
+    Effect,
+    Finish,
+    Issue,
+    LeaveAdmission,
+    Park,
+    Requeue,
+    Send,
+    SetTimer,
+    StartChild,
+    Stop,
+)
+from noetl.model.errors import NoetlError
+from noetl.model.events import ChildStarted, Event
+from noetl.model.ids import CommandId, ExecutionId, Micros, TimerId, shard_of
+from noetl.model.messages import Message, Notice, Start, Stopped, StoredRef
+
+FINISHED = ("done", "dead", "cancelled")
+STOPPED = "stopped"  # parked and then stopped, in one part
+_LOST, _KNOWN, _STALE, _KEY = 1, 2, 3, 4  # verdicts of `noetl.append`; 0: applied
+
+# Columns of the arrays, in the order of the function's parameters. Numbers (n) go as the text of an array: the driver looks
+# long at every element of a list that is not a string, to see whether it is a list itself.
+_COLUMNS = {"p": "nnnnnn", "e": "nntttnttttn", "t": "ntn", "i": "nn", "m": "ntt", "c": "nttttntnntt", "r": "nntttnntnt"}
+
+
+def split(event: Event) -> tuple[str, str | None, str | None]:
+    """`meta`, `result` and status: the event without its envelope, and the envelope, byte for byte."""
+    data = check_size(event)
+    result = getattr(event, "result", None)
+    if result is None:
+        return data.decode(), None, None
+    envelope = codec.encode(result)
+    field = b',"result":' + envelope
+    head, _, tail = data.partition(field)
+    while field in tail and not _same(head + tail, envelope, data):  # the same words inside something else
+        more, _, tail = tail.partition(field)
+        head += field + more
+    return (head + tail).decode(), envelope.decode(), result.status
+
+
+def join(meta: str, result: str | None) -> Event:
+    return codec.decode_event(_whole(meta.encode(), None if result is None else result.encode()))
+
+
+def _whole(meta: bytes, result: bytes | None) -> bytes:
+    return meta if result is None else meta[:-1] + b',"result":' + result + b"}"
+
+
+def _same(meta: bytes, result: bytes, data: bytes) -> bool:
+    return codec.encode(codec.decode_event(_whole(meta, result))) == data
+
+
+@dataclass(slots=True)
+class _Row:
+    """A command that this part issues or queues again, as it will be at its end."""
+
+    command_id: CommandId
+    attempt: int
+    available_at: Micros | None
+    command: Command | None = None  # issued here
+    journal: Journal | None = None  # queued again here
+    status: str = "queued"
+    worker: str | None = None
+
+
+class Writes:
+    def __init__(self, batch: Batch, shards: int) -> None:
+        self._batch = batch
+        self._shards = shards
+        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _COLUMNS}
+        self._more: dict[str, list[dict[str, Any]]] = {}
+        for number, part in enumerate(batch.parts, 1):
+            _PartWrites(self._rows, self._more, number, part, batch.epochs.get(part.shard), shards).add()
+        if len({row[0] for row in self._rows["p"]}) != len(batch.parts):
+            raise NoetlError("an execution has two parts in one batch", hint="one part per execution")
+
+    def keys_repeat(self) -> bool:
+        """Two events of a part with one key: the index cannot tell which part it was."""
+        return any(len({event.key for event in part.events}) != len(part.events) for part in self._batch.parts)
+
+    def arguments(self, *, check_keys: bool) -> tuple[Any, ...]:
+        arrays: list[Any] = [self._batch.lease, check_keys]
+        for name, kinds in _COLUMNS.items():
+            rows = self._rows[name]
+            columns = zip(*rows, strict=True) if rows else ((),) * len(kinds)
+            arrays += [numbers(each) if kind == "n" else each for kind, each in zip(kinds, columns, strict=True)]
+        arrays.append(codec.encode(self._more).decode() if self._more else None)
+        return tuple(arrays)
+
+    def outcomes(self, answer: Any) -> list[Outcome]:
+        inboxes: dict[int, set[int]] = {}
+        for number, shard in zip(answer["inbox_part"] or (), answer["inbox_shard"] or (), strict=True):
+            inboxes.setdefault(number, set()).add(shard)
+        verdicts = zip(self._batch.parts, answer["verdict"], answer["place"], answer["last_seq"], strict=True)
+        return [
+            self._outcome(part, verdict, place, last_seq, inboxes.get(number, set()))
+            for number, (part, verdict, place, last_seq) in enumerate(verdicts, 1)
+        ]
+
+    def _outcome(self, part: Part, verdict: int, place: int, last_seq: int, inboxes: set[int]) -> Outcome:
+        match verdict:
+            case 0:
+                return Appended(part.execution_id, last_seq, tuple(sorted(inboxes)))
+            case 1:
+                return ShardLost(part.execution_id, part.shard)
+            case 2:
+                return Known(part.execution_id)
+            case 3:
+                held = [held for each in self._batch.parts for held in each.taken][place - 1]
+                return StaleAttempt(part.execution_id, held)
+            case 4:
+                return Known(part.execution_id, self._rows["e"][place - 1][9])
+            case _:
+                raise AssertionError(f"verdict {verdict}")
+
+
+class _PartWrites:
+    """The rows of one part."""
+
+    def __init__(
+        self,
+        rows: dict[str, list[tuple[Any, ...]]],
+        more: dict[str, list[dict[str, Any]]],
+        number: int,
+        part: Part,
+        epoch: int | None,
+        shards: int,
+    ) -> None:
+        self._rows = rows
+        self._more = more
+        self._number = number
+        self._part = part
+        self._epoch = epoch
+        self._shards = shards
+        self._starts = iter(part.child_starts)
+        self._issued: dict[CommandId, _Row] = {}
+        self._requeued: dict[CommandId, _Row] = {}
+        self._moved: dict[CommandId, str] = {}
+        self._timers: dict[TimerId, Micros | None] = {}
+        self._pages: dict[tuple[str, int], AddPart] = {}
+
+    def add(self) -> None:
+        part = self._part
+        self._check()
+        execution = int(part.execution_id)
+        self._rows["p"].append((execution, part.shard, self._epoch, part.after, part.tenant, len(part.events)))
+        self._add_events()
+        for held in part.taken:
+            self._rows["t"].append((self._number, held.command_id, held.attempt))
+        for inbox_id in part.inbox:
+            self._rows["i"].append((self._number, inbox_id))
+        for timer in part.timers:
+            self._note("fired", timer=timer)
+        for effect in part.effects:
+            self._effect(effect)
+        self._hand_off()
+        self._add_commands()
+        for ref in part.refs:
+            self._rows["r"].append((self._number, *ref_row(ref)))
+            for each in ref.inputs:
+                self._note("inputs", ref=int(ref.reference.ref_id), input=int(each))
+        for timer, due in self._timers.items():
+            if due is None:
+                self._note("clear", timer=timer)
+            else:
+                self._note("set", timer=timer, due=due)
+        for page in self._pages.values():
+            body = codec.encode(page).decode()
+            self._note("parts", manifest=page.manifest, first=page.first, count=page.count, body=body)
+
+    def _check(self) -> None:
+        part = self._part
+        if part.shard != shard_of(part.execution_id, self._shards):
+            raise NoetlError(f"execution {part.execution_id} is not of shard {part.shard}")
+        starts = sum(isinstance(effect, StartChild) for effect in part.effects)
+        if not starts == len(part.children) == len(part.child_starts):
+            raise NoetlError(f"{starts} children to start, {len(part.child_starts)} starts given")
+
+    def _note(self, what: str, **row: Any) -> None:
+        self._more.setdefault(what, []).append({"part": self._number, **row})
+
+    def _add_events(self) -> None:
+        rows, number = self._rows["e"], self._number
+        for nth, event in enumerate(self._part.events, 1):
+            meta, result, status = split(event)
+            step = getattr(event, "step", None) or None
+            command = getattr(event, "command_id", None)
+            attempt = getattr(event, "attempt", None)
+            rows.append((number, nth, event.type, step, command, attempt, status, result, meta, event.key, event.at))
+
+    # -- effects --
+
+    def _effect(self, effect: Effect) -> None:
+        match effect:
+            case Finish(command_id=command_id, status=status):
+                self._move(command_id, status)
+            case Issue(command=command, available_at=available_at):
+                self._issued[command.command_id] = _Row(
+                    command.command_id, command.attempt, available_at, command=command
+                )
+            case Requeue():
+                self._requeue(effect)
+            case Park(command_id=command_id):
+                self._move(command_id, "parked")
+            case Stop(commands=commands):
+                for command_id in commands:
+                    self._stop(command_id)
+            case SetTimer(timer=timer, due=due):
+                self._timers[timer] = due
+            case ClearTimer(timer=timer):
+                self._timers[timer] = None
+            case StartChild():
+                self._start_child(effect, next(self._starts))
+            case Send(execution_id=execution_id, message=message):
+                self._send(execution_id, message)
+            case AddPart(manifest=manifest, first=first):
+                self._pages[manifest, first] = effect
+            case AskAdmission(path=path, limit=limit):
+                self._note("admissions", path=path, places=limit)
+            case LeaveAdmission(path=path):
+                self._note("admissions", path=path, places=None)
+            case _:
+                assert_never(effect)
+
+    def _move(self, command_id: CommandId, status: str) -> None:
+        row = self._issued.get(command_id) or self._requeued.get(command_id)
+        if row is not None:
+            row.status = row.status if row.status in FINISHED else status
+        elif self._moved.get(command_id, "") not in (*FINISHED, STOPPED):
+            self._moved[command_id] = status
+
+    def _requeue(self, effect: Requeue) -> None:
+        if effect.command_id in self._issued:
+            raise NoetlError(f"command {effect.command_id} is issued and queued again at once")
+        self._moved.pop(effect.command_id, None)
+        self._requeued[effect.command_id] = _Row(
+            effect.command_id, effect.attempt, effect.available_at, journal=effect.journal
+        )
+
+    def _stop(self, command_id: CommandId) -> None:
+        row = self._issued.get(command_id) or self._requeued.get(command_id)
+        moved = self._moved.get(command_id)
+        if row is not None:
+            if row.status not in FINISHED:
+                row.status = "cancelled"
+                self._send(self._part.execution_id, Stopped(command_id=command_id, attempt=row.attempt))
+        elif moved == "parked":
+            self._moved[command_id] = STOPPED
+        elif moved is None:
+            self._note("stops", command=command_id)
+
+    def _send(self, execution_id: ExecutionId, message: Message) -> None:
+        kind, command = message_columns(message)
+        self._note(
+            "sends",
+            exec=int(execution_id),
+            shard=shard_of(execution_id, self._shards),
+            kind=kind,
+            key=message.key,
+            command=command,
+            body=codec.encode(message).decode(),
+        )
+
+    def _start_child(self, effect: StartChild, start: Start) -> None:
+        parent, child = effect.parent, start.execution_id
+        notice = Notice(event=ChildStarted(call=parent.call, child=child))
+        self._note(
+            "children",
+            key=f"child:{parent.execution_id}:{parent.call}",
+            exec=int(child),
+            shard=shard_of(child, self._shards),
+            tenant=start.tenant,
+            playbook=start.playbook,
+            workload=codec.encode(effect.workload).decode(),
+            start=codec.encode(start).decode(),
+            parent=int(parent.execution_id),
+            parent_shard=shard_of(parent.execution_id, self._shards),
+            notice_key=notice.key,
+            notice=codec.encode(notice).decode(),
+        )
+
+    # -- commands --
+
+    def _hand_off(self) -> None:
+        """The first worker named gets it."""
+        for handoff in reversed(self._part.handoffs):
+            row = self._issued.get(handoff.command_id) or self._requeued.get(handoff.command_id)
+            if row is not None:
+                row.worker = handoff.worker
+        named = {each.command_id: each.worker for each in reversed(self._part.handoffs)}
+        for command_id in named.keys() - self._issued.keys() - self._requeued.keys() - self._moved.keys():
+            self._note("handoffs", command=command_id, worker=named[command_id])
+
+    def _add_commands(self) -> None:
+        number = self._number
+        for command_id, status in self._moved.items():
+            if status == STOPPED:
+                self._note("moves", command=command_id)
+            else:
+                self._rows["m"].append((number, command_id, status))
+        for row in self._issued.values():
+            assert row.command is not None
+            made = row.command
+            self._rows["c"].append(
+                (
+                    number,
+                    row.command_id,
+                    made.step,
+                    made.kind,
+                    made.pool,
+                    made.priority,
+                    row.status,
+                    row.attempt,
+                    row.available_at,
+                    row.worker,
+                    codec.encode(made),
+                )
+            )
+        for row in self._requeued.values():
+            self._note(
+                "requeues",
+                command=row.command_id,
+                attempt=row.attempt,
+                journal=codec.encode(row.journal).decode(),
+                micros=row.available_at,
+                status=row.status,
+                worker=row.worker,
+            )
+
+
+def numbers(values: Iterable[int | None]) -> str:
+    """An array of numbers as Postgres writes it."""
+    return "{" + ",".join(["null" if value is None else str(value) for value in values]) + "}"
+
+
+def message_columns(message: Message) -> tuple[str, str | None]:
+    """Kind, and the command of a report."""
+    kind = str(type(message).__struct_config__.tag)
+    return kind, getattr(message, "command_id", None) if kind == "report" else None
+
+
+def ref_row(ref: StoredRef) -> tuple[Any, ...]:
+    """Columns of result_ref and result_blob, as `r_` has them."""
+    reference = ref.reference
+    return (
+        int(reference.ref_id),
+        reference.type,
+        reference.uri,
+        reference.sha256,
+        reference.bytes,
+        reference.rows,
+        reference.format,
+        None if ref.parent is None else int(ref.parent),
+        ref.payload,
+    )
+
+
+def command_of(body: bytes, attempt: int, journal: bytes | None) -> Command:
+    """The command as it was issued, as the row's attempt."""
+    command = codec.decode_command(body)
+    if journal is None and command.attempt == attempt:
+        return command
+    kept = Journal() if journal is None else msgspec.json.decode(journal, type=Journal)
+    return msgspec.structs.replace(command, attempt=attempt, journal=kept)

@@ -1,0 +1,102 @@
+"""The schema: numbered SQL files beside this one, forward only, and the function that applies what is missing.
+
+A file that was applied never changes again: its checksum stands in `noetl.schema_version`. Everything missing is applied in
+one transaction under an advisory lock, so that any number of processes may start at once.
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from noetl.database import Connection
+from noetl.model.errors import NoetlError
+
+DEFAULT_SHARDS = 16
+PARTITIONS_AHEAD = 2
+_LOCK = (1852794997, 1)  # not the class of leases
+
+
+class SchemaMismatch(NoetlError):
+    """The database was made or changed by another version of NoETL."""
+
+    code = "SCHEMA_MISMATCH"
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    version: int
+    name: str
+    text: str
+    sha256: str
+
+
+def migrations() -> list[Migration]:
+    found = [_migration(path) for path in sorted(Path(__file__).parent.glob("[0-9]*.sql"))]
+    assert [each.version for each in found] == list(range(1, len(found) + 1)), "migrations are numbered without gaps"
+    return found
+
+
+def _migration(path: Path) -> Migration:
+    text = path.read_text(encoding="utf-8")
+    number, _, name = path.stem.partition("_")
+    return Migration(int(number), name, text, sha256(text.encode()).hexdigest())
+
+
+async def migrate(connection: Connection, *, shards: int = DEFAULT_SHARDS) -> int:
+    """Bring the schema up to date; the number of shards, which is fixed when the database is made."""
+    known = migrations()
+    if not _missing(await _applied(connection), known):
+        return await shard_count(connection)
+    async with connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock($1, $2)", *_LOCK)
+        missing = _missing(await _applied(connection), known)
+        for each in missing:
+            if each.version == 1:
+                await connection.execute(_FIRST)
+            await connection.execute(each.text)
+        await connection.executemany(
+            "insert into noetl.schema_version (version, name, sha256, applied_at) values ($1, $2, $3, now())",
+            [(each.version, each.name, each.sha256) for each in missing],
+        )
+        await connection.execute("select noetl.make_partitions($1)", PARTITIONS_AHEAD)
+        await connection.execute(
+            "insert into noetl.execution_shard (shard_id) select generate_series(0, $1 - 1)"
+            " where not exists (select from noetl.execution_shard)",
+            shards,
+        )
+    return await shard_count(connection)
+
+
+async def shard_count(connection: Connection) -> int:
+    count: int = await connection.fetchval("select count(*)::int from noetl.execution_shard")
+    return count
+
+
+_FIRST = """
+create schema if not exists noetl;
+create table noetl.schema_version (
+    version int primary key, name text not null, sha256 text not null, applied_at timestamptz not null);
+"""
+
+
+async def _applied(connection: Connection) -> dict[int, str]:
+    if await connection.fetchval("select to_regclass('noetl.schema_version')") is None:
+        return {}
+    rows = await connection.fetch("select version, sha256 from noetl.schema_version")
+    return {row["version"]: row["sha256"] for row in rows}
+
+
+def _missing(applied: dict[int, str], known: list[Migration]) -> list[Migration]:
+    newest = max(applied, default=0)
+    if newest > len(known):
+        raise SchemaMismatch(
+            f"the database has schema version {newest}, this NoETL knows {len(known)}",
+            hint="use the newer NoETL that upgraded it, or another database",
+        )
+    for each in known:
+        if each.version in applied and applied[each.version] != each.sha256:
+            raise SchemaMismatch(
+                f"migration {each.version} ({each.name}) is not the one that this database was made with",
+                hint="a released migration never changes; restore the file, or use another database",
+            )
+    return [each for each in known if each.version not in applied]

@@ -1,0 +1,86 @@
+"""The result store of a process: it chooses the tier by size, and reads what it has in memory from there.
+
+  up to 64 KB    rides with the report that names it and is stored in its transaction (`carry`), or is put like the next
+  up to 1 MB     kv: put through a server, before the report
+  above          the large tier: files, as long as there is no object store
+
+A reference says its tier; one of which only the address is known is looked for in each.
+"""
+
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from msgspec import Raw
+
+from noetl.model.errors import Conflict, NotFound
+from noetl.model.reference import Address, Reference
+from noetl.results.cache import Cache
+from noetl.results.encoding import decoded, encode, encoded_within, rows_in, sliced, verify
+from noetl.results.kv import LARGEST, Blobs, Kv
+from noetl.results.port import Carrier, ResultStore, Rider
+
+RIDING: Final = 64 * 1024
+CACHE: Final = 64 * 1024 * 1024
+
+
+class Router(Carrier):
+    def __init__(self, blobs: Blobs, large: ResultStore, *, cache: int = CACHE) -> None:
+        self._kv = Kv(blobs)
+        self._large = large
+        self._cache = Cache(cache)
+        self._riders: WeakValueDictionary[str, Rider] = (
+            WeakValueDictionary()
+        )  # held by the command until its report has them
+
+    async def put(self, address: Address, value: Any) -> Reference:
+        reference, _ = await self.carry(address, value, 0)
+        return reference
+
+    async def carry(self, address: Address, value: Any, room: int) -> tuple[Reference, Rider | None]:
+        data = encoded_within(value, LARGEST) if isinstance(value, list) else encode(value)
+        if data is None or len(data) > LARGEST:
+            return await self._large.put(address, value if data is None else Raw(data)), None
+        reference = self._kv.reference(str(address), data, rows_in(value))
+        rider = self._ride(reference, data) if len(data) <= min(room, RIDING) else None
+        if rider is None:
+            await self._kv.write(reference, data)
+        self._cache.add(reference.uri, data, reference.sha256 or "")
+        return reference, rider
+
+    def _ride(self, reference: Reference, data: bytes) -> Rider:
+        known = self._here(reference.uri)
+        if known is not None and known[1] != reference.sha256:
+            raise Conflict(f"{reference.uri} holds another payload", hint="a result is written once; use another key")
+        rider = self._riders.get(reference.uri) or Rider(data, reference.sha256 or "")
+        self._riders[reference.uri] = rider
+        return rider
+
+    async def resolve(self, reference: Reference) -> Any:
+        data = await self._read(reference)
+        return decoded(data, reference.uri) if data is not None else await self._large.resolve(reference)
+
+    async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
+        data = await self._read(reference)
+        if data is not None:
+            return sliced(data, reference.uri, start, stop)
+        return await self._large.rows(reference, start, stop)
+
+    async def _read(self, reference: Reference) -> bytes | None:
+        """None: it is in the large tier, if anywhere."""
+        if (known := self._here(reference.uri)) is not None:
+            verify(reference, known[1])
+            return known[0]
+        if reference.type != self._kv.home:
+            return None
+        try:
+            data, sha = await self._kv.read(reference)
+        except NotFound:
+            if reference.ref_id:
+                raise
+            return None  # only its address is known
+        self._cache.add(reference.uri, data, sha)
+        return data
+
+    def _here(self, uri: str) -> tuple[bytes, str] | None:
+        rider = self._riders.get(uri)
+        return (rider.payload, rider.sha256) if rider is not None else self._cache.get(uri)

@@ -1,0 +1,186 @@
+"""The result store: in memory, in files, and the router over the log of each world."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from noetl.log.port import BLOB_LIMIT, EventLog
+from noetl.model.errors import BadReference, Conflict, CorruptLog, InvalidInput, NotFound
+from noetl.model.ids import ExecutionId, RefId
+from noetl.model.messages import Start, StoredRef
+from noetl.model.reference import Address, Reference, address
+from noetl.results.files import Files
+from noetl.results.kv import LARGEST
+from noetl.results.memory import ResultsMemory
+from noetl.results.port import ResultStore
+from noetl.results.router import Router
+from tests.conformance.conftest import WORLDS, World
+from tests.conformance.given import owner, signal_like
+
+EXECUTION = ExecutionId("7")
+PLACE = address(EXECUTION, "result", "step", "key")
+Make = Callable[[World], Awaitable[ResultStore]]
+
+
+class Door:
+    """What a worker's channel leads to."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+
+    async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
+        return await self._log.blob(ref_id, uri)
+
+    async def put_payload(self, reference: Reference, payload: bytes) -> None:
+        await self._log.put_blob(reference, payload)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Only the router uses the world."""
+    if "make" in metafunc.fixturenames:
+        pairs = [("memory", "memory"), ("memory", "files"), ("memory", "router without cache")]
+        metafunc.parametrize(("world", "make"), pairs + [(world, "router") for world in WORLDS], indirect=True)
+    elif "world" in metafunc.fixturenames:
+        metafunc.parametrize("world", list(WORLDS), indirect=True)
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> Any:
+    return WORLDS[request.param]
+
+
+@pytest.fixture
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    async def made(world: World) -> ResultStore:
+        """Another one of the same kind over the same data each time."""
+        await world.log.start(Start(execution_id=EXECUTION, path="p", playbook="hash"), {})
+        match request.param:
+            case "memory":
+                memory = getattr(world, "memory", None) or ResultsMemory()
+                world.memory = memory  # type: ignore[attr-defined]
+                return memory
+            case "files":
+                return Files(tmp_path)
+            case kind:
+                return Router(Door(world.log), Files(tmp_path), cache=0 if "without" in kind else 1 << 20)
+
+    return made
+
+
+def items(count: int) -> list[Any]:
+    return [{"id": n, "name": f"é{n}", "more": [None, n / 7, {"x": "y" * (n % 40)}]} for n in range(count)]
+
+
+VALUES = {
+    "a number": 7,
+    "text": "é\u2028\x00",
+    "nothing in a list": [],
+    "a small map": {"a": [1, {"b": None}], "": True},
+    "what does not ride": {"a": "x" * 100_000},
+    "a large text": "é" * 1_000_000,
+    "a large map": {"rows": items(20_000)},
+    "a large list": items(20_000),
+    "a list with one large item": [1, "x" * 2_000_000, 2],
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+async def test_a_value_comes_back_as_it_was_also_to_another_process(world: World, make: Make, name: str) -> None:
+    value = VALUES[name]
+    reference = await (await make(world)).put(PLACE, value)
+    for store in (await make(world), await make(world)):
+        assert await store.resolve(reference) == value
+    assert (reference.uri, reference.format) == (str(PLACE), "json")
+    assert reference.rows == (len(value) if isinstance(value, list) else None)
+    assert reference.bytes is not None
+    assert reference.sha256 is not None
+
+
+@pytest.mark.parametrize("count", [0, 1, 10, 3_000, 20_000])
+async def test_rows_are_a_slice(world: World, make: Make, count: int) -> None:
+    value = items(count)
+    reference = await (await make(world)).put(PLACE, value)
+    store = await make(world)
+    middle = count // 2
+    for start, stop in ((0, 1), (0, count), (middle, middle + 3), (count - 1, count + 9), (count, count + 1), (3, 2)):
+        assert await store.rows(reference, start, stop) == value[max(start, 0) : stop]
+
+
+@pytest.mark.parametrize("name", ["a small map", "what does not ride", "a large map", "text"])
+async def test_only_a_list_has_rows(world: World, make: Make, name: str) -> None:
+    store = await make(world)
+    with pytest.raises(InvalidInput):
+        await store.rows(await store.put(PLACE, VALUES[name]), 0, 1)
+
+
+@pytest.mark.parametrize("size", [1, 100_000, 2_000_000])
+async def test_the_same_again_is_the_same_and_another_payload_is_refused(world: World, make: Make, size: int) -> None:
+    first = await (await make(world)).put(PLACE, ["x" * size])
+    assert await (await make(world)).put(PLACE, ["x" * size]) == first
+    with pytest.raises(Conflict):
+        await (await make(world)).put(PLACE, ["y" * size])
+    assert await (await make(world)).resolve(first) == ["x" * size]
+
+
+@pytest.mark.parametrize("size", [1, 100_000, 2_000_000])
+async def test_what_is_gone_or_differs_is_never_given(world: World, make: Make, size: int) -> None:
+    store = await make(world)
+    reference = await store.put(PLACE, ["x" * size])
+    for reader in (store, await make(world)):
+        for wrong, error in (
+            (replace(reference, sha256="0" * 64), CorruptLog),
+            (replace(reference, uri=str(address(EXECUTION, "result", "step", "other"))), NotFound),
+            (replace(reference, uri=str(address("8", "result", "step", "key"))), NotFound),
+            (replace(reference, uri="noetl://execution/7/result/step/../key"), BadReference),
+            (replace(reference, uri="/etc/passwd"), BadReference),
+        ):
+            with pytest.raises(error):
+                await reader.resolve(wrong)
+            with pytest.raises(error):
+                await reader.rows(wrong, 0, 1)
+
+
+@pytest.mark.parametrize("size", [1, 100_000, 2_000_000])
+async def test_an_address_alone_is_enough(world: World, make: Make, size: int) -> None:
+    reference = await (await make(world)).put(PLACE, ["x" * size])
+    bare = Reference(ref_id=RefId(""), type="kv", uri=reference.uri)
+    assert await (await make(world)).resolve(bare) == ["x" * size]
+    assert await (await make(world)).rows(bare, 0, 5) == ["x" * size]
+
+
+async def test_a_value_that_is_no_json_is_not_stored(world: World, make: Make) -> None:
+    store = await make(world)
+    for value in (object(), [1] * 5_000 + [object()], ["x" * 2_000_000, object()]):
+        with pytest.raises(TypeError):
+            await store.put(PLACE, value)
+    await store.put(PLACE, 1)
+
+
+# ---- with the report ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_log_takes_what_the_router_puts(world: World) -> None:
+    assert LARGEST == BLOB_LIMIT
+
+
+async def carried(world: World, router: Router, where: Address, value: Any) -> Reference:
+    reference, rider = await router.carry(where, value, 1 << 20)
+    assert rider is not None
+    assert await router.resolve(reference) == value
+    one = await owner(world)
+    await one.write(EXECUTION, signal_like("a"), refs=(StoredRef(reference=reference, payload=rider.payload),))
+    return reference
+
+
+async def test_what_rode_with_a_report_is_readable_once_it_is_recorded(world: World, tmp_path: Path) -> None:
+    await world.log.start(Start(execution_id=EXECUTION, path="p", playbook="hash"), {})
+    reference = await carried(world, Router(Door(world.log), Files(tmp_path)), PLACE, items(100))
+    other = Router(Door(world.log), Files(tmp_path))
+    assert await other.resolve(reference) == items(100)
+    assert await other.rows(reference, 98, 200) == items(100)[98:]
+    assert await other.put(PLACE, items(100)) == reference
+    with pytest.raises(Conflict):
+        await other.put(PLACE, 1)

@@ -1,0 +1,84 @@
+"""The adapters on a database of their own, migrated, with the real clock. Coroutine tests run in a loop of their own."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from noetl.database import Database, connect
+from noetl.leases.postgres import LeasesPostgres
+from noetl.log.port import Appended, Batch, Outcome, Part
+from noetl.log.postgres import LogPostgres
+from noetl.migrations import migrate
+from noetl.model.events import Event
+from noetl.model.exchange import LEASE
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Micros, shard_of
+from tests.postgres import Postgres, server
+
+SHARDS = 4
+HOUR: Micros = 3_600_000_000
+
+
+async def fill(dsn: str) -> None:
+    connection = await connect(dsn)
+    await migrate(connection, shards=SHARDS)
+    await connection.close()
+
+
+@pytest.fixture
+def migrated(postgres: Postgres) -> Iterator[str]:
+    """The address of an empty log."""
+    with postgres.database(template=server().template("log", fill)) as dsn:
+        yield dsn
+
+
+@dataclass
+class Store:
+    database: Database
+    log: LogPostgres
+    leases: LeasesPostgres
+    epochs: dict[int, int] = field(default_factory=dict)
+    runtime_id: int = 0
+
+    async def own(self, lease: Micros = HOUR) -> None:
+        runtime = await self.leases.register("server", None, lease)
+        self.runtime_id = runtime.runtime_id
+        self.epochs = {each.shard: each.epoch for each in await self.leases.claim(runtime.runtime_id, SHARDS)}
+
+    def part(self, execution_id: ExecutionId, after: int, *events: Event) -> Part:
+        shard = shard_of(execution_id, SHARDS)
+        return Part(execution_id=execution_id, shard=shard, tenant=DEFAULT_TENANT, after=after, events=events)
+
+    async def append(self, *parts: Part) -> list[Outcome]:
+        return await self.log.append(Batch(epochs=self.epochs, parts=parts, lease=LEASE))
+
+    async def write(self, execution_id: ExecutionId, *events: Event) -> Appended:
+        (outcome,) = await self.append(self.part(execution_id, await self.log.last_seq(execution_id), *events))
+        assert isinstance(outcome, Appended), outcome
+        return outcome
+
+
+@asynccontextmanager
+async def store(dsn: str, connections: int = 4) -> AsyncIterator[Store]:
+    async with Database(dsn, main_size=connections, background_size=2) as database:
+        leases = LeasesPostgres(database)
+        yield Store(database, LogPostgres(database, SHARDS), leases)
+        await leases.close()
+
+
+async def until(ask: Callable[[], Awaitable[object]], wanted: object) -> None:
+    """Another process answers so: nothing here can tell us when."""
+    while await ask() != wanted:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**wanted), 60))
+    return True

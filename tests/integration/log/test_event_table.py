@@ -1,0 +1,96 @@
+"""What the event table holds: envelopes, never payloads; and every event comes back as it was decided."""
+
+import json
+from typing import Any
+
+import pytest
+
+from noetl.database import connect
+from noetl.log.writes import join, split
+from noetl.model.codec import encode
+from noetl.model.envelope import Envelope
+from noetl.model.errors import Failure
+from noetl.model.events import CallDone, CommandCompleted, Event, PlaybookCompleted, SignalReceived, StepExit
+from noetl.model.ids import ActivationId, CommandId, ExecutionId
+from noetl.model.reference import Reference
+from tests.integration.log.conftest import store
+
+INSERT = """
+insert into noetl.event (shard, seq, epoch, tenant, execution_id, event_type, result, meta, dedup_key, at)
+values (0, 1, 1, 1, 7, 'call.done', $1, $2, 'k', now())
+"""
+REFERENCE = {"ref_id": "1", "type": "kv", "uri": "noetl://execution/7/result/s/k"}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"status": "ok", "rows": [{"a": 1}]},
+        {"status": "ok", "reference": REFERENCE, "data": {"a": 1}},
+        {"status": "ok", "context": {"rows": "x" * 8_192}},
+        {"status": "ok", "con\u0000text": {}},
+        [1, 2, 3],
+    ],
+    ids=["rows", "data", "large context", "another key", "a list"],
+)
+async def test_a_payload_is_refused_by_the_database(migrated: str, result: Any) -> None:
+    connection = await connect(migrated)
+    with pytest.raises(Exception, match=r"event_result_is_an_envelope|cannot delete from array"):
+        await connection.execute(INSERT, json.dumps(result), "{}")
+    with pytest.raises(Exception, match="event_meta_is_small"):
+        await connection.execute(INSERT, None, json.dumps({"rows": "x" * 16_384}))
+    assert await connection.fetchval("select count(*) from noetl.event") == 0
+    await connection.close()
+
+
+async def test_an_envelope_is_taken_with_whatever_its_scalars_hold(migrated: str) -> None:
+    connection = await connect(migrated)
+    envelope = {"status": "error", "reference": REFERENCE, "parent_ref": None, "context": {"a": "\u0000 \\u0000"}}
+    await connection.execute(INSERT, json.dumps({**envelope, "error": {"code": "X"}, "meta": {}}), '{"a": "\\u0000"}')
+    row = await connection.fetchrow("select context, metadata from noetl.event_log")
+    assert row["metadata"] == '{"a": "\\u0000"}'
+    await connection.close()
+
+
+OK = Envelope(
+    status="ok",
+    reference=Reference(ref_id="1", type="kv", uri="noetl://execution/7/result/s/k"),  # type: ignore[arg-type]
+    context={"z": 1, "a": {"b": None, "A": "é\u0000\\"}, "n": 1.0, "big": 2**60},
+)
+ACTIVATION = ActivationId("a")
+EVENTS: list[Event] = [
+    CommandCompleted(command_id=CommandId("c"), attempt=2, result=OK, set={"ctx.z": 1, "ctx.a": {"y": 1, "b": 2}}),
+    CallDone(step="s", activation=ACTIVATION, result=OK),
+    PlaybookCompleted(),
+    PlaybookCompleted(step="s", result=OK),
+    SignalReceived(name="n", request="r", payload={"z": ["\u0000"], "a": 1}),
+    # the same words as the envelope's, inside something else, before and after it
+    StepExit(step="s", activation=ACTIVATION, result=OK, set={"ctx.x": {"y": 1, "result": OK}}),
+    SignalReceived(name="n", request="q", payload={"y": 1, "result": {"status": "ok"}}),
+    CommandCompleted(
+        command_id=CommandId("d"),
+        attempt=1,
+        result=Envelope(status="ok"),
+        set={"a": {"b": 1, "result": {"status": "ok"}}},
+    ),
+    CallDone(
+        step="t", activation=ActivationId("b"), result=Envelope(status="error", error=Failure(code="X", message="'"))
+    ),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_an_event_taken_apart_is_the_same_event(event: Event) -> None:
+    meta, result, _ = split(event)
+    assert encode(join(meta, result)) == encode(event)  # the order of keys as well
+
+
+async def test_events_come_back_byte_for_byte(migrated: str) -> None:
+    async with store(migrated) as here:
+        await here.own()
+        id_ = ExecutionId("7")
+        await here.write(id_, *[each for each in EVENTS if each.key != "terminal"], EVENTS[3])
+        read = [each.event for each in await here.log.events(id_)]
+        assert [encode(each) for each in read] == [
+            encode(each) for each in (*[each for each in EVENTS if each.key != "terminal"], EVENTS[3])
+        ]

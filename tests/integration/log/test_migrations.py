@@ -1,0 +1,137 @@
+"""The schema: made once, step by step or at once, refused when it is not ours; and every named query fits it."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import noetl
+from noetl import migrations
+from noetl.database import Connection, connect
+from noetl.migrations import Migration, SchemaMismatch, migrate
+from noetl.sql import load
+from tests.integration.log.conftest import SHARDS
+from tests.postgres import Postgres
+
+SOURCE = Path(noetl.__file__).parent
+QUERIES = [
+    query
+    for file in sorted(SOURCE.glob("*/*.sql"))
+    if file.parent.name != "migrations"
+    for query in load(file).values()
+]
+
+
+async def shape(connection: Connection) -> dict[str, list[tuple[Any, ...]]]:
+    """Everything in the schema, as Postgres describes it."""
+    queries = {
+        "columns": "select table_name, ordinal_position, column_name, data_type, collation_name, is_nullable,"
+        " column_default, generation_expression from information_schema.columns where table_schema = 'noetl' order by 1, 2",
+        "indexes": "select indexname, indexdef from pg_indexes where schemaname = 'noetl' order by 1",
+        "constraints": "select conname, pg_get_constraintdef(oid) from pg_constraint"
+        " where connamespace = 'noetl'::regnamespace order by 1, 2",
+        "functions": "select proname, pg_get_functiondef(oid) from pg_proc"
+        " where pronamespace = 'noetl'::regnamespace order by 1",
+        "views": "select viewname, definition from pg_views where schemaname = 'noetl' order by 1",
+        "versions": "select version, name, sha256 from noetl.schema_version order by 1",
+    }
+    return {name: [tuple(row) for row in await connection.fetch(text)] for name, text in queries.items()}
+
+
+async def test_step_by_step_gives_the_same_schema_as_at_once(
+    postgres: Postgres, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = migrations.migrations()
+    with postgres.database() as other:
+        at_once, by_steps = await connect(database), await connect(other)
+        await migrate(at_once, shards=SHARDS)
+        for count in range(1, len(known) + 1):
+            monkeypatch.setattr(migrations, "migrations", lambda count=count: known[:count])
+            await migrate(by_steps, shards=SHARDS)
+        assert await shape(by_steps) == await shape(at_once)
+        for connection in (at_once, by_steps):
+            await connection.close()
+
+
+async def test_migrating_again_changes_nothing_and_the_shards_stay(database: str) -> None:
+    connection = await connect(database)
+    assert await migrate(connection, shards=SHARDS) == SHARDS
+    before = await shape(connection)
+    assert await migrate(connection, shards=64) == SHARDS
+    assert await shape(connection) == before
+    await connection.close()
+
+
+async def test_many_processes_may_migrate_at_once(database: str) -> None:
+    connections = [await connect(database) for _ in range(5)]
+    assert await asyncio.gather(*[migrate(each, shards=SHARDS) for each in connections]) == [SHARDS] * 5
+    for each in connections:
+        await each.close()
+
+
+async def test_an_older_program_is_refused(migrated: str) -> None:
+    connection = await connect(migrated)
+    await connection.execute("insert into noetl.schema_version values (999, 'later', 'x', now())")
+    with pytest.raises(SchemaMismatch, match=r"schema version 999, this NoETL knows \d") as refused:
+        await migrate(connection)
+    assert refused.value.hint is not None
+    await connection.close()
+
+
+async def test_a_migration_that_was_changed_is_refused(migrated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = await connect(migrated)
+    changed = [Migration(each.version, each.name, each.text, "other") for each in migrations.migrations()]
+    monkeypatch.setattr(migrations, "migrations", lambda: changed)
+    with pytest.raises(SchemaMismatch, match="migration 1"):
+        await migrate(connection)
+    await connection.close()
+
+
+async def test_a_new_schema_takes_a_moment(database: str) -> None:
+    connection = await connect(database)
+    begun = time.perf_counter()
+    await migrate(connection)
+    assert time.perf_counter() - begun < 2  # 0.15 s on a quiet machine
+    await connection.close()
+
+
+async def test_every_named_query_can_be_prepared(migrated: str) -> None:
+    connection = await connect(migrated)
+    assert len(QUERIES) > 30
+    for query in QUERIES:
+        statement = await connection.prepare(query.text)
+        assert len(statement.get_parameters()) == len(query.parameters), query.name
+    await connection.close()
+
+
+async def test_there_are_no_triggers_and_no_default_partition(migrated: str) -> None:
+    connection = await connect(migrated)
+    assert await connection.fetchval("select count(*) from pg_trigger where not tgisinternal") == 0
+    bounds = [row[0] for row in await connection.fetch(
+        "select pg_get_expr(c.relpartbound, c.oid) from pg_class c join pg_inherits i on i.inhrelid = c.oid"
+        " where i.inhparent = 'noetl.event'::regclass"
+    )]  # fmt: skip
+    assert len(bounds) == 4  # what is past, now, and two ahead
+    assert not any("DEFAULT" in bound for bound in bounds)
+    assert await connection.fetchval("select noetl.make_partitions(2)") == 0
+    assert await connection.fetchval("select noetl.make_partitions(4)") == 2
+    await connection.close()
+
+
+async def test_views_have_the_columns_of_the_specification(migrated: str) -> None:
+    connection = await connect(migrated)
+    await connection.fetch(
+        "select id, execution_id, node_id, action, context, status, priority, attempts, max_attempts, available_at,"
+        " lease_until, worker_id, last_heartbeat, created_at, updated_at from noetl.queue"
+    )
+    await connection.fetch(
+        "select event_id, execution_id, event_type, status, node_id, node_name, node_type, context, result, metadata,"
+        ' "timestamp" from noetl.event_log'
+    )
+    rows = await connection.fetch(
+        "select shard_id, last_projected_event_id, last_projected_at, lag_ms from noetl.projection_checkpoint"
+    )
+    assert len(rows) == SHARDS
+    await connection.close()

@@ -1,0 +1,215 @@
+"""Which tier, what stays in memory, and what rides with a report."""
+
+import asyncio
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl.model.commands import Command
+from noetl.model.errors import Conflict, NotFound, StoreUnavailable
+from noetl.model.ids import ActivationId, CommandId, ExecutionId, RefId
+from noetl.model.messages import StoredRef
+from noetl.model.reference import Reference, address
+from noetl.pipeline.data import Payloads
+from noetl.pipeline.environment import no_manifest
+from noetl.pipeline.failures import Failing
+from noetl.pipeline.persist import PER_REPORT, Persist
+from noetl.results.cache import ENTRY, Cache
+from noetl.results.files import Files
+from noetl.results.kv import LARGEST
+from noetl.results.router import RIDING, Router
+from tests.unit.pipeline.bench import virtually
+
+PLACE = address("7", "result", "step", "key")
+
+
+class Servers:
+    """Keeps what it is given and counts who asked. `failures` calls fail first."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.kept: dict[tuple[str, str], bytes] = {}
+        self.calls: list[str] = []
+        self.failures = failures
+
+    async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
+        self._called("payload")
+        return self.kept.get((ref_id, uri))
+
+    async def put_payload(self, reference: Reference, payload: bytes) -> None:
+        self._called("put_payload")
+        if self.kept.setdefault((reference.ref_id, reference.uri), payload) != payload:
+            raise Conflict("another")
+
+    def _called(self, name: str) -> None:
+        self.calls.append(name)
+        if self.failures > 0:
+            self.failures -= 1
+            raise StoreUnavailable("down")
+
+    def record(self, refs: tuple[StoredRef, ...]) -> None:
+        """A report that brings these is committed."""
+        for ref in refs:
+            if ref.payload is not None:
+                self.kept.setdefault((ref.reference.ref_id, ref.reference.uri), ref.payload)
+
+
+def text(size: int) -> str:
+    return "x" * (size - 2)  # its JSON has quotes
+
+
+@pytest.mark.parametrize(
+    ("size", "home", "rides"),
+    [
+        (10, "kv", True),
+        (RIDING, "kv", True),
+        (RIDING + 1, "kv", False),
+        (LARGEST, "kv", False),
+        (LARGEST + 1, "disk", False),
+    ],
+)
+def test_size_decides(tmp_path: Path, size: int, home: str, rides: bool) -> None:
+    servers = Servers()
+    router = Router(servers, Files(tmp_path))
+    reference, rider = asyncio.run(router.carry(PLACE, text(size), PER_REPORT))
+    assert (reference.type, reference.bytes, rider is not None) == (home, size, rides)
+    assert servers.calls == (["put_payload"] if home == "kv" and not rides else [])
+    assert asyncio.run(router.resolve(reference)) == text(size)
+
+
+def test_what_a_process_has_put_or_read_it_does_not_ask_for(tmp_path: Path) -> None:
+    async def run() -> None:
+        servers = Servers()
+        router, other = Router(servers, Files(tmp_path)), Router(servers, Files(tmp_path))
+        reference = await router.put(PLACE, [1, 2, 3])
+        assert await router.resolve(reference) == [1, 2, 3]
+        assert await router.rows(reference, 1, 2) == [2]
+        assert servers.calls == ["put_payload"]
+        for _ in range(3):
+            assert await other.resolve(reference) == [1, 2, 3]
+        assert servers.calls == ["put_payload", "payload"]
+
+    asyncio.run(run())
+
+
+def test_a_value_from_memory_is_nobody_elses_object(tmp_path: Path) -> None:
+    async def run() -> None:
+        router = Router(Servers(), Files(tmp_path))
+        reference = await router.put(PLACE, {"a": [1]})
+        (await router.resolve(reference))["a"].append(2)
+        assert await router.resolve(reference) == {"a": [1]}
+
+    asyncio.run(run())
+
+
+def test_a_rider_is_read_from_memory_while_it_is_held_and_no_longer(tmp_path: Path) -> None:
+    async def run() -> None:
+        servers = Servers()
+        router = Router(servers, Files(tmp_path), cache=0)
+        reference, rider = await router.carry(PLACE, {"a": 1}, PER_REPORT)
+        assert rider is not None
+        assert await router.resolve(reference) == {"a": 1}
+        with pytest.raises(Conflict):
+            await router.carry(PLACE, {"a": 2}, PER_REPORT)
+        again = await router.carry(PLACE, {"a": 1}, PER_REPORT)
+        assert again == (reference, rider)
+        del rider, again
+        gc.collect()
+        with pytest.raises(NotFound):
+            await router.resolve(reference)
+
+    asyncio.run(run())
+
+
+# ---- a command's puts ----------------------------------------------------------------------------------------------------------
+
+
+def persist(store: Any, launch: int = 1) -> Persist:
+    command = Command(
+        command_id=CommandId("c0ffee"),
+        execution_id=ExecutionId("7"),
+        playbook="hash",
+        step="s",
+        activation=ActivationId("a"),
+    )
+    return Persist(command, store, Payloads(store, no_manifest), launch)
+
+
+def test_small_results_cost_nothing_before_their_report(tmp_path: Path) -> None:
+    async def run() -> None:
+        servers = Servers()
+        router = Router(servers, Files(tmp_path), cache=0)
+        puts = persist(router)
+        first, second = await puts.put("a", {"n": 1}), await puts.put("b", {"n": 2}, parent=RefId("5"))
+        assert await router.resolve(first) == {"n": 1}
+        assert servers.calls == []
+        refs = puts.refs()
+        assert [(ref.reference, ref.payload, ref.parent) for ref in refs] == [
+            (first, b'{"n":1}', None),
+            (second, b'{"n":2}', "5"),
+        ]
+        assert puts.refs() == ()
+        servers.record(refs)
+        assert await Router(servers, Files(tmp_path)).resolve(second) == {"n": 2}
+
+    asyncio.run(run())
+
+
+def test_a_report_carries_so_much_and_no_more(tmp_path: Path) -> None:
+    async def run() -> None:
+        servers = Servers()
+        puts = persist(Router(servers, Files(tmp_path)))
+        for number in range(6):
+            await puts.put(f"t{number}", text(60_000))
+        riding = [ref.payload for ref in puts.refs() if ref.payload is not None]
+        assert sum(map(len, riding)) == 240_000
+        assert servers.calls == ["put_payload"] * 2
+        await puts.put("next", text(60_000))
+        assert puts.refs()[0].payload is not None
+
+    asyncio.run(run())
+
+
+def test_a_command_that_is_begun_again_puts_everything_before_its_report(tmp_path: Path) -> None:
+    async def run() -> None:
+        servers = Servers()
+        puts = persist(Router(servers, Files(tmp_path)), launch=2)
+        reference = await puts.put("t", 1)
+        assert [ref.payload for ref in puts.refs()] == [None]
+        assert await Router(servers, Files(tmp_path)).resolve(reference) == 1
+
+    asyncio.run(run())
+
+
+def test_a_put_through_the_servers_is_repeated_for_a_while(tmp_path: Path) -> None:
+    async def run() -> None:
+        await persist(Router(Servers(failures=4), Files(tmp_path))).put("t", text(100_000))
+        with pytest.raises(Failing) as failing:
+            await persist(Router(Servers(failures=5), Files(tmp_path))).put("t", text(100_000))
+        assert failing.value.final
+        assert (failing.value.failure.code, failing.value.failure.retryable) == ("REFERENCE_NOT_AVAILABLE", True)
+
+    virtually(run())
+
+
+# ---- cache ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_cache_is_bounded_by_bytes_and_forgets_what_was_not_used() -> None:
+    cache = Cache(5 * (100 + ENTRY))
+    for number in range(5):
+        cache.add(str(number), b"x" * 100, "sum")
+    assert cache.get("0") == (b"x" * 100, "sum")
+    cache.add("5", b"y" * 100, "sum")
+    assert [name for name in map(str, range(6)) if cache.get(name) is not None] == ["0", "2", "3", "4", "5"]
+    assert cache.bytes == 5 * (100 + ENTRY)
+    cache.add("5", b"z", "sum")
+    assert cache.bytes == 4 * (100 + ENTRY) + 1 + ENTRY
+
+
+def test_the_cache_does_not_keep_what_would_push_out_the_rest() -> None:
+    cache = Cache(8_000)
+    cache.add("a", b"x" * 2_000, "sum")
+    assert cache.get("a") is None
+    assert cache.bytes == 0

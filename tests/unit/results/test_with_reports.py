@@ -1,0 +1,120 @@
+"""A server and a worker in one process: what results cost on their way, and that they arrive."""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl.bus.memory import BusMemory
+from noetl.catalog.memory import CatalogMemory
+from noetl.leases.memory import LeasesMemory
+from noetl.log.memory import Database, LogMemory
+from noetl.model.errors import InvalidInput
+from noetl.model.events import CommandCompleted, Terminal
+from noetl.model.ids import ExecutionId, RefId
+from noetl.model.reference import Reference, address
+from noetl.results.files import Files
+from noetl.results.router import Router
+from noetl.server.node import Server
+from noetl.server.settings import ServerSettings
+from noetl.tools.noop import Noop
+from noetl.tools.registry import Registry
+from noetl.twins import shard_rows
+from noetl.worker import MemorySpool, Worker, WorkerSettings
+from tests.unit.pipeline.bench import Scripted
+
+PLAYBOOK = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: results}
+workflow:
+- step: a
+  tool: {kind: python, code: x, input: {size: %d}}
+  next: b
+- step: b
+  tool:
+  - first: {kind: python, code: x, input: {size: "{{ a.text | length }}"}}
+  - second: {kind: python, code: x, input: {size: "{{ a.text | length }}"}}
+"""
+
+
+class Clock:
+    def now(self) -> int:
+        return 1_750_000_000_000_000
+
+
+class Watched(Server):
+    """A server that counts what a worker asks of it beside exchanges."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.asked: list[str] = []
+
+    async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
+        self.asked.append("payload")
+        return await super().payload(ref_id, uri)
+
+    async def put_payload(self, reference: Reference, payload: bytes) -> None:
+        self.asked.append("put_payload")
+        await super().put_payload(reference, payload)
+
+
+def make_server() -> tuple[Watched, LogMemory, CatalogMemory]:
+    settings, rows, catalog = ServerSettings(name="s"), shard_rows(16), CatalogMemory()
+    log = LogMemory(Database(rows, Clock()))
+    return Watched(log, LeasesMemory(rows, Clock()), BusMemory(), catalog, Clock(), settings), log, catalog
+
+
+async def ended(log: LogMemory, execution_id: ExecutionId) -> list[Any]:
+    while True:
+        events = [recorded.event for recorded in await log.events(execution_id)]
+        if events and isinstance(events[-1], Terminal):
+            return events
+        await asyncio.sleep(0.005)
+
+
+async def ran(size: int, folder: Path) -> tuple[Watched, list[Reference]]:
+    """The references that the steps have reported."""
+    server, log, catalog = make_server()
+    worker = Worker(
+        server, Router(server, Files(folder)), Registry([Scripted(lambda call: {"text": "x" * call.input["size"]}), Noop()]),
+        Clock(), MemorySpool(), WorkerSettings(worker_id="w", incarnation="1"),
+    )  # fmt: skip
+    await server.keeper.run_once()
+    tasks = [asyncio.create_task(server.run()), asyncio.create_task(worker.run())]
+    try:
+        await catalog.register("results", PLAYBOOK % size)
+        events = await asyncio.wait_for(ended(log, await server.requests.start("results", payload={})), 10)
+    finally:
+        for task in reversed(tasks):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+    found = [event.result.reference for event in events if isinstance(event, CommandCompleted)]
+    return server, [reference for reference in found if reference is not None]
+
+
+@pytest.mark.parametrize(
+    ("size", "asked", "home"), [(10, 0, "kv"), (60_000, 0, "kv"), (100_000, 3, "kv"), (2_000_000, 0, "disk")]
+)
+def test_a_step_reads_what_the_step_before_it_made(tmp_path: Path, size: int, asked: int, home: str) -> None:
+    async def run() -> None:
+        server, references = await ran(size, tmp_path)
+        assert server.asked == ["put_payload"] * asked  # and nothing is asked for: the worker has it in memory
+        assert [reference.type for reference in references] == [home] * 2
+        reader = Router(server, Files(tmp_path))
+        for reference in references:
+            assert await reader.resolve(reference) == {"text": "x" * size}
+
+    asyncio.run(run())
+
+
+def test_a_server_takes_only_a_payload_that_matches_its_reference() -> None:
+    server, _, _ = make_server()
+    uri = str(address("7", "result", "step", "key"))
+    with pytest.raises(InvalidInput, match="checksum"):
+        asyncio.run(server.put_payload(Reference(ref_id=RefId("1"), type="kv", uri=uri, sha256="0" * 64), b"1"))
+    with pytest.raises(InvalidInput):
+        asyncio.run(server.payload(RefId("1"), "noetl://execution/7/result/../key"))
