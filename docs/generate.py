@@ -1,4 +1,4 @@
-"""Writes the parts of the documentation that the code already says: `docs/events.md` and `docs/cli.md`.
+"""Writes the parts of the documentation that the code already says: `events.md`, `cli.md` and `settings.md`.
 
 `make docs` runs it; a test compares what it would write with what stands there.
 """
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def pages() -> dict[str, str]:
-    return {"events.md": events_page(), "cli.md": cli_page()}
+    return {"events.md": events_page(), "cli.md": cli_page(), "settings.md": settings_page()}
 
 
 # ---- events ------------------------------------------------------------------------------------------------------------
@@ -206,6 +206,31 @@ def _spelling(parameter: Any) -> str:
         return str(parameter.metavar or (parameter.name or "").upper())
     names = ", ".join([*parameter.opts, *parameter.secondary_opts])
     return names if parameter.is_flag else f"{names} {parameter.metavar or str(parameter.name).upper()}"
+
+
+# ---- settings ----------------------------------------------------------------------------------------------------------
+
+
+def settings_page() -> str:
+    from noetl.settings import CONCERNS
+
+    lines = ["# Settings", "", _GENERATED, ""]
+    lines += ["Environment variables, read once when a process starts. An empty one is one that is not set.", ""]
+    for concern in CONCERNS:
+        lines += [f"## {concern.__name__}", "", _sentence(concern), "", "| variable | unit | default | meaning |"]
+        lines += ["|---|---|---|---|", *_variables(concern), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _variables(concern: Any) -> Iterator[str]:
+    from noetl.settings import variable
+
+    for name, field in concern.model_fields.items():
+        default = field.default
+        shown = "" if default is None else ",".join(default) if isinstance(default, tuple) else str(default)
+        unit = field.json_schema_extra["unit"]
+        meaning = _cell(field.description or "")
+        yield f"| `{variable(concern, name)}` | {unit} | {f'`{shown}`' if shown else ''} | {meaning} |"
 
 
 if __name__ == "__main__":

@@ -247,10 +247,10 @@ class Dispatcher:
         return True
 
     def _refuse(self, work: Work, item: Item, refusal: Refusal) -> None:
-        """A worker that stopped by itself has given up its lease when the report lies in the inbox: that lease is lost."""
+        """A worker that stopped by itself gives its lease up: if its attempt still counts, that lease is lost."""
         work.consume(item, REFUSED[refusal.reason])
         report = item.message
-        if item.inbox_id is None or not isinstance(report, Report) or not isinstance(report.event, CommandCancelled):
+        if not isinstance(report, Report) or not isinstance(report.event, CommandCancelled):
             return
         live = work.state.commands.get(report.command_id) if work.state is not None else None
         if live is not None and live.attempt == report.attempt:

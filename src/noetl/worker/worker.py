@@ -112,6 +112,7 @@ class Worker:
         self._dying: dict[asyncio.Task[None], None] = {}
         self._outbox = Outbox()
         self._launched = Memory(REMEMBERED)
+        self._journaled = Memory(REMEMBERED)
         self._ended = Memory(REMEMBERED)
         self._wake = asyncio.Event()
         self._poll: asyncio.Task[None] | None = None
@@ -311,6 +312,10 @@ class Worker:
         running = self._jobs.get(command.command_id)
         if held in self._ended or self._outbox.has_ending(held):
             return
+        if running is None and held in self._journaled:
+            # given up here once: what it journaled since it was issued is known to its next attempt only
+            self._post(command, endings.cancelled(command))
+            return
         if running is not None:
             if running.command.attempt >= command.attempt:
                 return
@@ -374,6 +379,7 @@ class Worker:
     async def _journal(self, job: Job, sent: Sent) -> None:
         """Returns when the entry is recorded. A stale one never returns: the job is dropped."""
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._journaled.count(job.held)
         self._post(job.command, sent, answer)
         if await answer == "refused":
             raise Refused(f"the journal entry {sent.event.key} was refused")

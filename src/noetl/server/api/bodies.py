@@ -1,0 +1,118 @@
+"""JSON bodies: how deep and how large is settled before anything is built from them; what a model does not know is refused."""
+
+import re
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict
+from starlette.responses import Response
+
+DEEPEST = 64
+LONGEST_NUMBER = 400  # digits
+_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_NUMBER = re.compile(rb"[0-9]{%d}" % LONGEST_NUMBER)
+
+
+class Body(BaseModel):
+    """What a client sends."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class View(BaseModel):
+    """What a client gets."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+def depth(data: bytes) -> int:
+    """Of brackets outside strings; looks closer only when there are many."""
+    if data.count(b"[") + data.count(b"{") <= DEEPEST:
+        return 0
+    deepest = now = 0
+    for mark in _MARKS.finditer(data):
+        match mark[0]:
+            case b"[" | b"{":
+                now += 1
+                deepest = max(deepest, now)
+            case b"]" | b"}":
+                now -= 1
+    return deepest
+
+
+def decode(data: bytes) -> Any:
+    """Strict JSON: UTF-8, no NaN, no integer that 64 bits do not hold (it becomes a float, as in a browser)."""
+    if depth(data) > DEEPEST:
+        raise _bad(f"nested more than {DEEPEST} deep")
+    if _NUL.search(data):
+        raise _bad("a NUL character in a text: a database refuses it")
+    if _NUMBER.search(data):
+        raise _bad(f"a number of more than {LONGEST_NUMBER} digits")
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise _bad(f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
+
+
+def _bad(why: str) -> RequestValidationError:
+    return RequestValidationError([{"type": "json_invalid", "loc": ("body",), "msg": why}])
+
+
+class StrictRequest(Request):
+    async def json(self) -> Any:
+        if not hasattr(self, "_json"):
+            self._json = decode(await self.body())
+        return self._json
+
+
+class StrictRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await answer(StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+def router(tag: str) -> APIRouter:
+    return APIRouter(route_class=StrictRoute, tags=[tag], responses=PROBLEMS)
+
+
+class Problem(View):
+    """RFC 9457. `code` is stable; `hint` says what to do."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    hint: str | None = None
+    findings: list[dict[str, Any]] | None = None
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": Problem, "description": "The request cannot be honoured: nothing happened."},
+    "5XX": {"model": Problem, "description": "503: try again, with the same Idempotency-Key."},
+}
+
+Id = Annotated[str, Path(pattern=r"^[1-9][0-9]{0,18}$", description="execution id", examples=["724551830122291200"])]
+OptionalId = Annotated[str | None, Query(pattern=r"^[1-9][0-9]{0,18}$")]
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[\x21-\x7e]{1,200}$",
+        description="A repeat with the same key has no further effect and gives the same answer.",
+    ),
+]
+MinSeq = Annotated[
+    int | None,
+    Query(ge=0, le=1 << 62, description="Wait until everything up to this sequence number is visible."),
+]
+Limit = Annotated[int, Query(ge=1, le=500)]

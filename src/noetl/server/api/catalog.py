@@ -1,0 +1,186 @@
+"""Playbooks: register, list, read, compare."""
+
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field, ValidationError
+
+from noetl.catalog.port import Entry
+from noetl.model.errors import InvalidInput
+from noetl.playbook.findings import Finding
+from noetl.server.api.bodies import Body, Limit, View, decode, router
+from noetl.server.api.depends import Has, Who
+
+routes = router("catalog")
+
+EXAMPLE = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: hello, path: examples/hello}
+workflow:
+  - step: start
+    tool: {kind: python, code: "result = {'hello': 'world'}"}
+"""
+
+
+class Registration(Body):
+    """`path` defaults to the playbook's own path or name."""
+
+    content: str = Field(examples=[EXAMPLE])
+    path: str | None = Field(default=None, max_length=200, examples=["examples/hello"])
+
+
+class FindingView(View):
+    file: str
+    line: int
+    column: int
+    step: str | None
+    code: str
+    message: str
+    hint: str | None
+    severity: str
+
+
+class EntryView(View):
+    path: str = Field(examples=["examples/hello"])
+    version: int = Field(examples=[3])
+    hash: str = Field(examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"])
+
+
+class RegisteredView(EntryView):
+    created: bool = Field(description="false: this text had that version already")
+    findings: list[FindingView] = Field(description="warnings and notes")
+
+
+class PlaybookView(EntryView):
+    content: str
+
+
+class EntriesView(View):
+    playbooks: list[EntryView]
+    next: str | None = Field(description="the `after` of the next page")
+
+
+class VersionsView(View):
+    versions: list[EntryView]
+    next: int | None = Field(description="the `before` of the next page")
+
+
+class DifferenceView(View):
+    path: str
+    older: int
+    newer: int
+    diff: str = Field(description="unified; empty when the texts are equal")
+
+
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": Registration.model_json_schema()},
+            "text/yaml": {"schema": {"type": "string"}, "example": EXAMPLE},
+        },
+    }
+}
+
+
+@routes.post("/api/catalog/register", status_code=201, openapi_extra=_BODY)
+async def register_playbook(
+    request: Request,
+    response: Response,
+    has: Has,
+    who: Who,
+    path: Annotated[str | None, Query(max_length=200, description="for a text/yaml body")] = None,
+) -> RegisteredView:
+    """Validate and store a playbook. Equal text keeps its version (200), another one is the next version (201)."""
+    registration = await _registration(request, path)
+    registered = await has.catalog.register(who, registration.content, registration.path)
+    response.status_code = 201 if registered.created else 200
+    return RegisteredView(
+        **_entry(registered.entry),
+        created=registered.created,
+        findings=[_finding(each) for each in registered.findings],
+    )
+
+
+@routes.get("/api/catalog")
+async def list_playbooks(
+    has: Has,
+    who: Who,
+    prefix: Annotated[str, Query(max_length=200)] = "",
+    after: Annotated[str, Query(max_length=200)] = "",
+    limit: Limit = 100,
+) -> EntriesView:
+    """The latest version of every playbook, by path."""
+    found = await has.catalog.latest(who, prefix, after, limit)
+    return EntriesView(
+        playbooks=[EntryView(**_entry(entry)) for entry in found], next=found[-1].path if len(found) == limit else None
+    )
+
+
+@routes.get("/api/catalog/playbooks/{path:path}")
+async def get_playbook(
+    path: str, has: Has, who: Who, version: Annotated[int | None, Query(ge=1, le=1 << 31)] = None
+) -> PlaybookView:
+    """The latest version, or the one that is named."""
+    entry = await has.catalog.get(who, path, version)
+    return PlaybookView(**_entry(entry), content=entry.text)
+
+
+@routes.get("/api/catalog/hashes/{hash}")
+async def get_playbook_by_hash(hash: str, has: Has, who: Who) -> PlaybookView:
+    """The text that executions are pinned to."""
+    entry = await has.catalog.by_hash(who, hash)
+    return PlaybookView(**_entry(entry), content=entry.text)
+
+
+@routes.get("/api/catalog/versions/{path:path}")
+async def list_versions(
+    path: str, has: Has, who: Who, before: Annotated[int | None, Query(ge=1, le=1 << 31)] = None, limit: Limit = 50
+) -> VersionsView:
+    """Newest first."""
+    found = await has.catalog.versions(who, path, before, limit)
+    more = len(found) == limit and found[-1].version > 1
+    return VersionsView(
+        versions=[EntryView(**_entry(entry)) for entry in found], next=found[-1].version if more else None
+    )
+
+
+@routes.get("/api/catalog/diff/{path:path}")
+async def diff_playbook(
+    path: str,
+    has: Has,
+    who: Who,
+    older: Annotated[int, Query(ge=1, le=1 << 31)],
+    newer: Annotated[int | None, Query(ge=1, le=1 << 31, description="default: the latest")] = None,
+) -> DifferenceView:
+    found = await has.catalog.diff(who, path, older, newer)
+    return DifferenceView(path=path, older=found.older.version, newer=found.newer.version, diff=found.diff)
+
+
+async def _registration(request: Request, path: str | None) -> Registration:
+    """A browser cannot send either of these types to another site without asking first."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = await request.body()
+    if kind == "application/json":
+        try:
+            return Registration.model_validate(decode(body))
+        except ValidationError as error:
+            raise RequestValidationError(error.errors()) from error
+    if kind in ("text/yaml", "application/yaml", "application/x-yaml", "text/x-yaml"):
+        try:
+            return Registration(content=body.decode(), path=path)
+        except UnicodeDecodeError as error:
+            raise InvalidInput("the playbook is not UTF-8 text") from error
+    raise InvalidInput(
+        f"a playbook is not {kind or 'without a type'}", hint="Content-Type: text/yaml, or application/json"
+    )
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {"path": entry.path, "version": entry.version, "hash": entry.hash}
+
+
+def _finding(finding: Finding) -> FindingView:
+    return FindingView.model_validate(finding.to_dict())

@@ -1,0 +1,287 @@
+"""Executions: start, list, read, change."""
+
+from datetime import UTC, datetime
+from re import fullmatch
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import Path, Query, Response
+from pydantic import Field, model_validator
+
+from noetl.log.port import Recorded, Wanted
+from noetl.model.errors import InvalidInput
+from noetl.model.ids import ExecutionId, Micros
+from noetl.server.api import shapes
+from noetl.server.api.bodies import Body, Id, Key, Limit, MinSeq, OptionalId, View, router
+from noetl.server.api.depends import Has, Who
+from noetl.server.services.requests import Asked, Fate
+from noetl.server.services.signals import Outside
+
+routes = router("executions")
+
+ID = "724551830122291200"
+Name = Annotated[str, Path(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+class Execute(Body):
+    """`path` names a playbook of the catalog, `version` one of its versions; `playbook` names a text by its hash (or, in the
+    older spelling, a path)."""
+
+    path: str | None = Field(default=None, max_length=200, examples=["examples/hello"])
+    playbook: str | None = Field(default=None, max_length=200)
+    version: int | Literal["latest"] | None = Field(default=None, examples=[3])
+    payload: dict[str, Any] = Field(default={}, description="merged over the playbook's workload", examples=[{"n": 3}])
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "Execute":
+        if (self.path is None) == (self.playbook is None):
+            raise ValueError("give either path or playbook")
+        return self
+
+
+class StartedView(View):
+    execution_id: str = Field(examples=[ID])
+    created: bool | None = Field(default=None, description="false: the Idempotency-Key had started it before")
+    seq: int = Field(default=1, description="read with min_seq of this to wait until it is visible")
+
+
+class ExecutionView(View):
+    execution_id: str = Field(examples=[ID])
+    path: str = Field(examples=["examples/hello"])
+    status: str = Field(
+        examples=["running"], description="pending, running, paused, cancelling, quarantined, or an end"
+    )
+    started_at: str | None = Field(examples=["2026-01-02T03:04:05.678901Z"])
+    updated_at: str | None
+    ended_at: str | None
+    parent: str | None
+    retry_of: str | None
+    error: str | None
+    step_count: int
+    last_seq: int = Field(description="what this row covers of the log")
+
+
+class ExecutionsView(View):
+    executions: list[ExecutionView]
+    next: str | None = Field(description="the `before` of the next page")
+
+
+class StepView(View):
+    status: str = Field(examples=["ok"])
+    runs: int
+
+
+class DetailedView(ExecutionView):
+    version: int | None
+    playbook: str | None = Field(description="hash of the text it is pinned to")
+    failure: dict[str, Any] | None = Field(description="the first causal failure")
+    steps: dict[str, StepView]
+
+
+class StatusView(View):
+    execution_id: str
+    status: str = Field(examples=["completed"])
+    ended: bool
+    error: str | None
+    last_seq: int
+
+
+class EventView(View):
+    seq: int
+    execution_id: str
+    type: str = Field(examples=["step.exit"])
+    at: str
+    emitter: str
+    key: str
+    data: dict[str, Any]
+    of: str | None = Field(default=None, description="under an older name: the event it is a view of")
+
+
+class EventsView(View):
+    events: list[EventView]
+    next: int | None = Field(description="the `after` of the next page; null: that was all")
+
+
+class ExplanationView(View):
+    step: str
+    verdict: str = Field(examples=["waiting"])
+    because: list[str]
+    runs: int
+
+
+class AskedView(View):
+    execution_id: str = Field(examples=[ID])
+    request: str = Field(description="its key; a repeat with it as Idempotency-Key has no further effect")
+    status: Fate
+    seq: int | None = Field(description="where it stands in the log, when it was recorded in time")
+
+
+class SignalBody(Body):
+    payload: Any = None
+
+
+def asked_view(asked: Asked) -> AskedView:
+    return AskedView(execution_id=asked.execution_id, request=asked.request, status=asked.status, seq=asked.seq)
+
+
+# -- beginning --
+
+
+@routes.post("/api/executions/execute", status_code=202)
+@routes.post("/api/execute", status_code=202, name="execute")
+async def start_execution(body: Execute, has: Has, who: Who, key: Key = None) -> StartedView:
+    """Start a playbook. With an Idempotency-Key a repeat gives the same execution."""
+    content = body.playbook if body.playbook is not None and fullmatch("[0-9a-f]{64}", body.playbook) else None
+    path = body.path if body.path is not None else body.playbook
+    started = await has.executions.start(
+        who,
+        path=None if content is not None else path,
+        content=content,
+        version=body.version,
+        payload=body.payload,
+        key=key,
+    )
+    return StartedView(execution_id=started.execution_id, created=started.created)
+
+
+@routes.post("/api/executions/{execution_id}/retry", status_code=202)
+async def retry_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> StartedView:
+    """A new execution that takes over what the ended one finished, and runs the rest."""
+    return StartedView(execution_id=await has.executions.retry(who, ExecutionId(execution_id), key))
+
+
+@routes.post("/api/executions/{execution_id}/rerun", status_code=202)
+async def rerun_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> StartedView:
+    """The same playbook and workload from the beginning."""
+    return StartedView(execution_id=await has.executions.rerun(who, ExecutionId(execution_id), key))
+
+
+# -- changing --
+
+
+@routes.post("/api/executions/{execution_id}/cancel", status_code=202)
+async def cancel_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
+    """Nothing more is issued; what runs is stopped. 409 when it has ended."""
+    return asked_view(await has.executions.cancel(who, ExecutionId(execution_id), key))
+
+
+@routes.post("/api/executions/{execution_id}/pause", status_code=202)
+async def pause_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
+    """What runs goes on; what would be issued is held."""
+    return asked_view(await has.executions.pause(who, ExecutionId(execution_id), key))
+
+
+@routes.post("/api/executions/{execution_id}/resume", status_code=202)
+async def resume_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
+    return asked_view(await has.executions.resume(who, ExecutionId(execution_id), key))
+
+
+@routes.post("/api/executions/{execution_id}/release", status_code=202)
+async def release_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
+    """A quarantined execution goes on."""
+    return asked_view(await has.executions.release(who, ExecutionId(execution_id), key))
+
+
+@routes.post("/api/executions/{execution_id}/signals/{name}", status_code=202)
+async def signal_execution(
+    execution_id: Id, name: Name, has: Has, who: Who, body: SignalBody | None = None, key: Key = None
+) -> AskedView:
+    """Kept, in order per name, until a `wait` consumes it. At most 8 KB."""
+    outside = Outside(name, None if body is None else body.payload)
+    return asked_view(await has.signals.send(who, ExecutionId(execution_id), outside, key))
+
+
+# -- reading --
+
+
+@routes.get("/api/executions")
+async def list_executions(
+    has: Has,
+    who: Who,
+    status: Annotated[str | None, Query(max_length=20)] = None,
+    path: Annotated[str | None, Query(max_length=200)] = None,
+    parent: OptionalId = None,
+    since: Annotated[str | None, Query(max_length=40, description="ISO 8601; UTC when it names no zone")] = None,
+    before: OptionalId = None,
+    limit: Limit = 50,
+) -> ExecutionsView:
+    """Newest first. `next` is the `before` of the page that follows."""
+    rows = await has.executions.page(who, wanted(status, path, parent, since), _id(before), limit)
+    return ExecutionsView(
+        executions=[ExecutionView(**shapes.execution(row)) for row in rows],
+        next=rows[-1].execution_id if len(rows) == limit else None,
+    )
+
+
+@routes.get("/api/executions/{execution_id}", response_model=DetailedView)
+async def get_execution(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> Response:
+    """As its projection has it."""
+    row = await has.executions.get(who, ExecutionId(execution_id), min_seq)
+    return _json(shapes.detailed(row))
+
+
+@routes.get("/api/executions/{execution_id}/status")
+async def get_status(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> StatusView:
+    row = await has.executions.get(who, ExecutionId(execution_id), min_seq)
+    return StatusView(
+        execution_id=row.execution_id,
+        status=row.status,
+        ended=row.ended_at is not None,
+        error=row.error,
+        last_seq=row.last_seq,
+    )
+
+
+@routes.get("/api/executions/{execution_id}/events", response_model=EventsView)
+async def list_events(
+    execution_id: Id,
+    has: Has,
+    who: Who,
+    after: Annotated[int, Query(ge=0, le=1 << 62)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 500,
+    types: Annotated[str, Query(max_length=1000, description="names, separated by commas")] = "",
+    names: Annotated[Literal["today", "older"], Query(description="older: names of the older documents")] = "today",
+    min_seq: MinSeq = None,
+) -> Response:
+    """In the order of the log. With `types` a page may hold fewer than there are: go on at `next`."""
+    named = frozenset(filter(None, types.split(",")))
+    older = names == "older"
+
+    def asked_for(recorded: Recorded) -> bool:
+        if not named:
+            return True
+        return not named.isdisjoint(shapes.older_names(recorded)) if older else recorded.event.type in named
+
+    page = await has.executions.events(
+        who, ExecutionId(execution_id), after=after, limit=limit, min_seq=min_seq, wanted=asked_for
+    )
+    events = list(shapes.older_events(page.events, named)) if older else [shapes.event(each) for each in page.events]
+    return _json({"events": events, "next": page.next})
+
+
+@routes.get("/api/executions/{execution_id}/explain/{step}")
+async def explain_step(execution_id: Id, step: Name, has: Has, who: Who) -> ExplanationView:
+    """Why the step ran, did not run, or waits."""
+    found = await has.executions.explain(who, ExecutionId(execution_id), step)
+    return ExplanationView(step=found.step, verdict=found.verdict, because=list(found.because), runs=found.runs)
+
+
+def wanted(status: str | None, path: str | None, parent: str | None, since: str | None) -> Wanted:
+    return Wanted(status=status, path=path, parent=_id(parent), since=None if since is None else micros(since))
+
+
+def micros(text: str) -> Micros:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(f"{text!r} is not a time", hint="ISO 8601, for example 2026-01-31T08:00:00Z") from error
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1_000_000)
+
+
+def _id(text: str | None) -> ExecutionId | None:
+    return None if text is None else ExecutionId(text)
+
+
+def _json(value: Any) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

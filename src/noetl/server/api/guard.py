@@ -1,0 +1,137 @@
+"""The door: who may come in at all, how much they may bring, and what is measured of it.
+
+Without a login the server trusts whoever reaches the loopback interface. So must it keep out what a browser brings from
+elsewhere: a page whose name was rebound to 127.0.0.1 (its Host is not a loopback name), and a form or script of another site
+(its Origin is not). There is no CORS: no other origin may read an answer.
+"""
+
+import ipaddress
+import logging
+import time
+from collections.abc import MutableMapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from noetl.metrics import Metrics
+from noetl.model.errors import InvalidInput
+from noetl.model.exchange import EXCHANGE_LIMIT
+from noetl.server.api.problems import internal, problem
+
+log = logging.getLogger(__name__)
+
+BODY_LIMIT = 2 * 1024 * 1024  # a workload is at most 1 MB
+EXCHANGE = "/api/worker/exchange"
+HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+
+
+def is_loopback(host: str) -> bool:
+    """`host` without a port; [::1] with or without brackets."""
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def check_bind(host: str) -> None:
+    """There is no login yet: whoever can connect may do everything."""
+    if not is_loopback(host):
+        raise InvalidInput(
+            f"will not listen on {host}: the server has no login yet, anyone who can connect could run code",
+            hint="listen on 127.0.0.1, and reach it from elsewhere through a tunnel (ssh -L 8082:127.0.0.1:8082 host)",
+        )
+
+
+@lru_cache(maxsize=256)
+def _is_local(authority: str) -> bool:
+    """A loopback name, with or without a port."""
+    try:
+        return is_loopback(urlsplit(f"//{authority}").hostname or "")
+    except ValueError:
+        return False
+
+
+class Guard:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        limit = EXCHANGE_LIMIT if scope["path"] == EXCHANGE else BODY_LIMIT
+        refusal = _refusal(Headers(scope=scope), limit) or _no_text(scope)
+        if refusal is not None:
+            return await refusal(scope, receive, send)
+        answer = _Answer(send)
+        began = time.perf_counter()
+        try:
+            await self._app(scope, _limited(receive, limit), answer)
+        except ClientDisconnect:
+            return
+        except Exception:  # the HTTP boundary: it is answered, logged, and goes on
+            log.exception("request failed", extra={"path": scope["path"]})
+            if answer.status == 0:
+                await internal()(scope, receive, answer)
+        if scope["path"] != EXCHANGE and not scope["path"].endswith("/stream"):
+            route = getattr(scope.get("endpoint"), "__name__", "none")
+            self._metrics.http_ms.labels(route, str(answer.status)).observe((time.perf_counter() - began) * 1000)
+
+
+class _Answer:
+    """Passes the answer on, with the headers that every one has, and remembers its status."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), *HEADERS]
+        await self._send(message)
+
+
+def _refusal(headers: Headers, limit: int) -> Response | None:
+    if not _is_local(headers.get("host", "")):
+        return problem(
+            421, "WRONG_HOST", "this server answers to loopback names only", "use http://127.0.0.1 or http://localhost"
+        )
+    origin = headers.get("origin")
+    if origin is not None and not _is_local(origin.partition("://")[2]):
+        return problem(403, "FOREIGN_ORIGIN", "requests from other sites are refused")
+    length = headers.get("content-length", "0")
+    if not length.isascii() or not length.isdigit() or int(length) > limit:
+        return problem(413, "TOO_LARGE", f"the body may have {limit} bytes")
+    return None
+
+
+def _no_text(scope: Scope) -> Response | None:
+    """NUL is no character of any name here, and a database refuses it."""
+    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+        return problem(400, "BAD_REQUEST", "the address has a NUL character in it")
+    return None
+
+
+def _limited(receive: Receive, limit: int) -> Receive:
+    """A body without a length is counted as it comes."""
+    taken = 0
+
+    async def count() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > limit:
+            raise HTTPException(413, f"the body may have {limit} bytes")
+        return message
+
+    return count

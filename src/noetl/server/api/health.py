@@ -1,0 +1,41 @@
+"""Is it there, can it work, how does it do."""
+
+from fastapi import Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import Field
+from starlette.responses import PlainTextResponse
+
+from noetl.server.api.bodies import View, router
+from noetl.server.api.depends import Has
+
+routes = router("health")
+
+
+class HealthView(View):
+    status: str = Field(examples=["ok"])
+
+
+class ReadyView(View):
+    ready: bool
+    checks: dict[str, str] = Field(examples=[{"lease": "ok", "shards": "ok", "store": "ok"}])
+
+
+@routes.get("/health")
+@routes.get("/api/health", include_in_schema=False)
+async def health() -> HealthView:
+    """The process answers."""
+    return HealthView(status="ok")
+
+
+@routes.get("/ready")
+async def ready(has: Has, response: Response) -> ReadyView:
+    """It owns shards and the store answers; 503 otherwise."""
+    found = await has.health.ready()
+    response.status_code = 200 if found.ready else 503
+    return ReadyView(ready=found.ready, checks=found.checks)
+
+
+@routes.get("/metrics", response_class=PlainTextResponse)
+async def metrics(has: Has) -> Response:
+    """Prometheus text."""
+    return Response(await has.health.metrics(), media_type=CONTENT_TYPE_LATEST)

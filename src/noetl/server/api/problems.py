@@ -1,0 +1,118 @@
+"""Errors as `application/problem+json`: one table from exceptions to answers, and no way for a stack trace to get out."""
+
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from noetl.model.errors import Conflict, CorruptLog, Fenced, InvalidInput, NoetlError, NotFound, Stale, Unavailable
+from noetl.playbook.expressions import TemplateError
+from noetl.playbook.validation import PlaybookInvalid
+from noetl.server.states import Unfoldable
+
+MEDIA_TYPE = "application/problem+json"
+
+# The first that fits.
+STATUSES: tuple[tuple[type[NoetlError], int], ...] = (
+    (NotFound, 404),
+    (Conflict, 409),
+    (InvalidInput, 422),
+    (TemplateError, 422),
+    (Unavailable, 503),
+    (Fenced, 503),
+    (Stale, 409),
+    (Unfoldable, 409),
+    (CorruptLog, 500),
+)
+TITLES = {
+    400: "Bad request",
+    403: "Forbidden",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Conflict",
+    410: "Gone",
+    413: "Too large",
+    415: "Unsupported media type",
+    421: "Misdirected request",
+    422: "Cannot be processed",
+    500: "Internal error",
+    503: "Unavailable",
+}
+CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "TOO_LARGE", 415: "UNSUPPORTED_MEDIA_TYPE"}
+
+
+def problem(status: int, code: str, detail: str, hint: str | None = None, **more: Any) -> Response:
+    body = {
+        "type": f"urn:noetl:problem:{code.lower().replace('_', '-')}",
+        "title": TITLES.get(status, "Error"),
+        "status": status,
+        "code": code,
+        "detail": detail,
+        "hint": hint,
+        **more,
+    }
+    headers = {"Retry-After": "1"} if status == 503 else None
+    return Response(msgspec.json.encode(body), status, headers, MEDIA_TYPE)
+
+
+def of_error(error: NoetlError) -> Response:
+    status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
+    if status == 500:
+        return internal()
+    if isinstance(error, PlaybookInvalid):
+        errors = sum(finding.severity == "error" for finding in error.findings)
+        findings = [finding.to_dict() for finding in error.findings]
+        return problem(status, error.code, f"the playbook has {errors} error(s)", error.hint, findings=findings)
+    hint = error.hint
+    if isinstance(error, Unfoldable):
+        hint = "the execution is set aside: see its events, mend the cause, then POST .../release"
+    return problem(status, error.code, str(error), hint)
+
+
+def internal() -> Response:
+    return problem(
+        500, "INTERNAL", "something went wrong in the server", "its log says what; the request may be repeated"
+    )
+
+
+def of_validation(error: RequestValidationError) -> Response:
+    """Where and why, never the value: it may be a secret."""
+    findings = [
+        {"at": ".".join(map(str, found["loc"])), "code": found["type"], "message": found["msg"]}
+        for found in error.errors()
+    ]
+    malformed = any(found["code"] == "json_invalid" for found in findings)
+    first = f"{findings[0]['at']}: {findings[0]['message']}" if findings else "the request does not fit"
+    status, code = (400, "BAD_JSON") if malformed else (422, "INVALID_REQUEST")
+    return problem(status, code, first, "GET /api/openapi.json says what is expected", findings=findings)
+
+
+def of_http(error: HTTPException) -> Response:
+    response = problem(error.status_code, CODES.get(error.status_code, "BAD_REQUEST"), str(error.detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+def install(app: FastAPI) -> None:
+    async def noetl_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, NoetlError)
+        return of_error(error)
+
+    async def validation(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return of_validation(error)
+
+    async def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return of_http(error)
+
+    async def unexpected(request: Request, error: Exception) -> Response:
+        return internal()
+
+    app.add_exception_handler(NoetlError, noetl_error)
+    app.add_exception_handler(RequestValidationError, validation)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(Exception, unexpected)

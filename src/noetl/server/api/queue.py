@@ -1,0 +1,146 @@
+"""The queue and the workers, to look at. The older way to take work from the queue is gone."""
+
+from typing import Annotated
+
+from fastapi import Query, Request
+from pydantic import Field
+from starlette.responses import Response
+from starlette.routing import Route
+
+from noetl.model.ids import ExecutionId
+from noetl.server.api import shapes
+from noetl.server.api.bodies import Limit, OptionalId, View, router
+from noetl.server.api.depends import Has, Who
+from noetl.server.api.problems import problem
+
+routes = router("queue")
+
+
+class QueuedView(View):
+    number: int
+    command_id: str
+    execution_id: str
+    step: str
+    kind: str
+    pool: str
+    status: str = Field(examples=["leased"])
+    attempt: int
+    priority: int
+    available_at: str | None
+    worker: str | None
+    lease_until: str | None
+    stopping: bool
+
+
+class QueueView(View):
+    commands: list[QueuedView]
+    next: int | None = Field(description="the `after` of the next page")
+
+
+class WorkerView(View):
+    worker: str = Field(description="name/incarnation", examples=["worker-1/7f3a"])
+    server: str
+    pools: list[str]
+    free: int
+    held: int
+    seen_ms_ago: float
+
+
+class PoolView(View):
+    pool: str = Field(examples=["cpu"])
+    workers: int
+    free: int
+    commands: dict[str, int] = Field(examples=[{"queued": 12, "leased": 4}])
+
+
+@routes.get("/api/queue")
+async def list_queue(
+    has: Has,
+    who: Who,
+    status: Annotated[str | None, Query(max_length=20)] = None,
+    pool: Annotated[str | None, Query(max_length=100)] = None,
+    execution_id: OptionalId = None,
+    after: Annotated[int, Query(ge=0, le=1 << 62)] = 0,
+    limit: Limit = 100,
+) -> QueueView:
+    """Commands in the order of issue. Finished ones stay for an hour."""
+    rows = await has.queue.commands(
+        who,
+        status=status,
+        pool=pool,
+        execution_id=None if execution_id is None else ExecutionId(execution_id),
+        after=after,
+        limit=limit,
+    )
+    shown = [
+        QueuedView(
+            number=row.number,
+            command_id=row.command_id,
+            execution_id=row.execution_id,
+            step=row.step,
+            kind=row.kind,
+            pool=row.pool,
+            status=row.status,
+            attempt=row.attempt,
+            priority=row.priority,
+            available_at=shapes.time(row.available_at),
+            worker=row.worker,
+            lease_until=shapes.time(row.lease_until),
+            stopping=row.stopping,
+        )
+        for row in rows
+    ]
+    return QueueView(commands=shown, next=rows[-1].number if len(rows) == limit else None)
+
+
+@routes.get("/api/workers")
+async def list_workers(has: Has, who: Who) -> list[WorkerView]:
+    """Those that were heard of lately."""
+    return [
+        WorkerView(
+            worker=row.worker,
+            server=row.server,
+            pools=list(row.pools),
+            free=row.free,
+            held=row.held,
+            seen_ms_ago=row.age / 1000,
+        )
+        for row in await has.queue.workers(who)
+    ]
+
+
+@routes.get("/api/pools")
+async def list_pools(has: Has, who: Who) -> list[PoolView]:
+    """Pools that have a worker or a command."""
+    return [
+        PoolView(pool=pool.name, workers=pool.workers, free=pool.free, commands=pool.commands)
+        for pool in await has.queue.pools(who)
+    ]
+
+
+# -- the older way --
+
+
+async def queue_gone(request: Request) -> Response:
+    return problem(
+        410,
+        "USE_THE_EXCHANGE",
+        f"{request.url.path} is gone: workers take commands and report through one call",
+        "POST /api/worker/exchange; `noetl worker start` speaks it",
+    )
+
+
+GONE = [
+    Route(f"{prefix}/queue/{rest}", queue_gone, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
+    for prefix in ("", "/api")
+    for rest in (
+        "lease",
+        "enqueue",
+        "reserve",
+        "reap-expired",
+        "{id}/complete",
+        "{id}/fail",
+        "{id}/heartbeat",
+        "{id}/ack",
+    )
+]

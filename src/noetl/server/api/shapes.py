@@ -1,0 +1,91 @@
+"""How executions and events look in JSON. Ids are text, times ISO 8601 in UTC. Made with msgspec: lists of them are long."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from noetl.log.port import Projection, Recorded
+from noetl.model import codec
+from noetl.model.clock import iso
+from noetl.model.events import CommandCompleted
+from noetl.model.ids import Micros
+from noetl.server.services.executions import state_of
+
+
+def time(at: Micros | None) -> str | None:
+    return iso(at) if at else None
+
+
+def execution(row: Projection) -> dict[str, Any]:
+    return {
+        "execution_id": row.execution_id,
+        "path": row.path,
+        "status": row.status,
+        "started_at": time(row.started_at),
+        "updated_at": time(row.updated_at),
+        "ended_at": time(row.ended_at),
+        "parent": row.parent,
+        "retry_of": row.retry_of,
+        "error": row.error,
+        "step_count": row.steps,
+        "last_seq": row.last_seq,
+    }
+
+
+def detailed(row: Projection) -> dict[str, Any]:
+    """With what the projection's state says of every step."""
+    state = state_of(row)
+    shown = execution(row)
+    if state is None:
+        return {**shown, "version": None, "playbook": None, "failure": None, "steps": {}}
+    failure = state.failure if state.status == "failed" else None
+    live = {each.step for each in state.activations.values()}
+    names = dict.fromkeys([*state.steps, *sorted(live)])
+    steps = {}
+    for name in names:
+        record = state.steps.get(name)
+        status = "running" if name in live else record.status if record is not None else "none"
+        steps[name] = {"status": status, "runs": 0 if record is None else record.runs}
+    return {
+        **shown,
+        "version": state.version,
+        "playbook": state.playbook,
+        "failure": None if failure is None else {**failure.shown(), "step": state.failed_step},
+        "steps": steps,
+    }
+
+
+def event(recorded: Recorded, older: str | None = None) -> dict[str, Any]:
+    """`data` is the event as the log has it; under an older name, `of` says what it is a view of."""
+    fact = recorded.event
+    shown: dict[str, Any] = {
+        "seq": recorded.seq,
+        "execution_id": recorded.execution_id,
+        "type": older or fact.type,
+        "at": iso(fact.at),
+        "emitter": fact.emitter,
+        "key": fact.key,
+        "data": fact,
+    }
+    if older is not None:
+        shown["of"] = fact.type
+    return shown
+
+
+def older_names(recorded: Recorded) -> tuple[str, ...]:
+    """Names of the older documents for this event; its own when they have none for it."""
+    fact = recorded.event
+    names = fact.older
+    if isinstance(fact, CommandCompleted) and fact.items is None:
+        names = tuple(name for name in names if not name.startswith("loop."))
+    return names or (fact.type,)
+
+
+def older_events(page: Iterable[Recorded], types: frozenset[str]) -> Iterator[dict[str, Any]]:
+    for recorded in page:
+        for name in older_names(recorded):
+            if not types or name in types:
+                yield event(recorded, older=name)
+
+
+def encode(value: Any) -> bytes:
+    return codec.encode(value)

@@ -1,0 +1,190 @@
+"""Server-sent events. A reader that does not read is dropped; one that comes back goes on after its Last-Event-ID."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import Header, Query, Request, Response
+from starlette.types import Receive, Scope, Send
+
+from noetl.log.port import Projection, Recorded
+from noetl.metrics import Metrics
+from noetl.model.errors import Unavailable
+from noetl.model.ids import ExecutionId
+from noetl.server.api import shapes
+from noetl.server.api.bodies import Id, OptionalId, router
+from noetl.server.api.depends import Has, Who
+from noetl.server.api.executions import wanted
+from noetl.server.services.streams import End, Gone, Quiet
+
+routes = router("streams")
+DESCRIBED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "server-sent events",
+        "content": {
+            "text/event-stream": {"example": 'id: 7\nevent: step.exit\ndata: {"seq": 7, "type": "step.exit"}\n\n'}
+        },
+    }
+}
+
+MOST = 200  # readers of one server
+PATIENCE = 30.0  # seconds that a reader may leave what was sent unread
+AGAIN = 1000  # milliseconds until a reader that was cut off comes back
+TYPE = "text/event-stream"
+
+
+class TooManyStreams(Unavailable):
+    """Every place for a reader is taken."""
+
+    code = "TOO_MANY_STREAMS"
+
+
+def message(data: Any, event: str, seq: int | None = None) -> bytes:
+    """JSON has no line breaks of its own, so one data line is enough."""
+    head = b"" if seq is None else b"id: %d\n" % seq
+    return head + b"event: " + event.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
+
+
+class Readers:
+    """Places for readers of one server."""
+
+    def __init__(self, metrics: Metrics, most: int = MOST) -> None:
+        self._metrics = metrics
+        self._most = most
+        self._count = 0
+
+    def check(self) -> None:
+        if self._count >= self._most:
+            raise TooManyStreams(
+                f"{self._most} readers follow events already", hint="close some, or ask without a stream"
+            )
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        self._count += 1
+        self._metrics.streams.set(self._count)
+        try:
+            yield
+        finally:
+            self._count -= 1
+            self._metrics.streams.set(self._count)
+
+
+class EventStream(Response):
+    """Sends what comes, until there is no more, the reader leaves, or it does not take what was sent."""
+
+    media_type = TYPE
+
+    def __init__(self, parts: AsyncGenerator[bytes, None], readers: Readers) -> None:
+        super().__init__(media_type=TYPE)
+        self._parts = parts
+        self._readers = readers
+        del self.headers["content-length"]
+        self.headers["X-Accel-Buffering"] = "no"  # a proxy shall pass it on at once
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._readers.place():
+            sending = asyncio.ensure_future(self._send(send))
+            leaving = asyncio.ensure_future(_left(receive))
+            try:
+                await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (sending, leaving):
+                    task.cancel()
+                await asyncio.gather(sending, leaving, return_exceptions=True)
+                await self._parts.aclose()
+        if not sending.cancelled():
+            sending.result()
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await _within(send({"type": "http.response.body", "body": b"retry: %d\n\n" % AGAIN, "more_body": True}))
+        async for part in self._parts:
+            if not await _within(send({"type": "http.response.body", "body": part, "more_body": True})):
+                return  # it does not read: the connection is closed with the answer unfinished
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _within(sending: Any) -> bool:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await sending
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@routes.get("/api/executions/stream", response_class=Response, responses=DESCRIBED)
+async def stream_executions(
+    request: Request,
+    has: Has,
+    who: Who,
+    status: Annotated[str | None, Query(max_length=20)] = None,
+    path: Annotated[str | None, Query(max_length=200)] = None,
+    parent: OptionalId = None,
+    since: Annotated[str | None, Query(max_length=40)] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Response:
+    """The newest rows of the list, then every change among them: `execution` (new or changed), `gone`."""
+    readers = _readers(request)
+    rows = has.streams.rows(who, wanted(status, path, parent, since), limit)
+
+    async def parts() -> AsyncGenerator[bytes, None]:
+        async with aclosing(rows):
+            async for change in rows:
+                yield b":\n\n" if isinstance(change, Quiet) else b"".join(map(_row, change))
+
+    return EventStream(parts(), readers)
+
+
+@routes.get("/api/executions/{execution_id}/stream", response_class=Response, responses=DESCRIBED)
+async def stream_events(
+    request: Request,
+    execution_id: Id,
+    has: Has,
+    who: Who,
+    after: Annotated[int, Query(ge=0, le=1 << 62)] = 0,
+    last_event_id: Annotated[int | None, Header(ge=0, le=1 << 62)] = None,
+) -> Response:
+    """Events from `after` (or Last-Event-ID) on, live; `end` after the last one. 204: there will be no more."""
+    start = after if last_event_id is None else last_event_id
+    if await has.streams.ended_before(who, ExecutionId(execution_id), start):
+        return Response(status_code=204)
+    readers = _readers(request)
+    pages = has.streams.events(who, ExecutionId(execution_id), start)
+
+    async def parts() -> AsyncGenerator[bytes, None]:
+        async with aclosing(pages):
+            async for page in pages:
+                match page:
+                    case Quiet():
+                        yield b":\n\n"
+                    case End():
+                        yield message({"execution_id": execution_id}, "end")
+                    case _:
+                        yield b"".join(map(_event, page))
+
+    return EventStream(parts(), readers)
+
+
+def _row(row: Projection | Gone) -> bytes:
+    if isinstance(row, Gone):
+        return message({"execution_id": row.execution_id}, "gone")
+    return message(shapes.execution(row), "execution")
+
+
+def _event(recorded: Recorded) -> bytes:
+    return message(shapes.event(recorded), recorded.event.type, recorded.seq)
+
+
+def _readers(request: Request) -> Readers:
+    readers: Readers = request.app.state.readers
+    readers.check()
+    return readers

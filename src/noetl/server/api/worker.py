@@ -1,0 +1,150 @@
+"""The worker's side of the server: plain routes with msgspec, since every command passes through them."""
+
+import asyncio
+import time
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from noetl.metrics import Metrics
+from noetl.model import codec
+from noetl.model.errors import InvalidInput, NoetlError, NotFound, Unavailable
+from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest
+from noetl.model.ids import Micros, RefId
+from noetl.model.reference import Reference
+from noetl.server.api.guard import EXCHANGE
+from noetl.server.api.problems import of_error
+from noetl.server.node import Server
+from noetl.server.presence import Presence
+
+LONGEST_WAIT: Micros = 30_000_000
+LONGEST_NAME = 200
+BYTES = "application/octet-stream"
+_references = msgspec.json.Decoder(Reference)
+_requests = msgspec.json.Decoder(ExchangeRequest)
+
+
+class WorkerDoor:
+    """Exchanges that wait are known here, so that they can be ended when the server goes."""
+
+    def __init__(self, server: Server, presence: Presence, metrics: Metrics) -> None:
+        self._server = server
+        self._presence = presence
+        self._talk = metrics.exchange_ms.labels("talk")
+        self._poll = metrics.exchange_ms.labels("poll")
+        self._waiting: set[asyncio.Task[ExchangeReply]] = set()
+        self._closing = False
+
+    def close(self) -> None:
+        """Polls end now: what they may have been given is sent again by another server. Reports are still taken."""
+        self._closing = True
+        self._presence.close()
+        for task in self._waiting:
+            task.cancel()
+
+    async def exchange(self, http: Request) -> Response:
+        began = time.perf_counter()
+        try:
+            request = read(await http.body())
+            self._presence.arrived(request, None if http.client is None else (http.client.host, http.client.port))
+            if request.wait and not request.reports:
+                reply = await self._waited(request, http)
+            else:
+                reply = await self._server.exchange(request)
+        except NoetlError as error:
+            return of_error(error)
+        (self._poll if request.wait else self._talk).observe((time.perf_counter() - began) * 1000)
+        return _json(fitted(reply))
+
+    async def _waited(self, request: ExchangeRequest, http: Request) -> ExchangeReply:
+        """Until it is answered, the worker leaves, or the server does. It is never answered with half an exchange."""
+        if self._closing:
+            raise Unavailable("this server is going down", hint="another one answers")
+        task = asyncio.ensure_future(self._server.exchange(request))
+        leaving = asyncio.ensure_future(http.receive())
+        self._waiting.add(task)
+        try:
+            await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._waiting.discard(task)
+            leaving.cancel()
+            task.cancel()
+            await asyncio.wait((task, leaving))
+        if task.cancelled():
+            raise Unavailable("the exchange was ended", hint="what it may have brought is sent again")
+        return task.result()
+
+    async def playbook(self, http: Request) -> Response:
+        try:
+            text = await self._server.playbook(http.path_params["hash"])
+        except NoetlError as error:
+            return of_error(error)
+        return Response(text, media_type="text/yaml")
+
+    async def manifest(self, http: Request) -> Response:
+        try:
+            return _json(codec.encode(await self._server.manifest(http.path_params["id"])))
+        except NoetlError as error:
+            return of_error(error)
+
+    async def payload(self, http: Request) -> Response:
+        """The bytes; 404 when there are none."""
+        ref_id = RefId(http.path_params["ref_id"])
+        try:
+            found = await self._server.payload(ref_id, http.query_params.get("uri", ""))
+            if found is None:
+                raise NotFound(f"no payload {ref_id}")
+        except NoetlError as error:
+            return of_error(error)
+        return Response(found, media_type=BYTES)
+
+    async def put_payload(self, http: Request) -> Response:
+        """The body, under the reference that stands in the address. Durable when it is answered."""
+        try:
+            reference = _read_reference(http.query_params.get("reference", ""))
+            await self._server.put_payload(reference, await http.body())
+        except NoetlError as error:
+            return of_error(error)
+        return _json(b"{}")
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(EXCHANGE, self.exchange, methods=["POST"]),
+            Route("/api/worker/playbooks/{hash}", self.playbook, methods=["GET"]),
+            Route("/api/worker/manifests/{id}", self.manifest, methods=["GET"]),
+            Route("/api/worker/payloads/{ref_id}", self.payload, methods=["GET"]),
+            Route("/api/worker/payloads", self.put_payload, methods=["PUT"]),
+        ]
+
+
+def read(body: bytes) -> ExchangeRequest:
+    try:
+        request = _requests.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidInput(f"not an exchange: {error}", hint="is the worker of another version?") from error
+    names = (request.worker, request.incarnation, *request.pools)
+    if not all(0 < len(name) <= LONGEST_NAME for name in names) or request.free < 0:
+        raise InvalidInput("not an exchange: a name is empty or too long, or free is negative")
+    return msgspec.structs.replace(request, wait=min(max(request.wait, 0), LONGEST_WAIT))
+
+
+def _read_reference(text: str) -> Reference:
+    try:
+        return _references.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidInput(f"not a reference: {error}") from error
+
+
+def fitted(reply: ExchangeReply) -> bytes:
+    """As many commands as fit; the others are leased and not listed by the worker, so the next exchange brings them."""
+    data = codec.encode(reply)
+    while len(data) > EXCHANGE_LIMIT and len(reply.commands) > 1:
+        reply = msgspec.structs.replace(reply, commands=reply.commands[: len(reply.commands) // 2])
+        data = codec.encode(reply)
+    return data
+
+
+def _json(data: bytes) -> Response:
+    return Response(data, media_type="application/json")

@@ -1,0 +1,261 @@
+"""Wires one server process: ports in, an HTTP application out; `serve` keeps it going until it is told to stop.
+
+The order of an end: polls and streams end, no new request is taken, requests under way are answered, then the server gives its
+shards back. A worker whose poll was ended asks again, elsewhere or after the restart.
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.routing import Route
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from noetl.bus.port import Bus
+from noetl.catalog.port import Catalog
+from noetl.leases.port import Leases
+from noetl.log.port import EventLog
+from noetl.metrics import Metrics
+from noetl.model.clock import Clock
+from noetl.model.errors import InvalidInput, Unavailable
+from noetl.server.api import catalog, events, executions, health, problems, queue, render, streams, vars
+from noetl.server.api.guard import Guard, check_bind
+from noetl.server.api.worker import WorkerDoor
+from noetl.server.node import Server
+from noetl.server.presence import Presence
+from noetl.server.services import Services
+from noetl.server.services.access import Access
+from noetl.server.services.catalog import CatalogService
+from noetl.server.services.executions import ExecutionService
+from noetl.server.services.health import HealthService
+from noetl.server.services.live import HeardLog, Live, announce, hear, heard
+from noetl.server.services.queue import QueueService
+from noetl.server.services.rendering import RenderService
+from noetl.server.services.signals import SignalService
+from noetl.server.services.streams import StreamService
+from noetl.server.settings import ServerSettings
+
+log = logging.getLogger(__name__)
+
+HOST, PORT = "127.0.0.1", 8082
+GRACE = 5.0  # seconds for requests under way when the process ends
+KEEP_ALIVE = 30  # seconds an idle connection is kept: longer than a worker is ever silent
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    log: EventLog
+    leases: Leases
+    bus: Bus
+    catalog: Catalog
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Everything of one server process that somebody outside may need."""
+
+    ports: Ports
+    server: Server
+    services: Services
+    live: Live
+    heard: HeardLog
+    presence: Presence
+    door: WorkerDoor
+    metrics: Metrics
+    app: ASGIApp
+
+    def close(self) -> None:
+        """Whoever waits here shall end. May be called again."""
+        self.live.close()
+        self.door.close()
+
+
+def assemble(ports: Ports, settings: ServerSettings, metrics: Metrics | None = None) -> Node:
+    metrics, live = metrics or Metrics(), Live()
+    port, listened = heard(ports.log, live, metrics)
+    server = Server(port, ports.leases, ports.bus, ports.catalog, ports.clock, settings)
+    presence = Presence(port, ports.bus, settings.shards, settings.name, metrics)
+    door = WorkerDoor(server, presence, metrics)
+    services = make_services(server, port, ports.catalog, ports.clock, live, metrics)
+    app = create_app(services, metrics, door.routes())
+    return Node(ports, server, services, live, listened, presence, door, metrics, app)
+
+
+def make_services(
+    server: Server, eventlog: EventLog, playbooks: Catalog, clock: Clock, live: Live, metrics: Metrics
+) -> Services:
+    access = Access(eventlog)
+    keeper = server.keeper
+    executions_ = ExecutionService(
+        eventlog, server.requests, server.states, server.playbooks, server.shards, live, access, keeper.new_id
+    )
+    return Services(
+        catalog=CatalogService(playbooks),
+        executions=executions_,
+        signals=SignalService(eventlog, server.requests, access),
+        queue=QueueService(eventlog),
+        rendering=RenderService(eventlog, executions_),
+        streams=StreamService(eventlog, live, access),
+        health=HealthService(server.settings.name, eventlog, server.shards, clock, metrics, _can(keeper.new_id)),
+    )
+
+
+def _can(draw: Callable[[], Any]) -> Callable[[], bool]:
+    def can() -> bool:
+        try:
+            draw()
+        except Unavailable:
+            return False
+        return True
+
+    return can
+
+
+def create_app(services: Services, metrics: Metrics, worker_routes: list[Route]) -> ASGIApp:
+    app = _routes(worker_routes)
+    app.state.services = services
+    app.state.readers = streams.Readers(metrics)
+    return Guard(app, metrics)
+
+
+def _routes(worker_routes: list[Route]) -> FastAPI:
+    app = FastAPI(
+        title="NoETL",
+        version=version("noetl"),
+        summary="Playbooks run as event-sourced executions.",
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # its page loads scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    problems.install(app)
+    app.router.routes[:0] = worker_routes  # first: every command passes through them
+    for module in (streams, catalog, executions, events, vars, queue, render, health):
+        app.include_router(module.routes)
+    app.router.routes.extend(queue.GONE)
+    return app
+
+
+def openapi() -> dict[str, Any]:
+    """What `noetl openapi` prints. The worker exchange is a protocol of its own and not part of it."""
+    return _routes([]).openapi()
+
+
+# ---- serving -----------------------------------------------------------------------------------------------------------
+
+
+def listen(host: str = HOST, port: int = PORT) -> socket.socket:
+    """A listening socket, or a sentence that says why not. Port 0: a free one."""
+    check_bind(host)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((host, port))
+    except OSError as error:
+        opened.close()
+        raise InvalidInput(
+            f"cannot listen on {host}:{port}: {error.strerror}",
+            hint="another server may run already: stop it, or choose another port with --port",
+        ) from error
+    opened.listen(1024)
+    opened.setblocking(False)
+    return opened
+
+
+def address(opened: socket.socket) -> str:
+    host, port = opened.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve(node: Node, opened: socket.socket, *, several: bool = False, stop: asyncio.Event | None = None) -> None:
+    """Until `stop` is set or the server itself fails. `several`: other servers are told of what happens here."""
+    try:
+        await node.server.keeper.run_once()  # a node number, and shards, before the first request
+    except BaseException:
+        opened.close()
+        raise
+    web = _Web(node)
+    answering = asyncio.ensure_future(web.answer(opened))
+    running = asyncio.ensure_future(node.server.run())
+    hints = asyncio.ensure_future(_others(node, several))
+    ending = asyncio.ensure_future((stop or asyncio.Event()).wait())
+    log.info("server listens", extra={"address": address(opened)})
+    try:
+        await asyncio.wait((answering, running, hints, ending), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        web.should_exit = True
+        node.close()
+        await asyncio.wait((answering,))
+        for task in (running, hints, ending):
+            task.cancel()
+        await asyncio.wait((running, hints, ending))
+    for task in (answering, running, hints):
+        if not task.cancelled():
+            task.result()
+
+
+def stop_on_signals(*numbers: signal.Signals) -> asyncio.Event:
+    """Set by the first signal. They are not left to the web server: the shards are given back after it has ended."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in numbers or (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _others(node: Node, several: bool) -> None:
+    """Hints between servers; without them live updates of another server's executions come with the next look."""
+    if not several:
+        await asyncio.Event().wait()
+    shards = node.server.settings.shards
+    async with asyncio.TaskGroup() as group:
+        group.create_task(announce(node.ports.bus, node.ports.leases, node.heard))
+        group.create_task(hear(node.ports.bus, node.live, shards))
+
+
+class _Web(uvicorn.Server):
+    def __init__(self, node: Node) -> None:
+        super().__init__(
+            uvicorn.Config(
+                node.app,
+                http=_protocol(node.presence),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,  # a connection is known by its own address, not by what a header says
+                timeout_keep_alive=KEEP_ALIVE,
+                timeout_graceful_shutdown=round(GRACE),
+            )
+        )
+        self._node = node
+
+    async def answer(self, opened: socket.socket) -> None:
+        """Without a hand on the signals of the process."""
+        await self._serve([opened])
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._node.close()
+        await super().shutdown(sockets)
+
+
+def _protocol(presence: Presence) -> type[HttpToolsProtocol]:
+    """Says which connections have ended: a worker that is gone is seen at once, also when it was not asking anything."""
+
+    class Watched(HttpToolsProtocol):
+        def connection_lost(self, exc: Exception | None) -> None:
+            presence.left(self.client)
+            super().connection_lost(exc)
+
+    return Watched

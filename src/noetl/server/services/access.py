@@ -1,0 +1,37 @@
+"""Whose execution it is. What belongs to another tenant does not exist."""
+
+from collections import OrderedDict
+
+from noetl.log.port import EventLog
+from noetl.model.errors import NotFound
+from noetl.model.identity import Identity
+from noetl.model.ids import ExecutionId, Tenant
+
+REMEMBERED = 10_000
+LARGEST = (1 << 63) - 1
+
+
+class Access:
+    """The tenant of an execution never changes, so it is asked for once."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._tenants: OrderedDict[ExecutionId, Tenant] = OrderedDict()
+
+    async def check(self, identity: Identity, execution_id: ExecutionId) -> None:
+        if await self._tenant(execution_id) != identity.tenant:
+            raise NotFound(f"no execution {execution_id}", hint="noetl exec list shows those there are")
+
+    async def _tenant(self, execution_id: ExecutionId) -> Tenant | None:
+        known = self._tenants.get(execution_id)
+        if known is not None:
+            self._tenants.move_to_end(execution_id)
+            return known
+        if not (execution_id.isascii() and execution_id.isdigit() and 0 < int(execution_id) <= LARGEST):
+            return None
+        tenant = await self._log.tenant_of(execution_id)
+        if tenant is not None:
+            self._tenants[execution_id] = tenant
+            while len(self._tenants) > REMEMBERED:
+                self._tenants.popitem(last=False)
+        return tenant

@@ -1,0 +1,85 @@
+"""Playbooks as people register and read them. A text that is in the catalog can run; one that cannot is refused with findings."""
+
+import asyncio
+import re
+from dataclasses import dataclass
+from difflib import unified_diff
+
+from noetl.catalog.port import Catalog, Entry
+from noetl.model.errors import InvalidInput, NotFound
+from noetl.model.identity import Identity
+from noetl.playbook.findings import Finding
+from noetl.playbook.validation import PlaybookInvalid, load
+
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*", re.ASCII)
+LONGEST_PATH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    entry: Entry
+    created: bool  # False: this text had a version already
+    findings: list[Finding]  # warnings and notes
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    older: Entry
+    newer: Entry
+    diff: str  # unified; empty when the texts are equal
+
+
+class CatalogService:
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    async def register(self, identity: Identity, text: str, path: str | None = None) -> Registered:
+        """Under the path given, else the playbook's own path, else its name."""
+        loaded = await asyncio.to_thread(load, text, file=path or "playbook")
+        if loaded.playbook is None:
+            raise PlaybookInvalid(loaded.findings)
+        place = path or loaded.playbook.metadata.path or loaded.playbook.metadata.name
+        if not _PATH.fullmatch(place) or len(place) > LONGEST_PATH:
+            raise InvalidInput(
+                f"{place[:200]!r} cannot be a catalog path",
+                hint=f"letters, digits, '_', '-', '.' in parts joined by '/', at most {LONGEST_PATH} characters",
+            )
+        before = await self._catalog.find(place)
+        entry = await self._catalog.register(place, text)
+        created = before is None or entry.version > before.version
+        return Registered(entry, created, loaded.findings)
+
+    async def latest(self, identity: Identity, prefix: str = "", after: str = "", limit: int = 100) -> list[Entry]:
+        """The latest version of each, by path."""
+        found = [entry for entry in await self._catalog.paths() if entry.path.startswith(prefix) and entry.path > after]
+        return found[:limit]
+
+    async def get(self, identity: Identity, path: str, version: int | None = None) -> Entry:
+        entry = await self._catalog.find(path, version)
+        if entry is None:
+            named = f"no playbook {path!r}" + (f" version {version}" if version is not None else "")
+            raise NotFound(named, hint="GET /api/catalog lists them; POST /api/catalog/register adds one")
+        return entry
+
+    async def by_hash(self, identity: Identity, content: str) -> Entry:
+        entry = await self._catalog.by_hash(content)
+        if entry is None:
+            raise NotFound(f"no playbook has the hash {content}")
+        return entry
+
+    async def versions(self, identity: Identity, path: str, before: int | None = None, limit: int = 50) -> list[Entry]:
+        """Newest first."""
+        latest = (await self.get(identity, path)).version
+        newest = latest if before is None else min(latest, before - 1)
+        found = [await self._catalog.find(path, number) for number in range(newest, max(0, newest - limit), -1)]
+        return [entry for entry in found if entry is not None]
+
+    async def diff(self, identity: Identity, path: str, older: int, newer: int | None = None) -> Difference:
+        first, second = await self.get(identity, path, older), await self.get(identity, path, newer)
+        return Difference(first, second, await asyncio.to_thread(_unified, first, second))
+
+
+def _unified(older: Entry, newer: Entry) -> str:
+    names = (f"{older.path}@{older.version}", f"{newer.path}@{newer.version}")
+    lines = unified_diff(older.text.splitlines(), newer.text.splitlines(), *names, lineterm="")
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,238 @@
+"""Executions: start, list, read, change. What people read comes from the projection; `min_seq` makes a read wait until the
+projection has come that far, so that a client sees what it wrote."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from noetl.engine.explain import Explanation, explain
+from noetl.engine.state import Execution, decode
+from noetl.log.port import EventLog, Projection, Recorded, Wanted
+from noetl.model.errors import NotFound, Unavailable
+from noetl.model.identity import Identity
+from noetl.model.ids import ExecutionId
+from noetl.server.playbooks import Playbooks
+from noetl.server.requests import Requests
+from noetl.server.services.access import Access
+from noetl.server.services.live import Live, events_of, row_of
+from noetl.server.services.requests import Asked, request_key, settle
+from noetl.server.shards import Shards
+from noetl.server.states import States
+
+PATIENCE = 5.0  # seconds that a read waits for `min_seq`
+LOOK_EVERY = 0.25
+Seen = TypeVar("Seen")
+SCANNED = 10_000  # events that one read looks at
+
+
+class NotYet(Unavailable):
+    """What was asked for is not visible yet: try again."""
+
+    code = "NOT_YET"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    execution_id: ExecutionId
+    created: bool  # False: that key had started it before
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """`next`: where to go on (`after`); None: there was nothing more."""
+
+    events: list[Recorded]
+    next: int | None
+
+
+class ExecutionService:
+    def __init__(
+        self,
+        log: EventLog,
+        requests: Requests,
+        states: States,
+        playbooks: Playbooks,
+        shards: Shards,
+        live: Live,
+        access: Access,
+        new_id: Callable[[], ExecutionId],
+    ) -> None:
+        self._log = log
+        self._requests = requests
+        self._states = states
+        self._playbooks = playbooks
+        self._shards = shards
+        self._live = live
+        self._access = access
+        self._new_id = new_id
+
+    # -- beginning --
+
+    async def start(
+        self,
+        identity: Identity,
+        *,
+        path: str | None = None,
+        content: str | None = None,
+        version: str | int | None = None,
+        payload: dict[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Started:
+        drawn = self._new_id()
+        execution_id = await self._requests.start(
+            path,
+            content=content,
+            version=version,
+            payload=payload,
+            start_key=None if key is None else f"api:{key}",
+            by=identity.name,
+            tenant=identity.tenant,
+            execution_id=drawn,
+        )
+        return Started(execution_id, execution_id == drawn)
+
+    async def retry(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> ExecutionId:
+        await self._access.check(identity, execution_id)
+        return await self._requests.retry(execution_id, request_key(key), by=identity.name)
+
+    async def rerun(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> ExecutionId:
+        await self._access.check(identity, execution_id)
+        return await self._requests.rerun(execution_id, request_key(key), by=identity.name)
+
+    # -- changing --
+
+    async def cancel(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> Asked:
+        request = request_key(key)
+        return await self._ask(
+            identity, execution_id, request, self._requests.cancel, f"cancel:{request}", "cancelling:requested"
+        )
+
+    async def pause(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> Asked:
+        request = request_key(key)
+        return await self._ask(identity, execution_id, request, self._requests.pause, f"pause:{request}")
+
+    async def resume(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> Asked:
+        request = request_key(key)
+        return await self._ask(identity, execution_id, request, self._requests.resume, f"resume:{request}")
+
+    async def release(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> Asked:
+        request = request_key(key)
+        return await self._ask(identity, execution_id, request, self._requests.release, f"released:{request}")
+
+    async def _ask(
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        request: str,
+        ask: Callable[..., Awaitable[bool]],
+        message_key: str,
+        event_key: str | None = None,
+    ) -> Asked:
+        await self._access.check(identity, execution_id)
+        await ask(execution_id, request, by=identity.name)
+        status, seq = await settle(self._log, self._live, execution_id, message_key, event_key or message_key)
+        return Asked(execution_id, request, status, seq)
+
+    # -- reading --
+
+    async def page(
+        self, identity: Identity, wanted: Wanted, before: ExecutionId | None = None, limit: int = 50
+    ) -> list[Projection]:
+        """Newest first; the id of the last one is where the next page begins."""
+        return await self._log.executions(identity.tenant, wanted, before, limit)
+
+    async def get(self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None) -> Projection:
+        await self._access.check(identity, execution_id)
+        if min_seq is not None:
+            return await self._projected(execution_id, min_seq)
+        row = await self._log.projection(execution_id)
+        return row if row is not None else await self._unprojected(execution_id)
+
+    async def state(
+        self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
+    ) -> Execution | None:
+        """The state of the projection; None when it has none (yet, or because its log cannot be folded)."""
+        return state_of(await self.get(identity, execution_id, min_seq))
+
+    async def events(
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        *,
+        after: int = 0,
+        limit: int = 500,
+        min_seq: int | None = None,
+        wanted: Callable[[Recorded], bool] = lambda recorded: True,
+    ) -> EventPage:
+        """In the order of the log. Looks at a bounded number of events, whatever is wanted of them."""
+        await self._access.check(identity, execution_id)
+        if min_seq is not None:
+            await self._recorded(execution_id, min_seq)
+        found: list[Recorded] = []
+        for _ in range(SCANNED // limit or 1):
+            page = await self._log.events(execution_id, after, limit)
+            for recorded in page:
+                after = recorded.seq
+                if wanted(recorded):
+                    found.append(recorded)
+                    if len(found) == limit:
+                        return EventPage(found, after)
+            if len(page) < limit:
+                return EventPage(found, None)
+        return EventPage(found, after)
+
+    async def explain(self, identity: Identity, execution_id: ExecutionId, step: str) -> Explanation:
+        """From the log as it stands, not from a row that may lag behind it."""
+        await self._access.check(identity, execution_id)
+        loaded = await self._states.read(execution_id)
+        if loaded is None:
+            raise NotFound(f"no execution {execution_id}")
+        if step not in loaded.fixed.plan.steps:
+            raise NotFound(f"the playbook has no step {step!r}", hint=f"steps: {', '.join(loaded.fixed.plan.steps)}")
+        return explain(loaded.fixed, loaded.state, step)
+
+    async def _unprojected(self, execution_id: ExecutionId) -> Projection:
+        """It was accepted and its owner has not begun it: what is known is what was asked for."""
+        pinned = await self._log.pinned(execution_id)
+        if pinned is None:
+            raise NotFound(f"no execution {execution_id}")
+        entry = await self._playbooks.text(pinned.playbook)
+        return Projection(
+            execution_id=execution_id,
+            shard=self._shards.of(execution_id),
+            tenant=pinned.tenant,
+            path=entry.path,
+            status="pending",
+            last_seq=0,
+            started_at=0,
+            updated_at=0,
+        )
+
+    async def _projected(self, execution_id: ExecutionId, min_seq: int) -> Projection:
+        async def look() -> Projection | None:
+            row = await self._log.projection(execution_id)
+            return row if row is not None and row.last_seq >= min_seq else None
+
+        return await self._wait(row_of(execution_id), look, min_seq)
+
+    async def _recorded(self, execution_id: ExecutionId, min_seq: int) -> None:
+        async def look() -> bool | None:
+            return await self._log.last_seq(execution_id) >= min_seq or None
+
+        await self._wait(events_of(execution_id), look, min_seq)
+
+    async def _wait(self, topic: str, look: Callable[[], Awaitable[Seen | None]], min_seq: int) -> Seen:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE
+        with self._live.watch(topic) as watch:
+            while True:
+                if (found := await look()) is not None:
+                    return found
+                if self._live.closing or (left := deadline - loop.time()) <= 0:
+                    raise NotYet(f"seq {min_seq} is not visible yet", hint="try again, or read without min_seq")
+                await watch.changed(min(left, LOOK_EVERY))
+
+
+def state_of(row: Projection) -> Execution | None:
+    return None if row.state is None else decode(row.state)

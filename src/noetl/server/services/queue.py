@@ -1,0 +1,49 @@
+"""The queue and who works on it, to look at. Work itself goes through the worker exchange only."""
+
+from dataclasses import dataclass, field
+
+from noetl.log.port import EventLog, Present, Queued
+from noetl.model.identity import Identity
+from noetl.model.ids import ExecutionId
+
+
+@dataclass(slots=True)
+class Pool:
+    name: str
+    workers: int = 0
+    free: int = 0
+    commands: dict[str, int] = field(default_factory=dict)  # by status
+
+
+class QueueService:
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+
+    async def commands(
+        self,
+        identity: Identity,
+        *,
+        status: str | None = None,
+        pool: str | None = None,
+        execution_id: ExecutionId | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[Queued]:
+        return await self._log.queue(
+            identity.tenant, status=status, pool=pool, execution_id=execution_id, after=after, limit=limit
+        )
+
+    async def workers(self, identity: Identity) -> list[Present]:
+        return await self._log.workers(identity.tenant)
+
+    async def pools(self, identity: Identity) -> list[Pool]:
+        """Every pool that has a worker or a command."""
+        pools: dict[str, Pool] = {}
+        for worker in await self._log.workers(identity.tenant):
+            for name in worker.pools:
+                pool = pools.setdefault(name, Pool(name))
+                pool.workers += 1
+                pool.free += worker.free
+        for depth in await self._log.depths(identity.tenant):
+            pools.setdefault(depth.pool, Pool(depth.pool)).commands[depth.status] = depth.count
+        return [pools[name] for name in sorted(pools)]

@@ -1,0 +1,48 @@
+"""Templates, to try them out: the sandboxed evaluator with the server's limits, on values that the caller gives or that the
+control plane knows. A payload is never opened."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from noetl.engine.sites import Distant
+from noetl.log.port import EventLog
+from noetl.model.errors import InvalidInput, NotFound
+from noetl.model.identity import Identity
+from noetl.model.ids import ExecutionId
+from noetl.playbook.assignments import REFERENCE, is_reference
+from noetl.playbook.expressions import SERVER_LIMITS, NeedsData
+from noetl.playbook.templates import render_value
+from noetl.server.services.executions import ExecutionService
+
+
+class RenderService:
+    def __init__(self, log: EventLog, executions: ExecutionService) -> None:
+        self._log = log
+        self._executions = executions
+
+    async def render(
+        self,
+        identity: Identity,
+        template: Any,
+        context: Mapping[str, Any],
+        execution_id: ExecutionId | None = None,
+    ) -> Any:
+        """Every text in `template`. What the caller gives wins over what the execution has."""
+        names = {} if execution_id is None else await self._names(identity, execution_id)
+        scope = {**names, **context}
+        try:
+            return await asyncio.to_thread(render_value, template, scope, limits=SERVER_LIMITS)
+        except NeedsData as error:
+            raise InvalidInput(
+                f"the template needs the data of {error.request}", hint="only a worker opens data: run a step with it"
+            ) from error
+
+    async def _names(self, identity: Identity, execution_id: ExecutionId) -> dict[str, Any]:
+        state = await self._executions.state(identity, execution_id)
+        pinned = await self._log.pinned(execution_id)
+        if pinned is None:
+            raise NotFound(f"no execution {execution_id}")
+        known = {} if state is None else state.ctx
+        ctx = {name: Distant(value[REFERENCE]) if is_reference(value) else value for name, value in known.items()}
+        return {**pinned.workload, "workload": pinned.workload, "ctx": ctx, "vars": ctx, "execution_id": execution_id}

@@ -1,0 +1,53 @@
+"""What became of a request: recorded, waiting in an inbox, or consumed without an effect."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Literal
+from uuid import uuid4
+
+from noetl.log.port import EventLog
+from noetl.model.ids import ExecutionId
+from noetl.server.services.live import Live, events_of
+
+Fate = Literal["recorded", "accepted", "refused"]
+PATIENCE = 1.0  # seconds that an answer waits for the request to be recorded
+LOOK_EVERY = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`seq` is where it stands in the log: a read with `min_seq` of it shows the effect."""
+
+    execution_id: ExecutionId
+    request: str
+    status: Fate
+    seq: int | None = None
+
+
+def request_key(key: str | None) -> str:
+    """The key of a request: what the client chose, so that a repeat is known, or a new one."""
+    return key if key is not None else uuid4().hex
+
+
+async def fate(log: EventLog, execution_id: ExecutionId, message_key: str, event_key: str) -> tuple[Fate, int | None]:
+    """The inbox row goes in the transaction that writes the event: look at the event again once the row is gone."""
+    recorded = await log.received(execution_id, event_key)
+    if recorded.seq is None and (await log.received(execution_id, message_key)).waiting:
+        return "accepted", None
+    if recorded.seq is None:
+        recorded = await log.received(execution_id, event_key)
+    return ("refused", None) if recorded.seq is None else ("recorded", recorded.seq)
+
+
+async def settle(
+    log: EventLog, live: Live, execution_id: ExecutionId, message_key: str, event_key: str
+) -> tuple[Fate, int | None]:
+    """Its fate, waiting a moment for one: most requests are recorded within milliseconds."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE
+    with live.watch(events_of(execution_id)) as watch:
+        while True:
+            status, seq = await fate(log, execution_id, message_key, event_key)
+            if status != "accepted" or live.closing or (left := deadline - loop.time()) <= 0:
+                return status, seq
+            await watch.changed(min(left, LOOK_EVERY))

@@ -1,0 +1,180 @@
+"""Wires one worker: a channel in; its store, tools, spool and logs below home. `serve` keeps it going until it is told to stop.
+
+The order of an end: nothing more is claimed, what runs may finish within the time given, what does not is stopped and left to
+another worker. An ending that no server took waits in the spool for the next worker of this name.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from noetl.model.commands import DEFAULT_POOL
+from noetl.model.errors import Conflict
+from noetl.model.ids import Micros
+from noetl.results.files import Files
+from noetl.results.router import Router
+from noetl.settings import Shards, Work
+from noetl.tools import registry
+from noetl.worker.channel import Channel
+from noetl.worker.logs import StepLogs
+from noetl.worker.settings import WorkerSettings
+from noetl.worker.spool import FileSpool, MemorySpool, Spool
+from noetl.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+NAMES = 1000  # workers on one machine that have no name of their own
+
+
+class SystemClock:
+    def now(self) -> Micros:
+        return time.time_ns() // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What one worker process can be told."""
+
+    home: Path
+    name: str | None = None
+    pools: tuple[str, ...] = (DEFAULT_POOL,)
+    slots: int = 16
+    poll: float = 1.5
+    drain: float = 30.0  # seconds for what runs when the worker is told to stop
+    lease: float = 6.0  # seconds, as the servers give it
+
+
+def options(home: Path, work: Work, shards: Shards) -> Options:
+    return Options(
+        home=home,
+        name=work.worker_id,
+        pools=work.worker_pools,
+        slots=work.worker_slots,
+        poll=work.queue_poll_interval,
+        drain=work.worker_drain_sec,
+        lease=shards.lease_sec,
+    )
+
+
+class Wired:
+    """A worker with everything that belongs to it."""
+
+    def __init__(self, channel: Channel, told: Options, name: str, spool: Spool) -> None:
+        self.name = name
+        self.incarnation = uuid4().hex[:8]
+        self._options = told
+        self._registry = registry.default()
+        self._logs = StepLogs(told.home / "logs")
+        settings = WorkerSettings(
+            worker_id=name,
+            incarnation=self.incarnation,
+            pools=told.pools,
+            slots=told.slots,
+            poll=min(told.poll, told.lease / 4),
+            heartbeat=told.lease / 4,
+            deadline=told.lease * 2 / 3,  # it stops a tool before anyone else may start it
+        )
+        store = open_store(channel, told.home)
+        self._worker = Worker(channel, store, self._registry, SystemClock(), spool, settings, logs=self._logs)
+
+    @property
+    def holder(self) -> str:
+        """Whose leases its commands are."""
+        return f"{self.name}/{self.incarnation}"
+
+    @property
+    def held(self) -> int:
+        return len(self._worker.holds)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until it has stopped in peace, or its time to do so is over."""
+        log.info("worker started", extra={"worker": self.holder, "pools": ",".join(self._options.pools)})
+        await self._registry.start("python")  # the tool that most steps use, and the one that takes longest to begin
+        running = asyncio.ensure_future(self._worker.run())
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                await self._drain(running)
+        finally:
+            for task in (running, stopping):
+                task.cancel()
+            await asyncio.wait((running, stopping))
+            await self._close()
+        if not running.cancelled():
+            running.result()
+
+    async def _drain(self, running: "asyncio.Future[None]") -> None:
+        log.info("worker drains", extra={"worker": self.holder, "held": self.held})
+        self._worker.drain()
+        await asyncio.wait((running,), timeout=self._options.drain)
+        if not running.done():
+            log.warning("worker leaves work behind", extra={"worker": self.holder, "held": self.held})
+
+    async def _close(self) -> None:
+        await self._registry.close()
+        self._logs.close()
+
+
+def open_store(channel: Channel, home: Path) -> Router:
+    """Small payloads live with the servers, large ones in files."""
+    return Router(channel, Files(home / "results"))
+
+
+async def serve(channel: Channel, told: Options, stop: asyncio.Event) -> None:
+    """A worker of its own, with a name that outlives it."""
+    with named(told) as (name, folder):
+        await Wired(channel, told, name, FileSpool(folder)).run(stop)
+
+
+def within(channel: Channel, told: Options) -> Wired:
+    """A worker for one command of a user: it ends with this process, and so does its name."""
+    return Wired(channel, told, f"{_host()}-{os.getpid()}", MemorySpool())
+
+
+# ---- names -------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def named(told: Options) -> Iterator[tuple[str, Path]]:
+    """A name that no living worker of this home has, and the spool that goes with it. Without one given, the first that is free,
+    so that restarts find their spool again."""
+    spools = told.home / "spool"
+    names = [told.name] if told.name is not None else _names(told.pools)
+    for name in names:
+        folder = spools / name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(opened)
+            continue
+        try:
+            yield name, folder
+            return
+        finally:
+            with suppress(OSError):
+                os.close(opened)
+    raise Conflict(
+        f"a worker named {names[0]} runs already", hint="stop it, or give this one another name (NOETL_WORKER_ID)"
+    )
+
+
+def _names(pools: tuple[str, ...]) -> list[str]:
+    first = f"{_host()}-{'-'.join(pools)}"
+    return [first, *(f"{first}-{number}" for number in range(2, NAMES))]
+
+
+def _host() -> str:
+    """As it may stand in a name."""
+    name = socket.gethostname().partition(".")[0]
+    return "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in name)[:60] or "worker"

@@ -1,0 +1,174 @@
+"""A small HTTP/1.1 client: requests with a known body to one server, over connections that are kept. A worker sends thousands of
+small requests a second; a general client takes ten times as long for each."""
+
+import asyncio
+import ssl
+from collections import deque
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from noetl.model.errors import InvalidInput
+
+CONNECT = 2.0  # seconds
+IDLE = 25.0  # seconds; less than the server keeps a connection, so that none is used while it is being closed
+KEPT = 8  # idle connections
+LARGEST = 256 * 1024 * 1024  # bytes of an answer
+
+
+class NotConnected(Exception):
+    """Nothing was sent."""
+
+
+class BrokenOff(Exception):
+    """It was sent, at least in part; no whole answer came."""
+
+
+@dataclass(slots=True)
+class Answer:
+    status: int = 0
+    kind: str = ""  # the content type
+    body: bytes = b""
+
+
+class Connection(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.closed = False
+        self.used = 0.0
+        self._transport: asyncio.Transport | None = None
+        self._waiting: asyncio.Future[Answer] | None = None
+        self._answer = Answer()
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._parser = httptools.HttpResponseParser(self)
+
+    async def ask(self, head: bytes, body: bytes) -> Answer:
+        """One at a time."""
+        assert self._transport is not None
+        assert self._waiting is None
+        self._answer, self._parts, self._size = Answer(), [], 0
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._transport.write(head + body)
+        return await self._waiting
+
+    def abort(self) -> None:
+        self.closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- the transport --
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # that of uvloop is one by its methods only
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._fail("the connection was closed")
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiting is None:  # nobody asked
+            return self.abort()
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(f"not HTTP: {error}")
+            self.abort()
+
+    def _fail(self, why: str) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(BrokenOff(why))
+
+    # -- the parser --
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"content-type":
+            self._answer.kind = value.decode("latin-1").lower()
+
+    def on_body(self, body: bytes) -> None:
+        self._size += len(body)
+        if self._size > LARGEST:
+            self._fail("the answer is too large")
+            self.abort()
+        else:
+            self._parts.append(body)
+
+    def on_message_complete(self) -> None:
+        self._answer.status = self._parser.get_status_code()
+        self._answer.body = b"".join(self._parts)
+        if not self._parser.should_keep_alive():
+            self.closed = True
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(self._answer)
+
+
+class Wire:
+    """To one server."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+            raise InvalidInput(f"{url!r} is not the address of a server", hint="http://127.0.0.1:8082")
+        self.url = url.rstrip("/")
+        self._host = parts.hostname
+        self._secure = ssl.create_default_context() if parts.scheme == "https" else None
+        self._port = parts.port or (443 if self._secure else 80)
+        self._prefix = parts.path.rstrip("/")
+        self._authority = parts.netloc
+        self._idle: deque[Connection] = deque()
+
+    async def ask(
+        self, method: str, path: str, body: bytes = b"", patience: float = 5.0, kind: str = "application/json"
+    ) -> Answer:
+        """NotConnected or BrokenOff when no answer came in time."""
+        connection = self._kept() or await self._connect()
+        lines = f"{method} {self._prefix}{path} HTTP/1.1\r\nHost: {self._authority}\r\nContent-Length: {len(body)}\r\n"
+        if body:
+            lines += f"Content-Type: {kind}\r\n"
+        try:
+            async with asyncio.timeout(patience):
+                answer = await connection.ask(f"{lines}\r\n".encode("ascii"), body)
+        except TimeoutError as error:
+            connection.abort()
+            raise BrokenOff(f"no answer within {patience} s") from error
+        except BaseException:  # also when the caller gives up: the server sees that nobody waits any more
+            connection.abort()
+            raise
+        self._keep(connection)
+        return answer
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().abort()
+
+    def _kept(self) -> Connection | None:
+        """The one used last; those that were idle for long are closed."""
+        oldest = asyncio.get_running_loop().time() - IDLE
+        while self._idle and (self._idle[0].closed or self._idle[0].used < oldest):
+            self._idle.popleft().abort()
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed:
+                return connection
+        return None
+
+    def _keep(self, connection: Connection) -> None:
+        if connection.closed or len(self._idle) >= KEPT:
+            connection.abort()
+            return
+        connection.used = asyncio.get_running_loop().time()
+        self._idle.append(connection)
+
+    async def _connect(self) -> Connection:
+        try:
+            async with asyncio.timeout(CONNECT):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    Connection, self._host, self._port, ssl=self._secure
+                )
+        except (OSError, TimeoutError) as error:
+            raise NotConnected(f"{self.url}: {type(error).__name__} {error}") from error
+        return connection

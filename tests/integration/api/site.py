@@ -1,0 +1,147 @@
+"""A server on a free port of the loopback interface, over memory twins, and clients and workers that speak real HTTP to it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import msgspec
+
+from noetl.bus.memory import BusMemory
+from noetl.catalog.memory import CatalogMemory
+from noetl.leases.memory import LeasesMemory
+from noetl.log.memory import LogMemory
+from noetl.log.tables import Database
+from noetl.results.memory import ResultsMemory
+from noetl.server.app import Node, Ports, address, assemble, listen, serve
+from noetl.server.settings import ServerSettings
+from noetl.tools import registry
+from noetl.twins import shard_rows
+from noetl.worker import MemorySpool, Worker, WorkerSettings
+from noetl.worker.http import HttpChannel
+
+SHARDS = 4
+NOOP = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: simple, path: tests/simple}
+workload: {n: 1}
+workflow:
+  - step: one
+    tool: {kind: noop}
+    set: {ctx.n: "{{ workload.n }}"}
+    next: two
+  - step: two
+    tool: {kind: noop}
+"""
+WAITS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: waits, path: tests/waits}
+workflow:
+  - step: one
+    tool: {kind: wait, signal: go}
+    next: two
+  - step: two
+    tool: {kind: noop}
+"""
+
+
+class Clock:
+    def now(self) -> int:
+        return time.time_ns() // 1000
+
+
+def twins(shards: int = SHARDS) -> Ports:
+    rows, clock = shard_rows(shards), Clock()
+    return Ports(LogMemory(Database(rows, clock)), LeasesMemory(rows, clock), BusMemory(), CatalogMemory(), clock)
+
+
+@dataclass
+class Site:
+    node: Node
+    url: str
+    http: httpx.AsyncClient
+    stop: asyncio.Event
+    serving: "asyncio.Task[None]"
+
+    async def register(self, text: str) -> None:
+        answer = await self.http.post("/api/catalog/register", content=text, headers={"Content-Type": "text/yaml"})
+        assert answer.status_code in (200, 201), answer.text
+
+    async def start(self, path: str = "tests/simple", **body: Any) -> str:
+        answer = await self.http.post("/api/execute", json={"path": path, **body})
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["execution_id"])
+
+    async def get(self, path: str, /, **params: Any) -> Any:
+        answer = await self.http.get(path, params=params or None)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def ended(self, execution_id: str) -> dict[str, Any]:
+        """Its row once it has ended: seen through the stream of its events."""
+        last = 0
+        async with self.http.stream("GET", f"/api/executions/{execution_id}/stream") as stream:
+            async for name, seq, _ in messages(stream):
+                last = seq or last
+                if name == "end":
+                    break
+        return dict(await self.get(f"/api/executions/{execution_id}", min_seq=last))
+
+    async def leave(self) -> None:
+        self.stop.set()
+        await self.serving
+
+
+async def messages(stream: httpx.Response) -> AsyncIterator[tuple[str, int | None, Any]]:
+    """Messages of an event stream: name, id, data."""
+    name, seq, data = "", None, None
+    async for line in stream.aiter_lines():
+        field, _, value = line.partition(": ")
+        match field:
+            case "event":
+                name = value
+            case "id":
+                seq = int(value)
+            case "data":
+                data = msgspec.json.decode(value)
+            case "" if name:
+                yield name, seq, data
+                name, seq, data = "", None, None
+
+
+@asynccontextmanager
+async def site(
+    ports: Ports | None = None, name: str = "s1", several: bool = False, **settings: Any
+) -> AsyncIterator[Site]:
+    opened = listen(port=0)
+    url = address(opened)
+    node = assemble(ports or twins(), ServerSettings(name=name, address=url, shards=SHARDS, **settings))
+    stop = asyncio.Event()
+    serving = asyncio.ensure_future(serve(node, opened, several=several, stop=stop))
+    try:
+        async with httpx.AsyncClient(base_url=url, timeout=10, trust_env=False, verify=False) as http:
+            yield Site(node, url, http, stop, serving)
+            stop.set()
+    finally:
+        stop.set()
+        await serving
+
+
+@asynccontextmanager
+async def working(here: Site, name: str = "w1", slots: int = 4) -> AsyncIterator[Worker]:
+    channel = HttpChannel([here.url])
+    settings = WorkerSettings(worker_id=name, incarnation="1", slots=slots)
+    worker = Worker(channel, ResultsMemory(), registry.default(), Clock(), MemorySpool(), settings)
+    running = asyncio.ensure_future(worker.run())
+    try:
+        yield worker
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        await channel.close()

@@ -1,0 +1,188 @@
+"""Executions over HTTP, with a worker that speaks HTTP too."""
+
+from tests.integration.api.site import NOOP, WAITS, site, working
+
+
+async def test_an_execution_runs_to_its_end_over_http() -> None:
+    async with site() as here, working(here):
+        await here.register(NOOP)
+        execution_id = await here.start(payload={"n": 7})
+        row = await here.ended(execution_id)
+        assert (row["status"], row["path"], row["execution_id"]) == ("completed", "tests/simple", execution_id)
+        assert row["steps"] == {"one": {"status": "ok", "runs": 1}, "two": {"status": "ok", "runs": 1}}
+        assert await here.get(f"/api/vars/{execution_id}") == {"execution_id": execution_id, "vars": {"n": 7}}
+        assert (await here.get(f"/api/vars/{execution_id}/n"))["value"] == 7
+        status = await here.get(f"/api/executions/{execution_id}/status")
+        assert (status["status"], status["ended"]) == ("completed", True)
+
+
+async def test_what_was_just_started_can_be_read() -> None:
+    async with site(projector_interval=0.3) as here:
+        await here.register(NOOP)
+        execution_id = await here.start()
+        row = await here.get(f"/api/executions/{execution_id}")
+        assert (row["status"], row["last_seq"], row["path"]) == ("pending", 0, "tests/simple")
+        row = await here.get(f"/api/executions/{execution_id}", min_seq=1)
+        assert (row["status"], row["steps"]) == ("running", {"one": {"status": "running", "runs": 1}})
+        assert row["last_seq"] >= 1
+
+
+async def test_one_idempotency_key_starts_one_execution() -> None:
+    async with site() as here:
+        await here.register(NOOP)
+        answers = [
+            await here.http.post(path, json={"path": "tests/simple"}, headers={"Idempotency-Key": "k1"})
+            for path in ("/api/execute", "/api/executions/execute")
+        ]
+        first, second = [answer.json() for answer in answers]
+        assert first["execution_id"] == second["execution_id"]
+        assert (first["created"], second["created"]) == (True, False)
+
+
+async def test_a_playbook_can_be_named_by_its_hash() -> None:
+    async with site() as here:
+        await here.register(NOOP)
+        content = (await here.get("/api/catalog/playbooks/tests/simple"))["hash"]
+        for playbook in (content, "tests/simple"):
+            answer = await here.http.post("/api/execute", json={"playbook": playbook})
+            assert answer.status_code == 202
+
+
+async def test_events_come_in_order_by_page_and_by_type() -> None:
+    async with site() as here, working(here):
+        await here.register(NOOP)
+        execution_id = await here.start()
+        await here.ended(execution_id)
+        events, after = [], 0
+        while after is not None:
+            page = await here.get(f"/api/executions/{execution_id}/events", after=after, limit=3)
+            events += page["events"]
+            after = page["next"]
+        seqs = [event["seq"] for event in events]
+        assert seqs == sorted(set(seqs))
+        assert events[0]["type"] == "playbook.initialized"
+        assert events[-1]["type"] == "playbook.completed"
+        assert all(event["execution_id"] == execution_id for event in events)
+        exits = await here.get(f"/api/executions/{execution_id}/events", types="step.exit,step.enter", limit=3)
+        assert [event["type"] for event in exits["events"]] == ["step.enter", "step.exit", "step.enter"]
+        more = await here.get(f"/api/executions/{execution_id}/events", types="step.exit", after=exits["next"])
+        assert ([event["data"]["step"] for event in more["events"]], more["next"]) == (["two"], None)
+
+
+async def test_older_names_are_views_over_the_same_events() -> None:
+    async with site() as here, working(here):
+        await here.register(NOOP)
+        execution_id = await here.start()
+        await here.ended(execution_id)
+        page = await here.get(f"/api/executions/{execution_id}/events", names="older")
+        names = [event["type"] for event in page["events"]]
+        assert names[:4] == [
+            "playbook.execution.requested", "playbook.request.evaluated", "execution_start", "workflow.started",
+        ]  # fmt: skip
+        assert names[-1] == "execution_completed"
+        assert "loop.item" not in names
+        assert "command.issued" in names  # has no older name
+        page = await here.get(f"/api/executions/{execution_id}/events", names="older", types="action_completed")
+        assert {event["of"] for event in page["events"]} == {"call.done", "command.completed"}
+
+
+async def test_pages_of_the_list_go_back_in_time() -> None:
+    async with site() as here:
+        await here.register(NOOP)
+        started = [await here.start() for _ in range(5)]
+        for execution_id in started:
+            await here.get(f"/api/executions/{execution_id}", min_seq=1)
+        first = await here.get("/api/executions", limit=3)
+        second = await here.get("/api/executions", limit=3, before=first["next"])
+        found = [row["execution_id"] for row in first["executions"] + second["executions"]]
+        assert found == started[::-1]
+        assert second["next"] is None
+        assert len((await here.get("/api/executions", status="running"))["executions"]) == 5
+        assert (await here.get("/api/executions", status="failed"))["executions"] == []
+        assert (await here.get("/api/executions", since="2100-01-01T00:00:00Z"))["executions"] == []
+        assert len((await here.get("/api/executions", since="2020-01-01", path="tests/simple"))["executions"]) == 5
+
+
+async def test_a_cancel_is_seen_by_the_read_that_follows() -> None:
+    async with site() as here:
+        await here.register(NOOP)
+        execution_id = await here.start()
+        answer = await here.http.post(f"/api/executions/{execution_id}/cancel")
+        assert (answer.status_code, answer.json()["status"]) == (202, "recorded")
+        row = await here.get(f"/api/executions/{execution_id}", min_seq=answer.json()["seq"])
+        assert row["status"] in ("cancelling", "cancelled")
+        await here.ended(execution_id)
+        answer = await here.http.post(f"/api/executions/{execution_id}/cancel")
+        assert (answer.status_code, answer.json()["code"]) == (409, "CONFLICT")
+
+
+async def test_pause_holds_and_resume_goes_on() -> None:
+    async with site() as here:
+        await here.register(NOOP)
+        execution_id = await here.start()
+        answer = (await here.http.post(f"/api/executions/{execution_id}/pause")).json()
+        assert (await here.get(f"/api/executions/{execution_id}/status", min_seq=answer["seq"]))["status"] == "paused"
+        answer = (await here.http.post(f"/api/executions/{execution_id}/resume")).json()
+        async with working(here):
+            assert (await here.ended(execution_id))["status"] == "completed"
+
+
+async def test_a_signal_ends_a_wait_and_explain_says_so() -> None:
+    async with site() as here, working(here):
+        await here.register(WAITS)
+        execution_id = await here.start("tests/waits")
+        async with here.http.stream("GET", f"/api/executions/{execution_id}/stream") as stream:
+            async for line in stream.aiter_lines():
+                if line == "event: command.parked":
+                    break
+        found = await here.get(f"/api/executions/{execution_id}/explain/one")
+        assert found["verdict"] == "waiting"
+        assert "signal" in found["because"][0]
+        answer = await here.http.post(f"/api/executions/{execution_id}/signals/go", json={"payload": {"by": "ada"}})
+        assert answer.status_code == 202
+        assert (await here.ended(execution_id))["status"] == "completed"
+
+
+async def test_retry_and_rerun_make_new_executions_of_ended_ones() -> None:
+    async with site() as here, working(here):
+        await here.register(NOOP)
+        execution_id = await here.start()
+        assert (await here.http.post(f"/api/executions/{execution_id}/cancel")).status_code in (202, 409)
+        await here.ended(execution_id)
+        for what in ("retry", "rerun"):
+            headers = {"Idempotency-Key": "again"}
+            answer = await here.http.post(f"/api/executions/{execution_id}/{what}", headers=headers)
+            repeated = await here.http.post(f"/api/executions/{execution_id}/{what}", headers=headers)
+            assert answer.json()["execution_id"] == repeated.json()["execution_id"] != execution_id
+            row = await here.ended(answer.json()["execution_id"])
+            assert row["retry_of"] == (execution_id if what == "retry" else None)
+
+
+async def test_what_is_not_there_is_not_found() -> None:
+    async with site() as here:
+        for path in (
+            "/api/executions/99", "/api/executions/9999999999999999999", "/api/executions/99/events", "/api/vars/99",
+            "/api/executions/99/explain/one", "/api/executions/99/stream", "/api/executions/99/status?min_seq=1",
+        ):  # fmt: skip
+            answer = await here.http.get(path)
+            assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND"), path
+            assert answer.headers["content-type"] == "application/problem+json"
+        for what in ("cancel", "pause", "resume", "retry", "rerun", "release", "signals/x"):
+            assert (await here.http.post(f"/api/executions/99/{what}")).status_code == 404
+        answer = await here.http.post("/api/execute", json={"path": "no/such"})
+        assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
+
+
+async def test_a_read_that_waits_too_long_says_try_again() -> None:
+    async with site() as here:
+        await here.register(NOOP)
+        execution_id = await here.start()
+        import noetl.server.services.executions as service
+
+        patience, service.PATIENCE = service.PATIENCE, 0.05
+        try:
+            answer = await here.http.get(f"/api/executions/{execution_id}", params={"min_seq": 10_000})
+        finally:
+            service.PATIENCE = patience
+        assert (answer.status_code, answer.json()["code"]) == (503, "NOT_YET")
+        assert answer.headers["retry-after"] == "1"

@@ -1,0 +1,88 @@
+"""JSON before it is parsed, and errors as problems."""
+
+import json
+
+import pytest
+from fastapi.exceptions import RequestValidationError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noetl.model import errors
+from noetl.playbook.validation import PlaybookInvalid
+from noetl.server.api import problems
+from noetl.server.api.bodies import DEEPEST, decode, depth
+from noetl.server.api.executions import micros
+from noetl.server.api.guard import is_loopback
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_what_json_says_is_what_is_read(value: object) -> None:
+    assert decode(json.dumps(value, ensure_ascii=False).encode()) == value
+
+
+@given(st.integers(1, 150), st.text(alphabet='[]{}"\\', max_size=80))
+def test_depth_is_counted_outside_of_strings(levels: int, noise: str) -> None:
+    data = (b"[" * levels) + json.dumps(noise).encode() + (b"]" * levels)
+    opened = data.count(b"[") + data.count(b"{")
+    assert depth(data) == (0 if opened <= DEEPEST else levels)
+    if levels <= DEEPEST:
+        decode(data)
+    else:
+        with pytest.raises(RequestValidationError):
+            decode(data)
+
+
+def every(kind: type[errors.NoetlError]) -> list[type[errors.NoetlError]]:
+    return [kind, *(found for below in kind.__subclasses__() for found in every(below))]
+
+
+def test_every_error_of_the_tree_has_an_answer_and_a_code() -> None:
+    expected = {"NOT_FOUND": 404, "CONFLICT": 409, "INVALID_INPUT": 422, "STORE_UNAVAILABLE": 503, "FENCED": 503,
+                "OUTCOME_UNKNOWN": 503, "STALE_ATTEMPT": 409, "BAD_REFERENCE": 422, "CORRUPT_LOG": 500}  # fmt: skip
+    named = [getattr(errors, name) for name in dir(errors) if name[0].isupper()]
+    tree = [kind for kind in named if isinstance(kind, type) and issubclass(kind, errors.NoetlError)]
+    answers = {kind.code: problems.of_error(kind("canary", hint="do this")) for kind in tree}
+    assert {code: answers[code].status_code for code in expected} == expected
+    told = json.loads(bytes(answers["CONFLICT"].body))
+    assert (told["code"], told["detail"], told["hint"], told["status"]) == ("CONFLICT", "canary", "do this", 409)
+    assert b"canary" not in bytes(answers["CORRUPT_LOG"].body)
+    assert answers["STORE_UNAVAILABLE"].headers["retry-after"] == "1"
+
+
+def test_findings_of_a_playbook_are_told_once() -> None:
+    told = json.loads(bytes(problems.of_error(PlaybookInvalid([])).body))
+    assert (told["status"], told["findings"], told["detail"]) == (422, [], "the playbook has 0 error(s)")
+
+
+@pytest.mark.parametrize("host", ["localhost", "LocalHost", "127.0.0.1", "127.9.9.9", "::1", "[::1]"])
+def test_loopback_names(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["", "0.0.0.0", "::", "localhost.example", "127.0.0.1.nip.io", "2130706433", "10.0.0.1"]
+)
+def test_other_names(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_times_without_a_zone_are_utc() -> None:
+    assert micros("2026-01-02T03:04:05.000006Z") == micros("2026-01-02T03:04:05.000006") == 1767323045000006
+    assert micros("2026-01-02T04:04:05.000006+01:00") == 1767323045000006
+
+
+@pytest.mark.parametrize("text", ['"\\u0000"', '{"a\\u0000": 1}', '"\\\\\\u0000"'])
+def test_nul_characters_are_refused(text: str) -> None:
+    with pytest.raises(RequestValidationError):
+        decode(text.encode())
+
+
+def test_a_backslash_before_u0000_is_only_a_backslash() -> None:
+    assert decode(b'"\\\\u0000"') == "\\u0000"

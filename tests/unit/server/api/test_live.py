@@ -1,0 +1,169 @@
+"""Who waits is woken; who does not read is dropped; who is gone is lost."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from noetl.bus.memory import BusMemory
+from noetl.leases.memory import LeasesMemory
+from noetl.log.memory import Database, LogMemory
+from noetl.log.port import Projection
+from noetl.metrics import Metrics
+from noetl.model.commands import Command, Scope
+from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest
+from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, shard_of
+from noetl.server.api import streams as sse
+from noetl.server.api.worker import fitted
+from noetl.server.presence import Presence
+from noetl.server.services.live import HeardLog, Live, announce, events_of, hear, row_of
+from noetl.server.services.streams import Gone, _changes
+from noetl.twins import shard_rows
+from tests.unit.server.house import Clock
+
+
+def row(execution_id: int, seq: int = 1) -> Projection:
+    return Projection(
+        execution_id=ExecutionId(str(execution_id)), shard=0, tenant=DEFAULT_TENANT, path="p", status="running",
+        last_seq=seq, started_at=0, updated_at=0,
+    )  # fmt: skip
+
+
+async def test_a_wake_between_two_waits_counts() -> None:
+    live = Live()
+    with live.watch(events_of(ExecutionId("1"))) as watch:
+        assert not await watch.changed(0.001)
+        live.wake([events_of(ExecutionId("1")), row_of(ExecutionId("1"))])
+        assert await watch.changed(0)
+        assert not await watch.changed(0.001)
+    assert live._watches == {}
+
+
+async def test_another_server_wakes_the_readers_of_its_shard() -> None:
+    live, bus = Live(), BusMemory()
+    mine, other = (ExecutionId(str(next(n for n in range(1, 99) if shard_of(str(n), 4) == shard))) for shard in (1, 2))
+    shards = shard_rows(4)
+    leases = LeasesMemory(shards, Clock())
+    for name in ("s1", "s2"):
+        await leases.register(name, None, 60_000_000)
+    heard = HeardLog(LogMemory(Database(shards, Clock())), live, Metrics())
+    tasks = [asyncio.ensure_future(announce(bus, leases, heard)), asyncio.ensure_future(hear(bus, live, 4))]
+    with live.watch(events_of(mine)) as watch, live.watch(events_of(other)) as quiet, live.watch("rows") as rows:
+        heard.touched.add(1)
+        assert await watch.changed(5)
+        assert await rows.changed(0.1)
+        assert not await quiet.changed(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_whoever_waits_ends_when_the_server_goes() -> None:
+    live = Live()
+    with live.watch("rows") as watch:
+        live.close()
+        assert await watch.changed(0)
+    with live.watch("rows") as late:
+        assert await late.changed(0)
+
+
+def test_a_row_pushed_out_by_newer_ones_is_not_gone() -> None:
+    known = {ExecutionId("1"): 1, ExecutionId("2"): 1, ExecutionId("3"): 1}
+    assert _changes(known, [row(4), row(3)], full=True) == [row(4)]
+    assert _changes(known, [row(3), row(1, 5)], full=False) == [Gone(ExecutionId("2")), row(1, 5)]
+    assert _changes(known, [row(3), row(2), row(1)], full=True) == []
+
+
+async def test_a_reader_that_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "PATIENCE", 0.02)
+    closed = asyncio.Event()
+
+    async def parts() -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                yield b"x"
+        finally:
+            closed.set()
+
+    async def send(message: Any) -> None:
+        if message.get("body") == b"x":
+            await asyncio.Event().wait()
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    readers = sse.Readers(Metrics(), most=1)
+    stream = sse.EventStream(parts(), readers)
+    sending = asyncio.ensure_future(stream({"type": "http"}, receive, send))
+    await asyncio.sleep(0)
+    with pytest.raises(sse.TooManyStreams):
+        readers.check()
+    await sending
+    assert closed.is_set()
+    readers.check()
+
+
+def exchange(worker: str = "w", held: tuple[Any, ...] = ()) -> ExchangeRequest:
+    return ExchangeRequest(worker=worker, incarnation="1", free=1, held=held)
+
+
+class Lost(LogMemory):
+    def __init__(self) -> None:
+        super().__init__(Database(shard_rows(4), Clock()))
+        self.gone: list[str] = []
+        self.notes = 0
+
+    async def lose(self, worker: str) -> int:
+        self.gone.append(worker)
+        return 0
+
+    async def note_worker(self, *args: Any) -> None:
+        self.notes += 1
+        await super().note_worker(*args)
+
+
+async def test_a_worker_is_lost_with_its_last_connection() -> None:
+    log = Lost()
+    here = Presence(log, BusMemory(), 4, "s", Metrics(), grace=0.02)
+    one, two = ("127.0.0.1", 1), ("127.0.0.1", 2)
+    here.arrived(exchange(), one)
+    here.arrived(exchange(), two)
+    here.left(one)
+    await asyncio.sleep(0.05)
+    assert log.gone == []
+    here.left(two)
+    here.arrived(exchange(), one)  # back in time
+    await asyncio.sleep(0.05)
+    assert log.gone == []
+    here.left(one)
+    await asyncio.sleep(0.05)
+    assert log.gone == ["w/1"]
+    assert log.notes == 1  # it was noted once for all of that
+    here.left(("127.0.0.1", 9))  # nobody's
+
+
+async def test_connections_that_end_with_the_server_say_nothing() -> None:
+    log = Lost()
+    here = Presence(log, BusMemory(), 4, "s", Metrics(), grace=0.01)
+    here.arrived(exchange(), ("127.0.0.1", 1))
+    here.arrived(exchange("v"), ("127.0.0.1", 2))
+    here.left(("127.0.0.1", 2))
+    here.close()
+    here.left(("127.0.0.1", 1))
+    await asyncio.sleep(0.03)
+    assert log.gone == []
+
+
+def test_a_reply_that_is_too_large_brings_fewer_commands() -> None:
+    big = Scope(workload={"a": "x" * 1_000_000})
+    commands = tuple(
+        Command(
+            command_id=CommandId(str(number)), execution_id=ExecutionId("1"), playbook="p", step="s",
+            activation=ActivationId("a"), scope=big,
+        )
+        for number in range(8)
+    )  # fmt: skip
+    data = fitted(ExchangeReply(commands=commands))
+    assert len(data) <= EXCHANGE_LIMIT
+    assert data.count(b"command_id") == 4

@@ -1,0 +1,63 @@
+"""What is true of every route and every service."""
+
+import inspect
+import json
+from dataclasses import fields
+from typing import get_type_hints
+
+from fastapi.routing import APIRoute
+
+from noetl.model.identity import Identity
+from noetl.server.api import catalog, events, executions, health, queue, render, streams, vars
+from noetl.server.app import openapi
+from noetl.server.services import Services
+
+MODULES = (catalog, events, executions, health, queue, render, streams, vars)
+OPEN = {"ready", "metrics"}  # say nothing about anyone's data
+
+
+def test_every_service_function_takes_an_identity() -> None:
+    for field in fields(Services):
+        kind = get_type_hints(Services)[field.name]
+        for name, function in inspect.getmembers(kind, inspect.isfunction):
+            if not name.startswith("_") and name not in OPEN:
+                assert list(inspect.signature(function).parameters)[1] == "identity", f"{kind.__name__}.{name}"
+                assert get_type_hints(function)["identity"] is Identity
+
+
+def test_every_route_knows_who_asks() -> None:
+    for module in MODULES:
+        for route in module.routes.routes:
+            assert isinstance(route, APIRoute)
+            if module is not health:
+                assert "who" in inspect.signature(route.endpoint).parameters, route.path
+
+
+def test_every_route_is_described_with_an_id_of_its_own() -> None:
+    described = openapi()
+    operations = [operation for path in described["paths"].values() for operation in path.values()]
+    ids = [operation["operationId"] for operation in operations]
+    assert len(ids) == len(set(ids))
+    routes = [route for module in MODULES for route in module.routes.routes if isinstance(route, APIRoute)]
+    assert {route.path.replace(":path", "") for route in routes if route.include_in_schema} == set(described["paths"])
+    assert all({"4XX", "5XX"} <= operation["responses"].keys() for operation in operations)
+    assert "422" not in operations[0]["responses"]
+
+
+def test_requests_are_described_by_example_and_refuse_what_they_do_not_know() -> None:
+    described = openapi()
+    schemas = described["components"]["schemas"]
+    for name in ("Execute", "EventBody", "BatchBody", "RenderBody", "SignalBody", "OutsideEvent"):
+        assert schemas[name]["additionalProperties"] is False, name
+    assert '"examples"' in json.dumps(schemas["Execute"])
+    body = described["paths"]["/api/catalog/register"]["post"]["requestBody"]["content"]
+    assert "text/yaml" in body
+    assert body["text/yaml"]["example"].startswith("apiVersion")
+
+
+def test_ids_are_text_everywhere() -> None:
+    for name, schema in openapi()["components"]["schemas"].items():
+        for field, kind in schema.get("properties", {}).items():
+            if field.endswith("_id") or field in ("parent", "retry_of"):
+                kinds = {kind.get("type"), *(each.get("type") for each in kind.get("anyOf", ()))}
+                assert "integer" not in kinds, f"{name}.{field}"
