@@ -100,7 +100,11 @@ def completed(command: Command) -> e.CommandCompleted:
 def chain() -> Run:
     names = [f"s{n}" for n in range(20)]
     steps = [
-        {"step": name, "tool": PYTHON, "next": [{"step": after, "when": "{{ output.status == 'ok' }}"}] if after else None}
+        {
+            "step": name,
+            "tool": PYTHON,
+            "next": [{"step": after, "when": "{{ output.status == 'ok' }}"}] if after else None,
+        }
         for name, after in zip(names, [*names[1:], None], strict=True)
     ]
     return Run([{k: v for k, v in step.items() if v is not None} for step in steps]).play(completed)
@@ -137,7 +141,12 @@ def million(size: int = 1_000_000) -> Run:
             reference = Reference(ref_id=RefId("2"), type="object_store", uri=uri, sha256="0" * 64, rows=size)
             plan = e.Collection(kind="reference", size=size, reference=reference)
             return e.ExpressionEvaluated(
-                command_id=command.command_id, attempt=1, step="each", activation=command.activation, site="in", plan=plan
+                command_id=command.command_id,
+                attempt=1,
+                step="each",
+                activation=command.activation,
+                site="in",
+                plan=plan,
             )
         return completed(command)
 

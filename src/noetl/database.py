@@ -44,7 +44,21 @@ SETTINGS = {
     "jit": "off",
     "statement_timeout": f"{STATEMENT_TIMEOUT:.0f}s",
     "idle_in_transaction_session_timeout": "30s",
+    # a client that is gone without a word must not keep its locks
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "10s",
 }
+
+# Arrays that our statements use. The driver would ask every new connection about them, which takes longer than connecting.
+_ARRAYS = [
+    {"oid": oid, "ns": "pg_catalog", "name": f"_{name}", "kind": b"b", "elemtype": element, "elemtype_name": name,
+     "elemdelim": ",", "range_subtype": None, "attrtypoids": None, "attrnames": None, "basetype": None}
+    for oid, element, name in (
+        (199, 114, "json"), (1001, 17, "bytea"), (1007, 23, "int4"), (1009, 25, "text"), (1016, 20, "int8")
+    )
+]  # fmt: skip
 
 _LOST = (
     OSError,
@@ -86,6 +100,7 @@ async def connect(dsn: str, settings: Mapping[str, str] | None = None) -> Connec
             max_cached_statement_lifetime=0,
             server_settings={**SETTINGS, **(settings or {})},
         )
+        connection.get_settings().register_data_types(_ARRAYS)
         return connection
     except (*_LOST, *_NOT_DONE, TimeoutError, asyncpg.InterfaceError) as error:
         raise _unavailable(error) from error

@@ -22,7 +22,12 @@ from noetl.model.reference import Reference
 from tests.play import EXECUTION, Play, workflow
 from tests.property.playbooks import documents
 
-QUIET = settings(max_examples=120, deadline=None, phases=tuple(p for p in Phase if p is not Phase.explain), suppress_health_check=list(HealthCheck))
+QUIET = settings(
+    max_examples=120,
+    deadline=None,
+    phases=tuple(p for p in Phase if p is not Phase.explain),
+    suppress_health_check=list(HealthCheck),
+)
 LIMITS = Limits(activations=60, depth=4, signals=20)
 
 
@@ -68,7 +73,9 @@ class Walk(Play):
             self.done(command, {"n": value, "list": [True] * value})
 
     def planned(self, command: Command) -> None:
-        reference = Reference(ref_id=RefId("1"), type="memory", uri=f"noetl://execution/{EXECUTION}/collection/x/k", rows=3)
+        reference = Reference(
+            ref_id=RefId("1"), type="memory", uri=f"noetl://execution/{EXECUTION}/collection/x/k", rows=3
+        )
         plan = e.Collection(kind="reference", size=3, reference=reference)
         event = e.ExpressionEvaluated(
             command_id=command.command_id,
@@ -106,7 +113,9 @@ class Walk(Play):
 
     def act(self, draw: Any, number: int) -> None:
         ready = self.ready()
-        action = draw(st.sampled_from(["work"] * 8 + ["lose", "again", "timer", "signal", "pause", "resume", "cancel", "child"]))
+        action = draw(
+            st.sampled_from(["work"] * 8 + ["lose", "again", "timer", "signal", "pause", "resume", "cancel", "child"])
+        )
         if action == "work" and ready:
             self.work(draw(st.sampled_from(ready)), draw(st.integers(0, 4)) > 0, draw(st.integers(0, 3)))
         elif action == "lose" and ready:
@@ -174,7 +183,9 @@ def checked(walk: Walk) -> None:
 
 @QUIET
 @given(documents(), st.data())
-def test_whatever_happens_the_execution_ends_or_waits_for_a_named_thing(document: dict[str, Any], data: st.DataObject) -> None:
+def test_whatever_happens_the_execution_ends_or_waits_for_a_named_thing(
+    document: dict[str, Any], data: st.DataObject
+) -> None:
     walk = Walk(document)
     walk.start()
     for number in range(data.draw(st.integers(0, 25))):
@@ -190,7 +201,9 @@ def test_whatever_happens_the_execution_ends_or_waits_for_a_named_thing(document
 
 @QUIET
 @given(documents(), st.data())
-def test_folding_is_prefix_safe_and_deciding_again_gives_the_same(document: dict[str, Any], data: st.DataObject) -> None:
+def test_folding_is_prefix_safe_and_deciding_again_gives_the_same(
+    document: dict[str, Any], data: st.DataObject
+) -> None:
     walk = Walk(document)
     walk.start()
     for number in range(data.draw(st.integers(0, 15))):

@@ -15,7 +15,7 @@ from noetl.database import CONNECT_TIMEOUT, Connection, Database
 log = logging.getLogger(__name__)
 
 CHANNEL = "noetl_hints"
-GAP = 0.005  # seconds between notifications: the first goes at once, what comes meanwhile goes together
+GAP = 0.01  # seconds between notifications: the first goes at once, what comes meanwhile goes together
 PAYLOAD_LIMIT = 7_000  # Postgres takes less than 8 000 bytes
 FIRST_DELAY, LONGEST_DELAY = 0.05, 1.0
 

@@ -48,6 +48,7 @@ async def migrate(connection: Connection, *, shards: int = DEFAULT_SHARDS) -> in
     if not _missing(await _applied(connection), known):
         return await shard_count(connection)
     async with connection.transaction():
+        await connection.execute("set local statement_timeout = 0")
         await connection.execute("select pg_advisory_xact_lock($1, $2)", *_LOCK)
         missing = _missing(await _applied(connection), known)
         for each in missing:

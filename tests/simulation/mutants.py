@@ -1,0 +1,562 @@
+"""Planted protocol bugs: each removes one protection from the real modules, and the simulator must notice.
+
+A harness that finds nothing proves nothing unless it finds these. Where two mechanisms protect the same thing, a mutant takes
+both away, since either alone would be enough. `mutants.json` holds the seed that found each; the suite repeats those.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import count
+from typing import Any
+
+from msgspec.structs import replace
+
+from noetl.engine import loops, machine
+from noetl.leases.memory import LeasesMemory
+from noetl.leases.port import Claimed
+from noetl.log.memory import LogMemory, _Write
+from noetl.log.port import Appended
+from noetl.log.tables import FINISHED, Database
+from noetl.model import codec
+from noetl.model import messages as m
+from noetl.model.commands import Journal
+from noetl.model.decisions import Send
+from noetl.model.errors import NoetlError
+from noetl.pipeline.persist import Persist
+from noetl.results.memory import ResultsMemory
+from noetl.server import dispatch
+from noetl.server.dispatch import Dispatcher
+from noetl.server.duties.projector import Projector, projection
+from noetl.server.exchange import Exchange
+from noetl.server.requests import Requests
+from noetl.server.states import States
+from noetl.worker.outbox import Outbox
+from noetl.worker.worker import Worker
+from tests.simulation.faulty import drive
+
+MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+
+
+def planted(name: str | None) -> AbstractContextManager[None]:
+    return nullcontext() if name is None else MUTANTS[name]()
+
+
+@contextmanager
+def patched(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for owner, name, new in changes:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, new)
+        yield
+
+
+Change = tuple[Any, str, Any]
+
+
+def mutant(changes: Callable[[], list[Change]]) -> Callable[[], list[Change]]:
+    """Registers a function that says what to replace; its docstring is the bug."""
+    MUTANTS[changes.__name__] = lambda: patched(*changes())
+    return changes
+
+
+def parts(batch: Any, change: Callable[[Any], Any]) -> Any:
+    return replace(batch, parts=tuple(change(part) for part in batch.parts))
+
+
+# ---- ownership ---------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def no_fence() -> list[Change]:
+    """An owner that was replaced still writes, under its own old epoch."""
+    original = LogMemory.append
+
+    async def append(self: LogMemory, batch: Any) -> Any:
+        shards = self._db.shards
+        now = {shard: shards[shard].epoch for shard in batch.epochs}
+        for shard, epoch in batch.epochs.items():
+            shards[shard].epoch = epoch
+        try:
+            return drive(original(self, batch))
+        finally:
+            for shard, epoch in now.items():
+                shards[shard].epoch = epoch
+
+    return [(LogMemory, "append", append)]
+
+
+@mutant
+def takeover_keeps_epoch() -> list[Change]:
+    """Taking a shard does not raise its epoch: two owners look the same."""
+
+    async def claim(self: LeasesMemory, runtime_id: int, limit: int) -> list[Claimed]:
+        if not self._alive(runtime_id):
+            return []
+        free = [shard for shard in self._shards if not self._alive(shard.owner)][: max(limit, 0)]
+        for shard in free:
+            shard.owner, shard.epoch = runtime_id, max(shard.epoch, 1)
+        return [Claimed(shard.shard, shard.epoch) for shard in free]
+
+    return [(LeasesMemory, "claim", claim)]
+
+
+@mutant
+def no_compare() -> list[Change]:
+    """A part is written whatever has been written since the state it was decided from (`Part.after` is not checked)."""
+    original = LogMemory.append
+
+    async def append(self: LogMemory, batch: Any) -> Any:
+        return drive(
+            original(self, parts(batch, lambda part: replace(part, after=self._db.rows(part.execution_id).last_seq)))
+        )
+
+    return [(LogMemory, "append", append)]
+
+
+@mutant
+def sequence_not_rolled_back() -> list[Change]:
+    """Sequence numbers are taken before it is certain that the part is written, as from a database sequence."""
+    original = LogMemory.append
+
+    async def append(self: LogMemory, batch: Any) -> Any:
+        outcomes = drive(original(self, batch))
+        for part, outcome in zip(batch.parts, outcomes, strict=True):
+            if not isinstance(outcome, Appended):
+                self._db.shards[part.shard].last_seq += len(part.events)
+        return outcomes
+
+    async def follow(self: LogMemory, shard: int, after: int, limit: int) -> Any:
+        rows = [row for row in self._db.by_shard[shard] if row.seq > after]
+        return [self._recorded(row) for row in rows[:limit]]
+
+    return [(LogMemory, "append", append), (LogMemory, "follow", follow)]
+
+
+@mutant
+def cache_never_dropped() -> list[Change]:
+    """A state stays in memory when the outcome of its append is not known."""
+    return [(States, "forget", lambda self, execution_id: None)]
+
+
+# ---- reports -----------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def no_attempt_token() -> list[Change]:
+    """A report is taken from whoever brings it, whatever attempt it is of."""
+    original_append, original_accept, original_report = LogMemory.append, LogMemory.accept, machine._report
+
+    async def append(self: LogMemory, batch: Any) -> Any:
+        return drive(original_append(self, parts(batch, lambda part: replace(part, taken=()))))
+
+    async def accept(self: LogMemory, report: m.Report) -> bool:
+        row = self._db.commands.get(report.command_id)
+        if row is None:
+            return False
+        held = row.status == "leased"
+        answer: bool = drive(original_accept(self, replace(report, attempt=row.attempt)))
+        return answer or held
+
+    def report(state: Any, given: m.Report, at: int) -> Any:
+        live = state.commands.get(given.command_id)
+        return original_report(state, given if live is None else replace(given, attempt=live.attempt), at)
+
+    return [(LogMemory, "append", append), (LogMemory, "accept", accept), (machine, "_report", report)]
+
+
+@mutant
+def ack_before_append() -> list[Change]:
+    """A report is acknowledged when it arrives."""
+
+    def report(self: Dispatcher, given: m.Report) -> "asyncio.Future[Any]":
+        self._submit(given.execution_id, given)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer.set_result("ok")
+        return answer
+
+    return [(Dispatcher, "report", report)]
+
+
+@mutant
+def known_is_enough() -> list[Change]:
+    """A part that was refused because the state had moved on counts as written."""
+
+    def known(self: Dispatcher, work: Any, key: str | None) -> None:
+        self._states.forget(work.execution_id)
+        work.give_back()
+        for item in work.all_items():
+            item.reply("ok")
+
+    return [(Dispatcher, "_known", known)]
+
+
+@mutant
+def accept_in_two_steps() -> list[Change]:
+    """A server that is not the owner finishes the command's row and posts the report afterwards, if it lives that long."""
+    original = LogMemory.accept
+
+    async def accept(self: LogMemory, report: m.Report) -> bool:
+        row = self._db.commands.get(report.command_id)
+        if row is not None and row.status == "leased" and row.attempt == report.attempt:
+            self._db.leave(row, "reported")
+            return True
+        return bool(drive(original(self, report)))
+
+    return [(LogMemory, "accept", accept)]
+
+
+@mutant
+def worker_drops_reports() -> list[Change]:
+    """A report whose exchange failed is forgotten."""
+    original = Worker._exchange
+
+    async def exchange(self: Worker, request: Any, patience: float, pace: Any) -> Any:
+        reply = await original(self, request, patience, pace)
+        if reply is None:
+            for entry in self._outbox.batch():
+                self._outbox.acknowledged(entry)
+        return reply
+
+    return [(Worker, "_exchange", exchange)]
+
+
+@mutant
+def worker_gives_up_reports() -> list[Change]:
+    """Whatever a server answers, a report counts as delivered."""
+
+    def answers(self: Outbox, batch: Any, acks: Any) -> Any:
+        given = {(ack.command_id, ack.key): ack for ack in acks}
+        found = [(entry, given.get((entry.report.command_id, entry.report.key))) for entry in batch]
+        return [
+            (entry, replace(ack, status="ok" if ack.status == "retry" else ack.status))
+            for entry, ack in found
+            if ack is not None
+        ]
+
+    return [(Outbox, "answers", answers)]
+
+
+# ---- commands ----------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def handoff_before_commit() -> list[Change]:
+    """A waiting worker gets its command while the transaction that issues it is still under way."""
+    original = Dispatcher._append
+
+    async def append(self: Dispatcher, works: Any, epochs: Any) -> Any:
+        for work in works:
+            for waiter, command in work.handoffs:
+                waiter.give(command)
+        return await original(self, works, epochs)
+
+    return [(Dispatcher, "_append", append)]
+
+
+@mutant
+def claimed_twice() -> list[Change]:
+    """A claim does not take the row from the queue."""
+    original = LogMemory.claim
+
+    async def claim(self: LogMemory, *args: Any) -> Any:
+        commands = drive(original(self, *args))
+        for command in commands:
+            row = self._db.commands[command.command_id]
+            self._db.leased.pop(row.command_id)
+            row.status, row.worker = "queued", None
+            self._db._push(row)
+            row.status = "queued"
+        return commands
+
+    return [(LogMemory, "claim", claim)]
+
+
+@mutant
+def renewed_by_anyone() -> list[Change]:
+    """A lease is renewed for whoever asks, whatever attempt it holds."""
+    original = LogMemory.renew
+
+    async def renew(self: LogMemory, worker: str, held: Any, lease: int) -> Any:
+        for each in held:
+            row = self._db.leased.get(each.command_id)
+            if row is not None:
+                row.lease_until = self._db.clock.now() + lease
+        return replace(drive(original(self, worker, held, lease)), lost=())
+
+    return [(LogMemory, "renew", renew)]
+
+
+@mutant
+def reaper_without_status() -> list[Change]:
+    """The reaper takes every row whose lease is over, also of commands that have ended."""
+    original = LogMemory.expire
+
+    async def expire(self: LogMemory, limit: int) -> int:
+        for row in list(self._db.commands.values()):
+            if row.status in FINISHED and row.lease_until <= self._db.clock.now():
+                row.status = "queued"
+                self._db._push(row)
+        return int(drive(original(self, limit)))
+
+    return [(LogMemory, "expire", expire)]
+
+
+@mutant
+def leases_by_name() -> list[Change]:
+    """A worker that starts again goes on with the leases of its former life, as the same attempt."""
+
+    async def holder(self: Exchange, request: Any) -> str:
+        return str(request.worker)
+
+    return [(Exchange, "_holder", holder)]
+
+
+@mutant
+def worker_keeps_lost_leases() -> list[Change]:
+    """A worker goes on with a tool whose lease it could not renew."""
+
+    async def watch(self: Worker) -> None:
+        await asyncio.Event().wait()
+
+    return [(Worker, "_watch", watch)]
+
+
+@mutant
+def stop_ignored() -> list[Change]:
+    """A worker goes on with a command that it was told to stop."""
+    return [(Worker, "_stop", lambda self, held: None)]
+
+
+@mutant
+def cancel_leaves_the_queue() -> list[Change]:
+    """Cancelling tells workers, and forgets commands that no worker has."""
+
+    def stop(self: Any, row: Any) -> None:
+        if row is not None and row.status == "leased":
+            row.cancel = True
+
+    return [(_Write, "_stop", stop)]
+
+
+# ---- journals ----------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def journal_not_sent() -> list[Change]:
+    """A new attempt begins at the first task again."""
+    original = machine.requeue
+    return [(machine, "requeue", lambda live, at=None: replace(original(live, at), journal=Journal()))]
+
+
+@mutant
+def tries_reset() -> list[Change]:
+    """A new attempt counts the tries of its policy from the beginning."""
+    original = machine.requeue
+
+    def requeue(live: Any, at: Any = None) -> Any:
+        made = original(live, at)
+        return replace(made, journal=replace(made.journal, tries=0))
+
+    return [(machine, "requeue", requeue)]
+
+
+@mutant
+def put_after_report() -> list[Change]:
+    """A result is stored in the background while its reference is already reported."""
+
+    async def put(self: Persist, where: Any, value: Any) -> Any:
+        async def later() -> None:
+            await asyncio.sleep(0.1)
+            await self._store.put(where, value)
+
+        self._later = asyncio.ensure_future(later())  # type: ignore[attr-defined]
+        return drive(ResultsMemory().put(where, value))
+
+    return [(Persist, "_put", put)]
+
+
+# ---- what reaches an execution -------------------------------------------------------------------------------------------
+
+
+@mutant
+def inbox_deleted_when_read() -> list[Change]:
+    """A row of the inbox is deleted before the append that turns it into an event."""
+    original_inbox, original_append = LogMemory.inbox, LogMemory.append
+
+    async def inbox(self: LogMemory, *args: Any) -> Any:
+        rows = drive(original_inbox(self, *args))
+        for row in rows:
+            self._db.consume(row.shard, row.inbox_id)
+        return rows
+
+    async def append(self: LogMemory, batch: Any) -> Any:
+        return drive(original_append(self, parts(batch, lambda part: replace(part, inbox=()))))
+
+    return [(LogMemory, "inbox", inbox), (LogMemory, "append", append)]
+
+
+@mutant
+def inbox_out_of_order() -> list[Change]:
+    """The newest row of the inbox comes first."""
+    original = LogMemory.inbox
+
+    async def inbox(self: LogMemory, *args: Any) -> Any:
+        return list(reversed(drive(original(self, *args))))
+
+    return [(LogMemory, "inbox", inbox)]
+
+
+@mutant
+def timer_deleted_when_read() -> list[Change]:
+    """A due timer is deleted before the append that records that it fired."""
+    original_due, original_append = LogMemory.due_timers, LogMemory.append
+
+    async def due_timers(self: LogMemory, *args: Any) -> Any:
+        due = drive(original_due(self, *args))
+        for execution_id, timer in due:
+            del self._db.timers[self._db.shard_of(execution_id)][execution_id, timer]
+        return due
+
+    async def append(self: LogMemory, batch: Any) -> Any:
+        return drive(original_append(self, parts(batch, lambda part: replace(part, timers=()))))
+
+    return [(LogMemory, "due_timers", due_timers), (LogMemory, "append", append)]
+
+
+@mutant
+def fresh_request_keys() -> list[Change]:
+    """The server gives every request a key of its own: a repeated one counts again."""
+    original = Requests._post
+    numbers = count()
+
+    async def post(self: Requests, execution_id: Any, message: Any) -> bool:
+        if isinstance(message, m.Signal | m.Pause):
+            message = replace(message, request=f"{message.request}.{next(numbers)}")
+        return await original(self, execution_id, message)
+
+    return [(Requests, "_post", post)]
+
+
+@mutant
+def start_key_ignored() -> list[Change]:
+    """A start that is repeated starts again."""
+    original = LogMemory.start
+
+    async def start(self: LogMemory, given: m.Start, workload: Any) -> Any:
+        return drive(original(self, replace(given, start_key=None), workload))
+
+    return [(LogMemory, "start", start)]
+
+
+@mutant
+def child_started_before_commit() -> list[Change]:
+    """A child is started before the transaction that asks for it, under an id that is new at every try."""
+    original = Dispatcher._append
+
+    async def append(self: Dispatcher, works: Any, epochs: Any) -> Any:
+        for work in works:
+            for start in work.starts:
+                await self._log.start(start, {"k": 0})
+        return await original(self, works, epochs)
+
+    return [(Dispatcher, "_append", append)]
+
+
+@mutant
+def notices_after_commit() -> list[Change]:
+    """What an execution tells another is posted after the transaction that makes it true."""
+    original = Dispatcher._append
+
+    async def append(self: Dispatcher, works: Any, epochs: Any) -> Any:
+        sends = []
+        for work in works:
+            sends += [effect for effect in work.effects if isinstance(effect, Send)]
+            work.effects = [effect for effect in work.effects if not isinstance(effect, Send)]
+        outcomes = await original(self, works, epochs)
+        for send in sends:
+            try:
+                await self._log.post(send.execution_id, send.message)
+            except NoetlError:
+                continue
+        return outcomes
+
+    return [(Dispatcher, "_append", append)]
+
+
+@mutant
+def place_not_given_back() -> list[Change]:
+    """An execution that ends keeps its place among those admitted."""
+    return [(_Write, "_leave", lambda self, effect: None)]
+
+
+# ---- projections -------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def projector_without_compare() -> list[Change]:
+    """A row is written whatever stands there, by whoever believes to own the shard."""
+
+    async def project(self: LogMemory, shard: int, epoch: int, rows: Any, checkpoint: int) -> bool:
+        for row in rows:
+            self._db.projections[row.execution_id] = codec.encode(row)
+        self._db.checkpoints[shard] = checkpoint
+        return True
+
+    return [(LogMemory, "project", project)]
+
+
+@mutant
+def projector_trusts_its_cache() -> list[Change]:
+    """The checkpoint moves on over events that the projected state does not contain."""
+
+    async def row(self: Projector, execution_id: Any, shard: int, seq: int) -> Any:
+        loaded = await self._states.get(execution_id)
+        return None if loaded is None else projection(loaded, shard)
+
+    return [(Projector, "_row", row)]
+
+
+# ---- the engine ----------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def loop_closed_by_counter() -> list[Change]:
+    """A loop is over when everything has been issued and half of it was counted, whatever its commands do."""
+    original = loops.over
+
+    def over(loop: Any) -> bool:
+        counted = loop.ok + loop.failed + loop.skipped
+        return original(loop) or (
+            loop.mode == "parallel" and loop.next >= loop.collection.size > 1 and 2 * counted >= loop.collection.size
+        )
+
+    return [(loops, "over", over)]
+
+
+@mutant
+def end_is_not_final() -> list[Change]:
+    """Requests that arrive after the end are recorded."""
+    original = machine.interpret
+
+    def interpret(fixed: Any, state: Any, message: Any, at: int, *, retried: Any = None) -> Any:
+        if state.terminal and isinstance(message, m.Signal | m.Cancel | m.Pause):
+            return machine._request(fixed, state, message, max(at, state.last_at))
+        return original(fixed, state, message, at, retried=retried)
+
+    return [(dispatch, "interpret", interpret)]
+
+
+@mutant
+def reclaim_keeps_attempt() -> list[Change]:
+    """A command whose lease was lost is queued again as the same attempt."""
+    original = Database.lose
+
+    def lose(self: Database, row: Any) -> None:
+        if row.cancel:
+            original(self, row)
+            return
+        self.leave(row, "queued")
+        self._push(row)
+
+    return [(Database, "lose", lose)]

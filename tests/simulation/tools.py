@@ -1,0 +1,105 @@
+"""Simulated tools: a body in a tiny language takes virtual time, has an effect in the world, and ends as it says.
+
+The body is calls separated by semicolons: `ok()`, `value(x)`, `rows(n)`, `slow(seconds)`, `hang()`, `stamp()` (a value that is
+different each time), `fail()` always, `fail(n)` in the first n tries of the policy, `fail_items(i, …)` for these items,
+`fail_item(i, n)` for item i in its first n tries.
+"""
+
+import ast
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+from noetl.model.errors import Failure
+from noetl.model.exchange import Held
+from noetl.model.ids import derive
+from noetl.tools.port import Call, Failed, Identity, Success
+from tests.simulation.loop import Process
+
+
+@dataclass(eq=False)
+class Effect:
+    """What a tool did to the world: once per call of it, whatever became of the answer."""
+
+    key: str
+    identity: Identity
+    value: str
+    process: Process
+    at: float
+    command: Held | None  # which attempt of which command; None for an item of a chunk
+    pauses: int  # of its process until it began
+    running: bool = True
+
+
+@lru_cache(1000)
+def parsed(body: str) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    steps = []
+    for line in ast.parse(body).body:
+        call = line.value  # type: ignore[attr-defined]
+        steps.append((call.func.id, tuple(ast.literal_eval(argument) for argument in call.args)))
+    return tuple(steps)
+
+
+class Watcher(Protocol):
+    def called(self, effect: Effect) -> None: ...
+
+
+class Simulated:
+    """`python` as the simulation runs it."""
+
+    kind = "python"
+    raw = frozenset({"code"})
+
+    def __init__(self, process: Process, node: Any, now: Callable[[], float], watcher: Watcher) -> None:
+        self._process = process
+        self._node = node
+        self._now = now
+        self._watcher = watcher
+
+    async def run(self, call: Call) -> Success | Failed:
+        process = self._process
+        process.check()
+        value = derive(repr(sorted(call.input.items())))
+        effect = Effect(call.key, call.identity, value, process, self._now(), self._command(), process.pauses)
+        self._watcher.called(effect)
+        try:
+            return await self._do(call)
+        finally:
+            effect.running = not process.alive and effect.running
+
+    def _command(self) -> Held | None:
+        """Tools are not told whose lease they run under; the worker's table of jobs knows."""
+        task = asyncio.current_task()
+        jobs = self._node.body._jobs.values()
+        return next((job.held for job in jobs if job.task is task), None)
+
+    async def _do(self, call: Call) -> Success | Failed:
+        tries, item = call.identity.attempt, call.input.get("item")
+        value: Any = {"value": 0, "input": dict(call.input)}
+        for name, arguments in parsed(call.config["code"]):
+            match name, arguments:
+                case "slow", (seconds,):
+                    await asyncio.sleep(seconds)
+                case "hang", ():
+                    await asyncio.sleep(1e9)
+                case "value", (given,):
+                    value = {"value": given}
+                case "rows", (count,):
+                    value = list(range(count))
+                case "stamp", ():
+                    value = {"value": self._now()}
+                case "fail", ():
+                    return failed(call)
+                case "fail", (times,) if tries <= times:
+                    return failed(call)
+                case "fail_items", items if item in items:
+                    return failed(call)
+                case "fail_item", (wanted, times) if item == wanted and tries <= times:
+                    return failed(call)
+        return Success(value)
+
+
+def failed(call: Call) -> Failed:
+    return Failed(Failure(code="SIMULATED", message="as asked", retryable=True))

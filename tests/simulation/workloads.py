@@ -1,0 +1,414 @@
+"""What the simulated system is asked to do: generated playbooks, and requests sent while they run.
+
+Every case is drawn from small menus, so that the same case comes back in many seeds and its undisturbed outcome is computed once.
+The tool is `python` with a body in a tiny language of its own (see `tools.py`): `ok()`, `fail(n)`, `fail()`, `slow(s)`, `hang()`,
+`rows(n)`, `value(x)`. Whether it fails depends on the policy's try and the item only, never on how often machines died, so a case
+marked `settled` must end as it ends undisturbed.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from noetl.model.ids import derive
+
+
+@dataclass(frozen=True)
+class Act:
+    """A request from outside, `after` seconds from the start of the execution."""
+
+    after: float
+    what: str  # signal, cancel, pause, resume
+    name: str = ""
+    payload: Any = None
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    text: str
+    payload: dict[str, Any] = field(default_factory=dict)
+    children: tuple[tuple[str, str], ...] = ()
+    acts: tuple[Act, ...] = ()
+    settled: bool = True  # ends the same however it is disturbed
+    retry: bool = False  # once it has ended, it is retried: a new execution with `retry_of`
+    waits: bool = False  # it may wait for ever for a thing that has a name
+    copies: int = 1
+    punctual: bool = True  # its tools run however late they are; not so when a timeout may come first
+
+    @property
+    def path(self) -> str:
+        return f"sim/{self.name.partition('-')[0]}-{derive(self.text)[:10]}"  # one text, one path
+
+
+def book(name: str, steps: str, *, executor: str = "", workload: str = "{}") -> str:
+    spec = f"executor: {{spec: {{{executor}}}}}\n" if executor else ""
+    return f"apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: {name}}}\n{spec}workload: {workload}\nworkflow:\n{steps}"
+
+
+def tool(body: str, **more: str) -> str:
+    fields = "".join(f", {key}: {value}" for key, value in more.items())
+    return f'{{kind: python, code: "{body}"{fields}}}'
+
+
+def step(name: str, does: str = "", *, after: str = "", **more: str) -> str:
+    lines = [f"  - step: {name}"]
+    lines += [f"    {key}: {value}" for key, value in more.items()]
+    if does:
+        lines.append(f"    tool: {does}")
+    if after:
+        lines.append(f"    next: {after}")
+    return "\n".join(lines) + "\n"
+
+
+# ---- the menus ---------------------------------------------------------------------------------------------------------
+
+
+def chain(rng: Random) -> Case:
+    length, body = rng.choice((1, 3, 4)), rng.choice(("ok()", "value(7)", "slow(0.3)", "slow(2.5)"))
+    steps = ""
+    for number in range(length):
+        more = {"set": '{ctx.n: "{{ ctx.n | default(0) + 1 }}"}'}
+        after = f"s{number + 1}" if number + 1 < length else ""
+        does = tool(body, input='{n: "{{ ctx.n | default(0) }}"}') if number else tool(body)
+        steps += step(f"s{number}", does, after=after, **more)
+    return Case(f"chain-{length}-{body}", book("chain", steps))
+
+
+def routes(rng: Random) -> Case:
+    number = rng.choice((1, 5))
+    steps = step("s0", tool(f"value({number})"), after='[{step: big, when: "{{ output.data.value > 3 }}"}, small]')
+    steps += step(
+        "big", tool("ok()"), after='{spec: {mode: inclusive}, arcs: [{step: last, when: "{{ s0.value == 5 }}"}]}'
+    )
+    steps += step("small", tool("ok()"), after="last")
+    steps += step("last", tool("ok()", input='{v: "{{ s0.value }}"}'))
+    return Case(f"routes-{number}", book("routes", steps))
+
+
+def fork(rng: Random) -> Case:
+    width, slow = rng.choice((2, 3)), rng.choice(("ok()", "slow(1.5)"))
+    arms = ", ".join(f"{{step: b{number}}}" for number in range(width))
+    steps = step("s0", tool("ok()"), after=f"{{spec: {{mode: inclusive}}, arcs: [{arms}]}}")
+    for number in range(width):
+        steps += step(f"b{number}", tool(slow if number == 0 else "ok()"), after="meet")
+    steps += step("meet", tool("ok()"), after="last")
+    steps += step("last", tool("ok()"))
+    return Case(f"fork-{width}-{slow}", book("fork", steps))
+
+
+def failing(rng: Random) -> Case:
+    policy, slow = rng.choice(("fail_fast", "continue")), rng.choice(("slow(3)", "hang()", "ok()"))
+    if policy == "continue" and slow == "hang()":
+        slow = "slow(1)"
+    steps = step("s0", tool("ok()"), after="{spec: {mode: inclusive}, arcs: [{step: bad}, {step: other}]}")
+    steps += step(
+        "bad",
+        tool("slow(0.5); fail()"),
+        spec=f"{{policy: {{failure: {policy}}}}}",
+        after='[{step: never, when: "{{ false }}"}]',
+    )
+    steps += step("other", tool(slow), after="tail")
+    steps += step("tail", tool("ok()"))
+    steps += step("never", tool("ok()"))
+    return Case(f"failing-{policy}-{slow}", book("failing", steps), settled=False, retry=rng.random() < 0.4)
+
+
+def handled(rng: Random) -> Case:
+    steps = step("s0", tool("fail()"), after="[{step: rescue, when: \"{{ event.name == 'call.error' }}\"}, never]")
+    steps += step("rescue", tool("ok()", input='{why: "{{ s0.error.code | default(1) }}"}'))
+    steps += step("never", tool("ok()"))
+    return Case("handled", book("handled", steps))
+
+
+def final(rng: Random) -> Case:
+    body = rng.choice(("ok()", "fail()"))
+    steps = step("s0", tool(body))
+    steps += step("report", tool("ok()", input='{status: "{{ execution.status }}"}'))
+    return Case(f"final-{body}", book("final", steps, executor="final_step: report"))
+
+
+def _loop(items: str, mode: str, more: str = "") -> str:
+    return f"{{in: {items}, iterator: item, spec: {{mode: {mode}{more}}}}}"
+
+
+def looping(rng: Random) -> Case:
+    size = rng.choice((0, 1, 3, 6))
+    mode = rng.choice(("sequential", "parallel"))
+    body = rng.choice(("ok()", "slow(0.4)", "slow(1.2)", "fail(1)"))
+    chunk = rng.choice(("", ", chunk: 2", ", chunk: 1"))
+    window = rng.choice(("", ", max_in_flight: 2")) if mode == "parallel" else ""
+    source = rng.choice(("inline", "workload", "rows"))
+    items = {
+        "inline": str(list(range(size))),
+        "workload": '"{{ workload.items }}"',
+        "rows": '"{{ s0.rows }}"',
+    }[source]
+    policy = (
+        "{policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 100ms}}]}}"
+    )
+    reduce = ", reduce: {ctx.total: sum}"
+    steps = step("s0", tool(f"rows({size})"), after="each")
+    does = tool(
+        body, input='{item: "{{ item }}", at: "{{ loop.index }}"}', spec=policy, set='{ctx.total: "{{ item }}"}'
+    )
+    steps += step("each", does, loop=_loop(items, mode, chunk + window + reduce), after="last")
+    steps += step("last", tool("ok()", input='{total: "{{ ctx.total | default(0) }}"}'))
+    return Case(
+        f"looping-{size}-{mode}-{body}-{chunk}-{window}-{source}",
+        book("looping", steps, workload="{items: []}"),
+        payload={"items": list(range(size))} if source == "workload" else {},
+    )
+
+
+def bad_loop(rng: Random) -> Case:
+    """Items 1 and 3 always fail."""
+    size, mode = rng.choice((3, 5)), rng.choice(("sequential", "parallel"))
+    policy = rng.choice(("fail_fast", "best_effort", "{max_failed: 1}", "{max_failed: 50%}"))
+    window = rng.choice((", max_in_flight: 2", ", chunk: 2", ""))
+    if mode == "sequential":
+        window = window.replace(", max_in_flight: 2", "")
+    steps = step("s0", tool("ok()"), after="each")
+    steps += step(
+        "each", tool("slow(0.3); fail_items(1, 3)", input='{item: "{{ item }}"}'),
+        loop=_loop(str(list(range(size))), mode, f"{window}, policy: {{failure: {policy}}}"),
+        after="[{step: rescue, when: \"{{ output.status == 'error' }}\"}, {step: last, when: \"{{ output.status == 'ok' }}\"}]",
+    )  # fmt: skip
+    steps += step("last", tool("ok()"))
+    steps += step("rescue", tool("ok()"))
+    settled = policy == "best_effort" or (mode == "sequential" and "chunk" not in window)
+    return Case(f"bad_loop-{size}-{mode}-{policy}-{window}", book("bad_loop", steps), settled=settled)
+
+
+def retried_loop(rng: Random) -> Case:
+    """A loop with failed items fails its execution; a retry runs the failed ones only."""
+    steps = step("s0", tool("rows(4)"), after="each")
+    steps += step(
+        "each", tool("fail_items(1, 3)", input='{item: "{{ item }}"}'),
+        loop=_loop('"{{ s0.rows }}"', "parallel", ", chunk: 1, policy: {failure: {max_failed: 0}}"), after="last",
+    )  # fmt: skip
+    steps += step("last", tool("ok()"))
+    return Case("retried_loop", book("retried_loop", steps), retry=True, settled=False)
+
+
+def deferred_loop(rng: Random) -> Case:
+    """An item whose retry waits longer than a worker is held leaves its chunk."""
+    mode, chunk = rng.choice(("sequential", "parallel")), rng.choice((1, 3))
+    policy = (
+        "{policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 6s}}]}}"
+    )
+    steps = step("s0", tool("ok()"), after="each")
+    steps += step(
+        "each", tool("fail_item(1, 1)", input='{item: "{{ item }}"}', spec=policy),
+        loop=_loop("[0, 1, 2]", mode, f", chunk: {chunk}"), after="last",
+    )  # fmt: skip
+    steps += step("last", tool("ok()"))
+    return Case(f"deferred_loop-{mode}-{chunk}", book("deferred_loop", steps))
+
+
+def cycle(rng: Random) -> Case:
+    """The same loop is entered again: a new epoch each time."""
+    rounds = rng.choice((2, 3))
+    steps = step("s0", tool("ok()"), set="{ctx.round: 0}", after="each")
+    steps += step(
+        "each", tool("ok()", input='{item: "{{ item }}", round: "{{ ctx.round }}"}'),
+        loop=_loop("[0, 1, 2]", "parallel", ", chunk: 1"), set='{ctx.round: "{{ ctx.round + 1 }}"}',
+        after=f'[{{step: each, when: "{{{{ ctx.round < {rounds} }}}}"}}, last]',
+    )  # fmt: skip
+    steps += step("last", tool("ok()"))
+    return Case(f"cycle-{rounds}", book("cycle", steps))
+
+
+def pipeline(rng: Random) -> Case:
+    tries, delay = rng.choice((0, 1, 2, 3)), rng.choice(("100ms", "1s"))
+    jump = rng.random() < 0.5
+    retry = f"{{when: \"{{{{ output.status == 'error' }}}}\", then: {{do: retry, attempts: 3, delay: {delay}}}}}"
+    back = (
+        '{when: "{{ _attempt == 1 and ctx.jumped is not defined }}", then: {do: jump, to: one, set: {ctx.jumped: 1}}}'
+    )
+    rules = "[" + (back if jump else "") + "]"
+    tasks = (
+        '[{name: one, kind: python, code: "ok()", set: {ctx.one: 1}}, '
+        f'{{name: two, kind: python, code: "fail({tries})", spec: {{policy: {{rules: [{retry}]}}}}}}, '
+        f'{{name: three, kind: python, code: "slow(0.2)", spec: {{policy: {{rules: {rules}}}}}}}, '
+        '{name: four, kind: python, code: "ok()", input: {p: "{{ _prev.value | default(0) }}"}}]'
+    )
+    steps = step("s0", tasks, after="[{step: bad, when: \"{{ event.name == 'call.error' }}\"}, last]")
+    steps += step("last", tool("ok()", input='{one: "{{ ctx.one }}"}')) + step("bad", tool("ok()"))
+    return Case(f"pipeline-{tries}-{delay}-{jump}", book("pipeline", steps))
+
+
+def parked(rng: Random) -> Case:
+    tries = rng.choice((1, 2, 3))
+    policy = (
+        "{policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 7s}}]}}"
+    )
+    tasks = f'[{{name: one, kind: python, code: "ok()"}}, {{name: two, kind: python, code: "fail({tries})", spec: {policy}}}]'
+    steps = step("s0", tasks, after="[{step: bad, when: \"{{ event.name == 'call.error' }}\"}, last]")
+    steps += step("last", tool("ok()")) + step("bad", tool("ok()"))
+    return Case(f"parked-{tries}", book("parked", steps))
+
+
+def waiting(rng: Random) -> Case:
+    kind = rng.choice(("time", "signal", "timeout", "pipeline"))
+    acts: tuple[Act, ...] = ()
+    if kind == "time":
+        does = "{kind: wait, duration: 3s}"
+    elif kind == "signal":
+        does = "{kind: wait, signal: go}"
+        acts = (Act(rng.choice((0.0, 2.0, 8.0)), "signal", "go", {"x": 1}),)
+    elif kind == "timeout":
+        does = "{kind: wait, signal: never, timeout: 4s}"
+    else:
+        one, nap, two = (
+            '{name: one, kind: python, code: "ok()"}',
+            "{name: nap, kind: wait, duration: 2s}",
+            "{name: two, kind: noop}",
+        )
+        does = f"[{one}, {nap}, {two}]"
+    steps = step("s0", tool("ok()"), after="hold")
+    steps += step("hold", does, after="[{step: late, when: \"{{ event.name == 'call.error' }}\"}, last]")
+    steps += step("last", tool("ok()")) + step("late", tool("ok()"))
+    return Case(f"waiting-{kind}-{acts}", book("waiting", steps), acts=acts)
+
+
+def child(rng: Random) -> Case:
+    body = rng.choice(("ok()", "slow(1.2)", "fail()"))
+    kind = rng.choice(("one", "loop", "detached"))
+    inner = book(
+        "inner",
+        step("c0", tool(body, input='{k: "{{ workload.k }}"}'), after="c1") + step("c1", tool("value(3)")),
+        workload="{k: 0}",
+    )
+    path = f"sim/inner-{derive(inner)[:10]}"
+    call = f"{{kind: playbook, path: {path}, input: {{k: 1}}, return_step: c1}}"
+    if kind == "detached":
+        call = f"{{kind: playbook, path: {path}, input: {{k: 1}}, wait: false}}"
+    after = "[{step: bad, when: \"{{ output.status == 'error' }}\"}, last]"
+    if kind == "loop":
+        call = f'{{kind: playbook, path: {path}, input: {{k: "{{{{ item }}}}"}}}}'
+        steps = step(
+            "s0",
+            call,
+            loop=_loop("[1, 2, 3]", "parallel", ", max_in_flight: 2, policy: {failure: best_effort}"),
+            after=after,
+        )
+    else:
+        steps = step("s0", call, after=after)
+    steps += step("last", tool("ok()")) + step("bad", tool("ok()"))
+    # a detached child's id is the parent's value
+    return Case(f"child-{kind}-{body}", book("child", steps), children=((path, inner),), settled=kind != "detached")
+
+
+def cancelled(rng: Random) -> Case:
+    inner = book("inner_slow", step("c0", tool("slow(3)"), after="c1") + step("c1", tool("hang()")))
+    shape = rng.choice(("chain", "loop", "child", "wait", "queue"))
+    if shape == "chain":
+        steps = step("s0", tool("slow(1)"), after="s1") + step("s1", tool("hang()"))
+    elif shape == "loop":
+        steps = step(
+            "s0",
+            tool("slow(2)"),
+            loop=_loop(str(list(range(6))), "parallel", ", chunk: 1, max_in_flight: 4"),
+            after="s1",
+        )
+        steps += step("s1", tool("ok()"))
+    elif shape == "child":
+        steps = step("s0", "{kind: playbook, path: sim/inner_slow}", after="s1") + step("s1", tool("ok()"))
+    elif shape == "queue":
+        arms = ", ".join(f"{{step: b{number}}}" for number in range(6))
+        steps = step("s0", tool("ok()"), after=f"{{spec: {{mode: inclusive}}, arcs: [{arms}]}}")
+        steps += "".join(step(f"b{number}", tool("slow(2)")) for number in range(6))
+    else:
+        steps = step("s0", "{kind: wait, signal: never}", after="s1") + step("s1", tool("ok()"))
+    at = rng.choice((0.0, 0.4, 2.0, 5.0))
+    acts = [Act(at, "cancel")]
+    if shape == "child":
+        return Case(
+            f"cancelled-{shape}-{at}",
+            book("cancelled", steps),
+            acts=tuple(acts),
+            children=(("sim/inner_slow", inner),),
+            settled=False,
+        )
+    return Case(f"cancelled-{shape}-{at}", book("cancelled", steps), acts=tuple(acts), settled=False)
+
+
+def held(rng: Random) -> Case:
+    """Paused in the middle and resumed: it ends as if it had not been."""
+    first = rng.choice((0.0, 0.5, 1.5))
+    steps = step("s0", tool("slow(0.4)"), after="each")
+    steps += step(
+        "each", tool("slow(0.5)"), loop=_loop("[0, 1, 2, 3]", "parallel", ", chunk: 1, max_in_flight: 2"), after="hold"
+    )
+    steps += step("hold", "{kind: wait, duration: 1s}", after="last") + step("last", tool("ok()"))
+    return Case(f"held-{first}", book("held", steps), acts=(Act(first, "pause"), Act(first + 3, "resume")))
+
+
+def noisy(rng: Random) -> Case:
+    """Signals nobody waits for, some of them about when the execution ends."""
+    acts = tuple(
+        Act(after, "signal", "noise", after) for after in (0.0, rng.choice((0.02, 0.05, 0.1)), rng.choice((0.2, 0.6)))
+    )
+    steps = step("s0", tool("ok()"), after="last") + step("last", tool("ok()"))
+    return Case(f"noisy-{acts[1].after}-{acts[2].after}", book("noisy", steps), acts=acts)
+
+
+def patient(rng: Random) -> Case:
+    """A tool that runs longer than a lease: it lives on renewals alone."""
+    body = rng.choice(("slow(9)", "slow(14)"))
+    steps = step("s0", tool(body), after="last") + step("last", tool("ok()"))
+    return Case(f"patient-{body}", book("patient", steps))
+
+
+def stamped(rng: Random) -> Case:
+    """Values that are different each time they are made: two attempts must not meet in one place."""
+    steps = step(
+        "s0",
+        '[{name: one, kind: python, code: "stamp()"}, {name: two, kind: python, code: "slow(0.4); stamp()"}]',
+        after="each",
+    )
+    steps += step("each", tool("slow(0.3); stamp()"), loop=_loop("[0, 1, 2]", "parallel", ", chunk: 2"), after="last")
+    steps += step("last", tool("ok()"))
+    return Case("stamped", book("stamped", steps), settled=False)
+
+
+def timed(rng: Random) -> Case:
+    kind = rng.choice(("step", "task", "execution"))
+    if kind == "execution":
+        steps = step("s0", tool("hang()"), after="last") + step("last", tool("ok()"))
+        return Case("timed-execution", book("timed", steps, executor="timeout: 5s"), settled=False)
+    limit = {"spec": "{timeout: 2s}"} if kind == "step" else {}
+    does = tool("hang()") if kind == "step" else tool("hang()", timeout="2s")
+    steps = step("s0", does, after="[{step: late, when: \"{{ event.name == 'call.error' }}\"}, last]", **limit)
+    steps += step("last", tool("ok()")) + step("late", tool("ok()"))
+    return Case(f"timed-{kind}", book("timed", steps), punctual=False)
+
+
+def asked(rng: Random) -> Case:
+    """An expression the server cannot evaluate without data: a worker does it."""
+    steps = step("s0", tool("rows(3)"), set="{ctx.i: 1}", after="s1")
+    steps += step("s1", tool("ok()"), after='[{step: last, when: "{{ s0.rows[ctx.i] == 1 }}"}, bad]')
+    steps += step("last", tool("ok()")) + step("bad", tool("ok()"))
+    return Case("asked", book("asked", steps))
+
+
+def crowd(rng: Random) -> Case:
+    """Several executions of a playbook that runs one at a time."""
+    steps = step("s0", tool("slow(0.5)"), after="last") + step("last", tool("ok()"))
+    return Case("crowd", book("crowd", steps, executor="max_concurrent: 1"), copies=3)
+
+
+MENU = (
+    chain, routes, fork, failing, handled, final, looping, looping, bad_loop, retried_loop, deferred_loop, cycle, pipeline,
+    pipeline, parked, waiting, child, child, cancelled, cancelled, held, timed, asked, crowd, noisy,
+    stamped, patient,
+)  # fmt: skip
+
+
+VARIANTS = 24  # of each: so many that each comes back often enough
+
+
+def cases(seed: int) -> list[Case]:
+    rng = Random(f"{seed}:workload")
+    return [rng.choice(MENU)(Random(rng.randrange(VARIANTS))) for _ in range(rng.choice((1, 2, 2, 3)))]
