@@ -221,7 +221,7 @@ def _exited(state: Execution, event: e.StepExit) -> Execution:
 def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
     activation = state.activations[event.activation]
     outcome = activation.outcome or Envelope(status="ok")
-    error = event.error or outcome.error
+    error = outcome.error or event.error  # of a failed step whose guard raises, the step's own failure is the cause
     unhandled = error is not None and not event.chosen
     record = Record(
         runs=state.steps[event.step].runs,

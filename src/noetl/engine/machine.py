@@ -366,7 +366,7 @@ def _step_timeout(fixed: Fixed, state: Execution, activation: Activation, moment
 
 def _routed(fixed: Fixed, state: Execution, event: e.NextEvaluated, moment: Moment) -> Made:
     record = state.steps[event.step]
-    error = event.error or (record.result.error if record.result is not None else None)
+    error = (record.result.error if record.result is not None else None) or event.error
     unhandled = error is not None and not event.chosen
     final = state.final_done and fixed.plan.final == event.step
     fast = fixed.plan.steps[event.step].step.spec.policy.failure == "fail_fast"

@@ -343,3 +343,10 @@ def test_a_rules_assignment_counts_even_if_the_worker_dies_before_the_next_try()
     assert p.command("a").journal.set == {"ctx.seen": 1}
     assert p.command("a").journal.tries == 1
     assert p.check().state.ctx == {"seen": 1}
+
+
+def test_of_a_failed_step_whose_guard_raises_the_first_cause_is_told() -> None:
+    p = play(f"- {{step: a, {PYTHON}, next: [{{step: b, when: '{{{{ a.n > 1 }}}}'}}]}}\n- {{step: b}}")
+    p.fail(p.command("a"))
+    assert p.check().last(e.PlaybookFailed).error.code == "BROKEN"
+    assert p.last(e.NextEvaluated).verdicts[0].verdict == "error"
