@@ -13,6 +13,7 @@ from noetl.pipeline.data import Stored
 from noetl.pipeline.environment import Environment
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.names import Names
+from noetl.pipeline.redaction import Redactor
 from noetl.pipeline.rendering import Rendering
 from noetl.playbook import durations
 from noetl.playbook.model import OutsideTask, SinkTask, Step, Task
@@ -38,6 +39,7 @@ class Prepared:
 
     tool: Tool
     call: Call
+    redactor: Redactor
 
     def page(self, number: int, cursor: dict[str, Any], key: str) -> "Prepared":
         last = {**self.call.config, "input": self.call.input}
@@ -46,9 +48,9 @@ class Prepared:
         identity = _numbered(self.call.identity, number)
         call = Call(
             config=merged, input=given, key=key, identity=identity, auth=self.call.auth, timeout=self.call.timeout,
-            log=self.call.log, rendering=self.call.rendering,
+            log=self.call.log, rendering=self.call.rendering, secret=self.call.secret,
         )  # fmt: skip
-        return Prepared(self.tool, call)
+        return Prepared(self.tool, call, self.redactor)
 
 
 def _numbered(identity: Identity, page: int) -> Identity:
@@ -78,17 +80,19 @@ class Caller:
         given = await self._input(turn)
         rendering = self.rendering(turn, {"input": given}, "call")
         config = await self._config(task, tool, rendering)
+        keychain = self.names.payloads.keychain
         call = Call(
             config=config,
             input=given,
             key=self.key(turn, 0),
             identity=self._identity(turn),
-            auth=await rendering.value(task.auth),
+            auth=await keychain.auth(await rendering.value(task.auth)),
             timeout=None if task.timeout is None else durations.micros(task.timeout),
-            log=self.env.logs(self.command.execution_id, self.step.step, task.name),
+            log=self.env.redactor.log(self.env.logs(self.command.execution_id, self.step.step, task.name)),
             rendering=rendering,
+            secret=keychain.resolve,
         )
-        return Prepared(tool, call)
+        return Prepared(tool, call, self.env.redactor)
 
     async def _input(self, turn: Turn) -> dict[str, Any]:
         """The task's own input, the step's over it, the arc's args over both."""
@@ -149,9 +153,9 @@ async def perform(prepared: Prepared) -> Outcome:
             message = f"{prepared.tool.kind} did not end within {(timeout or 0) / 1_000_000:g} s"
             return Failed(Failure(code="TIMEOUT", kind="timeout", message=message, retryable=True))
         message = f"the {prepared.tool.kind} tool raised {type(error).__name__}: {error}"
-        return Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message))
+        return prepared.redactor.outcome(Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message)))
     fault("tool.after")
-    return outcome
+    return prepared.redactor.outcome(outcome)
 
 
 Perform = Callable[[Prepared], Awaitable[Outcome]]

@@ -252,7 +252,9 @@ async def _claim(context: Context) -> list[Any]:
     if tool is None:
         message = f"this worker has no tool of kind {cursor.kind!r} for the cursor"
         raise Failing(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
-    outcome = await perform(Prepared(tool, await _claim_call(context, cursor, "query" in raw_fields(tool))))
+    outcome = await perform(
+        Prepared(tool, await _claim_call(context, cursor, "query" in raw_fields(tool)), env.redactor)
+    )
     if isinstance(outcome, Failed):
         raise Failing(outcome.failure)
     value = outcome.value if isinstance(outcome, Success) else None
@@ -276,8 +278,8 @@ async def _claim_call(context: Context, cursor: Cursor, raw: bool) -> Call:
         input={},
         key=derive("claim", command.execution_id, command.command_id),
         identity=_identity(command),
-        auth=await rendering.value(cursor.auth),
-        log=context.env.logs(command.execution_id, command.step, "claim"),
+        auth=await context.payloads.keychain.auth(await rendering.value(cursor.auth)),
+        log=context.env.redactor.log(context.env.logs(command.execution_id, command.step, "claim")),
         rendering=rendering,
     )
 

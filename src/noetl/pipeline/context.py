@@ -10,7 +10,8 @@ from noetl.model.codec import encode
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
 from noetl.pipeline.data import Payloads, held
-from noetl.pipeline.environment import Environment, Journaling
+from noetl.pipeline.environment import Environment, Journaling, Sent
+from noetl.pipeline.keychain import Keychain
 from noetl.pipeline.names import Item, Writes
 from noetl.pipeline.persist import Persist
 from noetl.pipeline.run import Parked, Pipeline
@@ -36,9 +37,14 @@ class Context:
     def make(
         cls, env: Environment, plan: Plan, command: Command, journal: Journaling, claimed_at: int, launch: int
     ) -> "Context":
-        payloads = Payloads(env.store, env.manifests)
+        keychain = Keychain(plan.playbook.keychain, env.credentials, env.redactor)
+        payloads = Payloads(env.store, env.manifests, keychain)
         persist = Persist(command, env.store, payloads, launch)
-        return cls(env, plan, command, journal, payloads, persist, claimed_at, env.clock.now())
+
+        async def journal_clean(sent: Sent) -> None:
+            await journal(env.clean(sent))
+
+        return cls(env, plan, command, journal_clean, payloads, persist, claimed_at, env.clock.now())
 
     @property
     def step(self) -> Step:

@@ -18,9 +18,11 @@ from noetl.model.ids import RefId
 from noetl.model.reference import Reference
 from noetl.pipeline.environment import Manifests
 from noetl.pipeline.failures import Failing
+from noetl.pipeline.keychain import Entry, Handle, Keychain
 from noetl.playbook.assignments import REFERENCE
 from noetl.playbook.expressions import FailedError, NeedsData, item, kind_of, member
 from noetl.results.port import ResultStore
+from noetl.tools.secrets import HANDLE
 
 MANIFEST = "manifest"
 FACTS = ("http", "pg", "py")
@@ -52,7 +54,8 @@ def is_manifest(reference: Reference) -> bool:
 
 
 class Payloads:
-    def __init__(self, store: ResultStore, manifests: Manifests) -> None:
+    def __init__(self, store: ResultStore, manifests: Manifests, keychain: Keychain | None = None) -> None:
+        self.keychain = keychain or Keychain()
         self._store = store
         self._manifests = manifests
         self._whole: dict[str, Any] = {}
@@ -86,6 +89,8 @@ class Payloads:
                 self._whole[reference.uri] = await self.resolve(reference)
             case Rows(reference, start, stop):
                 self._rows[reference.uri, start, stop] = await self.range(reference, start, stop)
+            case Entry() | Handle():
+                await self.keychain.load(request)
             case _:
                 raise TypeError(f"cannot load {request!r}")
 
@@ -179,6 +184,8 @@ class Stored:
             value = self.plain()
             if isinstance(value, dict) and name in value:
                 return value[name]
+            if name == "value" and isinstance(value, dict) and HANDLE in value:
+                return self._payloads.keychain.secret(value[HANDLE], value.get("provider"))
         return self._fact(name)
 
     def _fact(self, name: str) -> Any:
@@ -186,6 +193,8 @@ class Stored:
         match name:
             case "rows" if self._is_list():
                 return self
+            case "body" if "http" in envelope.context:
+                return self.member("data")
             case "data":
                 return self
             case "row_count":

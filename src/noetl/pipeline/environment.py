@@ -1,7 +1,7 @@
 """What a command needs from outside, wired once per worker."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from noetl.model.clock import Clock
@@ -9,8 +9,10 @@ from noetl.model.decisions import AddPart
 from noetl.model.events import Reported
 from noetl.model.ids import Micros
 from noetl.model.messages import StoredRef
+from noetl.pipeline.redaction import Redactor
 from noetl.playbook.functions import Seeded
 from noetl.results.port import ResultStore
+from noetl.tools.credentials import Credentials, EnvCredentials
 from noetl.tools.port import Log, silent
 from noetl.tools.registry import Registry
 
@@ -44,6 +46,12 @@ class Environment:
     worker: str
     manifests: Manifests = no_manifest
     logs: LogTo = no_logs
+    credentials: Credentials = field(default_factory=EnvCredentials)
+    redactor: Redactor = field(default_factory=Redactor)
+
+    def clean(self, sent: Sent) -> Sent:
+        """The last door: no event leaves with a secret in it, whatever brought it there."""
+        return replace(sent, event=self.redactor.struct(sent.event)) if self.redactor else sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ async def execute(
             raise
         message = f"step {command.step} did not end within {limit:g} s"
         event = context.failed(failed(Failure(code="TIMEOUT", kind="timeout", message=message)))
-    return Sent(event, context.persist.refs())
+    return env.clean(Sent(event, context.persist.refs()))
 
 
 async def _by_kind(context: Context) -> e.Reported:

@@ -16,7 +16,7 @@ from noetl.playbook.expressions import FailedError
 from noetl.playbook.model import Step
 from noetl.playbook.reducers import MISSING, fold, partial
 
-RESERVED = frozenset(("workload", "execution_id", "execution", "job", "catalog"))
+RESERVED = frozenset(("workload", "execution_id", "execution", "job", "catalog", "keychain"))
 REDUCED = "iter._reduced"  # where the journal of an item alone in its command keeps its writes with a reducer
 
 
@@ -79,6 +79,7 @@ class Names:
             "execution": {"id": command.execution_id, "status": scope.status or "running"},
             "job": {"id": command.execution_id, "path": scope.path},
             "catalog": {"path": scope.path, "version": scope.version},
+            "keychain": self.payloads.keychain,
         }
 
     def scope(self, finished: Stored | None = None, task: str | None = None, **more: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ A tool stops when its coroutine is cancelled: whatever it started (a process, a 
 playbook can route on is a `Failed`; an exception means that the tool itself is broken.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -13,7 +13,8 @@ from noetl.model.events import ChildRequest
 from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook.templates import Marked
 
-Log = Callable[[str, str], None]  # stream (stdout, stderr), line
+Log = Callable[[str, str], None]  # stream (stdout, stderr), line; called in the order they were written
+Secret = Callable[[str, str | None], Awaitable[Any]]  # name, provider
 
 
 def silent(stream: str, line: str) -> None:
@@ -42,7 +43,8 @@ class Rendering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`key` names this call for ever: the same over lost leases and tries, another for each item, page and run."""
+    """`key` names this call for ever: the same over lost leases and tries, another for each item, page and run. `auth` is what
+    the task's `auth` resolved to: its values, which must appear in no outcome. `secret` resolves others by name."""
 
     config: dict[str, Any]
     input: dict[str, Any]
@@ -52,6 +54,7 @@ class Call:
     timeout: Micros | None = None
     log: Log = silent
     rendering: Rendering | None = None
+    secret: Secret | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,9 @@ Outcome = Success | Failed | Suspend
 
 
 class Tool(Protocol):
+    """One per worker. It may also have `start()` and `close()`, coroutines called when the worker begins and ends, and `config`,
+    the pydantic model of its fields, when it comes by entry point."""
+
     @property
     def kind(self) -> str: ...
 

@@ -1,62 +1,346 @@
-"""Runs inside the child process of the python tool: executes the code it reads from stdin and writes one JSON answer to a pipe.
+"""Runs inside a child process of the python tool: takes calls from a socket, executes their code, sends values and prints back.
 
-Stands alone: it imports nothing of ours, since the child is isolated (`python -I`) and must start fast.
+Stands alone: it imports nothing of ours and nothing heavy, since every idle child holds it in memory.
+
+A request is one frame: JSON `{code, env, inputs, limit}`. Before each of several inputs the child takes one byte from the token
+pipe; the worker may take them back, so whether an input is started is never in doubt. What goes back are frames too: a kind, a
+length, a payload. Whatever a call changes about the process is put back before the next one; where that cannot be done (threads,
+processes, descriptors left behind) the child says so and ends: the next call gets another one.
 """
 
+import _thread
 import ast
-import asyncio
 import base64
-import inspect
+import builtins
+import gc
+import io
 import json
 import os
+import resource
+import signal
+import struct
 import sys
-import traceback
+import time
 from typing import Any
 
 FILE = "<code>"
 WHOLE = ("input", "args", "input_data")  # names under which the code sees its whole input
+HEADER = struct.Struct(">BI")  # kind, length of what follows
+ANSWERS, LOG, LAST = 1, 2, 3
+LOG_HEADER = struct.Struct(">IB")  # input, stream
+SOCKET, TOKENS = 3, 4
+FLUSH_AFTER = 0.001  # seconds that answers may wait for others
+FLUSH_AT = 64 * 1024
+CO_COROUTINE = 0x80
+SPARE_DESCRIPTORS = 64  # that code may leave open before its process is given up
+KEPT_PROGRAMS = 64
+MISSING = object()
 
 
-def main() -> None:
-    pipe = int(sys.argv[1])
-    os.set_inheritable(pipe, False)
-    request = json.loads(sys.stdin.buffer.read())
-    sys.stdin = open(os.devnull)  # noqa: SIM115 - for the rest of the process
-    answer = run(request["code"], request["input"])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with os.fdopen(pipe, "wb") as out:
-        out.write(answer)
+# ---- serving -----------------------------------------------------------------------------------------------------------
 
 
-def run(code: str, given: dict[str, Any]) -> bytes:
+def serve(memory_limit: int, cpu_seconds: int | None) -> None:
+    """Until the worker closes the socket, or the process is no longer fit for another call."""
+    gc.enable()
+    state = State(memory_limit)
+    programs = Programs()
+    while (body := received()) is not None:
+        request = json.loads(body)
+        if cpu_seconds is not None:
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            soft = int(used.ru_utime + used.ru_stime) + cpu_seconds + 1
+            resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
+        batch = Batch(request, state, programs)
+        spoiled = batch.run()
+        batch.end(spoiled)
+        if spoiled is not None:
+            return
+
+
+def received() -> bytes | None:
+    """One request; None at the end of the stream. The worker sends the next one only after the answer to this."""
+    data = os.read(SOCKET, 64 * 1024)
+    if not data:
+        return None
+    while len(data) < 4:
+        data += os.read(SOCKET, 4)
+    parts, left = [data[4:]], int.from_bytes(data[:4], "big") + 4 - len(data)
+    while left > 0:
+        data = os.read(SOCKET, min(left, 1 << 20))
+        if not data:
+            return None
+        parts.append(data)
+        left -= len(data)
+    return b"".join(parts)
+
+
+def send(kind: int, *parts: bytes) -> None:
+    data = b"".join((HEADER.pack(kind, sum(map(len, parts))), *parts))
+    sent = os.write(SOCKET, data)
+    while sent < len(data):
+        sent += os.write(SOCKET, memoryview(data)[sent:])
+
+
+class Batch:
+    """Inputs of one request, in order, while there are tokens."""
+
+    def __init__(self, request: dict[str, Any], state: "State", programs: "Programs") -> None:
+        self.code = request["code"]
+        self.env = request["env"]
+        self.inputs = request["inputs"]
+        self.limit = request["limit"]
+        self.state = state
+        self.programs = programs
+        self.answers: list[bytes] = []
+        self.size = 0
+        self.flushed = self.began = time.monotonic()
+
+    def run(self) -> str | None:
+        """Why the process cannot be used again, or None."""
+        state, inputs = self.state, self.inputs
+        state.environment = {**state.own_environment, **(self.env or {})}
+        state.restore_environment()
+        several = len(inputs) > 1
+        for number, given in enumerate(inputs):
+            if several and not taken():
+                break
+            inputs[number] = None  # what the code drops is freed at once
+            state.stdout.raw_log.number = state.stderr.raw_log.number = number
+            made = answer(self.programs, self.code, given, self.limit)
+            if os.getpid() != PID:
+                os._exit(0)  # a fork that came out of the code: it is not the one to answer
+            state.flush()
+            self.add(made)
+            if (spoiled := state.restore()) is not None:
+                return spoiled
+        return state.too_large()
+
+    def add(self, made: bytes) -> None:
+        self.answers.append(made)
+        self.size += len(made)
+        now = time.monotonic()
+        if now - self.flushed > FLUSH_AFTER or self.size > FLUSH_AT:
+            send(ANSWERS, b"[", b",".join(self.answers), b"]")
+            self.answers, self.size, self.flushed = [], 0, now
+
+    def end(self, spoiled: str | None) -> None:
+        micros = int((time.monotonic() - self.began) * 1e6)
+        why = b"null" if spoiled is None else json.dumps(spoiled).encode()
+        send(LAST, b'{"answers":[', b",".join(self.answers), b'],"micros":%d,"spoiled":%b}' % (micros, why))
+
+
+def taken() -> bool:
     try:
-        return encode({"value": execute(code, given)})
+        return len(os.read(TOKENS, 1)) == 1
+    except BlockingIOError:
+        return False
+
+
+class Log(io.RawIOBase):
+    """What the code prints, as frames between the answers."""
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+        self.number = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self.stream
+
+    def isatty(self) -> bool:
+        return False
+
+    def write(self, data: Any) -> int:
+        text = bytes(data)
+        if os.getpid() != PID:  # a fork of the code's own: its output is that of any process it starts
+            return os.write(self.stream, text)
+        send(LOG, LOG_HEADER.pack(self.number, self.stream), text)
+        return len(text)
+
+
+class Printed(io.TextIOWrapper):
+    def __init__(self, stream: int) -> None:
+        self.raw_log = Log(stream)
+        super().__init__(
+            io.BufferedWriter(self.raw_log), encoding="utf-8", errors="backslashreplace", line_buffering=True
+        )
+
+
+PID = 0
+
+
+class State:
+    """The process as a call finds it, and how to tell that it was changed."""
+
+    def __init__(self, memory_limit: int) -> None:
+        global PID
+        PID = os.getpid()
+        self.memory_limit = memory_limit
+        self.stdout, self.stderr = Printed(1), Printed(2)
+        self.stdin = open(os.devnull)  # noqa: SIM115 - for the rest of the process
+        self.folder = os.getcwd()
+        self.own_environment = self.environment = dict(os.environ)
+        self.builtins = dict(vars(builtins))
+        self.path = list(sys.path)
+        self.signals = [
+            (number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+        ]
+        self.recursion = sys.getrecursionlimit()
+        sys.argv = [FILE]
+        self._streams()
+        self.written = written(".")
+        self.descriptors = lowest_free()
+
+    def _streams(self) -> None:
+        sys.stdout, sys.stderr, sys.stdin = self.stdout, self.stderr, self.stdin
+
+    def flush(self) -> None:
+        """What was printed comes before the answer."""
+        for stream in (self.stdout, self.stderr):
+            if not stream.closed:
+                stream.flush()
+
+    def restore_environment(self) -> None:
+        wanted = self.environment
+        if len(os.environ) == len(wanted) and all(os.environ.get(name) == value for name, value in wanted.items()):
+            return
+        for name in list(os.environ):
+            if name not in wanted:
+                del os.environ[name]
+        os.environ.update(wanted)
+
+    def restore(self) -> str | None:
+        """Put back what the last call changed; or say what cannot be."""
+        if _thread._count():
+            return "threads"
+        if processes_left():
+            return "processes"
+        if self.stdout.closed or self.stderr.closed:
+            return "closed streams"
+        self._streams()
+        self.restore_environment()
+        if vars(builtins) != self.builtins or sys.path != self.path or sys.getrecursionlimit() != self.recursion:
+            return "changed interpreter"
+        if sys.gettrace() is not None or not gc.isenabled():
+            return "changed interpreter"
+        if any(signal.getsignal(number) is not known for number, known in self.signals):
+            return "changed signals"
+        if lowest_free() > self.descriptors + SPARE_DESCRIPTORS:
+            return "open files"
+        return self._files()
+
+    def _files(self) -> str | None:
+        try:
+            if written(".") == self.written:
+                return None
+            os.chdir(self.folder)
+            if os.listdir(self.folder):
+                return "files"  # removed with the process
+            self.written = written(".")
+        except OSError:
+            return "working directory"
+        return None
+
+    def too_large(self) -> str | None:
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 <= self.memory_limit:
+            return None
+        with open("/proc/self/statm") as file:
+            resident = int(file.read().split()[1]) * resource.getpagesize()
+        return "memory" if resident > self.memory_limit else None
+
+
+def processes_left() -> bool:
+    """Orphans are ours too: the process is their reaper."""
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                return True
+        except ChildProcessError:
+            return False
+
+
+def written(folder: str) -> tuple[int, int, int]:
+    found = os.stat(folder)
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def lowest_free() -> int:
+    found = os.dup(SOCKET)
+    os.close(found)
+    return found
+
+
+# ---- one call ------------------------------------------------------------------------------------------------------------
+
+
+class Programs:
+    """Compiled code by its text."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, tuple[Any, bool]] = {}
+
+    def get(self, code: str) -> tuple[Any, bool]:
+        found = self.kept.get(code)
+        if found is None:
+            if len(self.kept) >= KEPT_PROGRAMS:
+                self.kept.clear()
+            found = self.kept[code] = program(code)
+        return found
+
+
+def program(code: str) -> tuple[Any, bool]:
+    """The code object, and whether it returns at top level."""
+    tree = ast.parse(code, FILE)
+    returned = returns(tree)
+    made = compile(wrapped(tree) if returned else tree, FILE, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    return made, returned
+
+
+def answer(programs: Programs, code: str, given: dict[str, Any], limit: int) -> bytes:
+    try:
+        made = encode(execute(programs.get(code), given))
     except SystemExit as end:
-        return encode(
-            {"value": None}
+        made = (
+            b'{"value":null}'
             if end.code in (None, 0)
-            else failure("SystemExit", f"the code ended with exit({end.code!r})")
+            else _failed(failure("SystemExit", f"the code ended with exit({end.code!r})"))
         )
     except BaseException as error:  # whatever the code raises is its answer
-        return encode(failure(type(error).__name__, str(error), error))
+        made = _failed(failure(type(error).__name__, _message(error), error))
+    return made if len(made) <= limit else _failed({"error": "RESULT_TOO_LARGE", "message": ""})
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an exception whose own text raises
+        return ""
+
+
+def _failed(found: dict[str, Any]) -> bytes:
+    return json.dumps(found).encode()  # ASCII: whatever the message holds
 
 
 def failure(name: str, message: str, error: BaseException | None = None) -> dict[str, Any]:
-    lines = (
-        [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == FILE] if error else []
-    )
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__) if error else []
+    lines = [frame.lineno for frame in frames if frame.filename == FILE]
     if isinstance(error, SyntaxError) and error.lineno:
         lines = [error.lineno]
     trace = "".join(traceback.format_exception(error))[-2000:] if error else ""
-    return {"error": name, "message": message[:2000], "line": lines[-1] if lines else None, "trace": trace}
+    clean = [text.encode("utf-8", "replace").decode() for text in (name, message[:2000], trace)]
+    return {"error": clean[0], "message": clean[1], "line": lines[-1] if lines else None, "trace": clean[2]}
 
 
-def encode(answer: dict[str, Any]) -> bytes:
+def encode(value: Any) -> bytes:
     try:
-        return json.dumps(answer, default=plain, allow_nan=False).encode()
+        return b'{"value":%b}' % ENCODER.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        return json.dumps({"error": "RESULT_NOT_JSON", "message": f"the result is not JSON: {error}"[:2000]}).encode()
+        return _failed({"error": "RESULT_NOT_JSON", "message": f"the result is not JSON: {_message(error)}"[:2000]})
 
 
 def plain(value: Any) -> Any:
@@ -65,9 +349,9 @@ def plain(value: Any) -> Any:
         return sorted(value, key=repr)
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
-    for name, arguments in (("isoformat", ()), ("to_dicts", ()), ("to_pylist", ()), ("tolist", ()), ("_asdict", ())):
+    for name in ("isoformat", "to_dicts", "to_pylist", "tolist", "_asdict"):
         if callable(method := getattr(value, name, None)):
-            return method(*arguments)
+            return method()
     if type(value).__name__ == "DataFrame" and callable(getattr(value, "to_dict", None)):
         return value.to_dict("records")
     if hasattr(value, "__dataclass_fields__"):
@@ -77,41 +361,44 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-def execute(code: str, given: dict[str, Any]) -> Any:
-    names: dict[str, Any] = {"__name__": "__noetl__", "__builtins__": __builtins__}
+ENCODER = json.JSONEncoder(default=plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+
+def execute(found: tuple[Any, bool], given: dict[str, Any]) -> Any:
+    made, returned = found
+    names: dict[str, Any] = {"__name__": "__noetl__", "__builtins__": builtins}
     names |= dict.fromkeys(WHOLE, given)
     names |= given
     before = names.get("result")
-    tree = ast.parse(code, FILE)
-    returned = returns(tree)
-    value = _run(wrapped(tree) if returned else tree, names, returned)
+    if made.co_flags & CO_COROUTINE:
+        settled(eval(made, names))  # noqa: S307 - running the playbook's code is what this process is for
+    else:
+        exec(made, names)  # noqa: S102 - as above
     if returned:
-        return value
+        return settled(names["__noetl__"]())
     if "result" in names and names["result"] is not before:
         return names["result"]
     if callable(entry := names.get("main")):
-        return settled(entry(*bound(entry, given)[0], **bound(entry, given)[1]))
+        positional, named = bound(entry, given)
+        return settled(entry(*positional, **named))
     return names.get("result") if "result" not in given else None
 
 
-def _run(tree: ast.Module, names: dict[str, Any], returned: bool) -> Any:
-    made = compile(tree, FILE, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    if made.co_flags & inspect.CO_COROUTINE:
-        asyncio.run(eval(made, names))  # noqa: S307 - running the playbook's code is what this process is for
-    else:
-        exec(made, names)  # noqa: S102 - as above
-    return settled(names["__noetl__"]()) if returned else None
-
-
 def settled(value: Any) -> Any:
+    if not hasattr(type(value), "__await__"):
+        return value
+    import asyncio
+
     async def wait() -> Any:
         return await value
 
-    return asyncio.run(wait()) if inspect.isawaitable(value) else value
+    return asyncio.run(wait())
 
 
 def bound(entry: Any, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments of `main`: inputs by name; a parameter called input, args or input_data gets them all, as does a lone one."""
+    import inspect
+
     parameters = list(inspect.signature(entry).parameters.values())
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return [], dict(given)
@@ -121,6 +408,8 @@ def bound(entry: Any, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]
         return [given], {}
     return [], named
 
+
+# ---- top-level return --------------------------------------------------------------------------------------------------
 
 NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
 SCOPES = (
@@ -166,7 +455,3 @@ def wrapped(tree: ast.Module) -> ast.Module:
     declared: list[ast.stmt] = [ast.Global(sorted(names))] if names else []
     function.body = declared + tree.body
     return ast.fix_missing_locations(ast.Module([function], tree.type_ignores))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,33 +1,67 @@
-"""Which tools a worker has: the built-in ones, and those that packages bring by the entry point `noetl.tools`."""
+"""Which tools a worker has: the built-in ones, and those that packages bring by the entry point `noetl.tools`.
 
-from collections.abc import Iterable
+A built-in tool is imported when it is first asked for, so a worker that runs no SQL holds no driver in memory.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from importlib.metadata import entry_points
+from typing import Any
 
-from noetl.tools.noop import Noop
-from noetl.tools.playbook import Child
+from noetl.tools.nursery import Nursery
 from noetl.tools.port import Tool
-from noetl.tools.python import Python
-from noetl.tools.wait import Wait
 
 GROUP = "noetl.tools"
+Make = Callable[[], Tool]
 
 
 class Registry:
-    """Tools by kind; of two with the same kind the later one is used."""
+    """Tools by kind; of two with the same kind the later one is used, and one that is here before one that is yet to be made."""
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
+    def __init__(self, tools: Iterable[Tool] = (), later: Mapping[str, Make] | None = None) -> None:
         self._tools = {tool.kind: tool for tool in tools}
+        self._later = dict(later or {})
 
     def get(self, kind: str) -> Tool | None:
-        return self._tools.get(kind)
+        found = self._tools.get(kind)
+        if found is None and kind in self._later:
+            found = self._tools[kind] = self._later[kind]()
+        return found
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        return tuple(sorted(self._tools))
+        return tuple(sorted({*self._tools, *self._later}))
+
+    async def start(self, *kinds: str) -> None:
+        """Have these ready before the first call."""
+        for kind in kinds:
+            if (start := getattr(self.get(kind), "start", None)) is not None:
+                await start()
+
+    async def close(self) -> None:
+        """Ends every process and connection of the tools."""
+        for tool in self._tools.values():
+            if (close := getattr(tool, "close", None)) is not None:
+                await close()
 
 
-def built_in() -> list[Tool]:
-    return [Noop(), Python(), Wait(), Child()]
+def built_in() -> dict[str, Make]:
+    nursery = Nursery()  # one for all tools that need processes
+    return {
+        "noop": lambda: _class("noop", "Noop")(),
+        "wait": lambda: _class("wait", "Wait")(),
+        "playbook": lambda: _class("playbook", "Child")(),
+        "python": lambda: _class("python", "Python")(nursery),
+        "shell": lambda: _class("shell", "Shell")(nursery),
+        "http": lambda: _class("http", "Http")(),
+        "postgres": lambda: _class("postgres", "Postgres")(),
+        "duckdb": lambda: _class("duckdb", "Duckdb")(),
+        "secrets": lambda: _class("secrets", "Secrets")(),
+    }
+
+
+def _class(module: str, name: str) -> Any:
+    return getattr(import_module(f"noetl.tools.{module}"), name)
 
 
 def outside() -> list[Tool]:
@@ -35,5 +69,10 @@ def outside() -> list[Tool]:
     return [point.load()() for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)]
 
 
+def models(tools: Iterable[Tool]) -> dict[str, Any]:
+    """What validation must know of kinds that come by entry point: their config models, or None."""
+    return {tool.kind: getattr(tool, "config", None) for tool in tools}
+
+
 def default() -> Registry:
-    return Registry([*built_in(), *outside()])
+    return Registry(outside(), built_in())

@@ -10,6 +10,7 @@ import pytest
 from noetl.model.ids import ExecutionId
 from noetl.tools.port import Call, Failed, Identity, Outcome, Success
 from noetl.tools.python import Python
+from noetl.tools.python_pool import PoolSettings
 
 
 def call(code: str, given: dict[str, Any] | None = None, **more: Any) -> Call:
@@ -61,7 +62,7 @@ def test_an_exception_is_a_failure_with_its_line() -> None:
     [
         ("result = object()", "RESULT_NOT_JSON"),
         ("result = float('nan')", "RESULT_NOT_JSON"),
-        ("import os; os._exit(3)", "PYTHON_EXIT"),
+        ("import os; os._exit(3)", "TOOL_CRASHED"),
         ("import sys; sys.exit('no')", "PYTHON_ERROR"),
         ("this is not python", "PYTHON_ERROR"),
     ],
@@ -80,7 +81,7 @@ def test_prints_are_logs_and_do_not_disturb_the_result() -> None:
 
 
 def test_a_result_beyond_the_limit_is_refused() -> None:
-    outcome = asyncio.run(Python(result_limit=1000).run(call("result = 'x' * 5000")))
+    outcome = asyncio.run(Python(settings=PoolSettings(result_limit=1000)).run(call("result = 'x' * 5000")))
     assert isinstance(outcome, Failed)
     assert outcome.failure.code == "RESULT_TOO_LARGE"
 

@@ -1,0 +1,205 @@
+"""`keychain.*` and `auth`: names in the playbook, values only here, while a command runs.
+
+An entry is resolved when a template first asks for it, and once per command. Its values are told to the redactor before anyone
+sees them.
+
+| kind | its fields |
+|---|---|
+| `static` | `map`, rendered; it may use other entries |
+| `credential` | those of the stored credential, `map` over them |
+| `env` | `value` from the variable `env`; or, with `map`, each field from the variable it names |
+| `bearer` | `token` (and the same as `value`): from `map`, a credential, or the variable `env` |
+| `basic` | `username`, `password`: from `map` or a credential |
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from noetl.model.errors import Failure, InvalidInput, NoetlError, NotFound, Unavailable
+from noetl.pipeline.failures import Failing
+from noetl.pipeline.redaction import Redactor
+from noetl.playbook import templates
+from noetl.playbook.expressions import WORKER_LIMITS, NeedsData, TemplateError
+from noetl.playbook.model import KeychainEntry
+from noetl.tools.credentials import Credentials, EnvCredentials, from_environment, missing
+
+_SECRET_NAME = re.compile(r"pass|secret|token|key|auth|cookie|pin|private|credential", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Asked for by a template: an entry of the keychain."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """Asked for by a template: what a handle of `secrets` stands for."""
+
+    name: str
+    provider: str | None
+
+
+class Keychain:
+    """A Lazy in the scope of a command; `load` brings what a template asked for."""
+
+    def __init__(
+        self,
+        entries: Sequence[KeychainEntry] = (),
+        credentials: Credentials | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        self._entries = {entry.name: entry for entry in entries}
+        self._credentials = credentials or EnvCredentials()
+        self.redactor = Redactor() if redactor is None else redactor
+        self._known: dict[Entry | Handle, Any] = {}
+        self._loading: list[str] = []
+
+    # ---- as templates see it -------------------------------------------------------------------------------------------------
+
+    def member(self, name: str) -> Any:
+        if name not in self._entries:
+            raise LookupError(name)
+        return self._given(Entry(name))
+
+    def item(self, index: int | slice) -> Any:
+        raise LookupError(index)
+
+    def length(self) -> int:
+        return len(self._entries)
+
+    def plain(self) -> Any:
+        """The whole keychain is never a value: only its fields are."""
+        return dict.fromkeys(self._entries, "***")
+
+    def secret(self, name: str, provider: str | None) -> Any:
+        return self._given(Handle(name, provider))
+
+    def _given(self, request: Entry | Handle) -> Any:
+        if request not in self._known:
+            raise NeedsData(request)
+        return self._known[request]
+
+    # ---- resolving -----------------------------------------------------------------------------------------------------------
+
+    async def load(self, request: Entry | Handle) -> None:
+        if isinstance(request, Entry):
+            self._known[request] = await self._entry(request.name)
+        else:
+            self._known[request] = await self._handle(request)
+
+    async def auth(self, given: Any) -> Any:
+        """What a task's `auth` stands for: the fields of the keychain's entry or the credential of that name; a map is itself."""
+        if isinstance(given, dict):
+            self.redactor.credential("auth", given)
+            return given
+        if not isinstance(given, str) or not given:
+            return None
+        if given not in self._entries:
+            return await self._guarded(given, self._credential(given))
+        if (request := Entry(given)) not in self._known:
+            await self.load(request)
+        return self._known[request]
+
+    async def _handle(self, handle: Handle) -> Any:
+        found = await self._guarded(handle.name, self.resolve(handle.name, handle.provider))
+        return found.get("value", found) if isinstance(found, dict) else found
+
+    async def resolve(self, name: str, provider: str | None) -> Any:
+        """For the tool `secrets`. Raises NoetlError."""
+        if provider == "env":
+            value = from_environment(name)
+            self.redactor.secret(name, value)
+            return value
+        return await self._credential(name)
+
+    async def _entry(self, name: str) -> dict[str, Any]:
+        if name in self._loading:
+            circle = " → ".join([*self._loading, name])
+            raise _failing("KEYCHAIN_CYCLE", f"keychain entries need each other: {circle}")
+        self._loading.append(name)
+        try:
+            found: dict[str, Any] = await self._guarded(name, self._by_kind(self._entries[name]))
+        finally:
+            self._loading.pop()
+        return found
+
+    async def _by_kind(self, entry: KeychainEntry) -> dict[str, Any]:
+        match entry.kind:
+            case "static":
+                return self._static(entry.name, await self._rendered(entry.map))
+            case "env":
+                return self._env(entry)
+            case "credential":
+                return {**await self._source(entry), **await self._rendered(entry.map)}
+            case "bearer":
+                fields = {**await self._source(entry), **await self._rendered(entry.map)}
+                token = next((fields[name] for name in ("token", "access_token", "value") if name in fields), None)
+                return self._complete(entry, {**fields, "token": token, "value": token})
+            case "basic":
+                fields = {**await self._source(entry), **await self._rendered(entry.map)}
+                user = fields.get("username", fields.get("user"))
+                return self._complete(entry, {**fields, "username": user, "password": fields.get("password")})
+            case "oauth2" | "secret_manager":
+                raise _failing("KEYCHAIN_UNSUPPORTED", f"keychain entries of kind {entry.kind} are not supported yet")
+
+    def _complete(self, entry: KeychainEntry, fields: dict[str, Any]) -> dict[str, Any]:
+        if absent := [name for name, value in fields.items() if value is None]:
+            raise _failing("KEYCHAIN_INCOMPLETE", f"keychain entry {entry.name} ({entry.kind}) has no {absent[0]}")
+        self.redactor.credential(entry.name, fields)
+        return fields
+
+    def _static(self, name: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """What stands in the playbook is no secret, unless it is called one."""
+        for field, value in fields.items():
+            if _SECRET_NAME.search(field):
+                self.redactor.credential(name, {field: value})
+        return fields
+
+    def _env(self, entry: KeychainEntry) -> dict[str, Any]:
+        wanted = {field: str(variable) for field, variable in entry.map.items()} or {"value": entry.env or ""}
+        fields = {field: from_environment(variable) for field, variable in wanted.items()}
+        self.redactor.credential(entry.name, fields)
+        return fields
+
+    async def _source(self, entry: KeychainEntry) -> dict[str, Any]:
+        if entry.env is not None:
+            value = from_environment(entry.env)
+            self.redactor.secret(f"{entry.name}.value", value)
+            return {"value": value}
+        name = entry.credential or entry.auth
+        return await self._credential(str(name)) if name else {}
+
+    async def _credential(self, name: str) -> dict[str, Any]:
+        found = await self._credentials.get(name)
+        if not isinstance(found, dict):
+            raise missing(name)
+        self.redactor.credential(name, found)
+        return found
+
+    async def _rendered(self, fields: dict[str, Any]) -> dict[str, Any]:
+        while True:
+            try:
+                made: dict[str, Any] = templates.render_value(fields, {"keychain": self}, limits=WORKER_LIMITS)
+                return made
+            except NeedsData as need:
+                await self.load(need.request)  # type: ignore[arg-type]  # nothing else is in that scope
+
+    async def _guarded(self, name: str, resolving: Any) -> Any:
+        try:
+            return await resolving
+        except NotFound as error:
+            raise _failing("CREDENTIAL_MISSING", f"{name}: {error}") from error
+        except Unavailable as error:
+            raise _failing("CREDENTIAL_UNAVAILABLE", f"{name}: {error}", retryable=True) from error
+        except (InvalidInput, TemplateError) as error:
+            raise _failing("CREDENTIAL_INVALID", f"{name}: {error}") from error
+        except NoetlError as error:
+            raise _failing(error.code, f"{name}: {error}") from error
+
+
+def _failing(code: str, message: str, *, retryable: bool = False) -> Failing:
+    return Failing(Failure(code=code, kind="auth", message=message, retryable=retryable))

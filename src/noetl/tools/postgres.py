@@ -1,0 +1,283 @@
+"""`postgres`: statements in one transaction, their values bound; `{rows, row_count, columns}` of the last one.
+
+Connections are kept per credential and reset between calls. Rows come one batch after the other and are bounded. A call that is
+cancelled, or whose time is up, is cancelled in the server before `run` returns.
+"""
+
+import asyncio
+import hashlib
+import select
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection, AsyncRawCursor
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.generators import fetch
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.sql import Literal
+from psycopg.types.numeric import Int4, Int8
+
+from noetl.model.errors import Failure
+from noetl.tools.port import Call, Failed, Outcome, Success
+from noetl.tools.sql import BATCH, PLANNED, Rows, SqlError, Statement, result
+from noetl.tools.sql_task import RAW, prepared
+
+CONNECTIONS = 8  # per credential
+IDLE = 60.0  # seconds until an unused connection is closed
+CONNECT_TIMEOUT = 10
+READING = frozenset(("SELECT", "VALUES", "TABLE", "SHOW"))  # such a statement alone is its own transaction
+FIELDS = {
+    "host": "host", "hostname": "host", "port": "port", "dbname": "dbname", "database": "dbname", "db": "dbname",
+    "user": "user", "username": "user", "password": "password", "sslmode": "sslmode", "sslrootcert": "sslrootcert",
+    "options": "options", "application_name": "application_name",
+}  # fmt: skip
+WHOLE = ("dsn", "url", "uri", "connection_string", "conninfo")
+
+
+class Postgres:
+    kind = "postgres"
+    raw = RAW
+
+    def __init__(self) -> None:
+        self._pools: dict[str, _Pool] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def close(self) -> None:
+        pools, self._pools = self._pools, {}
+        if self._loop is asyncio.get_running_loop():
+            for pool in pools.values():
+                await pool.close()
+
+    async def run(self, call: Call) -> Outcome:
+        found = await prepared(call)
+        if isinstance(found, Failure):
+            return Failed(found)
+        try:
+            conninfo = address(call.auth, call.config.get("database"))
+            async with self._pool(conninfo).connection() as connection:
+                value = await _run(connection, found, call)
+        except SqlError as error:
+            return Failed(error.failure)
+        except psycopg.Error as error:
+            return Failed(failure(error), {"pg": {"sqlstate": error.sqlstate}})
+        except UnicodeEncodeError:
+            return Failed(
+                Failure(code="SQL_VALUE", kind="data", message="a text in the statement is not valid Unicode")
+            )
+        return Success(value, {"pg": {"statements": len(found)}})
+
+    def _pool(self, conninfo: str) -> "_Pool":
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # connections belong to the loop they were made on
+            self._loop, self._pools = loop, {}
+        key = hashlib.sha256(conninfo.encode()).hexdigest()
+        if key not in self._pools:
+            self._pools[key] = _Pool(conninfo)
+        return self._pools[key]
+
+
+def address(auth: Any, database: Any = None) -> str:
+    """A conninfo from a credential: one text, or host, port, user, password, dbname …; `database` of the task wins."""
+    if not isinstance(auth, dict):
+        message = (
+            "postgres needs `auth`: the name of a credential, or of a keychain entry, with host, user, password, dbname"
+        )
+        raise SqlError("AUTH_MISSING", message)
+    found: dict[str, Any] = {}
+    for name in WHOLE:
+        if isinstance(auth.get(name), str):
+            found |= conninfo_to_dict(auth[name])
+    found |= {FIELDS[name]: auth[name] for name in auth if name in FIELDS and auth[name] is not None}
+    if database is not None:
+        found["dbname"] = database
+    return make_conninfo(**{"connect_timeout": CONNECT_TIMEOUT, "application_name": "noetl", **found})
+
+
+# ---- running -----------------------------------------------------------------------------------------------------------
+
+
+async def _run(connection: AsyncConnection[Any], found: list[Statement], call: Call) -> dict[str, Any]:
+    if call.config.get("autocommit") or (len(found) == 1 and found[0].first in READING):
+        return await _all(connection, found, call)
+    async with connection.transaction():
+        return await _all(connection, found, call)
+
+
+async def _all(connection: AsyncConnection[Any], found: list[Statement], call: Call) -> dict[str, Any]:
+    if call.timeout is not None:  # should this worker vanish, the server stops by itself
+        milliseconds = str(max(1, call.timeout // 1_000))
+        await connection.execute("SELECT set_config('statement_timeout', %s, false)", (milliseconds,))
+    for statement in found[:-1]:
+        await _one(connection, statement, keep=False)
+    return await _one(connection, found[-1], keep=True)
+
+
+async def _one(connection: AsyncConnection[Any], statement: Statement, *, keep: bool) -> dict[str, Any]:
+    query, values = _bound(connection, statement)
+    async with _Cursor(connection) as cursor:
+        rows: Rows | None = None
+        found: Any = cursor.stream(query, values or None, size=BATCH)  # a generator, though it is typed as an iterator
+        async with aclosing(found) as stream:  # closed at once when a row is refused: that cancels the rest
+            async for row in stream:
+                if keep:
+                    rows = rows or Rows(column.name for column in cursor.description or ())
+                    rows.add(row)
+        rows = rows or Rows(column.name for column in cursor.description or ())
+        done = cursor.pgresult
+        return result(rows.columns, rows.rows, None if done is None else done.command_tuples)
+
+
+class _Cursor(AsyncRawCursor[Any]):
+    """A cursor whose stream may also be empty: of a statement that gives no rows, and keeping the columns when none came."""
+
+    def _stream_fetchone_gen(self, first: bool) -> Any:
+        found = yield from fetch(self._pgconn)
+        if found is None:
+            return None
+        if found.status in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+            self.pgresult = found
+            while (yield from fetch(self._pgconn)) is not None:
+                pass
+            return None
+        if found.status in (ExecStatus.SINGLE_TUPLE, ExecStatus.TUPLES_CHUNK):
+            self.pgresult = found
+            self._tx.set_pgresult(found, set_loaders=first)
+            if first:
+                self._make_row = self._make_row_maker()
+            return found
+        return self._raise_for_result(found)
+
+
+def _bound(connection: AsyncConnection[Any], statement: Statement) -> tuple[bytes, list[Any]]:
+    if statement.first in PLANNED:
+        query, values = statement.bound()
+        return query.encode(), [_typed(value) for value in values]
+    return statement.quoted(lambda value: _literal(value, connection)).encode(), []
+
+
+def _literal(value: Any, connection: AsyncConnection[Any]) -> str:
+    return Literal(value).as_string(connection)
+
+
+def _typed(value: Any) -> Any:
+    """A whole number has the type it would have when written: integer, or bigint."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return value
+    if -(2**31) <= value < 2**31:
+        return Int4(value)
+    return Int8(value) if -(2**63) <= value < 2**63 else value
+
+
+# ---- what went wrong ---------------------------------------------------------------------------------------------------
+
+KINDS = {
+    "08": "connection", "22": "data", "23": "constraint", "25": "transaction", "26": "sql", "28": "auth", "40": "conflict",
+    "42": "syntax", "53": "resource", "54": "resource", "57": "unavailable", "58": "unavailable",
+}  # fmt: skip
+OWN = {"57014": "timeout", "42501": "auth", "55P03": "conflict"}
+RETRYABLE = frozenset(("connection", "conflict", "resource", "unavailable", "timeout"))
+
+
+def failure(error: psycopg.Error) -> Failure:
+    diag, state = error.diag, error.sqlstate
+    if state is None:
+        broken = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        kind = "connection" if broken else "data" if isinstance(error, psycopg.DataError) else "sql"
+    else:
+        kind = OWN.get(state, KINDS.get(state[:2], "sql"))
+    message = diag.message_primary or str(error).strip().partition("\n")[0]
+    hint = f" ({diag.message_hint})" if diag.message_hint else ""
+    if state == "25001":
+        hint = " (set autocommit: true)"
+    detail = {
+        "detail": diag.message_detail, "position": diag.statement_position, "table": diag.table_name,
+        "column": diag.column_name, "constraint": diag.constraint_name,
+    }  # fmt: skip
+    return Failure(
+        code="CONNECTION_FAILED" if kind == "connection" and state is None else "SQL_ERROR",
+        kind=kind,
+        message=f"{message}{hint}",
+        retryable=kind in RETRYABLE,
+        sqlstate=state,
+        detail={name: value for name, value in detail.items() if value is not None},
+    )
+
+
+# ---- connections -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Pool:
+    conninfo: str
+    idle: list[tuple[float, AsyncConnection[Any]]] = field(default_factory=list)
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONNECTIONS))
+    sweep: asyncio.TimerHandle | None = None
+    closing: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        async with self.places:
+            connection = await self._open()
+            try:
+                yield connection
+            finally:
+                await self._give_back(connection)
+
+    async def _open(self) -> AsyncConnection[Any]:
+        while self.idle:
+            _, connection = self.idle.pop()
+            if _alive(connection):
+                return connection
+            await connection.close()
+        return await AsyncConnection.connect(self.conninfo, autocommit=True, prepare_threshold=None)
+
+    async def _give_back(self, connection: AsyncConnection[Any]) -> None:
+        """Nothing of the call stays: settings, temporary tables, locks. What cannot be reset is closed."""
+        try:
+            if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+                await connection.execute("DISCARD ALL")
+                self._keep(connection)
+                return
+        except psycopg.Error:
+            pass
+        except asyncio.CancelledError:
+            await connection.close()
+            raise
+        await connection.close()
+
+    def _keep(self, connection: AsyncConnection[Any]) -> None:
+        loop = asyncio.get_running_loop()
+        self.idle.append((loop.time(), connection))
+        if self.sweep is None:
+            self.sweep = loop.call_later(IDLE, self._sweep)
+
+    def _sweep(self) -> None:
+        self.sweep = None
+        loop = asyncio.get_running_loop()
+        late = loop.time() - IDLE
+        old = [found for found in self.idle if found[0] <= late]
+        self.idle = [found for found in self.idle if found[0] > late]
+        for _, connection in old:
+            task = loop.create_task(connection.close())
+            self.closing.add(task)
+            task.add_done_callback(self.closing.discard)
+        if self.idle:
+            self.sweep = loop.call_later(IDLE, self._sweep)
+
+    async def close(self) -> None:
+        if self.sweep is not None:
+            self.sweep.cancel()
+        while self.idle:
+            await self.idle.pop()[1].close()
+
+
+def _alive(connection: AsyncConnection[Any]) -> bool:
+    """An idle server has nothing to say but that it goes."""
+    if connection.closed:
+        return False
+    waiting = select.poll()
+    waiting.register(connection.fileno(), select.POLLIN)
+    return not waiting.poll(0)

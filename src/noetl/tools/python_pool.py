@@ -1,0 +1,506 @@
+"""A pool of Python children that are forked once and take many calls, and the queue before them.
+
+A child works on one batch at a time: calls of the same code that waited together, as many as fill a few milliseconds by what
+such calls took before, so cheap calls share a message and others never wait behind them for long. For every call of a batch
+there is a byte in the child's token pipe; the child takes it before it starts that call, and the pool takes back what is left
+when the batch stalls, a call of it is cancelled or the child dies. So it is always known which calls were started.
+
+When a child dies, the call it was working on has crashed. Calls before it in the batch whose answers died with the child (at
+most a millisecond's worth) and calls it never started go to another child.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+import struct
+import sys
+import termios
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from noetl.tools.nursery import Limits, Nursery, Process
+from noetl.tools.port import Log
+
+HEADER = struct.Struct(">BI")
+LOG_HEADER = struct.Struct(">IB")
+ANSWERS, LOG, LAST = 1, 2, 3
+STREAMS = {1: "stdout", 2: "stderr"}
+STALLED = 0.005  # seconds without an answer after which a batch is taken apart
+SLOW = 0.025  # seconds without an answer after which a child counts as busy for long, and the pool grows
+BATCH_MICROS = 5_000
+BATCH_CALLS = 1_000
+BATCH_BYTES = 1 << 20
+IDLE = 30.0  # seconds until a child beyond `size` is let go
+LOSSES = 3  # times that a call may lose its child before it started
+LOG_LIMIT = 1024 * 1024
+LINE_LIMIT = 64 * 1024
+KNOWN_PROGRAMS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """`size` children are kept ready, `most` exist at most; one is replaced after `calls` calls, or when it holds `memory`
+    bytes."""
+
+    size: int = max(2, min(os.cpu_count() or 2, 8))
+    most: int = 64
+    calls: int = 10_000
+    memory: int = 256 * 1024 * 1024
+    result_limit: int = 64 * 1024 * 1024
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Calls of the same program may share a batch."""
+
+    code: str
+    env: tuple[tuple[str, str], ...] = ()
+
+
+class Crashed(Exception):
+    """The process ended without an answer; the exit code, or minus the signal."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class Lines:
+    """Lines of one stream of one call, within limits."""
+
+    def __init__(self, name: str, log: Log) -> None:
+        self._name = name
+        self._log = log
+        self._rest = b""
+        self._left = LOG_LIMIT
+
+    def add(self, data: bytes) -> None:
+        if self._left <= 0:
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._line(line)
+        if len(self._rest) > LINE_LIMIT:
+            self._line(self._rest)
+            self._rest = b""
+
+    def _line(self, line: bytes) -> None:
+        if self._left <= 0:
+            return
+        for start in range(0, len(line) or 1, LINE_LIMIT):
+            self._log(self._name, line[start : start + LINE_LIMIT].decode("utf-8", "replace"))
+        self._left -= len(line) + 1
+        if self._left <= 0:
+            self._log(self._name, f"(more than {LOG_LIMIT} bytes: the rest is not kept)")
+
+    def end(self) -> None:
+        if self._rest:
+            self._line(self._rest)
+            self._rest = b""
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """One call: waiting, or in the batch of a child."""
+
+    program: Program
+    given: bytes
+    log: Log
+    answer: asyncio.Future[Any]
+    child: "Child | None" = None
+    lost: int = 0
+    lines: dict[int, Lines] = field(default_factory=dict)
+
+    def logged(self, stream: int, data: bytes) -> None:
+        if stream not in self.lines:
+            self.lines[stream] = Lines(STREAMS[stream], self.log)
+        self.lines[stream].add(data)
+
+    def ended(self, answer: Any) -> None:
+        for lines in self.lines.values():
+            lines.end()
+        if self.answer.done():
+            return
+        if isinstance(answer, Exception):
+            self.answer.set_exception(answer)
+        else:
+            self.answer.set_result(answer)
+
+
+class Child:
+    """One process and what connects it with the pool. `batch[answered:]` are the calls it still owes."""
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+        self._loop = pool.loop
+        self.batch: list[Work] = []
+        self.answered = 0
+        self.stolen = 0
+        self.calls = 0
+        self.doomed = False  # it gets no more calls, and its death is nobody's fault
+        self.progress = 0.0
+        self._buffer = bytearray()
+        self._unsent = memoryview(b"")
+        self._last: dict[str, Any] | None = None
+        ours, theirs = socket.socketpair()
+        take, self._give = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        out, out_end = os.pipe2(os.O_CLOEXEC)
+        err, err_end = os.pipe2(os.O_CLOEXEC)
+        self._take, self._socket = take, ours.detach()
+        self._streams = {1: out, 2: err}
+        for descriptor in (self._socket, out, err):
+            os.set_blocking(descriptor, False)
+        self._owned = weakref.finalize(self, _close, [self._socket, take, self._give, out, err])
+        settings = pool.settings
+        self.process: Process = pool.nursery.spawn(
+            "python", [out_end, err_end, theirs.detach(), os.dup(take)], {}, settings.limits, memory=settings.memory
+        )
+        self.process.ended.add_done_callback(lambda ended: self._died(ended.result()))
+        for descriptor, read in self._readers():
+            self._loop.add_reader(descriptor, read)
+
+    def _readers(self) -> Iterable[tuple[int, Callable[[], object]]]:
+        yield self._socket, self._readable
+        for stream, descriptor in self._streams.items():
+            yield descriptor, lambda stream=stream: self._printed(stream)  # type: ignore[misc]  # the default binds it
+
+    # ---- giving --------------------------------------------------------------------------------------------------------------
+
+    def start(self, batch: list[Work]) -> None:
+        self.batch, self.answered, self.stolen, self._last = batch, 0, 0, None
+        self.progress = self._loop.time()
+        for work in batch:
+            work.child = self
+        program, limit = batch[0].program, self._pool.settings.result_limit
+        head = msgspec.json.encode({"code": program.code, "env": dict(program.env) or None, "limit": limit})
+        body = b'%b,"inputs":[%b]}' % (head[:-1], b",".join(work.given for work in batch))
+        if len(batch) > 1:  # a call alone is started by being sent
+            os.write(self._give, b"." * len(batch))
+        self._unsent = memoryview(len(body).to_bytes(4, "big") + body)
+        if not self._sent():
+            self._loop.add_writer(self._socket, self._writable)
+
+    def _sent(self) -> bool:
+        try:
+            self._unsent = self._unsent[os.write(self._socket, self._unsent) :]
+        except BlockingIOError:
+            return False
+        except OSError:  # it is dying: that is told elsewhere
+            return True
+        return not self._unsent
+
+    def _writable(self) -> None:
+        if self._sent():
+            self._loop.remove_writer(self._socket)
+
+    def steal(self) -> list[Work]:
+        """Calls that the child has not started, and now never will."""
+        with suppress(BlockingIOError):
+            self.stolen += len(os.read(self._take, BATCH_CALLS))
+        stop = len(self.batch) - self.stolen
+        stolen, self.batch, self.stolen = self.batch[stop:], self.batch[:stop], 0
+        for work in stolen:
+            work.child = None
+        return stolen
+
+    # ---- taking --------------------------------------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        if self._receive():
+            return
+        self._loop.remove_reader(self._socket)  # its end is told by the nursery
+
+    def _receive(self) -> bool:
+        """Whatever is there; False at the end of the stream."""
+        try:
+            data = os.read(self._socket, 256 * 1024)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not data:
+            return False
+        self._buffer += data
+        try:
+            self._frames()
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, IndexError, struct.error, RecursionError):
+            self._pool.leave(self)  # what it sends is not what a child of ours sends
+            self.process.kill(signal.SIGKILL)
+        return True
+
+    def _frames(self) -> None:
+        buffer, at = self._buffer, 0
+        limit = self._pool.settings.result_limit + (1 << 20)
+        while len(buffer) - at >= HEADER.size:
+            kind, size = HEADER.unpack_from(buffer, at)
+            if size > limit or kind not in (ANSWERS, LOG, LAST):
+                raise ValueError(size)
+            if len(buffer) - at - HEADER.size < size:
+                break
+            payload = bytes(memoryview(buffer)[at + HEADER.size : at + HEADER.size + size])
+            at += HEADER.size + size
+            self._frame(kind, payload)
+        del buffer[:at]
+
+    def _frame(self, kind: int, payload: bytes) -> None:
+        self.progress = self._loop.time()
+        if kind == LOG:
+            number, stream = LOG_HEADER.unpack_from(payload)
+            self.batch[number].logged(stream, payload[LOG_HEADER.size :])
+        elif kind == ANSWERS:
+            self._answered(msgspec.json.decode(payload))
+        else:
+            self._ended(msgspec.json.decode(payload))
+
+    def _answered(self, answers: list[Any]) -> None:
+        self._drain()
+        for answer in answers:
+            self.batch[self.answered].ended(answer)
+            self.answered += 1
+
+    def _ended(self, last: dict[str, Any]) -> None:
+        done = self.answered + len(last["answers"])
+        if done:
+            self._pool.took(self.batch[0].program, last["micros"] / done)
+        self.calls += done
+        self._pool.requeue(self.steal())
+        if last["spoiled"] is not None:
+            self.doom()
+            self._last = last  # told when nothing of the call is left
+            return
+        self._answered(last["answers"])
+        self.batch = []
+        self._pool.idle(self)
+
+    def _printed(self, stream: int) -> None:
+        """What went to the descriptors themselves: from processes that the code started."""
+        with suppress(BlockingIOError):
+            data = os.read(self._streams[stream], 64 * 1024)
+            if not data:
+                self._loop.remove_reader(self._streams[stream])
+            elif self.answered < len(self.batch):
+                self.batch[self.answered].logged(stream, data)
+
+    def _drain(self) -> None:
+        for stream, descriptor in self._streams.items():
+            while waiting(descriptor):
+                self._printed(stream)
+
+    # ---- the end -------------------------------------------------------------------------------------------------------------
+
+    def doom(self) -> None:
+        self.doomed = True
+        self._pool.leave(self)
+
+    def retire(self) -> None:
+        """An idle child ends by itself when its socket closes."""
+        self.doom()
+        with suppress(OSError), socket.socket(fileno=os.dup(self._socket)) as end:
+            end.shutdown(socket.SHUT_WR)
+
+    def _died(self, status: int) -> None:
+        while self._receive_rest():
+            pass
+        for descriptor, _ in self._readers():
+            self._loop.remove_reader(descriptor)
+        self._loop.remove_writer(self._socket)
+        self._drain()
+        if self._last is not None:
+            self._answered(self._last["answers"])
+        unstarted = self.steal()
+        owed = self.batch[self.answered :]
+        self.batch, self.answered = [], 0
+        self._pool.leave(self)
+        if owed and not self.doomed:
+            owed.pop().ended(Crashed(status))
+        self._pool.requeue([*owed, *unstarted], status)
+        self._owned()
+
+    def _receive_rest(self) -> bool:
+        size = len(self._buffer)
+        return self._receive() and (len(self._buffer) > size or waiting(self._socket) > 0)
+
+
+def waiting(descriptor: int) -> int:
+    """Bytes to be read."""
+    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        with suppress(OSError):
+            os.close(descriptor)
+
+
+class Pool:
+    """Bound to one event loop."""
+
+    def __init__(self, nursery: Nursery, settings: PoolSettings) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.nursery = nursery
+        self.settings = settings
+        self._children: set[Child] = set()  # those that take calls
+        self._idle: list[Child] = []
+        self._queue: OrderedDict[Program, deque[Work]] = OrderedDict()
+        self._queued = 0
+        self._outstanding = 0  # calls that have no answer yet
+        self.closed = False
+        self._pumping = False
+        self._micros: OrderedDict[Program, float] = OrderedDict()  # a call's mean time
+        self._stall: asyncio.TimerHandle | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        """Calls that lose their children from now on end with them."""
+        self.closed = True
+
+    def start(self) -> None:
+        """Children ready before the first call."""
+        while len(self._children) < self.settings.size:
+            self._grow()
+
+    async def call(self, program: Program, given: bytes, log: Log) -> Any:
+        """The child's answer. Raises Crashed. When it is cancelled, the call is over when this returns."""
+        work = Work(program, given, log, self.loop.create_future())
+        self._enqueue(work)
+        self._outstanding += 1
+        if self._outstanding == 1:
+            self._pump()
+        elif not self._pumping:  # whoever calls in the same turn of the loop shares the message
+            self._pumping = True
+            self.loop.call_soon(self._pump)
+        try:
+            return await work.answer
+        except asyncio.CancelledError:
+            work.answer.cancel()
+            await self._withdraw(work)
+            raise
+        finally:
+            self._outstanding -= 1
+
+    def idle(self, child: Child) -> None:
+        if child.calls >= self.settings.calls:
+            child.retire()
+        elif child in self._children:
+            self._idle.append(child)
+        self._pump()
+
+    def leave(self, child: Child) -> None:
+        self._children.discard(child)
+        if child in self._idle:
+            self._idle.remove(child)
+
+    def took(self, program: Program, micros: float) -> None:
+        known = self._micros.pop(program, None)
+        self._micros[program] = micros if known is None else known + (micros - known) / 4
+        if len(self._micros) > KNOWN_PROGRAMS:
+            self._micros.popitem(last=False)
+
+    # ---- the queue -----------------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, work: Work) -> None:
+        self._queue.setdefault(work.program, deque()).append(work)
+        self._queued += 1
+
+    def requeue(self, works: list[Work], status: int = 0) -> None:
+        """Calls that came back from a child go first."""
+        for work in reversed(works):
+            if work.answer.done():
+                continue
+            work.child = None
+            work.lost += status != 0
+            if work.lost > LOSSES or self.closed:
+                work.ended(Crashed(status))
+                continue
+            self._queue.setdefault(work.program, deque()).appendleft(work)
+            self._queue.move_to_end(work.program, last=False)
+            self._queued += 1
+        self._pump()
+
+    def _pump(self) -> None:
+        self._pumping = False
+        while self._queued:
+            if not self._idle:
+                if len(self._children) >= min(self.settings.size, self.settings.most):
+                    break
+                self._grow()
+            child = self._idle.pop()
+            child.start(self._batch())
+        if self._queued and self._stall is None:
+            self._stall = self.loop.call_later(STALLED, self._stalled)
+
+    def _batch(self) -> list[Work]:
+        program, waiting = next(iter(self._queue.items()))
+        micros = self._micros.get(program)
+        count = 1 if micros is None else max(1, min(BATCH_CALLS, int(BATCH_MICROS / max(micros, 1))))
+        count = min(count, -(-len(waiting) // self.settings.size))
+        batch = [waiting.popleft()]
+        size = len(batch[0].given)
+        while len(batch) < count and size + len(waiting[0].given) <= BATCH_BYTES:
+            batch.append(waiting.popleft())
+            size += len(batch[-1].given)
+        self._queued -= len(batch)
+        if waiting:
+            self._queue.move_to_end(program)
+        else:
+            del self._queue[program]
+        return batch
+
+    async def _withdraw(self, work: Work) -> None:
+        child = work.child
+        if child is None:
+            waiting = self._queue.get(work.program)
+            if waiting is not None and work in waiting:
+                waiting.remove(work)
+                self._queued -= 1
+                if not waiting:
+                    del self._queue[work.program]
+            return
+        if child.process.ended.done() or work not in child.batch[child.answered :]:
+            return
+        stolen = child.steal()
+        self.requeue([other for other in stolen if other is not work])
+        if work not in stolen:
+            child.doom()
+            await child.process.stop()
+
+    # ---- growing and shrinking -----------------------------------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        child = Child(self)
+        self._children.add(child)
+        self._idle.append(child)
+
+    def _stalled(self) -> None:
+        """Calls wait and children are busy with longer ones: take batches apart, and have more children."""
+        self._stall = None
+        if not self._queued:
+            return
+        late = self.loop.time() - STALLED
+        for child in list(self._children):
+            if child.progress <= late and len(child.batch) - child.answered > 1:
+                self.requeue(child.steal())
+        if all(child.progress <= self.loop.time() - SLOW for child in self._children if child.batch):
+            for _ in range(min(self._queued, len(self._children), self.settings.most - len(self._children))):
+                self._grow()
+        if self._sweep is None and len(self._children) > self.settings.size:
+            self._sweep = self.loop.call_later(IDLE, self._shrink)
+        self._pump()
+
+    def _shrink(self) -> None:
+        self._sweep = None
+        late = self.loop.time() - IDLE
+        for child in [child for child in self._idle if child.progress <= late]:
+            if len(self._children) > self.settings.size:
+                child.retire()
+        if len(self._children) > self.settings.size:
+            self._sweep = self.loop.call_later(IDLE, self._shrink)

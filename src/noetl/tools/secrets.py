@@ -1,0 +1,27 @@
+"""`secrets`: a handle to a secret, never the secret. `{{ s.value }}` is resolved by the worker that uses it."""
+
+from noetl.model.errors import Failure, NoetlError
+from noetl.tools.port import Call, Failed, Outcome, Success
+
+HANDLE = "$secret"
+PROVIDERS = (None, "stored", "env")
+
+
+class Secrets:
+    """Whether the secret exists is found out now; what it is, whenever it is used."""
+
+    kind = "secrets"
+
+    async def run(self, call: Call) -> Outcome:
+        name, provider = call.config.get("secret"), call.config.get("provider")
+        if not isinstance(name, str) or not name:
+            return Failed(Failure(code="SECRET_NAME", kind="config", message="a secret is asked for by its name"))
+        if provider not in PROVIDERS:
+            message = f"provider {provider!r} is not known here; there are env and stored"
+            return Failed(Failure(code="SECRET_PROVIDER", kind="config", message=message))
+        if call.secret is not None:
+            try:
+                await call.secret(name, provider)
+            except NoetlError as error:
+                return Failed(Failure(code="SECRET_MISSING", kind="auth", message=str(error)))
+        return Success({HANDLE: name, "provider": provider or "stored"})

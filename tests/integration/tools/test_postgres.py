@@ -1,0 +1,232 @@
+"""The postgres tool on a real server."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from noetl.tools.port import Outcome
+from noetl.tools.postgres import Postgres
+from tests.unit.tools.calls import call, failure, run, value
+from tests.unit.tools.injections import Ask, come_back_unchanged, leave_the_canary_alone
+
+
+def play(database: str, test: Callable[[Ask], Awaitable[Any]]) -> Any:
+    """With a function that runs a query on the database."""
+
+    async def played() -> Any:
+        tool = Postgres()
+
+        async def ask(query: str | list[str], scope: dict[str, Any] | None = None, **more: Any) -> Outcome:
+            timeout = more.pop("timeout", None)
+            auth = more.pop("auth", {"dsn": database})
+            return await tool.run(call({"query": query, **more}, scope, auth=auth, timeout=timeout))
+
+        try:
+            return await test(ask)
+        finally:
+            await tool.close()
+
+    return run(played())
+
+
+def outcomes(where: str, *queries: str, **more: Any) -> list[Outcome]:
+    async def test(ask: Ask) -> list[Outcome]:
+        return [await ask(query, **more) for query in queries]
+
+    found: list[Outcome] = play(where, test)
+    return found
+
+
+def test_the_last_statement_gives_the_rows(database: str) -> None:
+    create, insert, select, empty, returning = outcomes(
+        database,
+        "CREATE TABLE t (a int, b text DEFAULT 'it''s')",
+        "INSERT INTO t (a) VALUES (1), (2)",
+        "SELECT 1; SELECT * FROM t ORDER BY a",
+        "SELECT * FROM t WHERE a > 2",
+        "UPDATE t SET a = a + 1 WHERE a = 2 RETURNING a",
+    )
+    assert value(create) == {"rows": [], "row_count": 0, "columns": []}
+    assert value(insert) == {"rows": [], "row_count": 2, "columns": []}
+    rows = [{"a": 1, "b": "it's"}, {"a": 2, "b": "it's"}]
+    assert value(select) == {"rows": rows, "row_count": 2, "columns": ["a", "b"]}
+    assert value(empty) == {"rows": [], "row_count": 0, "columns": ["a", "b"]}
+    assert value(returning)["rows"] == [{"a": 3}]
+
+
+def test_values_have_types(database: str) -> None:
+    async def test(ask: Ask) -> Any:
+        await ask("CREATE TABLE t (i int, b bigint, f float8, t text, j jsonb, a int[], o bool, d date)")
+        scope = {
+            "i": 1,
+            "b": 2**40,
+            "f": 1.5,
+            "t": "x",
+            "j": {"k": [1]},
+            "a": [1, 2],
+            "o": True,
+            "d": "2030-01-02",
+            "n": None,
+        }
+        names = "{{ i }}, {{ b }}, {{ f }}, {{ t }}, {{ j | tojson }}, {{ a }}, {{ o }}, {{ d }}"
+        await ask(f"INSERT INTO t VALUES ({names})", scope)
+        await ask("INSERT INTO t (i, j) SELECT {{ n }}, '{{ j | tojson }}'::jsonb WHERE 1 = ANY({{ a }})", scope)
+        return value(await ask("SELECT * FROM t ORDER BY i"))["rows"]
+
+    nothing = dict.fromkeys("i b f t a o d".split())
+    assert play(database, test) == [
+        {"i": 1, "b": 2**40, "f": 1.5, "t": "x", "j": {"k": [1]}, "a": [1, 2], "o": True, "d": "2030-01-02"},
+        {**nothing, "j": {"k": [1]}},
+    ]
+
+
+def test_statements_without_parameters_take_values_too(database: str) -> None:
+    async def test(ask: Ask) -> Any:
+        scope = {"x": "o'k \\", "n": 5, "t": 'a "b"'}
+        await ask(
+            "CREATE TABLE {{ t | identifier }} (a text DEFAULT {{ x }}, b int DEFAULT {{ n }}, c text DEFAULT '<{{ x }}>')",
+            scope,
+        )
+        await ask("CREATE VIEW v AS SELECT {{ x }} AS y; COMMENT ON VIEW v IS '{{ x }}'", scope)
+        await ask("INSERT INTO {{ t | identifier }} DEFAULT VALUES", scope)
+        return value(await ask("SELECT * FROM {{ t | identifier }}, v", scope))["rows"]
+
+    assert play(database, test) == [{"a": "o'k \\", "b": 5, "c": "<o'k \\>", "y": "o'k \\"}]
+
+
+def test_a_task_is_one_transaction_unless_it_says_otherwise(database: str) -> None:
+    _, first, count, second, again = outcomes(
+        database,
+        "CREATE TABLE t (a int)",
+        "INSERT INTO t VALUES (1); SELECT 1 / 0",
+        "SELECT count(*) AS n FROM t",
+        "BEGIN; INSERT INTO t VALUES (1)",
+        "SELECT count(*) AS n FROM t",
+    )
+    assert (failure(first).sqlstate, failure(second).code) == ("22012", "SQL_TRANSACTION")
+    assert value(count)["rows"] == value(again)["rows"] == [{"n": 0}]
+    kept, vacuum, count = outcomes(
+        database, "INSERT INTO t VALUES (1); SELECT 1 / 0", "VACUUM", "SELECT count(*) AS n FROM t", autocommit=True
+    )
+    assert failure(kept).code == "SQL_ERROR"
+    assert value(vacuum)["row_count"] == 0
+    assert value(count)["rows"] == [{"n": 1}]
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "sqlstate", "retryable"),
+    [
+        ("SELECT 1 / 0", "data", "22012", False),
+        ("SELEC", "syntax", "42601", False),
+        ("INSERT INTO u VALUES (1), (1)", "constraint", "23505", False),
+        ("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$", "conflict", "40001", True),
+        ("VACUUM", "transaction", "25001", False),
+    ],
+)
+def test_errors_say_what_they_are(database: str, query: str, kind: str, sqlstate: str, retryable: bool) -> None:
+    found = failure(outcomes(database, "CREATE TABLE u (a int PRIMARY KEY)", query)[1])
+    assert (found.code, found.kind, found.sqlstate, found.retryable) == ("SQL_ERROR", kind, sqlstate, retryable)
+
+
+def test_a_server_that_is_not_there_is_a_connection_failure() -> None:
+    found = failure(outcomes("postgresql://x:y@127.0.0.1:1/z", "SELECT 1")[0])
+    assert (found.code, found.kind, found.retryable) == ("CONNECTION_FAILED", "connection", True)
+    assert failure(outcomes("", "SELECT 1", auth=None)[0]).code == "AUTH_MISSING"
+
+
+def test_a_credential_may_come_in_fields(database: str) -> None:
+    parts = urlsplit(database)
+    auth = {"host": parts.hostname, "port": parts.port, "username": parts.username, "password": parts.password}
+    [found] = outcomes("", "SELECT current_database() AS d", auth=auth, database=parts.path[1:])
+    assert value(found)["rows"] == [{"d": parts.path[1:]}]
+
+
+def test_nothing_of_a_call_is_left_for_the_next(database: str) -> None:
+    query = (
+        "SELECT pg_backend_pid() AS pid, current_setting('work_mem') AS m, to_regclass('pg_temp.x') IS NULL AS clean"
+    )
+    _, first, _, second = outcomes(
+        database, "SELECT 1", query, "SET work_mem = '77MB'; CREATE TEMP TABLE x (a int)", query
+    )
+    assert value(first) == value(second)
+
+
+def test_a_connection_that_the_server_closed_is_replaced(database: str) -> None:
+    async def test(ask: Ask) -> Any:
+        [row] = value(await ask("SELECT pg_backend_pid() AS pid"))["rows"]
+        other = Postgres()
+        await other.run(call({"query": "SELECT pg_terminate_backend({{ pid }})"}, row, auth={"dsn": database}))
+        gone = call({"query": "SELECT 1 FROM pg_stat_activity WHERE pid = {{ pid }}"}, row, auth={"dsn": database})
+        while value(await other.run(gone))["rows"]:
+            pass
+        await other.close()
+        return value(await ask("SELECT 1 AS a"))["rows"]
+
+    assert play(database, test) == [{"a": 1}]
+
+
+RUNNING = (
+    "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(6%' AND state = 'active' AND pid <> pg_backend_pid()"
+)
+
+
+def test_cancelling_cancels_in_the_server(database: str) -> None:
+    async def test(ask: Ask) -> None:
+        task = asyncio.ensure_future(ask("CREATE TABLE t (a int); SELECT pg_sleep(600)"))
+        while not value(await ask(RUNNING))["rows"]:
+            assert not task.done()
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert value(await ask(RUNNING))["rows"] == []
+        assert value(await ask("SELECT to_regclass('t') IS NULL AS gone"))["rows"] == [{"gone": True}]
+
+    play(database, test)
+
+
+def test_the_server_knows_the_timeout_too(database: str) -> None:
+    async def test(ask: Ask) -> Outcome:
+        return await ask("SELECT pg_sleep(600)", timeout=50_000)
+
+    found = failure(play(database, test))
+    assert (found.kind, found.sqlstate, found.retryable) == ("timeout", "57014", True)
+
+
+def test_too_many_rows_are_refused_while_they_come(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noetl.tools.sql.Rows.__init__.__defaults__", (5_000, 1_000_000))
+    many, wide, discarded = outcomes(
+        database,
+        "CREATE TABLE t (a int); SELECT generate_series(1, 100000000)",
+        "SELECT repeat('x', 1000) FROM generate_series(1, 4000)",
+        "SELECT generate_series(1, 20000); SELECT to_regclass('t') AS t",
+    )
+    assert failure(many).code == failure(wide).code == "RESULT_TOO_LARGE"
+    assert value(discarded)["rows"] == [{"t": None}]
+
+
+def test_a_payload_is_data_wherever_it_stands(database: str) -> None:
+    play(database, leave_the_canary_alone)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0")), max_size=5))
+def test_any_text_comes_back_unchanged(database: str, texts: list[str]) -> None:
+    async def test(ask: Ask) -> None:
+        for x in texts:
+            await come_back_unchanged(ask, x)
+
+    play(database, test)
+
+
+@pytest.mark.parametrize("x", ["a\0b", "\ud800"])
+def test_a_text_that_postgres_cannot_hold_is_refused(database: str, x: str) -> None:
+    async def test(ask: Ask) -> list[Outcome]:
+        return [await ask("SELECT {{ x }}", {"x": x}), await ask("CREATE VIEW v AS SELECT {{ x }} AS a", {"x": x})]
+
+    for found in play(database, test):
+        assert failure(found).kind in ("data", "sql")

@@ -1,0 +1,54 @@
+"""Calls as the pipeline makes them, and what tools log."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from noetl.model.ids import ExecutionId
+from noetl.playbook.templates import Marked, render_marked, render_value
+from noetl.tools.port import Call, Failed, Identity, Outcome, Success, Tool
+
+LONGEST = 30.0
+
+
+class Scope:
+    """A rendering over plain names."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self._names = names
+
+    async def value(self, template: Any) -> Any:
+        return render_value(template, self._names)
+
+    async def marked(self, template: str) -> tuple[str, list[Marked]]:
+        return render_marked(template, self._names)
+
+
+def call(config: dict[str, Any], scope: dict[str, Any] | None = None, **more: Any) -> Call:
+    identity = Identity(ExecutionId("1"), "s", "t")
+    given = {"input": {}, "key": "k", "identity": identity, "rendering": Scope(scope or {}), **more}
+    return Call(config=config, **given)
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    """On a loop of its own; a test may wait for a while, but not for ever."""
+    return asyncio.run(asyncio.wait_for(work, LONGEST))
+
+
+async def closing(tool: Tool, *calls: Call) -> list[Outcome]:
+    """The outcomes of the calls, made together, on a tool that is closed afterwards."""
+    try:
+        return list(await asyncio.gather(*(tool.run(one) for one in calls)))
+    finally:
+        if (close := getattr(tool, "close", None)) is not None:
+            await close()
+
+
+def value(outcome: Outcome) -> Any:
+    assert isinstance(outcome, Success), outcome
+    return outcome.value
+
+
+def failure(outcome: Outcome) -> Any:
+    assert isinstance(outcome, Failed), outcome
+    return outcome.failure

@@ -1,0 +1,265 @@
+"""The http tool against a small server on this machine."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from noetl.tools.http import Http, credentials, kind_of, retry_after
+from noetl.tools.port import Outcome
+from tests.unit.tools.calls import call, failure, run, value
+
+
+class Server:
+    """Answers as its paths say, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.connections = 0
+        self.hung = asyncio.Event()
+        self.base = ""
+        self.other = ""  # the same server under another name
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while line := await reader.readline():
+                method, target, _ = line.decode().split(" ", 2)
+                headers: dict[str, str] = {}
+                while (line := await reader.readline()).strip():
+                    name, _, text = line.decode().partition(":")
+                    headers[name.lower()] = text.strip()
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                self.asked.append({"method": method, "target": target, "headers": headers, "body": body})
+                if target.startswith("/hang"):
+                    self.hung.set()
+                    await reader.read()
+                    return
+                if target.startswith("/close"):
+                    return
+                writer.write(self._answer(target, body))
+                await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    def _answer(self, target: str, body: bytes) -> bytes:
+        path, _, rest = target.partition("?")[0][1:].partition("/")
+        status, more, content = "200 OK", b"", b""
+        match path:
+            case "json":
+                more, content = b"Content-Type: application/json; charset=utf-8\r\n", b'{"a": [1, "\xc3\xa9"]}'
+            case "bad":
+                more, content = b"Content-Type: application/json\r\n", b"{nope"
+            case "text":
+                more, content = b"Content-Type: text/plain; charset=latin-1\r\n", b"\xe9"
+            case "bytes":
+                more, content = b"Content-Type: image/png\r\n", b"\x00\xff"
+            case "zip":
+                more, content = (
+                    b"Content-Type: text/plain\r\nContent-Encoding: gzip\r\n",
+                    gzip.compress(b"x" * 5_000_000),
+                )
+            case "empty":
+                status = "204 No Content"
+            case "status":
+                status, content = f"{rest} Said", b'{"why": "because"}'
+                more = b"Content-Type: application/json\r\nRetry-After: 7\r\n"
+            case "to":
+                status, more = (
+                    "302 Found",
+                    b"Location: "
+                    + {"here": "/json", "there": f"{self.other}/json", "round": "/to/round"}[rest].encode()
+                    + b"\r\n",
+                )
+            case "echo":
+                more, content = b"Content-Type: application/octet-stream\r\n", body
+        return f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\n".encode() + more + b"\r\n" + content
+
+
+def play(test: Callable[[Http, Server], Awaitable[Any]], **settings: Any) -> Any:
+    async def played() -> Any:
+        served, tool = Server(), Http(**settings)
+        server = await asyncio.start_server(served.serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        served.base, served.other = f"http://127.0.0.1:{port}", f"http://localhost:{port}"
+        try:
+            return await test(tool, served)
+        finally:
+            await tool.close()
+            server.close()
+
+    return run(played())
+
+
+def outcome(
+    path: str, *, auth: Any = None, tool: dict[str, Any] | None = None, **config: Any
+) -> tuple[Outcome, Server]:
+    async def test(http: Http, server: Server) -> tuple[Outcome, Server]:
+        return await http.run(call({"url": server.base + path, **config}, auth=auth, key="the-key")), server
+
+    found: tuple[Outcome, Server] = play(test, **(tool or {}))
+    return found
+
+
+# ---- answers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("/json", {"a": [1, "é"]}),
+        ("/text", "é"),
+        ("/bytes", {"$bytes": "AP8="}),
+        ("/empty", None),
+        ("/to/here", {"a": [1, "é"]}),
+    ],
+)
+def test_an_answer_is_decoded_by_what_it_says_it_is(path: str, data: Any) -> None:
+    found, server = outcome(path)
+    assert value(found)["data"] == data
+    assert set(value(found)) == {"status_code", "headers", "url", "elapsed", "data"}
+    assert value(found)["url"] == server.base + ("/json" if path == "/to/here" else path)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "retryable"),
+    [
+        (302, "redirect", False), (400, "client_error", False), (401, "auth", False), (403, "auth", False),
+        (404, "not_found", False), (408, "timeout", True), (409, "client_error", False),
+        (429, "rate_limit", True), (500, "server_error", True),
+        (501, "server_error", False), (503, "server_error", True),
+    ],
+)  # fmt: skip
+def test_anything_but_2xx_is_a_failure_of_a_kind(status: int, kind: str, retryable: bool) -> None:
+    assert kind_of(status) == (kind, retryable)
+    found, server = outcome(f"/status/{status}?token=x")
+    error = failure(found)
+    assert (error.code, error.kind, error.retryable, error.http_status) == (f"HTTP_{status}", kind, retryable, status)
+    assert error.detail == {"data": {"why": "because"}, "retry_after": 7.0}
+    assert error.message == f"GET {server.base}/status/{status} answered {status} Said"
+    assert found.facts["http"] == {"status": status, "content_type": "application/json", "retry_after": 7.0}
+
+
+def test_json_that_is_none_is_a_failure() -> None:
+    assert failure(outcome("/bad")[0]).code == "HTTP_BAD_JSON"
+
+
+def test_connection_and_timeout_are_told_apart() -> None:
+    found = failure(outcome("/close")[0])
+    assert (found.code, found.kind, found.retryable) == ("HTTP_CONNECTION", "connection", True)
+
+    async def refused(http: Http, server: Server) -> Outcome:
+        return await http.run(call({"url": "http://127.0.0.1:1/"}))
+
+    assert failure(play(refused)).kind == "connection"
+
+
+@pytest.mark.parametrize("url", ["ftp://x/", "file:///etc/passwd", "nonsense", "http://", "http://[::1/"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    async def test(http: Http, server: Server) -> Outcome:
+        return await http.run(call({"url": url}))
+
+    assert failure(play(test)).code in ("HTTP_URL", "HTTP_REQUEST")
+
+
+def test_a_large_answer_is_refused_while_it_comes() -> None:
+    assert failure(outcome("/zip", tool={"body_limit": 100_000})[0]).code == "RESULT_TOO_LARGE"
+
+
+def test_redirects_are_not_followed_for_ever_nor_when_not_wanted() -> None:
+    assert failure(outcome("/to/round")[0]).code == "HTTP_REDIRECTS"
+    assert failure(outcome("/to/here", follow_redirects=False)[0]).kind == "redirect"
+
+
+def test_cancelling_ends_the_request() -> None:
+    async def test(http: Http, server: Server) -> None:
+        task = asyncio.ensure_future(http.run(call({"url": server.base + "/hang"})))
+        await server.hung.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert value(await http.run(call({"url": server.base + "/json"})))["status_code"] == 200
+
+    play(test)
+
+
+def test_connections_are_used_again() -> None:
+    async def test(http: Http, server: Server) -> int:
+        for _ in range(5):
+            await http.run(call({"url": server.base + "/json"}))
+        return server.connections
+
+    assert play(test) == 1
+
+
+# ---- requests ----------------------------------------------------------------------------------------------------------
+
+
+def asked(path: str = "/echo", **config: Any) -> dict[str, Any]:
+    found, server = outcome(path, **config)
+    value(found)
+    return server.asked[-1]
+
+
+def test_what_is_sent() -> None:
+    plain = asked("/echo?a=0", params={"b": [1, 2], "c": None, "d": True, "e": "ü &"})
+    assert plain["target"] == "/echo?a=0&b=1&b=2&d=true&e=%C3%BC+%26"
+    sent = asked(method="post", body={"a": [1, None]}, headers={"X-N": 5})
+    assert (sent["method"], json.loads(sent["body"])) == ("POST", {"a": [1, None]})
+    assert (sent["headers"]["content-type"], sent["headers"]["x-n"]) == ("application/json", "5")
+    assert asked(method="PUT", body="raw", headers={"Content-Type": "text/x"})["body"] == b"raw"
+    assert asked(method="POST", form={"a": 1, "b": "x y"})["body"] == b"a=1&b=x+y"
+
+
+def test_a_sink_says_which_request_it_is() -> None:
+    assert asked(method="POST", body="x", idempotent=True)["headers"]["idempotency-key"] == "the-key"
+    assert "idempotency-key" not in asked(method="POST", body="x")["headers"]
+    assert "idempotency-key" not in asked(idempotent=True)["headers"]
+
+
+@pytest.mark.parametrize(
+    ("auth", "header", "expected"),
+    [
+        ({"token": "t"}, "authorization", "Bearer t"),
+        ({"username": "u", "password": "p"}, "authorization", "Basic dTpw"),
+        ({"header": "X-Api-Key", "value": "k"}, "x-api-key", "k"),
+        ({"headers": {"X-A": 1}}, "x-a", "1"),
+    ],
+)
+def test_a_credential_becomes_headers(auth: Any, header: str, expected: str) -> None:
+    assert asked(auth=auth)["headers"][header] == expected
+
+
+def test_what_authenticates_does_not_follow_to_another_host() -> None:
+    same = asked("/to/here", auth={"header": "X-Api-Key", "value": "k"})
+    assert same["headers"]["x-api-key"] == "k"
+    for auth in ({"header": "X-Api-Key", "value": "k"}, {"token": "k"}):
+        other = asked("/to/there", auth=auth)
+        assert other["headers"]["host"].startswith("localhost")
+        assert not {"x-api-key", "authorization"} & set(other["headers"])
+
+
+def test_a_header_of_the_author_wins() -> None:
+    assert asked(auth={"token": "t"}, headers={"authorization": "mine"})["headers"]["authorization"] == "mine"
+
+
+def test_a_credential_without_anything_to_show_is_refused() -> None:
+    assert failure(outcome("/json", auth={"host": "x"})[0]).code == "AUTH_INVALID"
+    assert credentials(None) == {}
+
+
+def test_the_workers_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    assert value(outcome("/json")[0])["status_code"] == 200
+
+
+def test_retry_after_is_seconds_or_a_date() -> None:
+    assert retry_after("3.5") == 3.5
+    assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert (retry_after("Wed, 21 Oct 2099 07:28:00 GMT") or 0) > 1_000_000
+    assert retry_after("soon") is None

@@ -1,0 +1,203 @@
+"""Credentials, the keychain and the redactor."""
+
+import asyncio
+import base64
+import json
+import logging
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from noetl.model import events as e
+from noetl.model.envelope import Envelope
+from noetl.model.errors import Failure, InvalidInput, NotFound
+from noetl.model.ids import CommandId
+from noetl.pipeline.failures import Failing
+from noetl.pipeline.keychain import Keychain
+from noetl.pipeline.redaction import Clean, Redactor
+from noetl.playbook.expressions import NeedsData
+from noetl.playbook.model import KeychainEntry
+from noetl.playbook.templates import render_value
+from noetl.tools.credentials import EnvCredentials, FirstOf, MemoryCredentials, from_environment
+from noetl.tools.port import Failed, Success
+
+SECRET = 'tiger"ü&lily+1'
+
+
+def keychain(*entries: dict[str, Any], **credentials: dict[str, Any]) -> Keychain:
+    return Keychain([KeychainEntry(**entry) for entry in entries], MemoryCredentials(credentials))
+
+
+def rendered(chain: Keychain, template: Any) -> Any:
+    async def render() -> Any:
+        while True:
+            try:
+                return render_value(template, {"keychain": chain})
+            except NeedsData as need:
+                await chain.load(need.request)  # type: ignore[arg-type]
+
+    return asyncio.run(render())
+
+
+def refused(chain: Keychain, template: str) -> str:
+    with pytest.raises(Failing) as failing:
+        rendered(chain, template)
+    return failing.value.failure.code
+
+
+# ---- credentials -------------------------------------------------------------------------------------------------------
+
+
+def test_credentials_of_the_environment() -> None:
+    known = EnvCredentials(
+        {"NOETL_CREDENTIAL_MY_DB": '{"user": "u"}', "NOETL_CREDENTIAL_KEY": "k", "NOETL_CREDENTIAL_BAD": "{"}
+    )
+    assert asyncio.run(known.get("my-db")) == {"user": "u"}
+    assert asyncio.run(known.get("key")) == {"value": "k"}
+    assert asyncio.run(FirstOf([MemoryCredentials(), known]).get("key")) == {"value": "k"}
+    with pytest.raises(NotFound):
+        asyncio.run(known.get("other"))
+    with pytest.raises(InvalidInput):
+        asyncio.run(known.get("bad"))
+
+
+def test_the_workers_settings_are_not_for_playbooks() -> None:
+    assert from_environment("API_KEY", {"API_KEY": "k"}) == "k"
+    with pytest.raises(InvalidInput):
+        from_environment("NOETL_DB_URL", {"NOETL_DB_URL": "x"})
+    with pytest.raises(NotFound):
+        from_environment("API_KEY", {})
+
+
+# ---- the keychain ------------------------------------------------------------------------------------------------------
+
+
+def test_kinds_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_TOKEN", "from-env")
+    chain = keychain(
+        {"name": "s", "kind": "static", "map": {"id": "demo", "token": "{{ keychain.c.token }}"}},
+        {"name": "c", "kind": "credential", "credential": "stored"},
+        {"name": "e", "kind": "env", "env": "THE_TOKEN"},
+        {"name": "m", "kind": "env", "map": {"key": "THE_TOKEN"}},
+        {"name": "b", "kind": "bearer", "credential": "stored"},
+        {"name": "be", "kind": "bearer", "env": "THE_TOKEN"},
+        {"name": "p", "kind": "basic", "auth": "login"},
+        stored={"token": "abcdefgh"},
+        login={"user": "ann", "password": "secret-1"},
+    )
+    template = {
+        "s": "{{ keychain.s }}", "c": "{{ keychain.c.token }}", "e": "{{ keychain.e.value }}", "m": "{{ keychain.m.key }}",
+        "b": "Bearer {{ keychain.b.value }}", "be": "{{ keychain.be.token }}",
+        "p": "{{ keychain.p.username }}:{{ keychain.p.password }}",
+    }  # fmt: skip
+    assert rendered(chain, template) == {
+        "s": {"id": "demo", "token": "abcdefgh"}, "c": "abcdefgh", "e": "from-env", "m": "from-env", "b": "Bearer abcdefgh",
+        "be": "from-env", "p": "ann:secret-1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("entry", "code"),
+    [
+        ({"kind": "oauth2", "url": "http://x"}, "KEYCHAIN_UNSUPPORTED"),
+        ({"kind": "secret_manager"}, "KEYCHAIN_UNSUPPORTED"),
+        ({"kind": "credential", "credential": "none"}, "CREDENTIAL_MISSING"),
+        ({"kind": "env", "env": "NO_SUCH_VARIABLE"}, "CREDENTIAL_MISSING"),
+        ({"kind": "env", "env": "NOETL_DB_URL"}, "CREDENTIAL_INVALID"),
+        ({"kind": "bearer", "map": {}}, "KEYCHAIN_INCOMPLETE"),
+        ({"kind": "static", "map": {"a": "{{ keychain.x.a }}"}}, "KEYCHAIN_CYCLE"),
+    ],
+)
+def test_an_entry_that_cannot_be_had_fails_the_task(entry: dict[str, Any], code: str) -> None:
+    assert refused(keychain({"name": "x", **entry}), "{{ keychain.x.a }}") == code
+
+
+def test_auth_is_an_entry_a_credential_or_a_map() -> None:
+    chain = keychain({"name": "e", "kind": "static", "map": {"token": "t"}}, stored={"password": "p"})
+    assert asyncio.run(chain.auth("e")) == {"token": "t"}
+    assert asyncio.run(chain.auth("stored")) == {"password": "p"}
+    assert asyncio.run(chain.auth({"token": "x"})) == {"token": "x"}
+    assert asyncio.run(chain.auth(None)) is None
+    with pytest.raises(Failing):
+        asyncio.run(chain.auth("nobody"))
+
+
+def test_the_whole_keychain_is_never_a_value() -> None:
+    chain = keychain({"name": "e", "kind": "static", "map": {"token": "t"}})
+    assert rendered(chain, "{{ keychain }}") == {"e": "***"}
+
+
+# ---- the redactor ------------------------------------------------------------------------------------------------------
+
+
+def redactor() -> Redactor:
+    made = Redactor()
+    made.credential("db", {"host": "localhost", "user": "ann", "password": SECRET, "port": 5432, "pin": "1234"})
+    return made
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        SECRET, f"x{SECRET}y", base64.b64encode(SECRET.encode()).decode(), quote(SECRET, safe=""), json.dumps(SECRET),
+        json.dumps({"a": SECRET}, ensure_ascii=False), base64.b64encode(f"ann:{SECRET}".encode()).decode(),
+    ],
+)  # fmt: skip
+def test_a_secret_is_found_in_its_forms(shown: str) -> None:
+    cleaned = redactor().text(f"before {shown} after")
+    assert "***db" in cleaned
+    assert not any(part in cleaned for part in (SECRET, "lily", base64.b64encode(SECRET.encode()).decode()[:8]))
+
+
+def test_what_is_not_secret_stays() -> None:
+    assert redactor().text("ann at localhost:5432") == "ann at localhost:5432"
+    assert redactor().value({"user": "ann", "n": 5432}) == {"user": "ann", "n": 5432}
+
+
+def test_a_short_secret_does_not_damage_data() -> None:
+    assert redactor().value(["1234"], payload=True) == ["1234"]
+    assert redactor().text("pin 1234") == "pin ***db.pin***"
+
+
+def test_outcomes_and_logs_are_cleaned() -> None:
+    cleaner, lines = redactor(), []
+    failed = cleaner.outcome(
+        Failed(Failure(code="X", message=f"no {SECRET}", detail={"a": [SECRET]}), {"http": {"u": SECRET}})
+    )
+    done = cleaner.outcome(Success({"rows": [{"a": SECRET}]}, {"py": 1}))
+    cleaner.log(lambda *line: lines.append(line))("stdout", f"<{SECRET}>")
+    assert SECRET not in repr((failed, done, lines))
+    assert isinstance(done, Success)
+    assert done.value == {"rows": [{"a": "***db.password***"}]}
+
+
+def test_an_event_keeps_what_makes_it_that_event() -> None:
+    cleaner = Redactor()
+    cleaner.secret("x", "load_orders")
+    event = e.TaskDone(
+        command_id=CommandId("load_orders"), attempt=1, task="load_orders", run=1, goto=1, step="load_orders",
+        result=Envelope(status="ok", context={"said": "load_orders", "uri": "noetl://execution/1/result/load_orders/k"}),
+        set={"ctx.a": {"task": "load_orders"}},
+    )  # fmt: skip
+    clean = cleaner.struct(event)
+    assert (clean.command_id, clean.task, clean.step, clean.key) == (
+        "load_orders",
+        "load_orders",
+        "load_orders",
+        event.key,
+    )
+    assert clean.result.context == {"said": "***x***", "uri": "noetl://execution/1/result/load_orders/k"}
+    assert clean.set == {"ctx.a": {"task": "***x***"}}
+
+
+def test_log_records_are_cleaned(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("noetl.test_keychain")
+    logger.addFilter(Clean(redactor()))
+    with caplog.at_level("INFO"):
+        try:
+            raise ValueError(SECRET)
+        except ValueError:
+            logger.exception("failed with %s", SECRET, extra={"told": SECRET})
+    assert SECRET not in caplog.text
+    assert SECRET not in repr(vars(caplog.records[0]).get("told"))

@@ -1,0 +1,374 @@
+"""The pool of Python children: what calls may not do to each other, and that nothing survives."""
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl.tools.nursery import Limits
+from noetl.tools.port import Outcome
+from noetl.tools.python import Python
+from noetl.tools.python_pool import PoolSettings
+from tests.unit.tools.calls import call, failure, run, value
+
+PID = "import os\nresult = os.getpid()"
+
+
+def one_child(**more: Any) -> PoolSettings:
+    return PoolSettings(size=1, most=1, **more)
+
+
+def play(test: Callable[[Python], Awaitable[Any]], settings: PoolSettings | None = None) -> Any:
+    async def played() -> Any:
+        tool = Python(settings=settings or one_child())
+        try:
+            return await test(tool)
+        finally:
+            await tool.close()
+
+    return run(played())
+
+
+async def code(tool: Python, text: str, **more: Any) -> Outcome:
+    env = more.pop("env", {})
+    return await tool.run(call({"code": text, "env": env}, input=more.pop("given", {}), **more))
+
+
+def in_order(*texts: str, settings: PoolSettings | None = None) -> list[Outcome]:
+    """One after the other in one child, as long as that is fit."""
+
+    async def test(tool: Python) -> list[Outcome]:
+        return [await code(tool, text) for text in texts]
+
+    found: list[Outcome] = play(test, settings)
+    return found
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Descriptors that become readable when the processes end."""
+    return [os.pidfd_open(pid) for pid in pids]
+
+
+def gone(descriptors: list[int], seconds: float = 10.0) -> bool:
+    ended = all(select.select([process], [], [], seconds)[0] for process in descriptors)
+    for process in descriptors:
+        os.close(process)
+    return ended
+
+
+# ---- isolation ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_child_takes_many_calls() -> None:
+    assert len({value(outcome) for outcome in in_order(PID, PID, PID)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("x = 1", "result = 'x' in globals()", False),
+        ("import os\nos.environ['A'] = 'b'", "import os\nresult = os.environ.get('A')", None),
+        ("import os\nos.chdir('/')", "import os\nresult = os.getcwd() != '/'", True),
+        ("open('left', 'w').write('x')", "import os\nresult = os.listdir('.')", []),
+        ("import sys\nsys.path.insert(0, 'x')", "import sys\nresult = 'x' in sys.path", False),
+        ("import sys\nsys.stdout = None", "print('fine')\nresult = 1", 1),
+        ("import sys\nsys.stdout.close()", "print('fine')\nresult = 1", 1),
+        ("import builtins\nbuiltins.len = lambda x: 7", "result = len([])", 0),
+        ("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)", "result = 1", 1),
+        ("import os\nos.close(3)", "result = 1", 1),
+        ("import sys\nsys.setrecursionlimit(50)", "result = 1", 1),
+    ],
+)
+def test_what_a_call_changed_is_as_before_for_the_next(first: str, second: str, expected: Any) -> None:
+    assert value(in_order(first, second)[1]) == expected
+
+
+def test_a_thread_that_is_left_behind_costs_the_child() -> None:
+    leaves = (
+        "import threading, time, os\nthreading.Thread(target=time.sleep, args=(600,)).start()\nresult = os.getpid()"
+    )
+    first, second = in_order(leaves, PID)
+    assert value(first) != value(second)
+
+
+def test_a_child_is_replaced_after_so_many_calls() -> None:
+    found = in_order(PID, PID, PID, PID, settings=one_child(calls=2))
+    pids = [value(outcome) for outcome in found]
+    assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+def test_a_child_that_grew_is_replaced() -> None:
+    grows = "import builtins, os, json\njson.kept = bytearray(60_000_000)\nresult = os.getpid()"
+    first, second = in_order(grows, PID, settings=one_child(memory=40_000_000))
+    assert value(first) != value(second)
+
+
+def test_a_fork_of_the_code_does_not_answer_in_its_place() -> None:
+    forks = "import os\npid = os.fork()\nif pid:\n    os.waitpid(pid, 0)\nresult = 'child' if pid == 0 else 'parent'"
+    assert [value(outcome) for outcome in in_order(forks, "result = 2")] == ["parent", 2]
+
+
+def test_a_child_has_no_privileges_to_gain_and_its_own_session() -> None:
+    text = "import os\nfile = open('/proc/self/status')\nresult = ['NoNewPrivs:\\t1' in file.read(), os.getsid(0) == os.getpid()]"
+    assert value(in_order(text)[0]) == [True, True]
+
+
+def test_its_environment_is_what_was_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOETL_DB_URL", "hush")
+
+    async def test(tool: Python) -> list[Any]:
+        text = "import os\nresult = sorted(os.environ)"
+        return [value(await code(tool, text, env={"GIVEN": "x"})), value(await code(tool, text))]
+
+    first, second = play(test)
+    assert "GIVEN" in first
+    assert "GIVEN" not in second
+    assert "NOETL_DB_URL" not in first
+    assert set(second) <= {
+        "PATH",
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "LC_CTYPE",
+        "TZ",
+        "VIRTUAL_ENV",
+        "LD_LIBRARY_PATH",
+        "TMPDIR",
+    }
+
+
+# ---- limits ------------------------------------------------------------------------------------------------------------
+
+
+def test_limits_hold() -> None:
+    limits = Limits(address_space=400_000_000, file_size=10_000, open_files=40)
+    memory, disk, files, after = in_order(
+        "result = len(bytearray(500_000_000))",
+        "open('f', 'w').write('x' * 20_000)",
+        "result = [open('/dev/null') for _ in range(50)]",
+        "result = 1",
+        settings=one_child(limits=limits),
+    )
+    assert failure(memory).detail["exception"] == "MemoryError"
+    assert failure(disk).code in ("PYTHON_ERROR", "TOOL_CRASHED")
+    assert "Too many open files" in failure(files).message
+    assert value(after) == 1
+
+
+def test_a_call_that_burns_its_cpu_time_is_stopped() -> None:
+    burn, after = in_order("while True: pass", "result = 1", settings=one_child(limits=Limits(cpu_seconds=1)))
+    assert (failure(burn).code, failure(burn).kind) == ("TOOL_CRASHED", "crash")
+    assert value(after) == 1
+
+
+# ---- crashes -----------------------------------------------------------------------------------------------------------
+
+SEGFAULT = "import ctypes\nctypes.string_at(0)"
+
+
+@pytest.mark.parametrize("how", [SEGFAULT, "import os\nos.kill(os.getpid(), 9)", "import os\nos._exit(0)"])
+def test_a_call_that_kills_its_child_fails_alone(how: str) -> None:
+    before, crash, after = in_order("result = 1", how, "result = 2")
+    assert (value(before), value(after)) == (1, 2)
+    assert (failure(crash).code, failure(crash).kind) == ("TOOL_CRASHED", "crash")
+
+
+def test_of_a_batch_only_the_call_that_crashed_fails() -> None:
+    text = "import os\nif i == 37:\n    os._exit(3)\nresult = i"
+
+    async def test(tool: Python) -> list[Outcome]:
+        await code(tool, text, given={"i": -1})  # now it is known to be cheap, and batches are made
+        return list(await asyncio.gather(*(code(tool, text, given={"i": i}) for i in range(100))))
+
+    found = play(test)
+    assert [value(outcome) for i, outcome in enumerate(found) if i != 37] == [i for i in range(100) if i != 37]
+    assert failure(found[37]).code == "TOOL_CRASHED"
+    assert "exit code 3" in failure(found[37]).message
+
+
+def test_what_is_not_an_answer_is_a_crash() -> None:
+    noise, after = in_order("import os\nos.write(3, b'x' * 50)\nresult = 1", "result = 2")
+    assert failure(noise).code == "TOOL_CRASHED"
+    assert value(after) == 2
+
+
+# ---- stopping ----------------------------------------------------------------------------------------------------------
+
+
+async def started(tool: Python, text: str) -> tuple[asyncio.Task[Outcome], list[int]]:
+    """The call, once it has printed its numbers."""
+    said: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+
+    def heard(stream: str, line: str) -> None:
+        if not said.done():
+            said.set_result([int(word) for word in line.split()])
+
+    task = asyncio.ensure_future(code(tool, text, log=heard))
+    return task, await said
+
+
+def test_a_call_that_ignores_sigterm_is_stopped_within_two_seconds() -> None:
+    text = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint(os.getpid())\ntime.sleep(600)"
+
+    async def test(tool: Python) -> tuple[float, list[int]]:
+        task, pids = await started(tool, text)
+        processes, began = alive(pids), time.monotonic()
+        task.cancel()
+        await asyncio.wait([task])
+        return time.monotonic() - began, processes
+
+    took, processes = play(test)
+    assert gone(processes, 0)
+    assert took < 2
+
+
+def test_whatever_a_call_started_is_gone_when_it_ends(tmp_path: Path) -> None:
+    """In its group, out of its group, and out of its session."""
+    text = """
+import os, subprocess
+one = subprocess.Popen(['sleep', '600'])
+two = subprocess.Popen(['sleep', '600'], start_new_session=True)
+three = subprocess.run(['sh', '-c', 'setsid sleep 600 >/dev/null 2>&1 & echo $!'], capture_output=True, text=True).stdout
+print(one.pid, two.pid, three)
+open(WAIT).read()
+result = [one.pid, two.pid, int(three)]
+"""
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+
+    async def test(tool: Python) -> list[int]:
+        task, pids = await started(tool, text.replace("WAIT", repr(pipe)))
+        processes = alive(pids)
+        await asyncio.to_thread(Path(pipe).write_text, "seen")
+        assert value(await task) == pids
+        return processes
+
+    assert gone(play(test), 0)
+
+
+def test_cancelling_one_call_of_a_batch_leaves_the_others() -> None:
+    text = "import time\nif wait:\n    print(1, flush=True)\n    time.sleep(600)\nresult = i"
+
+    async def test(tool: Python) -> list[Any]:
+        for i in range(3):
+            await code(tool, text, given={"i": i, "wait": False})
+        said = asyncio.Event()
+        given = [{"i": i, "wait": i == 5} for i in range(20)]
+        calls = [asyncio.ensure_future(code(tool, text, given=g, log=lambda *_: said.set())) for g in given]
+        await said.wait()
+        calls[5].cancel()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    found = play(test)
+    assert isinstance(found[5], asyncio.CancelledError)
+    assert [value(outcome) for i, outcome in enumerate(found) if i != 5] == [i for i in range(20) if i != 5]
+
+
+def test_short_calls_do_not_wait_behind_a_long_one() -> None:
+    async def test(tool: Python) -> list[Any]:
+        task, _ = await started(tool, "import time\nprint(1)\ntime.sleep(600)")
+        short = await asyncio.gather(*(code(tool, "result = i", given={"i": i}) for i in range(10)))
+        assert not task.done()
+        task.cancel()
+        await asyncio.wait([task])
+        return [value(outcome) for outcome in short]
+
+    assert play(test, PoolSettings(size=1, most=3)) == list(range(10))
+
+
+def test_a_call_that_waits_can_be_cancelled() -> None:
+    async def test(tool: Python) -> None:
+        running, _ = await started(tool, "import time\nprint(1)\ntime.sleep(600)")
+        waiting = asyncio.ensure_future(code(tool, "result = 1"))
+        await asyncio.sleep(0)
+        for task in (waiting, running):
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+
+    play(test)
+
+
+def test_nothing_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
+    """Neither the children nor what their code started, in whatever session."""
+    worker = tmp_path / "worker.py"
+    worker.write_text(
+        "import asyncio, sys\n"
+        "from noetl.tools.python import Python\n"
+        "from tests.unit.tools.calls import call\n"
+        "text = '''import os, subprocess, time\n"
+        "p = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "print(os.getpid(), p.pid)\ntime.sleep(600)'''\n"
+        "asyncio.run(Python().run(call({'code': text}, log=lambda stream, line: print(line, flush=True))))\n"
+    )
+    root = Path(__file__).parents[3]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    with subprocess.Popen([sys.executable, str(worker)], stdout=subprocess.PIPE, env=environment, text=True) as process:
+        assert process.stdout is not None
+        processes = alive([int(pid) for pid in process.stdout.readline().split()])
+        process.send_signal(signal.SIGKILL)
+    assert gone(processes)
+
+
+# ---- prints ------------------------------------------------------------------------------------------------------------
+
+
+def test_lines_come_in_order_and_within_limits() -> None:
+    text = """
+import os, sys
+for n in range(3):
+    print('out', n)
+    print('err', n, file=sys.stderr)
+sys.stdout.write('no newline')
+result = 1
+"""
+
+    async def test(tool: Python) -> list[tuple[str, str]]:
+        lines: list[tuple[str, str]] = []
+        await code(tool, text, log=lambda *line: lines.append(line))
+        return lines
+
+    expected = [line for n in range(3) for line in (("stdout", f"out {n}"), ("stderr", f"err {n}"))]
+    assert play(test) == [*expected, ("stdout", "no newline")]
+
+
+def test_output_of_processes_is_heard_too() -> None:
+    async def test(tool: Python) -> list[tuple[str, str]]:
+        lines: list[tuple[str, str]] = []
+        await code(tool, "import os\nos.system('echo one; echo two >&2')", log=lambda *line: lines.append(line))
+        return lines
+
+    assert sorted(play(test)) == [("stderr", "two"), ("stdout", "one")]
+
+
+def test_endless_output_is_cut() -> None:
+    async def test(tool: Python) -> list[str]:
+        lines: list[str] = []
+        await code(tool, "for n in range(30_000):\n    print('x' * 100)", log=lambda _, line: lines.append(line))
+        return lines
+
+    lines = play(test)
+    assert "not kept" in lines[-1]
+    assert sum(map(len, lines)) < 1_200_000
+
+
+def test_each_call_of_a_batch_has_its_own_lines() -> None:
+    async def test(tool: Python) -> list[list[str]]:
+        await code(tool, "print(i)", given={"i": -1})
+        heard: list[list[str]] = [[] for _ in range(50)]
+
+        def one(i: int) -> Awaitable[Outcome]:
+            return code(tool, "print(i)", given={"i": i}, log=lambda _, line: heard[i].append(line))
+
+        await asyncio.gather(*(one(i) for i in range(50)))
+        return heard
+
+    assert play(test) == [[str(i)] for i in range(50)]

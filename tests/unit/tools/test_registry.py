@@ -1,0 +1,143 @@
+"""The registry, and the documented example of a tool from outside."""
+
+import asyncio
+import hashlib
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl.playbook.model import BUILT_IN
+from noetl.playbook.plan import compile_plan
+from noetl.playbook.validation import load, load_or_raise
+from noetl.tools import registry
+from noetl.tools.noop import Noop
+from noetl.tools.port import Call, Success
+from noetl.tools.secrets import Secrets
+from tests.unit.pipeline.bench import Bench, plan_of
+from tests.unit.tools.calls import call, failure, run, value
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "outside_tool"
+
+
+def test_a_tool_is_imported_when_it_is_first_used() -> None:
+    code = """
+import sys
+from noetl.tools.registry import default
+tools = default()
+assert {"http", "postgres", "duckdb", "shell", "python", "secrets"} <= set(tools.kinds)
+heavy = {"httpx", "psycopg", "duckdb", "pyarrow"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+assert tools.get("shell").kind == "shell" and not heavy & set(sys.modules)
+assert tools.get("postgres").kind == "postgres" and tools.get("postgres") is tools.get("postgres")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_kind_is_one_of_the_language() -> None:
+    made = registry.built_in()
+    assert set(made) <= set(BUILT_IN)
+    assert {kind: make().kind for kind, make in made.items()} == {kind: kind for kind in made}
+
+
+def test_tools_are_started_and_closed_with_the_worker() -> None:
+    class Counted(Noop):
+        told: list[str] = []
+
+        async def start(self) -> None:
+            self.told.append("start")
+
+        async def close(self) -> None:
+            self.told.append("close")
+
+    async def live() -> None:
+        tools = registry.Registry([Counted()])
+        await tools.start("noop", "none")
+        await tools.close()
+
+    asyncio.run(live())
+    assert Counted.told == ["start", "close"]
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the example's package were installed."""
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    point = EntryPoint("checksum", "noetl_checksum:Checksum", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == registry.GROUP else [])
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_tool_from_outside_comes_by_entry_point(tmp_path: Path) -> None:
+    tool = registry.default().get("checksum")
+    assert tool is not None
+    file = tmp_path / "f"
+    file.write_bytes(b"abc")
+    found = value(run(tool.run(call({"path": str(file)}))))
+    assert found == {"path": str(file), "algorithm": "sha256", "digest": hashlib.sha256(b"abc").hexdigest(), "bytes": 3}
+    assert failure(run(tool.run(call({"path": str(tmp_path / "none")})))).code == "FILE_UNREADABLE"
+
+
+@pytest.mark.usefixtures("installed")
+def test_its_fields_are_checked_and_its_playbook_runs() -> None:
+    text = (EXAMPLE / "playbook.yml").read_text()
+    kinds = registry.models(registry.outside())
+    assert load(text, kinds=kinds).findings == []
+    wrong = load(text.replace("algorithm: sha256", "algoritm: sha256"), kinds=kinds)
+    assert any("algoritm" in str(finding) for finding in wrong.findings)
+
+    plan = compile_plan(load_or_raise(text, kinds=kinds), "hash")
+    bench = Bench(more=registry.outside())
+    event: Any = run(bench.execute(plan, "sum", workload={"file": __file__}))  # in real time: it has a thread
+    assert bench.value(event.result)["bytes"] == Path(__file__).stat().st_size
+
+
+# ---- what templates see of results ------------------------------------------------------------------------------------
+
+
+def test_a_handle_of_secrets_shows_its_value_to_the_worker_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOETL_CREDENTIAL_API", '{"value": "canary-123456"}')
+    steps = """
+- step: s
+  tool:
+    - get: {kind: secrets, secret: api}
+    - use: {kind: python, code: "x", input: {v: "{{ get.value }}", w: "{{ _prev.value }}"}}
+"""
+    seen: list[Call] = []
+
+    def does(made: Call) -> Any:
+        seen.append(made)
+        return {"again": made.input["v"]}
+
+    bench = Bench(does=does, more=[Secrets()])
+    event = bench.run(plan_of(steps))
+    assert seen[0].input == {"v": "canary-123456", "w": "canary-123456"}
+    assert bench.value(event.result) == {"again": "***api.value***"}
+    assert "canary" not in repr((bench.journal, event, bench.store._payloads))
+
+
+def test_a_secret_that_is_not_there_is_a_failure() -> None:
+    bench = Bench(more=[Secrets()])
+    event = bench.run(plan_of("- step: s\n  tool: {kind: secrets, name: nobody}"))
+    assert event.result.error.code == "SECRET_MISSING"
+
+
+def test_the_body_of_an_answer_is_its_data() -> None:
+    steps = """
+- step: s
+  tool:
+    - get: {kind: python, code: "x"}
+    - use: {kind: noop, input: {a: "{{ get.body.x }}", b: "{{ response.body.x }}", c: "{{ output.data.body.x }}"}}
+"""
+    bench = Bench(does=lambda _: Success({"status_code": 200, "data": {"x": 5}}, {"http": {"status": 200}}))
+    event = bench.run(plan_of(steps))
+    assert bench.value(event.result) == {"a": 5, "b": 5, "c": 5}
+
+
+def test_a_statement_that_changes_rows_tells_arcs_how_many() -> None:
+    bench = Bench(does=lambda _: {"rows": [], "row_count": 7, "columns": []})
+    event = bench.run(plan_of("- step: s\n  tool: {kind: python, code: x}"))
+    assert event.result.context["row_count"] == 7
