@@ -99,6 +99,7 @@ def test_every_example_is_run_here() -> None:
         "loop",
         "branches",
         "pipeline",
+        "quickstart",
         "retry",
     }
 
@@ -133,7 +134,7 @@ def test_watching_shows_every_event(noetl: Noetl) -> None:
     assert "shout taken (" in shown
 
 
-WRONG = [["examples/hello.yaml"], ["--memory", "no.yaml"], ["--memory", "examples/hello.yaml", "--set", "x"]]
+WRONG = [["no.yaml"], ["--memory", "no.yaml"], ["--memory", "examples/hello.yaml", "--set", "x"]]
 
 
 @pytest.mark.parametrize("arguments", WRONG, ids=" ".join)

@@ -231,7 +231,8 @@ def test_folding_is_prefix_safe_and_deciding_again_gives_the_same(
 def test_any_order_of_reports_closes_a_loop_exactly_once(
     size: int, window: int, chunk: int, bad: set[int], data: st.DataObject
 ) -> None:
-    spec = f"{{mode: parallel, max_in_flight: {window}, chunk: {chunk}, policy: {{failure: best_effort}}, reduce: {{ctx.t: sum}}}}"
+    how = f"mode: parallel, max_in_flight: {window}, chunk: {chunk}, reduce: {{ctx.t: sum}}"
+    spec = f"{{{how}, policy: {{failure: best_effort}}}}"
     step = f"- {{step: each, loop: {{in: '{{{{ workload.rows }}}}', spec: {spec}}}, tool: {{kind: python, code: 'result = 1'}}}}"
     p = Play(workflow(step), {"rows": list(range(size))}).start()
     reported: list[Command] = []

@@ -10,9 +10,7 @@ from typing import Annotated
 
 import typer
 
-from noetl.model.errors import InvalidInput, NoetlError
-
-WRONG_USE, FAILED = 2, 1
+from noetl.cli.output import LEFT, complain, log_to_stderr
 
 ABOUT = """Run playbooks: YAML documents that describe data work as steps, loops, branches and retries.
 
@@ -20,43 +18,51 @@ ABOUT = """Run playbooks: YAML documents that describe data work as steps, loops
 Begin here:
   noetl validate FILE        is it right? where not, and what was meant
   noetl graph FILE           draw its steps
-  noetl run --memory FILE    run it here and now, in this process
+  noetl run FILE             run it on this machine; what happened is kept
+  noetl exec get @latest     how the last execution went
 
-`noetl COMMAND --help` explains a command with examples.
+\b
+And then:
+  noetl dev DIR              a server, a worker, and playbooks registered as you save them
+  noetl server start         a server of its own, with
+  noetl worker start           any number of workers
+
+Without NOETL_SERVER_URL commands work on the database of this machine, below NOETL_HOME (~/.noetl). ID is an execution's id or
+@latest. `noetl COMMAND --help` explains a command with examples; every one that shows something takes --json.
 """
 
 
 def main() -> None:
     """The entry point of `noetl`."""
     try:
+        log_to_stderr("ERROR")
         application()()
-    except NoetlError as error:
+    except KeyboardInterrupt:
+        sys.exit(LEFT)
+    except BrokenPipeError:  # `noetl exec list | head`: nobody reads any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:  # the outermost border: whatever it is, it is said in words
         if os.environ.get("NOETL_DEBUG"):
             raise
-        print(explain(error), file=sys.stderr)
-        sys.exit(WRONG_USE if isinstance(error, InvalidInput) else FAILED)
-
-
-def explain(error: NoetlError) -> str:
-    """The error in words; its hint on a line of its own."""
-    return f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else "")
+        sys.exit(complain(error))
 
 
 def application() -> typer.Typer:
-    from noetl.cli import playbooks, run
+    from noetl.cli import catalog, doctor, executions, playbooks, run, server, worker
 
     app = typer.Typer(
         name="noetl",
         help=ABOUT,
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(root)
-    run.register(app)
-    playbooks.register(app)
+    for module in (run, playbooks, executions, catalog, server, worker, doctor):
+        module.register(app)
     return app
 
 

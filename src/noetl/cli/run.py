@@ -3,27 +3,39 @@
 import asyncio
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from noetl.model.errors import InvalidInput
+from noetl.cli.output import FAILED, LEFT
+from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:
+    from noetl.cli.client import Client
     from noetl.cli.story import Story
+    from noetl.log.port import Recorded
+    from noetl.model.ids import ExecutionId
+    from noetl.model.reference import Reference
 
-FAILED = 1
+NOTICE = 3.0  # seconds until a lack of workers is worth a word
+PATIENCE = 30.0  # seconds that the log may be away while an execution is followed
 
 
 def register(app: typer.Typer) -> None:
     app.command()(run)
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="print every event as it is recorded")]
+
+
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="a playbook")],
+    file: Annotated[str, typer.Argument(metavar="FILE|PATH", help="a playbook file, or a path of the catalog")],
     memory: Annotated[
         bool, typer.Option("--memory", help="log, queue and results in this process; gone when it ends")
     ] = False,
@@ -36,64 +48,203 @@ def run(
     also: Annotated[
         list[Path] | None, typer.Option("--with", metavar="FILE", help="a playbook that this one calls as a child")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="print every event as it is recorded")] = False,
+    as_json: AsJson = False,
+    watch: Watch = False,
 ) -> None:
     """Run a playbook and wait for its end.
 
-    Prints its steps, then the result of the last one, or the first failure that nothing handled and where it happened.
-    Values given with --set win over those of --payload, and both over the playbook's own workload.
+    A file is registered under its own path first. Without NOETL_SERVER_URL everything happens in this process, on the database
+    of NOETL_HOME, which is made at the first run and keeps what happened; with it, the server and its workers do it.
 
-    Exit code: 0 completed, 1 failed or cancelled, 2 the playbook or the arguments are wrong.
+    Prints its steps, then the result of the last one, or the first failure that nothing handled and where it happened.
+    Values given with --set win over those of --payload, and both over the playbook's own workload. Ctrl-C cancels it; a
+    second Ctrl-C leaves at once.
+
+    Exit code: 0 completed, 1 failed or cancelled, 2 the playbook or the arguments are wrong, 130 left.
 
     \b
     Examples:
+      noetl run examples/hello.yaml
+      noetl run examples/loop.yaml --set count=100 --json
+      noetl run invoices.yaml --payload january.json --watch
+      noetl run examples/hello              a playbook of the catalog
       noetl run --memory examples/hello.yaml
-      noetl run --memory examples/loop.yaml --set count=100 --json
-      noetl run --memory invoices.yaml --payload january.json --watch
     """
-    if not memory:
-        raise InvalidInput(
-            "this build keeps executions in memory only: there is no durable mode yet",
-            hint=f"noetl run --memory {file}",
-        )
-    source, others = read(file), [(path, read(path)) for path in also or []]
+    source = Source.of(file)
+    others = [Source.of(str(path)) for path in also or []]
     workload = merged(values_of(payload), assignments or [])
-    story = asyncio.run(follow(file, source, workload, others, screen(as_json, watch)))
+    if memory and source.text is None:
+        raise InvalidInput(f"{file}: no such file", hint=_similar(Path(file)) or "--memory runs files only")
+    if not memory:
+        _begin_early()
+    tell = told(as_json, watch)
+    finish(asyncio.run(_run(memory, source, others, workload, tell)), as_json, durable=not memory)
+
+
+def _begin_early() -> None:
+    """The database starts while this process still loads. Whatever goes wrong with it is said when it is asked for."""
+    if os.environ.get("NOETL_SERVER_URL") or os.environ.get("NOETL_DB_URL"):
+        return
+    from threading import Thread
+
+    from noetl.embedded import ensure
+
+    def begin() -> None:
+        with suppress(Exception):
+            asyncio.run(ensure())
+
+    Thread(target=begin, name="early").start()  # not a daemon: a database that is being made is made whole
+
+
+def finish(story: "Story", as_json: bool, *, durable: bool = True) -> None:
+    """Say how it ended, and end as it did."""
     if as_json:
         sys.stdout.write(json.dumps(story.to_dict(), ensure_ascii=False) + "\n")
     else:
         from noetl.cli.story import print_end
 
-        print_end(story)
+        print_end(story, durable=durable)
     raise typer.Exit(0 if story.status == "completed" else FAILED)
 
+
+# ---- following ---------------------------------------------------------------------------------------------------------
 
 Show = Callable[["Story"], None]
 
 
-async def follow(
-    file: Path, source: str, workload: dict[str, Any], others: list[tuple[Path, str]], show: Show
+class Site(Protocol):
+    """Where an execution can be followed: a `Client`, or the twins in memory."""
+
+    async def events_after(self, execution_id: "ExecutionId", after: int) -> "list[Recorded]": ...
+    async def change(self, execution_id: "ExecutionId", how: Any) -> Any: ...
+    async def resolve(self, reference: "Reference") -> Any: ...
+
+
+async def _run(memory: bool, source: "Source", others: "list[Source]", workload: dict[str, Any], show: Show) -> "Story":
+    async with interruptible() as stop:
+        if memory:
+            return await _in_memory(source, others, workload, show, stop)
+        from noetl.cli.client import connect
+
+        async with connect("run") as client:
+            execution_id = await begin(client, source, others, workload)
+            noticing = asyncio.ensure_future(_notice(client))
+            try:
+                return await follow(client, execution_id, show, stop)
+            finally:
+                noticing.cancel()
+
+
+async def _notice(client: "Client") -> None:
+    """A server without a worker would be waited for in silence."""
+    await asyncio.sleep(NOTICE)
+    with suppress(Unavailable):
+        if client.runs and not await client.workers():
+            print("no worker is there yet: noetl worker start; Ctrl-C cancels", file=sys.stderr)
+
+
+async def _in_memory(
+    source: "Source", others: "list[Source]", workload: dict[str, Any], show: Show, stop: asyncio.Event
 ) -> "Story":
-    """The execution from its start to its end; `show` is called whenever something was recorded."""
     from noetl.cli.memory import Cluster
-    from noetl.cli.story import Story
 
     async with Cluster() as cluster:
-        for path, text in others:
-            await cluster.register(text, str(path))
-        execution_id = await cluster.start(source, str(file), workload)
-        story = Story(execution_id)
-        while not story.ended:
-            recorded = await cluster.events_after(execution_id, story.last_seq)
-            story.add(recorded)
-            if recorded:
-                show(story)
-        await story.settle(cluster.resolve)
-        return story
+        for other in others:
+            await cluster.register(other.text or "", other.name)
+        execution_id = await cluster.start(source.text or "", source.name, workload)
+        return await follow(cluster, execution_id, show, stop)
 
 
-def screen(as_json: bool, watch: bool) -> Show:
+async def begin(client: "Client", source: "Source", others: "list[Source]", workload: dict[str, Any]) -> "ExecutionId":
+    for other in others:
+        await _registered(client, other)
+    path = await _registered(client, source) if source.text is not None else source.name
+    try:
+        return await client.start(path, None, workload)
+    except NotFound as error:
+        raise NotFound(
+            f"no file and no playbook of the catalog is called {path!r}", hint=await _known(client, path)
+        ) from error
+
+
+async def _registered(client: "Client", source: "Source") -> str:
+    from noetl.playbook.validation import load_or_raise
+
+    load_or_raise(source.text or "", file=source.name)  # here: so that findings name the file
+    return str((await client.register(source.text or ""))["path"])
+
+
+async def _known(client: "Client", path: str) -> str:
+    from difflib import get_close_matches
+
+    names = [row["path"] for row in await client.playbooks()]
+    close = get_close_matches(path, names, 1)
+    return f"did you mean {close[0]}?" if close else "noetl catalog list shows what there is"
+
+
+async def follow(site: Site, execution_id: "ExecutionId", show: Show, stop: asyncio.Event) -> "Story":
+    """The execution to its end; `show` is called whenever something was recorded. Cancels it when told to stop."""
+    from noetl.cli.story import Story
+
+    story, asked = Story(execution_id), False
+    while not story.ended:
+        if stop.is_set() and not asked:
+            asked = True
+            await _cancel(site, execution_id)
+        recorded = await _next(site, story, stop if not asked else asyncio.Event())
+        story.add(recorded)
+        if recorded:
+            show(story)
+    await story.settle(site.resolve)
+    return story
+
+
+async def _cancel(site: Site, execution_id: "ExecutionId") -> None:
+    print(f"cancelling execution {execution_id}; Ctrl-C again leaves at once", file=sys.stderr)
+    with suppress(Conflict):  # it has ended meanwhile
+        await site.change(execution_id, "cancel")
+
+
+async def _next(site: Site, story: "Story", stop: asyncio.Event) -> "list[Recorded]":
+    """What comes next; nothing when told to stop first. The log may be away for a while."""
+    deadline = asyncio.get_running_loop().time() + PATIENCE
+    while True:
+        reading = asyncio.ensure_future(site.events_after(story.state.execution_id, story.last_seq))
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
+            return reading.result() if reading.done() else []
+        except Unavailable:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+            await asyncio.sleep(0.2)
+        finally:
+            for task in (reading, stopping):
+                task.cancel()
+            await asyncio.gather(reading, stopping, return_exceptions=True)
+
+
+@asynccontextmanager
+async def interruptible() -> AsyncIterator[asyncio.Event]:
+    """Set by the first Ctrl-C (or SIGTERM); the second one ends the process, which leaves the execution as it is."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def heard() -> None:
+        if stop.is_set():
+            os._exit(LEFT)  # whatever hangs, hangs no longer; children notice by themselves
+        stop.set()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, heard)
+    try:
+        yield stop
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def told(as_json: bool, watch: bool) -> Show:
     if as_json:
         return lambda story: None
     from noetl.cli.story import Lines, Live
@@ -102,6 +253,22 @@ def screen(as_json: bool, watch: bool) -> Show:
 
 
 # ---- what the user gave ------------------------------------------------------------------------------------------------
+
+
+class Source:
+    """What the user named: a file with its text, or a path of the catalog."""
+
+    def __init__(self, name: str, text: str | None) -> None:
+        self.name = name
+        self.text = text
+
+    @classmethod
+    def of(cls, given: str) -> "Source":
+        """What looks like a file and is not there is a mistake, not a path of the catalog."""
+        file = Path(given)
+        if file.suffix in (".yaml", ".yml") or file.exists() or given.startswith((".", "/", "~")):
+            return cls(given, read(file.expanduser()))
+        return cls(given, None)
 
 
 def read(file: Path) -> str:

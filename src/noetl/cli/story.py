@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from noetl.engine.fold import evolve
-from noetl.engine.state import Execution, empty
+from noetl.engine.state import Execution, LoopState, empty
 from noetl.log.port import Recorded
 from noetl.model.errors import Failure, NotFound
 from noetl.model.events import Event, PlaybookCompleted
@@ -74,9 +74,16 @@ class Story:
         for activation in self.state.activations.values():
             runs = max(activation.run, shown.get(activation.step, ("", 0, ""))[1])
             loop = activation.loop
-            progress = "" if loop is None else f"{loop.ok + loop.failed + loop.skipped} of {loop.size or '…'}"
+            progress = "" if loop is None else self._progress(activation.entered_at, loop)
             shown[activation.step] = ("running", runs, progress or self._waits_for(activation.id))
         return shown
+
+    def _progress(self, since: int, loop: LoopState) -> str:
+        """How many of how many, and how many a second."""
+        done = loop.ok + loop.failed + loop.skipped
+        seconds = (self.state.last_at - since) / 1e6
+        rate = f", {done / seconds:.0f}/s" if done and seconds > 0.5 else ""
+        return f"{done} of {loop.size or '…'}{rate}" + (f", {loop.failed} failed" if loop.failed else "")
 
     def _waits_for(self, activation: ActivationId) -> str:
         for command in self.state.commands.values():
@@ -211,7 +218,7 @@ def step_list(story: Story) -> Table:
     return table
 
 
-def print_end(story: Story) -> None:
+def print_end(story: Story, *, durable: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(step_list(story))
     seconds = (story.state.last_at - story.began) / 1e6
@@ -225,3 +232,16 @@ def print_end(story: Story) -> None:
         console.print(Text(f"error: {where}{failure.code}: {failure.message}", style="red"))
     if story.result is not None:
         console.print(Text(msgspec.json.format(msgspec.json.encode(story.result), indent=2).decode()))
+    if durable:
+        console.print(Text(f"\n{_next_look(story)}", style="dim"))
+
+
+def _next_look(story: Story) -> str:
+    """What to type next."""
+    if story.status == "quarantined":
+        return f"set aside: noetl exec events {story.state.execution_id}, then noetl exec release {story.state.execution_id}"
+    if story.failure is not None and story.state.failed_step:
+        return (
+            f"look closer: noetl exec explain @latest {story.state.failed_step}   try again: noetl exec retry @latest"
+        )
+    return "look closer: noetl exec get @latest   all of it: noetl exec events @latest"

@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -23,6 +23,7 @@ from noetl.results.files import Files
 from noetl.results.router import Router
 from noetl.settings import Shards, Work
 from noetl.tools import registry
+from noetl.tools.credentials import Credentials, EnvCredentials, FirstOf, MemoryCredentials
 from noetl.worker.channel import Channel
 from noetl.worker.logs import StepLogs
 from noetl.worker.settings import WorkerSettings
@@ -50,6 +51,9 @@ class Options:
     poll: float = 1.5
     drain: float = 30.0  # seconds for what runs when the worker is told to stop
     lease: float = 6.0  # seconds, as the servers give it
+    data: str | None = field(
+        default=None, repr=False
+    )  # address of the users' database on this machine, with its password
 
 
 def options(home: Path, work: Work, shards: Shards) -> Options:
@@ -62,6 +66,13 @@ def options(home: Path, work: Work, shards: Shards) -> Options:
         drain=work.worker_drain_sec,
         lease=shards.lease_sec,
     )
+
+
+class _Trusted(Worker):
+    """A worker that is told where its credentials come from."""
+
+    def trust(self, credentials: Credentials) -> None:
+        self._env = replace(self._env, credentials=credentials)
 
 
 class Wired:
@@ -83,7 +94,8 @@ class Wired:
             deadline=told.lease * 2 / 3,  # it stops a tool before anyone else may start it
         )
         store = open_store(channel, told.home)
-        self._worker = Worker(channel, store, self._registry, SystemClock(), spool, settings, logs=self._logs)
+        self._worker = _Trusted(channel, store, self._registry, SystemClock(), spool, settings, logs=self._logs)
+        self._worker.trust(credentials(told.data))
 
     @property
     def holder(self) -> str:
@@ -122,6 +134,12 @@ class Wired:
     async def _close(self) -> None:
         await self._registry.close()
         self._logs.close()
+
+
+def credentials(data: str | None) -> Credentials:
+    """Those of the environment; and `local`, the database for users' tables, where there is one."""
+    here = {} if data is None else {"local": {"dsn": data}}
+    return FirstOf([EnvCredentials(), MemoryCredentials(here)])
 
 
 def open_store(channel: Channel, home: Path) -> Router:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from noetl.cli import application, explain, run
+from noetl.cli import application, run
+from noetl.cli.output import explain
 from noetl.cli.story import PREVIEW, Story, describe
 from noetl.log.port import Recorded
 from noetl.model import events as e
@@ -60,12 +61,6 @@ def test_a_missing_file_is_a_sentence_with_a_guess(tmp_path: Path) -> None:
         run.read(tmp_path / "helo.yaml")
     assert "hello.yaml" in explain(refused.value)
     assert explain(NotFound("no such thing")) == "error: no such thing"
-
-
-def test_the_durable_mode_is_not_there_yet() -> None:
-    outcome = CliRunner().invoke(application(), ["run", "x.yaml"])
-    assert isinstance(outcome.exception, InvalidInput)
-    assert outcome.exception.hint == "noetl run --memory x.yaml"
 
 
 def test_help_names_every_command() -> None:

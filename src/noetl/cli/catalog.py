@@ -1,0 +1,115 @@
+"""`noetl catalog`: playbooks by path and version."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from noetl.cli.client import Client, Row
+from noetl.cli.executions import AsJson, talk
+from noetl.cli.output import columns, say, say_json
+
+ABOUT = """Playbooks as they are registered: by path, each text with a version of its own.
+
+\b
+  noetl catalog register playbooks/*.yaml
+  noetl catalog diff examples/hello
+"""
+Named = Annotated[str, typer.Argument(metavar="PATH", help="a path of the catalog")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(name="catalog", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
+    group.command("register")(register_files)
+    group.command("list")(list_playbooks)
+    group.command()(get)
+    group.command()(diff)
+    app.add_typer(group)
+
+
+def register_files(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE|DIR…", help="playbooks, or folders searched for *.yaml")],
+    path: Annotated[
+        str | None, typer.Option("--path", help="register under this path instead of its own; one file")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check playbooks and register them. A text that is registered already keeps its version.
+
+    Example: noetl catalog register playbooks/
+    """
+    from noetl.cli.run import read
+    from noetl.model.errors import InvalidInput
+    from noetl.playbook.validation import load_or_raise
+
+    found = [file for given in files for file in playbooks_in(given)]
+    if path is not None and len(found) != 1:
+        raise InvalidInput(f"--path names one playbook, and there are {len(found)} files", hint="give one file")
+    texts = [(file, read(file)) for file in found]
+    for file, text in texts:
+        load_or_raise(text, file=str(file))  # all of them before the first is registered
+
+    async def work(client: Client) -> list[Row]:
+        return [{"file": str(file), **(await client.register(text, path))} for file, text in texts]
+
+    rows = talk(work)
+    if as_json:
+        say_json(rows)
+        return
+    columns(
+        ("PATH", "VERSION", "", "FILE"),
+        [(row["path"], row["version"], "new" if row["created"] else "as it was", row["file"]) for row in rows],
+    )
+
+
+def playbooks_in(given: Path) -> list[Path]:
+    if not given.is_dir():
+        return [given]
+    return sorted(path for pattern in ("*.yaml", "*.yml") for path in given.rglob(pattern) if path.is_file())
+
+
+def list_playbooks(
+    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="paths that begin so")] = "", as_json: AsJson = False
+) -> None:
+    """List registered playbooks, each with its latest version."""
+    rows = talk(lambda client: client.playbooks(prefix))
+    if as_json:
+        say_json(rows)
+    elif not rows:
+        say("no playbooks: noetl catalog register FILE adds one")
+    else:
+        columns(("PATH", "VERSION", "HASH"), [(row["path"], row["version"], row["hash"][:12]) for row in rows])
+
+
+Version = Annotated[int | None, typer.Option("--version", min=1, help="this version; without it the latest")]
+
+
+def get(path: Named, version: Version = None, as_json: AsJson = False) -> None:
+    """Print a registered playbook.
+
+    Example: noetl catalog get examples/hello --version 1
+    """
+    row = talk(lambda client: client.playbook(path, version))
+    say_json(row) if as_json else say(row["content"].rstrip("\n"))
+
+
+def diff(
+    path: Named,
+    older: Annotated[int | None, typer.Option("--from", min=1, help="without it, the one before the latest")] = None,
+    newer: Annotated[int | None, typer.Option("--to", min=1, help="without it, the latest")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two versions of a playbook.
+
+    Example: noetl catalog diff examples/hello --from 1 --to 3
+    """
+
+    async def work(client: Client) -> Row:
+        latest = (await client.playbook(path))["version"]
+        return await client.diff(path, older or max(1, (newer or latest) - 1), newer)
+
+    row = talk(work)
+    if as_json:
+        say_json(row)
+    else:
+        say(row["diff"].rstrip("\n") or f"versions {row['older']} and {row['newer']} of {path} are equal")

@@ -1,0 +1,94 @@
+"""Whom the commands talk to: a server over HTTP when one is given, else the home of this machine. Both answer alike."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from noetl.model.errors import NotFound, Unavailable
+from noetl.model.ids import ExecutionId
+
+if TYPE_CHECKING:  # loaded by the command that runs: `--help` must not wait for it
+    from noetl.log.port import Recorded
+    from noetl.model.reference import Reference
+    from noetl.pipeline.data import Payloads
+
+Need = Literal["read", "change", "run"]  # what a command is about to do
+Change = Literal["cancel", "pause", "resume", "release"]
+Again = Literal["retry", "rerun"]
+Row = dict[str, Any]  # as the API has it
+LATEST = "@latest"
+_LOOKED_AT = 50
+
+
+class Client(Protocol):
+    """`runs`: whoever it is keeps executions going when this command has ended."""
+
+    runs: bool
+
+    async def register(self, text: str, path: str | None = None) -> Row: ...
+    async def playbooks(self, prefix: str = "") -> list[Row]: ...
+    async def playbook(self, path: str, version: int | None = None) -> Row: ...
+    async def diff(self, path: str, older: int, newer: int | None = None) -> Row: ...
+
+    async def start(self, path: str, version: int | None, payload: dict[str, Any]) -> ExecutionId: ...
+    async def again(self, execution_id: ExecutionId, how: Again) -> ExecutionId: ...
+    async def change(self, execution_id: ExecutionId, how: Change) -> Row: ...
+    async def signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row: ...
+
+    async def executions(
+        self, *, status: str | None = None, path: str | None = None, before: str | None = None, limit: int = 50
+    ) -> list[Row]: ...
+    async def execution(self, execution_id: ExecutionId) -> Row: ...
+    async def explain(self, execution_id: ExecutionId, step: str) -> Row: ...
+    async def events(self, execution_id: ExecutionId, after: int = 0) -> "list[Recorded]": ...
+    async def events_after(self, execution_id: ExecutionId, after: int) -> "list[Recorded]":
+        """What was recorded since; waits a moment when there is nothing."""
+        ...
+
+    async def resolve(self, reference: "Reference") -> Any: ...
+
+    async def queue(self, status: str | None = None, execution_id: ExecutionId | None = None) -> list[Row]: ...
+    async def workers(self) -> list[Row]: ...
+    async def lag(self) -> dict[int, float]:
+        """Milliseconds that the projection of a shard is behind, where it is."""
+        ...
+
+
+@asynccontextmanager
+async def connect(need: Need = "read") -> AsyncIterator[Client]:
+    from noetl.settings import Place, read
+
+    place = read(Place)
+    if place.servers:
+        from noetl.cli.remote import Remote
+
+        async with Remote(place.servers[0], place.where) as remote:
+            yield remote
+        return
+    from noetl.cli.embedded import local
+
+    async with local(place.where, need) as client:
+        yield client
+
+
+async def resolved(payloads: "Payloads", reference: "Reference") -> Any:
+    """The value. NotFound or Unavailable when it cannot be had: here nobody routes on a failure."""
+    from noetl.pipeline.failures import Failing
+
+    try:
+        return await payloads.resolve(reference)
+    except Failing as failing:
+        kind = Unavailable if failing.failure.retryable else NotFound
+        raise kind(failing.failure.message, hint="it lives where its worker has put it: same NOETL_HOME?") from failing
+
+
+async def named(client: Client, text: str) -> ExecutionId:
+    """The execution that the user means: its id, or `@latest`, the last one that was not started by another."""
+    if text != LATEST:
+        if not (text.isascii() and text.isdigit()):
+            raise NotFound(f"{text!r} is not an execution id", hint="a number, or @latest; noetl exec list shows them")
+        return ExecutionId(text)
+    for row in await client.executions(limit=_LOOKED_AT):
+        if row["parent"] is None:
+            return ExecutionId(row["execution_id"])
+    raise NotFound("there is no execution yet", hint="noetl run FILE starts one")

@@ -1,0 +1,154 @@
+"""`noetl doctor`: what is not as it should be, and what to do about each."""
+
+import asyncio
+import shutil
+from collections import Counter
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from noetl.cli.client import Client, Row, connect
+from noetl.cli.executions import AsJson
+from noetl.cli.output import coloured, say, say_json
+
+if TYPE_CHECKING:
+    from noetl.settings import Place
+
+QUIET = timedelta(minutes=1)  # a running execution that nothing happened to for so long is worth a look
+LATE = timedelta(seconds=2)  # past its end: whoever looks after leases does so twice a second
+BEHIND_MS = 5_000
+LITTLE = 1 << 30  # bytes free on the disk
+NAMED = 5
+ALIVE = ("running", "cancelling", "pending")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    status: Literal["ok", "warn", "error"]
+    message: str
+    do: str | None = None
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(doctor)
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Look for what is stuck, lost or behind, and say what to do about it.
+
+    Looks at the server of NOETL_SERVER_URL, else at the database of this machine. Changes nothing.
+
+    Exit code: 0 all is well, 1 something is not.
+    """
+    findings = asyncio.run(_examine())
+    if as_json:
+        say_json([asdict(finding) for finding in findings])
+    else:
+        _print(findings)
+    raise typer.Exit(int(any(finding.status == "error" for finding in findings)))
+
+
+def _print(findings: list[Finding]) -> None:
+    for finding in findings:
+        say(f"{coloured(finding.status, f'{finding.status:<5}')}  {finding.check:<10}  {finding.message}")
+        if finding.do:
+            say(f"                   → {finding.do}")
+
+
+async def _examine() -> list[Finding]:
+    from noetl.settings import Place, read
+
+    place = read(Place)
+    async with connect("read") as client:
+        found = [Finding("reach", "ok", f"{_asked(place)} answers"), *_disk(place)]
+        found += await _executions(client)
+        found += await _commands(client)
+        found += await _lag(client)
+    return found
+
+
+def _asked(place: "Place") -> str:
+    from noetl.settings import Store, read
+
+    if place.servers:
+        return place.servers[0]
+    return "the database of NOETL_DB_URL" if read(Store).db_url is not None else f"the database of {place.where}"
+
+
+def _disk(place: "Place") -> list[Finding]:
+    if not place.where.exists():
+        return []
+    free = shutil.disk_usage(place.where).free
+    message = f"{free >> 20} MB free at {place.where}"
+    if free > LITTLE:
+        return [Finding("disk", "ok", message)]
+    return [Finding("disk", "error", message, "free some space, or move NOETL_HOME to another disk")]
+
+
+async def _executions(client: Client) -> list[Finding]:
+    queued = Counter(row["execution_id"] for row in await client.queue())
+    stuck = [
+        row
+        for status in ALIVE
+        for row in await client.executions(status=status, limit=500)
+        if _since(row["updated_at"]) > QUIET and not queued[row["execution_id"]]
+    ]
+    aside = await client.executions(status="quarantined", limit=500)
+    return [
+        _finding(
+            "stuck", stuck, "execution(s) run, and nothing has happened for a minute", "noetl exec get {}, then cancel"
+        ),
+        _finding(
+            "aside",
+            aside,
+            "execution(s) set aside because their log cannot be folded",
+            "noetl exec events {}, then release",
+        ),
+    ]
+
+
+async def _commands(client: Client) -> list[Finding]:
+    workers = await client.workers()
+    pools = {pool for worker in workers for pool in worker["pools"]}
+    queued = await client.queue("queued")
+    homeless = [row for row in queued if row["pool"] not in pools]
+    expired = [row for row in await client.queue("leased") if row["lease_until"] and _since(row["lease_until"]) > LATE]
+    dead = await client.queue("dead")
+    named = ", ".join(sorted({row["pool"] for row in homeless}))
+    waiting = (
+        f"command(s) wait for a worker of {named}" if homeless else f"{len(queued)} queued, {len(workers)} worker(s)"
+    )
+    return [
+        _finding("queue", homeless, waiting, f"noetl worker start --pool {named or 'cpu'}", "warn"),
+        _finding(
+            "leases",
+            expired,
+            "command(s) whose lease has run out: no server looks after them",
+            "noetl server start, or noetl run anything: it takes them up",
+        ),
+        _finding("dead", dead, "command(s) that killed their workers five times", "noetl exec get {}, then retry"),
+    ]
+
+
+async def _lag(client: Client) -> list[Finding]:
+    behind = {shard: ms for shard, ms in (await client.lag()).items() if ms > BEHIND_MS}
+    if not behind:
+        return [Finding("lag", "ok", "what is shown is up to date")]
+    worst = max(behind.values()) / 1000
+    message = f"{len(behind)} shard(s) are not projected, the oldest event for {worst:.0f} s"
+    return [Finding("lag", "error", message, "noetl server start: its projector takes them up; else look at its log")]
+
+
+def _finding(check: str, rows: list[Row], message: str, do: str, status: Literal["warn", "error"] = "error") -> Finding:
+    if not rows:
+        return Finding(check, "ok", message if check == "queue" else "none")
+    ids = list(dict.fromkeys(row["execution_id"] for row in rows))
+    named = ", ".join(ids[:NAMED]) + (" …" if len(ids) > NAMED else "")
+    return Finding(check, status, f"{len(rows)} {message} ({named})", do.format(ids[0]))
+
+
+def _since(at: str | None) -> timedelta:
+    return datetime.now(UTC) - datetime.fromisoformat(at) if at else timedelta(0)

@@ -1,0 +1,324 @@
+"""The home of this machine: its database opened, and as much of a server and a worker in this process as a command needs.
+
+Any number of processes may do so at once in one home. Each is a server among others: shards and commands go to whoever is there,
+and what one leaves unfinished another goes on with.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from noetl import settings
+from noetl.bus.postgres import BusPostgres
+from noetl.catalog.port import Entry
+from noetl.catalog.postgres import CatalogPostgres
+from noetl.cli.client import Again, Change, Need, Row, resolved
+from noetl.database import Database, connect
+from noetl.embedded import ensure, stop
+from noetl.leases.postgres import LeasesPostgres
+from noetl.log.port import Projection, Recorded, Wanted
+from noetl.log.postgres import LogPostgres
+from noetl.migrations import migrate
+from noetl.model.clock import iso
+from noetl.model.errors import NotFound, Unavailable
+from noetl.model.identity import LOCAL
+from noetl.model.ids import ExecutionId, Micros
+from noetl.model.reference import Reference
+from noetl.pipeline.data import Payloads
+from noetl.server.node import Server
+from noetl.server.settings import ServerSettings
+from noetl.worker.app import Options, SystemClock, Wired, open_store, options, within
+
+if TYPE_CHECKING:  # services bring more than `noetl run` needs: they are loaded by the command that asks for one
+    from noetl.server.services.catalog import CatalogService
+    from noetl.server.services.executions import ExecutionService
+    from noetl.server.services.signals import SignalService
+
+LOOK_FIRST, LOOK_LAST = 0.01, 0.1  # seconds between looks at the log
+PAGE = 5_000
+WATCH_EVERY = 0.05  # seconds between looks whether the database is there
+LEAVE = 3.0  # seconds for what this worker runs for others when the command has ended
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything durable of one home, open."""
+
+    home: Path
+    log: LogPostgres
+    leases: LeasesPostgres
+    bus: BusPostgres
+    catalog: CatalogPostgres
+    clock: SystemClock
+    shards: int
+    data: str | None = field(repr=False)  # address of the database for users' tables; None: it is not ours to divide
+
+
+@asynccontextmanager
+async def opened(home: Path) -> AsyncIterator[Ports]:
+    store, shards = settings.read(settings.Store), settings.read(settings.Shards)
+    try:
+        dsns = await ensure(home)
+        connection = await connect(dsns.control)
+        try:
+            count = await migrate(connection, shards=shards.count)
+        finally:
+            await connection.close()
+        made = Database(dsns.control, main_size=store.postgres_pool_max_size, background_size=store.bg_pool_max_size)
+        async with made as database, BusPostgres(database) as bus:
+            leases = LeasesPostgres(database, micros(shards.lease_sec))
+            watching = asyncio.ensure_future(_keep_there(home, bus, store))
+            try:
+                log, catalog = LogPostgres(database, count), CatalogPostgres(database)
+                yield Ports(home, log, leases, bus, catalog, SystemClock(), count, dsns.data)
+            finally:
+                watching.cancel()
+                await leases.close()
+    finally:
+        await stop()
+
+
+async def _keep_there(home: Path, bus: BusPostgres, store: settings.Store) -> None:
+    """The process that started the database may end before this one: then it is ours to start, at the address it had."""
+    if store.db_url is not None:
+        return
+    while True:
+        await asyncio.sleep(WATCH_EVERY)
+        if not bus.connected.is_set():
+            with suppress(Unavailable):
+                await ensure(home)
+
+
+def server_settings(count: int, address: str | None = None) -> ServerSettings:
+    shards, duties = settings.read(settings.Shards), settings.read(settings.Duties)
+    return ServerSettings(
+        name=f"{socket.gethostname()}-{os.getpid()}",
+        address=address,
+        shards=count,
+        lease=micros(shards.lease_sec),
+        renew_every=shards.heartbeat_sec,
+        projector_interval=duties.projection_poll_ms / 1000,
+    )
+
+
+def micros(seconds: float) -> Micros:
+    return round(seconds * 1e6)
+
+
+# ---- a server and a worker for one command -----------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def local(home: Path, need: Need) -> AsyncIterator["Local"]:
+    async with opened(home) as ports:
+        server = Server(ports.log, ports.leases, ports.bus, ports.catalog, ports.clock, server_settings(ports.shards))
+        if need == "read" or (need == "change" and await ports.leases.servers()):
+            yield Local(ports, server, runs=need == "change")
+            return
+        worker = within(server, _for_a_moment(ports)) if need == "run" else None
+        async with _running(server, worker, ports) as tasks:
+            yield Local(ports, server, tasks)
+
+
+def _for_a_moment(ports: Ports) -> Options:
+    told = options(ports.home, settings.read(settings.Work), settings.read(settings.Shards))
+    return replace(told, drain=LEAVE, data=ports.data)
+
+
+@asynccontextmanager
+async def _running(
+    server: Server, worker: Wired | None, ports: Ports
+) -> AsyncIterator[tuple["asyncio.Future[None]", ...]]:
+    await server.keeper.run_once()  # a node number, and shards, before the first request
+    leaving = asyncio.Event()
+    serving = asyncio.ensure_future(server.run())
+    working = asyncio.ensure_future(worker.run(leaving)) if worker is not None else None
+    try:
+        yield (serving,) if working is None else (serving, working)
+    finally:
+        leaving.set()
+        if worker is not None and working is not None:
+            await asyncio.wait((working,))
+            if worker.held:
+                with suppress(Unavailable):
+                    await ports.log.lose(worker.holder)  # others need not wait for the lease to run out
+        with suppress(Unavailable):  # whoever lists executions next shall see how this one ended
+            server.projector.changed(server.shards.owned())
+            await server.projector.run_once()
+        serving.cancel()
+        await asyncio.wait((serving,))
+
+
+class Local:
+    """`Client` on the ports themselves."""
+
+    def __init__(
+        self, ports: Ports, server: Server, tasks: tuple["asyncio.Future[None]", ...] = (), *, runs: bool = False
+    ) -> None:
+        self.runs = runs
+        self._ports = ports
+        self._server = server
+        self._tasks = tasks
+        self._delay = LOOK_FIRST
+        self._payloads = Payloads(open_store(server, ports.home), server.manifest)
+
+    # -- playbooks --
+
+    async def register(self, text: str, path: str | None = None) -> Row:
+        done = await self._playbooks.register(LOCAL, text, path)
+        findings = [finding.to_dict() for finding in done.findings]
+        return {**_entry(done.entry), "created": done.created, "findings": findings}
+
+    async def playbooks(self, prefix: str = "") -> list[Row]:
+        return [_entry(entry) for entry in await self._playbooks.latest(LOCAL, prefix, limit=100_000)]
+
+    async def playbook(self, path: str, version: int | None = None) -> Row:
+        entry = await self._playbooks.get(LOCAL, path, version)
+        return {**_entry(entry), "content": entry.text}
+
+    async def diff(self, path: str, older: int, newer: int | None = None) -> Row:
+        found = await self._playbooks.diff(LOCAL, path, older, newer)
+        return {"path": path, "older": found.older.version, "newer": found.newer.version, "diff": found.diff}
+
+    # -- executions --
+
+    async def start(self, path: str, version: int | None, payload: dict[str, Any]) -> ExecutionId:
+        return await self._server.requests.start(path, version=version, payload=payload, by=LOCAL.name)
+
+    async def again(self, execution_id: ExecutionId, how: Again) -> ExecutionId:
+        executions = self._executions
+        return await (executions.retry if how == "retry" else executions.rerun)(LOCAL, execution_id)
+
+    async def change(self, execution_id: ExecutionId, how: Change) -> Row:
+        executions = self._executions
+        ask = {
+            "cancel": executions.cancel,
+            "pause": executions.pause,
+            "resume": executions.resume,
+            "release": executions.release,
+        }[how]
+        asked = await ask(LOCAL, execution_id)
+        return {"execution_id": execution_id, "request": asked.request, "status": asked.status, "seq": asked.seq}
+
+    async def signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row:
+        from noetl.server.services.signals import Outside
+
+        asked = await self._signals.send(LOCAL, execution_id, Outside(name, payload))
+        return {"execution_id": execution_id, "request": asked.request, "status": asked.status, "seq": asked.seq}
+
+    async def executions(
+        self, *, status: str | None = None, path: str | None = None, before: str | None = None, limit: int = 50
+    ) -> list[Row]:
+        from noetl.server.api import shapes
+
+        older = None if before is None else ExecutionId(before)
+        rows = await self._ports.log.executions(LOCAL.tenant, Wanted(status=status, path=path), older, limit)
+        return [shapes.execution(row) for row in rows]
+
+    async def execution(self, execution_id: ExecutionId) -> Row:
+        from noetl.server.api import shapes
+
+        return shapes.detailed(await self._row(execution_id))
+
+    async def explain(self, execution_id: ExecutionId, step: str) -> Row:
+        found = await self._executions.explain(LOCAL, execution_id, step)
+        return {"step": found.step, "verdict": found.verdict, "because": list(found.because), "runs": found.runs}
+
+    async def events(self, execution_id: ExecutionId, after: int = 0) -> list[Recorded]:
+        if after == 0:
+            await self._row(execution_id)
+        return await self._ports.log.events(execution_id, after, PAGE)
+
+    async def events_after(self, execution_id: ExecutionId, after: int) -> list[Recorded]:
+        """Looks more seldom while nothing happens; never without a pause, or telling would take the time of doing."""
+        for task in self._tasks:
+            if task.done():
+                task.result()  # a server or worker that fell over says why
+        await asyncio.sleep(self._delay)
+        found = await self._ports.log.events(execution_id, after, PAGE)
+        self._delay = LOOK_FIRST if found else min(self._delay * 1.5, LOOK_LAST)
+        return found
+
+    async def resolve(self, reference: Reference) -> Any:
+        return await resolved(self._payloads, reference)
+
+    # -- the queue --
+
+    async def queue(self, status: str | None = None, execution_id: ExecutionId | None = None) -> list[Row]:
+        rows = await self._ports.log.queue(LOCAL.tenant, status=status, execution_id=execution_id, limit=500)
+        return [
+            {
+                "command_id": row.command_id,
+                "execution_id": row.execution_id,
+                "step": row.step,
+                "pool": row.pool,
+                "status": row.status,
+                "attempt": row.attempt,
+                "worker": row.worker,
+                "lease_until": row.lease_until and iso(row.lease_until),
+            }
+            for row in rows
+        ]
+
+    async def workers(self) -> list[Row]:
+        return [
+            {"worker": row.worker, "pools": list(row.pools), "free": row.free, "held": row.held}
+            for row in await self._ports.log.workers(LOCAL.tenant)
+        ]
+
+    async def lag(self) -> dict[int, float]:
+        behind: dict[int, float] = {}
+        for shard in range(self._ports.shards):
+            waiting = await self._ports.log.follow(shard, await self._ports.log.checkpoint(shard), 1)
+            if waiting:
+                behind[shard] = max(0, self._ports.clock.now() - waiting[0].event.at) / 1000
+        return behind
+
+    # -- services --
+
+    async def _row(self, execution_id: ExecutionId) -> Projection:
+        try:
+            return await self._executions.get(LOCAL, execution_id)
+        except NotFound as error:
+            raise NotFound(f"no execution {execution_id}", hint="noetl exec list shows those there are") from error
+
+    @cached_property
+    def _playbooks(self) -> "CatalogService":
+        from noetl.server.services.catalog import CatalogService
+
+        return CatalogService(self._ports.catalog)
+
+    @cached_property
+    def _executions(self) -> "ExecutionService":
+        from noetl.server.services.access import Access
+        from noetl.server.services.executions import ExecutionService
+        from noetl.server.services.live import Live
+
+        server, log = self._server, self._ports.log
+        return ExecutionService(
+            log,
+            server.requests,
+            server.states,
+            server.playbooks,
+            server.shards,
+            Live(),
+            Access(log),
+            server.keeper.new_id,
+        )
+
+    @cached_property
+    def _signals(self) -> "SignalService":
+        from noetl.server.services.access import Access
+        from noetl.server.services.signals import SignalService
+
+        return SignalService(self._ports.log, self._server.requests, Access(self._ports.log))
+
+
+def _entry(entry: Entry) -> Row:
+    return {"path": entry.path, "version": entry.version, "hash": entry.hash}

@@ -1,0 +1,428 @@
+"""`noetl exec`: what happened, why, and what to do about it; `noetl result`: the data that a step made."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from noetl.cli.client import Again, Change, Client, Need, Row, connect, named
+from noetl.cli.output import coloured, columns, lines_of, say, say_json
+from noetl.model.errors import NotFound
+
+if TYPE_CHECKING:
+    from noetl.log.port import Recorded
+    from noetl.model.ids import ExecutionId
+
+ID = Annotated[str, typer.Argument(metavar="ID", help="an execution's id, or @latest")]
+Step = Annotated[str, typer.Argument(metavar="STEP", help="a step of its playbook")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+PAUSE = 0.2  # seconds between looks at a file that grows
+SHOWN = 4_000  # characters of a value shown to a person
+SETTLE = 10.0  # seconds that a cancelled execution of this machine may take to stop
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(name="exec", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
+    for command in (get, events, logs, cancel, pause, resume, release, retry, rerun, explain, signal):
+        group.command()(command)
+    group.command("list")(list_executions)
+    app.add_typer(group)
+    results = typer.Typer(
+        name="result", help="The data that steps have made.", no_args_is_help=True, rich_markup_mode=None
+    )
+    results.callback()(lambda: None)  # a group, though it has one command
+    results.command()(show)
+    app.add_typer(results)
+
+
+ABOUT = """Executions: list them, look into one, change it, run it again.
+
+\b
+  noetl exec list --status failed
+  noetl exec get @latest             its steps and its failure
+  noetl exec explain @latest STEP    why a step ran, did not run, or waits
+  noetl exec retry @latest           run again what did not finish
+"""
+
+Work = Callable[[Client], Awaitable[Any]]
+
+
+def talk(work: Work, need: Need = "read") -> Any:
+    async def talking() -> Any:
+        async with connect(need) as client:
+            return await work(client)
+
+    return asyncio.run(talking())
+
+
+# ---- reading -----------------------------------------------------------------------------------------------------------
+
+
+def list_executions(
+    status: Annotated[
+        str | None, typer.Option("--status", help="running, completed, failed, cancelled, paused, quarantined …")
+    ] = None,
+    path: Annotated[str | None, typer.Option("--path", help="of this playbook only")] = None,
+    before: Annotated[
+        str | None, typer.Option("--before", metavar="ID", help="older than this one: the next page")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="how many")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List executions, newest first.
+
+    Example: noetl exec list --status failed --path examples/hello
+    """
+    rows = talk(lambda client: client.executions(status=status, path=path, before=before, limit=limit))
+    if as_json:
+        say_json(rows)
+    elif not rows:
+        say("no executions" + (" like that" if status or path or before else " yet: noetl run FILE starts one"))
+    else:
+        columns(("EXECUTION", "STATUS", "STARTED", "SECONDS", "PLAYBOOK", "ERROR"), [_line(row) for row in rows])
+
+
+def _line(row: Row) -> tuple[Any, ...]:
+    return row["execution_id"], row["status"], _minute(row["started_at"]), _seconds(row), row["path"], row["error"]
+
+
+def _minute(at: str | None) -> str:
+    return (at or "")[:19].replace("T", " ")
+
+
+def _seconds(row: Row) -> str:
+    from datetime import datetime
+
+    if not row["started_at"] or not row["ended_at"]:
+        return ""
+    began, ended = (datetime.fromisoformat(row[name]) for name in ("started_at", "ended_at"))
+    return f"{(ended - began).total_seconds():.2f}"
+
+
+def get(execution: ID, as_json: AsJson = False) -> None:
+    """Show one execution: status, steps, failure.
+
+    Example: noetl exec get @latest
+    """
+
+    async def work(client: Client) -> Row:
+        return await client.execution(await named(client, execution))
+
+    row = talk(work)
+    if as_json:
+        say_json(row)
+        return
+    say(f"execution  {row['execution_id']}")
+    say(f"playbook   {row['path']}" + (f" version {row['version']}" if row["version"] is not None else ""))
+    say(f"status     {coloured(row['status'])}")
+    say(f"started    {_minute(row['started_at'])}" + (f"   {_seconds(row)} s" if row["ended_at"] else ""))
+    for name, label in (("parent", "parent"), ("retry_of", "retry of")):
+        if row[name]:
+            say(f"{label:<10} {row[name]}")
+    if row["steps"]:
+        say()
+        columns(
+            ("STEP", "STATUS", "RUNS"), [(name, step["status"], step["runs"]) for name, step in row["steps"].items()]
+        )
+    if row["failure"]:
+        failure = row["failure"]
+        say(f"\n{coloured('failed', 'error')}: step {failure['step']}: {failure['code']}: {failure['message']}")
+        say(
+            f"why: noetl exec explain {row['execution_id']} {failure['step']}   again: noetl exec retry {row['execution_id']}"
+        )
+
+
+def events(
+    execution: ID,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until the execution ends")] = False,
+    kinds: Annotated[list[str] | None, typer.Option("--type", metavar="T", help="events of this type only")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one event per line, in the order of the log")] = False,
+) -> None:
+    """Print the events of an execution in the order of the log.
+
+    \b
+    Examples:
+      noetl exec events @latest
+      noetl exec events @latest --follow --type step.exit
+      noetl exec events 724551830122291200 --json | jq .type
+    """
+    tell = _as_json if as_json else _Lines()
+
+    async def work(client: Client) -> None:
+        execution_id = await named(client, execution)
+        await _tell(client, execution_id, tell, frozenset(kinds or ()), follow)
+
+    talk(work)
+
+
+Tell = Callable[["list[Recorded]"], None]
+
+
+async def _tell(client: Client, execution_id: "ExecutionId", tell: Tell, kinds: frozenset[str], follow: bool) -> None:
+    from noetl.model.events import Terminal
+
+    page, after = await client.events(execution_id), 0
+    while page or follow:
+        tell([each for each in page if not kinds or each.event.type in kinds])
+        if page and isinstance(page[-1].event, Terminal):
+            return
+        after = page[-1].seq if page else after
+        page = await (client.events_after if follow else client.events)(execution_id, after)
+
+
+def _as_json(page: "list[Recorded]") -> None:
+    import msgspec
+
+    from noetl.server.api import shapes
+
+    for each in page:
+        sys.stdout.write(msgspec.json.encode(shapes.event(each)).decode() + "\n")
+    sys.stdout.flush()
+
+
+class _Lines:
+    """Seconds since the first event, its type, and the words that help to read a list of them."""
+
+    def __init__(self) -> None:
+        self._began: int | None = None
+
+    def __call__(self, page: "list[Recorded]") -> None:
+        from noetl.cli.story import describe
+
+        for each in page:
+            self._began = each.event.at if self._began is None else self._began
+            say(f"{(each.event.at - self._began) / 1e6:8.3f}  {each.event.type:<24}{describe(each.event)}")
+
+
+def logs(
+    execution: ID,
+    step: Annotated[str | None, typer.Argument(metavar="[STEP]", help="of this step only")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until the execution ends")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="one line printed per line")] = False,
+) -> None:
+    """Print what the tools of an execution printed.
+
+    Workers keep it below their NOETL_HOME, so this shows what ran on this machine.
+
+    Example: noetl exec logs @latest greet
+    """
+
+    async def work(client: Client) -> None:
+        execution_id = await named(client, execution)
+        told = 0
+        while True:
+            ended = (await client.execution(execution_id))["ended_at"] is not None
+            lines = _printed(execution_id, step)
+            _tell_lines(lines[told:], as_json)
+            told = len(lines)
+            if ended or not follow:
+                break
+            await asyncio.sleep(PAUSE)
+        if not told and not as_json:
+            say("nothing was printed on this machine")
+
+    talk(work)
+
+
+def _printed(execution_id: str, step: str | None) -> list[Row]:
+    from noetl.settings import Place, read
+    from noetl.worker.logs import read as lines
+
+    found = list(lines(read(Place).where / "logs", execution_id, step))
+    return sorted(found, key=lambda line: (line["at"], line["seq"]))
+
+
+def _tell_lines(rows: list[Row], as_json: bool) -> None:
+    if as_json:
+        lines_of(rows)
+        return
+    for row in rows:
+        sign = "!" if row["stream"] == "stderr" else "|"
+        say(f"{row['step']} {sign} {row['line']}")
+
+
+def explain(execution: ID, step: Step, as_json: AsJson = False) -> None:
+    """Say why a step ran, did not run, or waits.
+
+    Example: noetl exec explain @latest shout
+    """
+
+    async def work(client: Client) -> Row:
+        return await client.explain(await named(client, execution), step)
+
+    row = talk(work)
+    if as_json:
+        say_json(row)
+        return
+    say(f"{step}: {coloured(row['verdict'])}" + (f", {row['runs']} runs" if row["runs"] > 1 else ""))
+    for reason in row["because"]:
+        say(f"  {reason}")
+
+
+# ---- changing ----------------------------------------------------------------------------------------------------------
+
+
+def cancel(execution: ID, as_json: AsJson = False) -> None:
+    """Cancel: nothing more is issued, what runs is stopped.
+
+    Example: noetl exec cancel @latest
+    """
+    _change(execution, "cancel", as_json)
+
+
+def pause(execution: ID, as_json: AsJson = False) -> None:
+    """Pause: what runs goes on, what would come next is held until resume."""
+    _change(execution, "pause", as_json)
+
+
+def resume(execution: ID, as_json: AsJson = False) -> None:
+    """Go on with a paused execution."""
+    _change(execution, "resume", as_json)
+
+
+def release(execution: ID, as_json: AsJson = False) -> None:
+    """Go on with a quarantined execution, once what set it aside is mended.
+
+    An execution is set aside when an event of it cannot be folded; `noetl exec events ID` shows which.
+    """
+    _change(execution, "release", as_json)
+
+
+def _change(execution: str, how: Change, as_json: bool) -> None:
+    async def work(client: Client) -> Row:
+        execution_id = await named(client, execution)
+        asked = await client.change(execution_id, how)
+        if how == "cancel" and not client.runs:
+            await _ended(client, execution_id)
+        return {**asked, "execution": (await client.execution(execution_id))["status"]}
+
+    row = talk(work, "change")
+    if as_json:
+        say_json(row)
+    elif row["status"] == "refused":
+        say(f"execution {row['execution_id']} did not take it: it is {row['execution']}")
+    else:
+        say(f"{how}: {row['status']}; execution {row['execution_id']} is {coloured(row['execution'])}")
+    raise typer.Exit(int(row["status"] == "refused"))
+
+
+async def _ended(client: Client, execution_id: "ExecutionId") -> None:
+    """Nobody but this process looks after it: stay until it has stopped."""
+    for _ in range(round(SETTLE / PAUSE)):
+        if (await client.execution(execution_id))["ended_at"] is not None:
+            return
+        await asyncio.sleep(PAUSE)
+
+
+def signal(
+    execution: ID,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="what a `wait` step waits for")],
+    payload: Annotated[
+        str | None, typer.Option("--payload", metavar="YAML", help="what it brings; YAML or JSON")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a signal to an execution. It is kept until a `wait` of that name takes it.
+
+    Example: noetl exec signal @latest approved --payload '{by: ada}'
+    """
+    from noetl.cli.run import plain
+
+    given = plain(payload, "--payload") if payload is not None else None
+
+    async def work(client: Client) -> Row:
+        return await client.signal(await named(client, execution), name, given)
+
+    row = talk(work, "change")
+    say_json(row) if as_json else say(f"signal {name} sent to execution {row['execution_id']}")
+
+
+# ---- again -------------------------------------------------------------------------------------------------------------
+
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="follow it and print every event")]
+
+
+def retry(execution: ID, watch: Watch = False, as_json: AsJson = False) -> None:
+    """Run again what did not finish: a new execution that takes over the results of the finished steps.
+
+    On this machine it runs here, to its end, as `noetl run` does; with NOETL_SERVER_URL its workers run it.
+
+    Example: noetl exec retry @latest
+    """
+    _again(execution, "retry", watch, as_json)
+
+
+def rerun(execution: ID, watch: Watch = False, as_json: AsJson = False) -> None:
+    """Run the same playbook with the same workload again, from the beginning.
+
+    Example: noetl exec rerun @latest
+    """
+    _again(execution, "rerun", watch, as_json)
+
+
+def _again(execution: str, how: Again, watch: bool, as_json: bool) -> None:
+    from noetl.cli.run import finish, follow, interruptible, told
+
+    async def work(client: Client) -> Any:
+        begun = await client.again(await named(client, execution), how)
+        if client.runs and not watch:
+            return begun
+        async with interruptible() as stop:
+            return await follow(client, begun, told(as_json, watch), stop)
+
+    ended = talk(work, "run")
+    if not isinstance(ended, str):
+        finish(ended, as_json)
+    say_json({"execution_id": ended}) if as_json else say(f"started execution {ended}: noetl exec get {ended}")
+
+
+# ---- results -----------------------------------------------------------------------------------------------------------
+
+
+def show(
+    execution: ID,
+    step: Step,
+    as_json: Annotated[bool, typer.Option("--json", help="print the value as JSON, whole")] = False,
+) -> None:
+    """Show the result of a step.
+
+    \b
+    Examples:
+      noetl result show @latest shout
+      noetl result show @latest fetch --json | jq '.[0]'
+    """
+
+    async def work(client: Client) -> Any:
+        return await _result(client, await named(client, execution), step)
+
+    value = talk(work)
+    if as_json:
+        lines_of([value])
+        return
+    text = value if isinstance(value, str) else _pretty(value)
+    say(text if len(text) <= SHOWN else f"{text[:SHOWN]}…\n({len(text)} characters; --json prints all of it)")
+
+
+async def _result(client: Client, execution_id: "ExecutionId", step: str) -> Any:
+    """From the log: a row of the list may lag behind it."""
+    from noetl.cli.story import Story
+
+    story = Story(execution_id)
+    while page := await client.events(execution_id, story.last_seq):
+        story.add(page)
+    record = story.state.steps.get(step)
+    if record is None or record.result is None:
+        names = ", ".join(name for name, known in story.state.steps.items() if known.result is not None)
+        raise NotFound(f"step {step!r} has no result", hint=f"steps that have one: {names or 'none'}")
+    if record.result.reference is None:
+        return None
+    return await client.resolve(record.result.reference)
+
+
+def _pretty(value: Any) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False, indent=2)

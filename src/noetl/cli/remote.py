@@ -1,0 +1,188 @@
+"""`Client` over HTTP. What a server refuses is said in its own words."""
+
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from noetl.cli.client import Again, Change, Row, resolved
+from noetl.log.port import Recorded
+from noetl.model import codec
+from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Unavailable
+from noetl.model.ids import ExecutionId
+from noetl.model.reference import Reference
+from noetl.pipeline.data import Payloads
+from noetl.worker.app import open_store
+from noetl.worker.http import HttpChannel
+
+PATIENCE = 15.0  # seconds for an answer
+CONNECT = 3.0
+PAGE = 1_000
+LISTED = 500
+
+
+class Remote:
+    runs = True
+
+    def __init__(self, url: str, home: Path) -> None:
+        self.url = url
+        timeout = httpx.Timeout(PATIENCE, connect=CONNECT)
+        try:
+            self._http = httpx.AsyncClient(base_url=url, timeout=timeout, trust_env=False)
+        except (ValueError, httpx.InvalidURL) as error:
+            raise _no_url(url) from error
+        self._channel = HttpChannel([url])
+        self._payloads = Payloads(open_store(self._channel, home), self._channel.manifest)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        await self._http.aclose()
+        await self._channel.close()
+
+    # -- playbooks --
+
+    async def register(self, text: str, path: str | None = None) -> Row:
+        return await self._post("/api/catalog/register", {"content": text, "path": path})
+
+    async def playbooks(self, prefix: str = "") -> list[Row]:
+        found: list[Row] = []
+        after: str | None = ""
+        while after is not None:
+            page = await self._get("/api/catalog", prefix=prefix, after=after, limit=LISTED)
+            found += page["playbooks"]
+            after = page["next"]
+        return found
+
+    async def playbook(self, path: str, version: int | None = None) -> Row:
+        return await self._get(f"/api/catalog/playbooks/{quote(path)}", version=version)
+
+    async def diff(self, path: str, older: int, newer: int | None = None) -> Row:
+        return await self._get(f"/api/catalog/diff/{quote(path)}", older=older, newer=newer)
+
+    # -- executions --
+
+    async def start(self, path: str, version: int | None, payload: dict[str, Any]) -> ExecutionId:
+        body = {"path": path, "version": version, "payload": payload}
+        return ExecutionId((await self._post("/api/execute", body))["execution_id"])
+
+    async def again(self, execution_id: ExecutionId, how: Again) -> ExecutionId:
+        return ExecutionId((await self._post(f"/api/executions/{execution_id}/{how}"))["execution_id"])
+
+    async def change(self, execution_id: ExecutionId, how: Change) -> Row:
+        return await self._post(f"/api/executions/{execution_id}/{how}")
+
+    async def signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row:
+        return await self._post(f"/api/executions/{execution_id}/signals/{quote(name, safe='')}", {"payload": payload})
+
+    async def executions(
+        self, *, status: str | None = None, path: str | None = None, before: str | None = None, limit: int = 50
+    ) -> list[Row]:
+        page = await self._get("/api/executions", status=status, path=path, before=before, limit=limit)
+        rows: list[Row] = page["executions"]
+        return rows
+
+    async def execution(self, execution_id: ExecutionId) -> Row:
+        return await self._get(f"/api/executions/{execution_id}")
+
+    async def explain(self, execution_id: ExecutionId, step: str) -> Row:
+        return await self._get(f"/api/executions/{execution_id}/explain/{quote(step, safe='')}")
+
+    async def events(self, execution_id: ExecutionId, after: int = 0) -> list[Recorded]:
+        page = await self._get(f"/api/executions/{execution_id}/events", after=after, limit=PAGE)
+        return [_recorded(each) for each in page["events"]]
+
+    async def events_after(self, execution_id: ExecutionId, after: int) -> list[Recorded]:
+        """The server keeps the question until there is an answer, or for some seconds."""
+        try:
+            page = await self._get(f"/api/executions/{execution_id}/events", after=after, limit=PAGE, min_seq=after + 1)
+        except Unavailable as error:
+            if error.code != "NOT_YET":
+                raise
+            return []
+        return [_recorded(each) for each in page["events"]]
+
+    async def resolve(self, reference: Reference) -> Any:
+        return await resolved(self._payloads, reference)
+
+    # -- the queue --
+
+    async def queue(self, status: str | None = None, execution_id: ExecutionId | None = None) -> list[Row]:
+        page = await self._get("/api/queue", status=status, execution_id=execution_id, limit=LISTED)
+        rows: list[Row] = page["commands"]
+        return rows
+
+    async def workers(self) -> list[Row]:
+        rows: list[Row] = (await self._ask("GET", "/api/workers")).json()
+        return rows
+
+    async def lag(self) -> dict[int, float]:
+        """From the metrics of the server that answers: of the shards that it owns."""
+        answer = await self._ask("GET", "/metrics")
+        behind: dict[int, float] = {}
+        for line in answer.text.splitlines():
+            if line.startswith("noetl_projection_lag_ms{"):
+                labels, _, value = line.rpartition(" ")
+                if float(value) > 0:
+                    behind[int(labels.partition('shard="')[2].partition('"')[0])] = float(value)
+        return behind
+
+    # -- HTTP --
+
+    async def _get(self, place: str, /, **query: Any) -> Row:
+        asked = {name: value for name, value in query.items() if value is not None}
+        answer: Row = (await self._ask("GET", place, params=asked)).json()
+        return answer
+
+    async def _post(self, path: str, body: Row | None = None) -> Row:
+        given = None if body is None else {name: value for name, value in body.items() if value is not None}
+        answer: Row = (await self._ask("POST", path, json=given)).json()
+        return answer
+
+    async def _ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        try:
+            answer = await self._http.request(method, path, **more)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise _no_url(self.url) from error
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise Unavailable(
+                f"no server answers at {self.url}",
+                hint="noetl server start, or unset NOETL_SERVER_URL to work on this machine",
+            ) from error
+        except httpx.HTTPError as error:
+            raise Unavailable(f"{self.url}: {type(error).__name__} {error}".rstrip(), hint="try again") from error
+        if answer.is_success:
+            return answer
+        raise _refused(answer)
+
+
+def _no_url(url: str) -> InvalidInput:
+    return InvalidInput(f"NOETL_SERVER_URL is not an address: {url!r}", hint="http://127.0.0.1:8082")
+
+
+def _recorded(row: Row) -> Recorded:
+    event = codec.decode_event(msgspec.json.encode(row["data"]))
+    return Recorded(ExecutionId(row["execution_id"]), 0, row["seq"], 0, event)
+
+
+def _refused(answer: httpx.Response) -> NoetlError:
+    try:
+        told = answer.json()
+        detail, hint, code = str(told["detail"]), told.get("hint"), str(told.get("code", ""))
+    except (ValueError, KeyError, TypeError):
+        return Unavailable(
+            f"{answer.request.url} answers {answer.status_code}, but not as a NoETL server",
+            hint="is NOETL_SERVER_URL right?",
+        )
+    for finding in told.get("findings") or []:
+        if "line" in finding:
+            detail += (
+                f"\n{finding['file']}:{finding['line']}:{finding['column']}: {finding['code']} {finding['message']}"
+            )
+    kind = {404: NotFound, 409: Conflict}.get(answer.status_code)
+    error = (kind or (Unavailable if answer.status_code >= 500 else InvalidInput))(detail, hint=hint)
+    error.code = code or error.code
+    return error

@@ -1,0 +1,191 @@
+"""`noetl server` and `noetl dev`: a server of its own, and everything at once for whoever writes playbooks."""
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from noetl.cli.output import explain, log_to_stderr, say
+
+if TYPE_CHECKING:
+    import socket
+
+    from noetl.server.app import Node
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY = 0.5  # seconds between looks at a folder
+
+Host = Annotated[str | None, typer.Option("--host", help="loopback only: there is no login yet (NOETL_HOST)")]
+Port = Annotated[int | None, typer.Option("--port", "-p", min=0, max=65535, help="8082 (NOETL_PORT); 0: a free one")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(name="server", help="A server of its own.", no_args_is_help=True, rich_markup_mode=None)
+    group.callback()(lambda: None)  # a group, though it has one command
+    group.command()(start)
+    app.add_typer(group)
+    app.command()(dev)
+    app.command()(openapi)
+
+
+def start(host: Host = None, port: Port = None) -> None:
+    """Start a server: the API, dispatch and the duties. Ctrl-C or SIGTERM stops it in order.
+
+    It uses the database of NOETL_DB_URL, else the embedded one below NOETL_HOME. Any number of servers may share a database.
+    Workers and commands find it by NOETL_SERVER_URL.
+
+    \b
+    Example:
+      noetl server start --port 8082
+      NOETL_SERVER_URL=http://127.0.0.1:8082 noetl worker start
+      NOETL_SERVER_URL=http://127.0.0.1:8082 noetl run examples/hello.yaml
+    """
+    log_to_stderr("INFO")
+    _run(_start(host, port))
+
+
+def dev(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="playbooks that are registered whenever they change")
+    ] = Path(),
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """Start a server and a worker in one process, and register the playbooks of a folder whenever they are saved.
+
+    \b
+    Example:
+      noetl dev playbooks/
+      NOETL_SERVER_URL=http://127.0.0.1:8082 noetl run examples/hello
+    """
+    from noetl.model.errors import InvalidInput
+
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder} is not a folder", hint="noetl dev DIR; without DIR, where you are")
+    log_to_stderr("INFO")
+    _run(_dev(folder, host, port))
+
+
+def openapi() -> None:
+    """Print the OpenAPI document of the server.
+
+    Example: noetl openapi > openapi.json
+    """
+    from noetl.server.app import openapi as document
+
+    sys.stdout.write(json.dumps(document(), ensure_ascii=False, indent=2) + "\n")
+
+
+# ---- running -----------------------------------------------------------------------------------------------------------
+
+
+def _run(work: Any) -> None:
+    """On uvloop: it halves the cost of a connection."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)
+
+
+@asynccontextmanager
+async def _node(
+    host: str | None, port: int | None
+) -> AsyncIterator[tuple["Node", "socket.socket", asyncio.Event, str | None]]:
+    """The socket first: whoever cannot have it should not start a database."""
+    from noetl.cli.embedded import opened, server_settings
+    from noetl.server.app import Ports, address, assemble, listen, stop_on_signals
+    from noetl.settings import Listen, Place, read
+
+    chosen = read(Listen, host=host, port=port)
+    listening = listen(chosen.host, chosen.port)
+    stop = stop_on_signals()
+    try:
+        async with opened(read(Place).where) as here:
+            ports = Ports(log=here.log, leases=here.leases, bus=here.bus, catalog=here.catalog, clock=here.clock)
+            yield assemble(ports, server_settings(here.shards, address(listening))), listening, stop, here.data
+    finally:
+        listening.close()
+
+
+async def _start(host: str | None, port: int | None) -> None:
+    from noetl.server.app import address, serve
+
+    async with _node(host, port) as (node, listening, stop, _):
+        say(f"server at {address(listening)}   NOETL_SERVER_URL={address(listening)}")
+        sys.stdout.flush()
+        await serve(node, listening, several=True, stop=stop)
+
+
+async def _dev(folder: Path, host: str | None, port: int | None) -> None:
+    from noetl.server.app import address, serve
+    from noetl.settings import Place, Shards, Work, read
+    from noetl.worker.app import options
+    from noetl.worker.app import serve as work
+
+    async with _node(host, port) as (node, listening, stop, data):
+        say(f"server at {address(listening)}   NOETL_SERVER_URL={address(listening)}")
+        sys.stdout.flush()
+        told = options(read(Place).where, read(Work), read(Shards))
+        parted = asyncio.Event()  # the server goes on until the worker has said what it has to say
+        serving = asyncio.ensure_future(serve(node, listening, several=True, stop=parted))
+        working = asyncio.ensure_future(work(node.server, replace(told, data=data), stop))
+        watching = asyncio.ensure_future(_watch(folder, node))
+        try:
+            await asyncio.wait((serving, working, watching), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.set()
+            watching.cancel()
+            await asyncio.wait((working, watching))
+            parted.set()
+            await asyncio.wait((serving,))
+        for task in (serving, working):
+            task.result()
+
+
+async def _watch(folder: Path, node: "Node") -> None:
+    """Register what is new or has changed; say what is wrong with it and go on."""
+    known: dict[Path, tuple[int, int]] = {}
+    while True:
+        for file, state in (await asyncio.to_thread(_states, folder)).items():
+            if known.get(file) != state:
+                known[file] = state
+                await _register(file, node)
+        await asyncio.sleep(LOOK_EVERY)
+
+
+def _states(folder: Path) -> dict[Path, tuple[int, int]]:
+    from noetl.cli.catalog import playbooks_in
+
+    found = {}
+    for file in playbooks_in(folder):
+        try:
+            found[file] = (file.stat().st_mtime_ns, file.stat().st_size)
+        except OSError:  # gone since it was listed
+            continue
+    return found
+
+
+async def _register(file: Path, node: "Node") -> None:
+    from noetl.cli.run import read
+    from noetl.model.errors import NoetlError
+    from noetl.model.identity import LOCAL
+    from noetl.playbook.validation import load_or_raise
+
+    try:
+        text = read(file)
+        await asyncio.to_thread(load_or_raise, text, file=str(file))  # so that findings name the file
+        done = await node.services.catalog.register(LOCAL, text)
+    except NoetlError as error:
+        print(explain(error), file=sys.stderr)
+        return
+    if done.created:
+        say(f"{file}: {done.entry.path} version {done.entry.version}")
+        sys.stdout.flush()

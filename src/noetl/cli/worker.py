@@ -1,0 +1,65 @@
+"""`noetl worker`: a worker of its own."""
+
+import asyncio
+import signal
+from typing import Annotated
+
+import typer
+
+from noetl.cli.output import log_to_stderr, say
+
+DEFAULT_SERVER = "http://127.0.0.1:8082"
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(name="worker", help="A worker of its own.", no_args_is_help=True, rich_markup_mode=None)
+    group.callback()(lambda: None)  # a group, though it has one command
+    group.command()(start)
+    app.add_typer(group)
+
+
+def start(
+    pools: Annotated[
+        list[str] | None,
+        typer.Option("--pool", metavar="NAME", help="take commands of this pool; may be repeated (cpu)"),
+    ] = None,
+    slots: Annotated[int | None, typer.Option("--slots", min=1, max=1024, help="commands at once (16)")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="its name, the same over restarts (NOETL_WORKER_ID)")
+    ] = None,
+) -> None:
+    """Start a worker for the server of NOETL_SERVER_URL (http://127.0.0.1:8082).
+
+    Ctrl-C or SIGTERM: it claims nothing more, finishes what it runs (at most NOETL_WORKER_DRAIN_SEC) and ends. It waits for a
+    server that is not there.
+
+    Example: NOETL_SERVER_URL=http://127.0.0.1:8082 noetl worker start --pool cpu --pool gpu --slots 4
+    """
+    import uvloop
+
+    log_to_stderr("INFO")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_work(pools, slots, name))
+
+
+async def _work(pools: list[str] | None, slots: int | None, name: str | None) -> None:
+    from noetl.settings import Place, Shards, Work, read
+    from noetl.worker.app import options, serve
+    from noetl.worker.http import HttpChannel
+
+    place = read(Place)
+    servers = place.servers or [DEFAULT_SERVER]
+    work = read(Work, worker_pools=",".join(pools) if pools else None, worker_slots=slots, worker_id=name)
+    channel = HttpChannel(servers)
+    say(f"worker of {', '.join(work.worker_pools)} for {', '.join(servers)}")
+    try:
+        await serve(channel, options(place.where, work, read(Shards)), _stop())
+    finally:
+        await channel.close()
+
+
+def _stop() -> asyncio.Event:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    return stop

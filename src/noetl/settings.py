@@ -1,0 +1,172 @@
+"""Every `NOETL_*`: one class per concern, each field with its unit, its default and a sentence.
+
+Read once, where a process is wired; plain values travel from there. `docs/settings.md` is generated from this file.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from noetl.model.errors import InvalidInput
+
+
+class _Concern(BaseSettings):
+    """`unit` of a field stands in the table of the docs."""
+
+    # An empty variable is one that is not set: `NOETL_SERVER_URL= noetl run …` means this process.
+    model_config = SettingsConfigDict(frozen=True, env_prefix="NOETL_", env_ignore_empty=True, extra="ignore")
+
+
+def _unit(name: str) -> dict[str, Any]:
+    return {"unit": name}
+
+
+class Place(_Concern):
+    """Where NoETL is on this machine, and whom the `noetl` command talks to."""
+
+    home: Path = Field(
+        Path("~/.noetl"),
+        description="the directory of everything kept on this machine: database, results, spool, keys, logs",
+        json_schema_extra=_unit("path"),
+    )
+    server_url: str | None = Field(
+        None,
+        description="the server that `noetl` commands and workers talk to; without it commands work on the home of this "
+        "machine. Several, separated by commas, are tried in turn by a worker",
+        json_schema_extra=_unit("URL"),
+    )
+    debug: bool = Field(False, description="show the stack trace of an error", json_schema_extra=_unit("flag"))
+    log_level: str | None = Field(
+        None,
+        pattern="(?i)^(debug|info|warning|error|critical)$",
+        description="what processes log to stderr; without it, servers and workers log from INFO on, other commands ERROR",
+        json_schema_extra=_unit("level"),
+    )
+
+    @property
+    def where(self) -> Path:
+        return self.home.expanduser().absolute()
+
+    @property
+    def servers(self) -> list[str]:
+        return [url.strip().rstrip("/") for url in (self.server_url or "").split(",") if url.strip()]
+
+
+class Store(_Concern):
+    """The database of the log."""
+
+    db_url: SecretStr | None = Field(
+        None,
+        description="a Postgres of yours (15 or newer) instead of the embedded one; the schema `noetl` is made in it",
+        json_schema_extra=_unit("URL"),
+    )
+    postgres_bin: Path | None = Field(
+        None,
+        description="the `bin` directory of the Postgres to embed, instead of the one that is found",
+        json_schema_extra=_unit("path"),
+    )
+    postgres_pool_max_size: int = Field(
+        32, ge=2, le=1000, description="connections of a server for what somebody waits for",
+        json_schema_extra=_unit("connections"),
+    )  # fmt: skip
+    bg_pool_max_size: int = Field(
+        4, ge=1, le=100, description="connections of a server for its duties", json_schema_extra=_unit("connections")
+    )
+
+
+class Shards(_Concern):
+    """Who may write which executions."""
+
+    model_config = SettingsConfigDict(env_prefix="NOETL_SHARD_")
+
+    count: int = Field(
+        16, ge=1, le=1024, description="slices of executions; fixed when the database is made",
+        json_schema_extra=_unit("shards"),
+    )  # fmt: skip
+    lease_sec: float = Field(
+        6.0, ge=1, le=300, description="after this long without a sign of its owner, a shard or command is free again",
+        json_schema_extra=_unit("seconds"),
+    )  # fmt: skip
+    heartbeat_sec: float = Field(
+        2.0, ge=0.1, le=100, description="how often a server renews its lease; well below the lease",
+        json_schema_extra=_unit("seconds"),
+    )  # fmt: skip
+
+
+class Listen(_Concern):
+    """Where a server answers."""
+
+    host: str = Field(
+        "127.0.0.1",
+        description="the loopback address to listen on: there is no login yet, others are refused",
+        json_schema_extra=_unit("address"),
+    )
+    port: int = Field(8082, ge=0, le=65535, description="0: any free port", json_schema_extra=_unit("port"))
+
+
+class Duties(_Concern):
+    """How often a server looks after things by itself."""
+
+    projection_poll_ms: int = Field(
+        100, ge=10, le=60_000, description="how often status and counters of changed executions are written",
+        json_schema_extra=_unit("milliseconds"),
+    )  # fmt: skip
+
+
+class Work(_Concern):
+    """A worker."""
+
+    worker_id: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9_.-]{1,100}$",
+        description="its name, the same over restarts and one of its kind; without it, host name and pools",
+        json_schema_extra=_unit("name"),
+    )
+    worker_pools: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("cpu",),
+        description="the pools it takes commands from, separated by commas (`cpu,gpu`)",
+        json_schema_extra=_unit("names"),
+    )
+    worker_slots: int = Field(
+        16, ge=1, le=1024, description="commands that it works on at once", json_schema_extra=_unit("commands")
+    )
+    worker_drain_sec: float = Field(
+        30.0, ge=0, le=86_400, description="how long a worker that is told to stop waits for what it runs",
+        json_schema_extra=_unit("seconds"),
+    )  # fmt: skip
+    queue_poll_interval: float = Field(
+        1.5, ge=0.1, le=3.0, description="how long a request for work may stay open at a server that has none",
+        json_schema_extra=_unit("seconds"),
+    )  # fmt: skip
+
+    @field_validator("worker_pools", mode="before")
+    @classmethod
+    def _parts(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = tuple(part.strip() for part in value.split(",") if part.strip())
+        if not value:
+            raise ValueError("no pool is named")
+        return value
+
+
+CONCERNS: tuple[type[_Concern], ...] = (Place, Store, Shards, Listen, Duties, Work)
+Concern = TypeVar("Concern", bound=_Concern)
+
+
+def read(concern: type[Concern], **given: Any) -> Concern:
+    """From the environment; what was `given` on the command line wins, unless it is None."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    try:
+        return concern(**chosen)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = variable(concern, str(first["loc"][0]))
+        raise InvalidInput(
+            f"{name}: {first['msg'].lower()}", hint=f"docs/settings.md says what {name} means"
+        ) from error
+
+
+def variable(concern: type[_Concern], field: str) -> str:
+    return f"{concern.model_config['env_prefix']}{field}".upper()

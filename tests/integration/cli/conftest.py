@@ -1,0 +1,114 @@
+"""The `noetl` command as its users have it: processes, a home of their own, a real database in it."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.postgres import scratch
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 60
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Noetl:
+    home: Path
+    more: tuple[tuple[str, str], ...] = ()
+
+    def with_env(self, **more: str) -> "Noetl":
+        return replace(self, more=tuple(more.items()))
+
+    def __call__(self, *arguments: object) -> Done:
+        return self.wait(self.start(*arguments))
+
+    def json(self, *arguments: object, code: int = 0) -> Any:
+        done = self(*arguments, "--json")
+        assert done.code == code, done.err
+        return done.json
+
+    def start(self, *arguments: object) -> "subprocess.Popen[str]":
+        known = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
+        return subprocess.Popen(
+            [sys.executable, "-m", "noetl", *map(str, arguments)],
+            env={**known, "NOETL_HOME": str(self.home), **dict(self.more)},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait(self, process: "subprocess.Popen[str]") -> Done:
+        out, err = process.communicate(timeout=PATIENCE)
+        return Done(process.returncode, out, err)
+
+    @contextmanager
+    def running(self, *arguments: object) -> Iterator["subprocess.Popen[str]"]:
+        """A process that goes on until it is told to stop, in order."""
+        process = self.start(*arguments)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            done = self.wait(process)
+            assert done.code == 0, done.err
+
+
+@pytest.fixture(scope="module")
+def noetl() -> Iterator[Noetl]:
+    """One home for the tests of a file: making a database takes longer than they do."""
+    home = Path(tempfile.mkdtemp(dir=scratch(), prefix="noetl-test-cli-"))
+    yield Noetl(home)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def ready(url: str) -> None:
+    """Returns when the server there can work."""
+    end = time.monotonic() + PATIENCE
+    with httpx.Client(base_url=url, trust_env=False) as http:
+        while time.monotonic() < end:
+            try:
+                if http.get("/ready").is_success:
+                    return
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.05)
+    raise AssertionError(f"no server at {url}")
+
+
+def playbook(folder: Path, name: str, steps: str) -> Path:
+    file = folder / f"{name}.yaml"
+    file.write_text(f"apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: {name}}}\nworkflow:\n{steps}")
+    return file

@@ -1,0 +1,47 @@
+"""A server and a worker as processes, and commands that talk to them."""
+
+from pathlib import Path
+
+from tests.integration.cli.conftest import Noetl, playbook, ready
+
+WAITS = "  - step: ask\n    tool: {kind: wait, signal: go}\n    next: done\n"
+DONE = "  - step: done\n    tool: {kind: python, code: 'result = 5'}\n"
+
+
+def test_a_server_and_a_worker_run_what_commands_ask_for(noetl: Noetl, tmp_path: Path, free_port: int) -> None:
+    url = f"http://127.0.0.1:{free_port}"
+    client = noetl.with_env(NOETL_SERVER_URL=url)
+    with noetl.running("server", "start", "--port", free_port):
+        ready(url)
+        taken = noetl("server", "start", "--port", free_port)
+        assert taken.code == 2
+        assert "Address already in use" in taken.err
+        with client.running("worker", "start", "--slots", 2):
+            said = client.json("run", "examples/hello.yaml")
+            assert (said["status"], said["result"]) == ("completed", "HELLO, WORLD!")
+
+            asking = client.start("run", playbook(tmp_path, "asks", WAITS + DONE), "--json", "--watch")
+            while not (rows := client.json("exec", "list", "--path", "asks")):
+                pass
+            execution_id = rows[0]["execution_id"]
+            client.json("exec", "pause", execution_id)
+            client.json("exec", "signal", execution_id, "go")
+            assert client.json("exec", "get", "@latest")["status"] == "paused"
+            client.json("exec", "resume", execution_id)
+            assert client.wait(asking).json["result"] == 5
+            assert client.json("result", "show", execution_id, "done") == 5
+            assert {found["status"] for found in client.json("doctor")} == {"ok"}
+    assert noetl.json("exec", "get", "@latest")["status"] == "completed"  # the same home, without the server
+
+
+def test_dev_registers_playbooks_as_they_are_saved(noetl: Noetl, tmp_path: Path, free_port: int) -> None:
+    url = f"http://127.0.0.1:{free_port}"
+    playbook(tmp_path, "saved", DONE)
+    with noetl.running("dev", tmp_path, "--port", free_port) as process:
+        assert process.stdout is not None
+        told = iter(process.stdout)
+        assert url in next(told)
+        assert "saved version 1" in next(told)
+        playbook(tmp_path, "saved", DONE.replace("5", "6"))
+        assert "saved version 2" in next(told)
+        assert noetl.with_env(NOETL_SERVER_URL=url).json("run", "saved")["result"] == 6

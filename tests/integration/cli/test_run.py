@@ -1,0 +1,81 @@
+"""`noetl run` on an embedded database, and what can be asked afterwards."""
+
+import signal
+import time
+from pathlib import Path
+
+from tests.integration.cli.conftest import Noetl, playbook
+
+SLOW = "  - step: slow\n    tool: {kind: python, code: 'import time; time.sleep(%s); result = 1'}\n    next: after\n"
+AFTER = "  - step: after\n    tool: {kind: python, code: 'print(\"hi\"); result = 2'}\n"
+
+
+def test_a_playbook_runs_from_nothing_to_its_end_and_is_remembered(noetl: Noetl) -> None:
+    said = noetl.json("run", "examples/hello.yaml", "--set", "name=Ada")
+    assert list(said) == ["execution_id", "status", "error", "result", "ctx", "steps"]
+    assert (said["status"], said["error"], said["result"]) == ("completed", None, "HELLO, ADA!")
+    assert said["steps"] == {name: {"status": "completed", "runs": 1} for name in ("greet", "shout")}
+
+    assert noetl.json("exec", "get", "@latest")["execution_id"] == said["execution_id"]
+    assert noetl.json("exec", "list")[0]["status"] == "completed"
+    lines = noetl("exec", "events", "@latest", "--json").out.splitlines()
+    assert "playbook.initialized" in lines[0]
+    assert "playbook.completed" in lines[-1]
+    assert noetl.json("result", "show", said["execution_id"], "greet") == {"text": "Hello, Ada!"}
+    assert noetl.json("exec", "explain", "@latest", "shout")["verdict"] == "ran"
+    assert noetl.json("catalog", "list")[0]["path"] == "examples/hello"
+    assert {finding["status"] for finding in noetl.json("doctor")} == {"ok"}
+
+
+def test_a_path_of_the_catalog_runs_too_and_says_where_to_look(noetl: Noetl) -> None:
+    done = noetl("run", "examples/hello")
+    assert done.code == 0, done.err
+    assert "HELLO, WORLD!" in done.out
+    assert "noetl exec get @latest" in done.out
+
+
+def test_the_first_causal_failure_is_told_and_a_retry_runs_the_rest(noetl: Noetl, tmp_path: Path) -> None:
+    flag = tmp_path / "mended"
+    code = f"import os; result = 7 if os.path.exists({str(flag)!r}) else 1 / 0"
+    file = playbook(tmp_path, "breaks", AFTER.replace("step: after", "step: first") + "    next: bad\n"
+                    f"  - step: bad\n    tool: {{kind: python, code: {code!r}}}\n")  # fmt: skip
+    said = noetl.json("run", file, code=1)
+    assert (said["status"], said["error"]["step"], said["result"]) == ("failed", "bad", None)
+    assert "ZeroDivisionError" in said["error"]["message"]
+    assert [line["line"] for line in [noetl.json("exec", "logs", "@latest")]] == ["hi"]
+    flag.touch()
+    again = noetl.json("exec", "retry", "@latest")
+    assert (again["status"], again["result"]) == ("completed", 7)
+    assert noetl.json("exec", "get", again["execution_id"])["retry_of"] == said["execution_id"]
+
+
+def test_two_runs_at_once_in_one_home_both_end(noetl: Noetl, tmp_path: Path) -> None:
+    """Whichever started the database ends first; the other goes on with it."""
+    short = noetl.start("run", playbook(tmp_path, "short", SLOW % 0.5 + AFTER), "--json")
+    time.sleep(0.3)
+    long = noetl.start("run", playbook(tmp_path, "long", SLOW % 3 + AFTER), "--json")
+    for process in (short, long):
+        done = noetl.wait(process)
+        assert done.code == 0, done.err
+        assert done.json["result"] == 2
+
+
+def test_an_interrupt_cancels_the_execution(noetl: Noetl, tmp_path: Path) -> None:
+    running = noetl.start("run", playbook(tmp_path, "endless", SLOW % 60 + AFTER), "--watch")
+    assert running.stdout is not None
+    for line in running.stdout:
+        if "command.issued" in line:
+            break
+    running.send_signal(signal.SIGINT)
+    done = noetl.wait(running)
+    assert done.code == 1
+    assert "cancelled" in done.out
+    assert noetl.json("exec", "get", "@latest")["status"] == "cancelled"
+
+
+def test_versions_of_a_playbook_can_be_compared(noetl: Noetl, tmp_path: Path) -> None:
+    for number in (1, 2):
+        file = playbook(tmp_path, "changing", SLOW % number + AFTER)
+        assert noetl.json("catalog", "register", file)[0]["version"] == number
+    assert "+    tool: {kind: python, code: 'import time; time.sleep(2)" in noetl("catalog", "diff", "changing").out
+    assert "sleep(1)" in noetl("catalog", "get", "changing", "--version", "1").out
