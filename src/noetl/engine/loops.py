@@ -26,7 +26,7 @@ from noetl.playbook.expressions import FailedError, LimitError
 from noetl.playbook.model import Loop, MaxFailed, Task, WorkbookCall
 from noetl.playbook.plan import IN
 
-LANES = 64  # commands of one loop in flight; a larger window puts more items into each
+LANES = 16  # commands of one loop in flight; a larger window puts more items into each
 PARALLEL_WINDOW = 100
 CHUNK_TIME: Micros = 250_000
 LARGEST_CHUNK = 10_000
