@@ -194,3 +194,21 @@ def test_a_wait_goes_on_with_its_signal() -> None:
 def test_python_results_in_every_form(code: str, expected: Any) -> None:
     text = repr(code).replace("'", '"')
     assert run(f"- {{step: end, tool: {{kind: python, code: {text}}}}}")[:2] == ("completed", expected)
+
+
+def test_a_retry_that_is_used_up_gives_way_to_the_rules_after_it() -> None:
+    status, _, _, failure = run("""
+- step: end
+  tool: {kind: python, code: "raise ValueError('x')"}
+  retry: 2
+  case:
+    - {when: "{{ event.name == 'call.done' and response.v > 1 }}", then: {next: [{step: other}]}}
+    - {when: "{{ error is defined }}", then: {fail: "sad"}}
+- {step: other}
+""")
+    assert (status, failure.message, failure.detail["cause"]) == ("failed", "sad", "ValueError: x (line 1)")
+
+
+def test_a_kind_without_a_tool_fails_at_once_whatever_its_pool() -> None:
+    status, _, _, failure = run("- {step: end, tool: {kind: spark, sql: 'select 1'}}")
+    assert (status, failure.code) == ("failed", "TOOL_UNAVAILABLE")

@@ -26,6 +26,7 @@ from noetl.log.port import Projection, Recorded, Wanted
 from noetl.log.postgres import LogPostgres
 from noetl.migrations import migrate
 from noetl.model.clock import iso
+from noetl.model.commands import USUAL_POOLS
 from noetl.model.errors import NotFound, Unavailable
 from noetl.model.identity import LOCAL
 from noetl.model.ids import ExecutionId, Micros
@@ -128,7 +129,8 @@ async def local(home: Path, need: Need) -> AsyncIterator["Local"]:
 
 def _for_a_moment(ports: Ports) -> Options:
     told = options(ports.home, settings.read(settings.Work), settings.read(settings.Shards))
-    return replace(told, drain=LEAVE, data=ports.data)
+    pools = tuple(dict.fromkeys((*told.pools, *USUAL_POOLS)))
+    return replace(told, pools=pools, drain=LEAVE, data=ports.data)
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
 from noetl.log.port import Recorded
 from noetl.log.tables import Database
+from noetl.model.commands import USUAL_POOLS
 from noetl.model.ids import ExecutionId, Micros
 from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads
@@ -39,7 +40,7 @@ class Cluster:
         self._log = LogMemory(Database(rows, clock))
         self._catalog = CatalogMemory()
         self.server = Server(self._log, LeasesMemory(rows, clock), BusMemory(), self._catalog, clock, settings)
-        worker = WorkerSettings(worker_id="memory", incarnation="1", slots=SLOTS)
+        worker = WorkerSettings(worker_id="memory", incarnation="1", pools=USUAL_POOLS, slots=SLOTS)
         large = ResultsMemory()
         store = Router(self.server, large)
         self._worker = Worker(self.server, store, registry.default(), clock, MemorySpool(), worker)

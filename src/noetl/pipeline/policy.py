@@ -44,10 +44,13 @@ class Fail:
 Verdict = Go | Again | Jump | Break | Fail
 
 
-async def matching(rules: list[Rule], rendering: Rendering) -> Action | None:
+async def matching(rules: list[Rule], rendering: Rendering, tries: int = 0) -> Action | None:
+    """The first rule that matches; a retry without a try left gives way to the rules after it."""
     for rule in rules:
         if rule.when is None or await rendering.guard(rule.when):
-            return rule.then
+            used_up = rule.then.do == "retry" and tries >= await _attempts(rule.then, rendering)
+            if not used_up:
+                return rule.then
     return None
 
 

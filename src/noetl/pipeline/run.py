@@ -287,7 +287,7 @@ class Pipeline:
         if not task.spec.policy.rules:
             return result, Go() if result.envelope.error is None else Fail(result.envelope.error)
         rendering = self._after(turn, result, "policy")
-        action = await policy.matching(task.spec.policy.rules, rendering)
+        action = await policy.matching(task.spec.policy.rules, rendering, self._at.tries)
         if action is not None and action.set:
             await self._assign(action.set, rendering)
         chance = self._functions(turn, "jitter").random(0)

@@ -210,10 +210,15 @@ def _add_actions(actions: Node, part: Node, editor: Editor) -> None:
 # ---- in the pipeline ----
 
 
+def _against(other: Rule, rule: Rule) -> str:
+    """The other rule's guard where this one is tried: a rule that names no event may be tried after an error too."""
+    return other.in_place if rule.events else other.at_router
+
+
 def _pipeline(step: Node, rule: Rule, earlier: list[Rule], own: Nodes, index: int, editor: Editor) -> None:
     """What the rule asks of the worker: retry, fail, sinks and tasks."""
     then, listed = rule.then, tasks(step, editor)
-    meant = guards.all_of(rule.in_place, guards.none_of(*(other.in_place for other in earlier)))
+    meant = guards.all_of(rule.in_place, guards.none_of(*(_against(other, rule) for other in earlier)))
     if isinstance(then.get("retry"), int):
         action = editor.map(then, "retry")
         editor.put(action, "max_attempts", then["retry"], then, "retry")
@@ -335,7 +340,7 @@ def _routing(step: Node, document: Node, rule: Rule, earlier: list[Rule], editor
     """The rule's arcs and the guard they share; `set` without arcs goes to the step."""
     then = rule.then
     quiet = [other for other in earlier if "next" not in other.then]
-    excluded = [other.in_place if rule.events else other.at_router for other in quiet]
+    excluded = [_against(other, rule) for other in quiet]
     meant = guards.all_of(rule.at_router, guards.none_of(*excluded))
     if rule.events == {"item"} and "next" in then:
         message = "one item of a loop cannot route; the step routes once, after loop.done"
