@@ -9,7 +9,7 @@ from noetl.model.decisions import Finish, Issue, Send
 from noetl.model.envelope import Envelope
 from noetl.model.events import CallDone, SignalReceived
 from noetl.model.exchange import Held
-from noetl.model.ids import ActivationId, CommandId, TimerId
+from noetl.model.ids import ActivationId, CommandId, RefId, TimerId
 from noetl.model.messages import Pause, StoredRef
 from noetl.model.reference import Reference
 from tests.conformance.conftest import World
@@ -161,6 +161,8 @@ async def test_executions_are_live_from_their_first_event_to_their_terminal_one(
 
 async def test_references_of_a_part_may_be_recorded_again(world: World) -> None:
     one, id_ = await owner(world), execution(0)
-    ref = StoredRef(reference=Reference(ref_id="1", type="kv", uri=f"noetl://execution/{id_}/result/s/k"))  # type: ignore[arg-type]
-    await one.write(id_, started(id_), refs=(ref,))
-    await one.write(id_, signal_like("a"), refs=(ref,))
+    made = Reference(ref_id=RefId("1"), type="kv", uri=f"noetl://execution/{id_}/result/s/k")
+    await one.write(id_, started(id_), refs=(StoredRef(reference=made, payload=b"1"),))
+    await one.write(id_, signal_like("a"), refs=(StoredRef(reference=made, payload=b"1"),))
+    assert [each.event.key for each in await world.log.events(id_)] == [started(id_).key, signal_like("a").key]
+    assert await world.log.blob(made.ref_id, made.uri) == b"1"

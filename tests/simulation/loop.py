@@ -92,6 +92,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     """`order`: what runs next of what is ready. `process`: a random process, and there what became ready first, as asyncio
     promises; `any`: whatever the seed says, to find code that leans on that promise; `fifo`: no chance at all."""
 
+    virtual = True
+
     def __init__(self, rng: Random, order: Literal["process", "any", "fifo"] = "process") -> None:
         self._random = rng.random
         self._order = order

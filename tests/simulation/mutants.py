@@ -313,6 +313,16 @@ def leases_by_name() -> list[Change]:
 
 
 @mutant
+def worker_keeps_lost_leases() -> list[Change]:
+    """A worker goes on with a tool whose lease it could not renew."""
+
+    async def watch(self: Worker) -> None:
+        await asyncio.Event().wait()
+
+    return [(Worker, "_watch", watch)]
+
+
+@mutant
 def stop_ignored() -> list[Change]:
     """A worker goes on with a command that it was told to stop."""
     return [(Worker, "_stop", lambda self, held: None)]

@@ -4,15 +4,20 @@ Beside imports, one rule that an import contract cannot express: wall clocks, en
 """
 
 import ast
+import asyncio
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
+
+from tests.waiting import virtually
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "noetl"
@@ -158,13 +163,45 @@ def test_the_rule_lets_pass_what_only_looks_alike() -> None:
     assert not list(impure_calls("clock.now(); self.time(); event.at; rng.random()"))
 
 
+# ---- no test sleeps ----------------------------------------------------------------------------------------------------
+
+
+def borrowed_sleeps(source: str) -> list[int]:
+    """Lines that take `sleep` out of its module, past the watch of `tests.waiting`."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and node.module in {"time", "asyncio", "asyncio.tasks"}
+        if any(alias.name == "sleep" for alias in node.names)
+    ]
+
+
 def test_no_test_sleeps() -> None:
-    """Tests of real processes wait for a fact by looking again; nothing else has a reason to let time pass."""
+    """Whoever waits for another process looks again with `tests.waiting`; nothing else has a reason to let time pass. That
+    `time.sleep` and `asyncio.sleep` are refused while a test runs is seen to below; no file gets around it."""
     sleeping = [
-        str(path.relative_to(ROOT))
+        f"{path.relative_to(ROOT)}:{line}"
         for path in sorted((ROOT / "tests").rglob("*.py"))
-        if "integration" not in path.parts
-        for _, what in impure_calls(path.read_text(encoding="utf-8"))
-        if what == "time.sleep" and path != Path(__file__)
+        if path not in (Path(__file__), ROOT / "tests" / "waiting.py")
+        for source in [path.read_text(encoding="utf-8")]
+        for line in [
+            *(line for line, what in impure_calls(source) if what == "time.sleep"),
+            *borrowed_sleeps(source),
+        ]
     ]
     assert sleeping == []
+
+
+def test_sleeping_is_refused_while_a_test_runs() -> None:
+    with pytest.raises(pytest.fail.Exception, match="a test sleeps"):
+        time.sleep(0.001)
+    with pytest.raises(pytest.fail.Exception, match="a test sleeps"):
+        asyncio.run(asyncio.sleep(0.001))
+    with pytest.raises(pytest.fail.Exception, match="a test sleeps"):
+        uvloop.run(asyncio.sleep(0.001))
+    assert borrowed_sleeps("from asyncio import gather, sleep") == [1]
+
+
+def test_virtual_time_may_pass() -> None:
+    asyncio.run(asyncio.sleep(0))
+    virtually(asyncio.sleep(100))

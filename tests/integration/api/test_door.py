@@ -137,6 +137,7 @@ def test_a_port_in_use_is_said_in_a_sentence() -> None:
 
 async def test_a_signal_stops() -> None:
     stop = stop_on_signals(signal.SIGUSR1)
+    assert not stop.is_set()
     signal.raise_signal(signal.SIGUSR1)
-    await stop.wait()
+    assert await stop.wait()
     asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR1)

@@ -154,14 +154,17 @@ async def test_a_worker_whose_connection_broke_is_lost_soon() -> None:
 
 async def test_a_worker_that_comes_back_in_time_keeps_its_work() -> None:
     async with site() as here:
-        here.node.presence._grace = 0.3
+        presence = here.node.presence
+        presence._grace = 3600
         await started(here)
         async with channel(here.url) as way:
             (command,) = (await way.exchange(asking())).commands
+        while not presence._missing:
+            await here.get("/health")
         held = (Held(command.command_id, command.attempt),)
         async with channel(here.url) as way:
             await way.exchange(asking(free=0, held=held))
-            await asyncio.sleep(0.4)
+            assert not presence._missing  # nobody waits any more to give it up
             assert (await way.exchange(asking(free=0, held=held))).stop == ()
 
 
@@ -178,7 +181,8 @@ async def test_a_worker_that_another_server_hears_of_is_not_lost() -> None:
             held = (Held(command.command_id, command.attempt),)
             await first.close()
             await second.exchange(asking(free=0, held=held))
-            await asyncio.sleep(0.3)
+            while one.node.presence._open or one.node.presence._missing or one.node.presence._tasks:
+                await one.get("/health")  # until it has given it up
             assert (await second.exchange(asking(free=0, held=held))).stop == ()
 
 

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,9 +18,9 @@ import httpx
 import pytest
 
 from tests.postgres import scratch
+from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 60
 
 
 @dataclass(frozen=True)
@@ -96,16 +95,15 @@ def free_port() -> int:
 
 def ready(url: str) -> None:
     """Returns when the server there can work."""
-    end = time.monotonic() + PATIENCE
     with httpx.Client(base_url=url, trust_env=False) as http:
-        while time.monotonic() < end:
+
+        def works() -> bool:
             try:
-                if http.get("/ready").is_success:
-                    return
+                return http.get("/ready").is_success
             except httpx.HTTPError:
-                pass
-            time.sleep(0.05)
-    raise AssertionError(f"no server at {url}")
+                return False
+
+        until(works)
 
 
 def playbook(folder: Path, name: str, steps: str) -> Path:

@@ -1,10 +1,11 @@
 """`noetl run` on an embedded database, and what can be asked afterwards."""
 
+import os
 import signal
-import time
 from pathlib import Path
 
 from tests.integration.cli.conftest import Noetl, playbook
+from tests.waiting import until
 
 SLOW = "  - step: slow\n    tool: {kind: python, code: 'import time; time.sleep(%s); result = 1'}\n    next: after\n"
 AFTER = "  - step: after\n    tool: {kind: python, code: 'print(\"hi\"); result = 2'}\n"
@@ -51,10 +52,16 @@ def test_the_first_causal_failure_is_told_and_a_retry_runs_the_rest(noetl: Noetl
 
 def test_two_runs_at_once_in_one_home_both_end(noetl: Noetl, tmp_path: Path) -> None:
     """Whichever started the database ends first; the other goes on with it."""
-    short = noetl.start("run", playbook(tmp_path, "short", SLOW % 0.5 + AFTER), "--json")
-    time.sleep(0.3)
-    long = noetl.start("run", playbook(tmp_path, "long", SLOW % 3 + AFTER), "--json")
-    for process in (short, long):
+    running = []
+    for name in ("first", "second"):
+        gate, begun = tmp_path / f"{name}.gate", tmp_path / f"{name}.begun"
+        os.mkfifo(gate)
+        code = f"open({str(begun)!r}, 'w').close(); open({str(gate)!r}).read(); result = 1"
+        step = f"  - step: held\n    tool: {{kind: python, code: {code!r}}}\n    next: after\n"
+        running.append((gate, noetl.start("run", playbook(tmp_path, name, step + AFTER), "--json")))
+        until(begun.exists)
+    for gate, process in running:
+        gate.write_text("go on")
         done = noetl.wait(process)
         assert done.code == 0, done.err
         assert done.json["result"] == 2

@@ -2,10 +2,10 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from noetl.embedded.postgres import Postmaster, claimed, read_postmaster
+from tests.waiting import until
 
 HOLD = """
 import asyncio, sys
@@ -52,13 +52,12 @@ def postmaster(home: Path) -> Postmaster:
 
 def gone(home: Path, within_sec: float = 20.0) -> None:
     """Waits until no process of a server has the data open."""
-    end = time.monotonic() + within_sec
-    while True:
+
+    def nobody_has_it() -> bool:
         with claimed(home / "postgres" / "data") as claim:
-            if not isinstance(claim, Postmaster):
-                return
-        assert time.monotonic() < end, "the server is still there"
-        time.sleep(0.01)
+            return not isinstance(claim, Postmaster)
+
+    until(nobody_has_it, within_sec)
 
 
 def parent(pid: int) -> int:

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,15 +16,9 @@ from noetl.embedded import ensure, stop
 from noetl.embedded.postgres import Embedded
 from tests.integration.embedded.given import Process, gone, parent, postmaster
 from tests.postgres import Postgres
+from tests.waiting import until
 
 Start = Callable[[Path], Process]
-
-
-def until(fact: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not fact():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 def answers(dsn: str) -> bool:
@@ -98,8 +91,7 @@ def test_a_starter_killed_while_it_starts_leaves_nothing_in_the_way(home: Path, 
         other.begin()
         starter.kill()
         other.answer()
-        while not answers(other.ask()):  # the one it attached to may just have been about to end
-            time.sleep(0.002)
+        until(lambda other=other: answers(other.ask()))  # the one it attached to may just have been about to end
         other.kill()
         gone(home)
 
@@ -166,17 +158,6 @@ def test_a_port_lost_between_looking_and_starting_is_replaced(
         assert one(embedded.serve().control, "SELECT 1") == 1
 
 
-def test_a_second_start_and_an_attach_are_fast(home: Path, embedded: Embedded) -> None:
-    begin = time.perf_counter()
-    embedded.serve()
-    started = time.perf_counter()
-    Embedded(home).serve()
-    attached = time.perf_counter()
-
-    assert started - begin < 1.0  # 0.08 s when the machine is idle
-    assert attached - started < 0.2  # 0.001 s
-
-
 def test_ctrl_c_at_the_terminal_is_not_for_the_server(home: Path, embedded: Embedded) -> None:
     embedded.serve()
     assert os.getsid(postmaster(home).pid) != os.getsid(0)
@@ -207,7 +188,7 @@ def test_the_loop_goes_on_while_the_server_starts(embedded: Embedded) -> None:
     async def scenario() -> int:
         starting, ticks = asyncio.create_task(embedded.ensure()), 0
         while not starting.done():
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0)
             ticks += 1
         await starting
         return ticks

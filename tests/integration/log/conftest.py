@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -67,12 +67,6 @@ async def store(dsn: str, connections: int = 4) -> AsyncIterator[Store]:
         leases = LeasesPostgres(database)
         yield Store(database, LogPostgres(database, SHARDS), leases)
         await leases.close()
-
-
-async def until(ask: Callable[[], Awaitable[object]], wanted: object) -> None:
-    """Another process answers so: nothing here can tell us when."""
-    while await ask() != wanted:  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
 
 
 @pytest.hookimpl(tryfirst=True)

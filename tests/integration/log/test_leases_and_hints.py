@@ -9,7 +9,8 @@ from noetl.bus.postgres import BusPostgres
 from noetl.database import Database, connect
 from noetl.leases.postgres import LeasesPostgres
 from noetl.model.errors import Unavailable
-from tests.integration.log.conftest import HOUR, SHARDS, store, until
+from tests.integration.log.conftest import HOUR, SHARDS, store
+from tests.waiting import comes
 
 KILL = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and query like $1"
 
@@ -22,7 +23,7 @@ async def test_a_server_whose_connection_is_gone_is_dead_at_once_whatever_its_le
         two = await second.register("two", None, HOUR)
         assert await second.claim(two.runtime_id, SHARDS) == []
         await first.close()  # as the kernel does for a killed process
-        await until(lambda: second.servers(), 1)  # the backend notices
+        await comes(lambda: second.servers(), 1)  # the backend notices
         assert [each.epoch for each in await second.claim(two.runtime_id, SHARDS)] == [2] * SHARDS
         await second.close()
 
@@ -33,7 +34,7 @@ async def test_a_server_that_comes_back_lives_again(migrated: str) -> None:
         one = await leases.register("one", None, HOUR)
         other = await connect(migrated)
         await other.fetch("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 2")
-        await until(lambda: peer.servers(), 0)
+        await comes(lambda: peer.servers(), 0)
         try:
             renewed = await leases.renew(one.runtime_id, HOUR)
         except Unavailable:

@@ -13,6 +13,7 @@ from noetl.model.exchange import Held
 from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, shard_of
 from noetl.model.messages import LeaseLost, Report
 from tests.integration.log.conftest import SHARDS, Store, store
+from tests.waiting import comes
 
 EXECUTIONS = [ExecutionId(str(number)) for number in range(1, 9)]
 COMMANDS = 25  # of each execution
@@ -119,6 +120,12 @@ async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
                 else:
                     stale += 1
 
+        async def leased(worker: str, command: Command) -> bool:
+            return any(
+                (each.command_id, each.attempt) == (command.command_id, command.attempt)
+                for each in await log.leased(worker)
+            )
+
         async def work(number: int) -> None:
             random, worker = Random(number), f"w{number}"
             while owner.live:
@@ -129,16 +136,16 @@ async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
                     if way == 5 and command.attempt < 4:
                         continue  # forgotten: its lease runs out
                     if way == 4 and command.attempt < 4:
-                        await asyncio.sleep(LEASE / 1e6 * 1.2)  # too late, usually
+                        await comes(lambda held=command: leased(worker, held), False)  # too late
                     await log.renew(worker, (Held(command.command_id, command.attempt),), LEASE)
                     await report(command, way % 2)
                 if not claimed:
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0)
 
         async def expire() -> None:
             while owner.live:
                 await log.expire(7)
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0)
 
         await asyncio.gather(owner.drain(), expire(), expire(), *[work(number) for number in range(6)])
         assert set(holders.values()) == {1}, "an attempt was leased twice"

@@ -20,7 +20,8 @@ from noetl.model.events import SignalReceived
 from noetl.model.exchange import LEASE
 from noetl.model.ids import ExecutionId, shard_of
 from noetl.model.messages import Pause
-from tests.integration.log.conftest import HOUR, SHARDS, Store, store, until
+from tests.integration.log.conftest import HOUR, SHARDS, Store, store
+from tests.waiting import comes
 
 WRITERS = 16
 
@@ -181,7 +182,7 @@ async def test_what_was_acknowledged_survives_a_database_that_is_killed(tmp_path
                         await here.log.post(run, Pause(request=str(number)))
                     except Unavailable as error:
                         trouble.add(error.code)
-                        await asyncio.sleep(0.01)
+                        await asyncio.sleep(0)
                         continue  # the same again: the keys absorb it
                     assert isinstance(outcome, Appended) or outcome == Known(run, event.key), outcome
                     acked.add((run, event.key))
@@ -191,7 +192,7 @@ async def test_what_was_acknowledged_survives_a_database_that_is_killed(tmp_path
             writers = [asyncio.create_task(write(writer)) for writer in range(4)]
             for _ in range(3):
                 before = len(acked)
-                await until(lambda before=before: enough(acked, before + 40), True)
+                await comes(lambda before=before: enough(acked, before + 40), True)
                 os.kill(postmaster(embedded), signal.SIGKILL)
                 assert (await embedded.ensure()).control == dsn
             killed.set()
@@ -228,7 +229,7 @@ async def test_a_broken_connection_means_unknown_for_a_write_and_unavailable_for
         await holder.start()
         await other.execute("select from noetl.execution_shard for update")
         waits = asyncio.create_task(here.write(ExecutionId("1"), signal_event("a")))
-        await until(lambda: other.fetchval("select exists (select from pg_locks where not granted)"), True)
+        await comes(lambda: other.fetchval("select exists (select from pg_locks where not granted)"), True)
         await other.fetch(kill, "%noetl.append%")
         with pytest.raises(Unavailable) as unknown:
             await waits

@@ -1,7 +1,6 @@
 """A bench for commands: playbook text in, a tool that does as it is told, virtual time, every journal entry kept."""
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,30 +22,10 @@ from noetl.tools.playbook import Child
 from noetl.tools.port import Call, Failed, Outcome, Success, Tool
 from noetl.tools.registry import Registry
 from noetl.tools.wait import Wait
+from tests.waiting import virtually
 
 EXECUTION = ExecutionId("77")
-LONGEST = 300.0  # virtual seconds
 HEADER = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: bench}\n"
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """Time jumps to the next timer whenever nothing is ready."""
-
-    _virtual = 0.0
-
-    def time(self) -> float:
-        return self._virtual
-
-    def _run_once(self) -> None:
-        if not self._ready and self._scheduled:  # type: ignore[attr-defined]  # asyncio has no public way to know
-            self._virtual = max(self._virtual, self._scheduled[0].when())  # type: ignore[attr-defined]
-        super()._run_once()  # type: ignore[misc]
-
-
-def virtually(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run on a loop whose time jumps: a test may wait for a while, but not for ever."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(asyncio.wait_for(coroutine, LONGEST))
 
 
 def plan_of(steps: str, head: str = "") -> Plan:

@@ -20,7 +20,7 @@ from noetl.results.cache import ENTRY, Cache
 from noetl.results.files import Files
 from noetl.results.kv import LARGEST
 from noetl.results.router import RIDING, Router
-from tests.unit.pipeline.bench import virtually
+from tests.waiting import virtually
 
 PLACE = address("7", "result", "step", "key")
 

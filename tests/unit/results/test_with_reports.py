@@ -72,7 +72,7 @@ async def ended(log: LogMemory, execution_id: ExecutionId) -> list[Any]:
         events = [recorded.event for recorded in await log.events(execution_id)]
         if events and isinstance(events[-1], Terminal):
             return events
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0)
 
 
 async def ran(size: int, folder: Path) -> tuple[Watched, list[Reference]]:

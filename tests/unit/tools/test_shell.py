@@ -4,7 +4,6 @@ import asyncio
 import os
 import select
 import shlex
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -127,23 +126,21 @@ def test_output_is_logged_and_bounded() -> None:
     assert sum(len(line) for _, line in lines) < 1_200_000
 
 
-def cancelled(script: str) -> tuple[float, list[int]]:
-    """How long stopping took, and descriptors of the processes it named."""
+def cancelled(script: str) -> list[int]:
+    """Descriptors of the processes it named."""
 
-    async def test() -> tuple[float, list[int]]:
+    async def test() -> list[int]:
         tool, said = Shell(), asyncio.get_running_loop().create_future()
         heard: Callable[[str, str], None] = lambda _, line: said.done() or said.set_result(line)  # noqa: E731
         task: Awaitable[Outcome] = asyncio.ensure_future(tool.run(call({"cmds": [script]}, log=heard)))
         processes = [os.pidfd_open(int(pid)) for pid in (await said).split()]
-        began = time.monotonic()
         assert isinstance(task, asyncio.Task)
         task.cancel()
         await asyncio.wait([task])
-        took = time.monotonic() - began
         await tool.close()
-        return took, processes
+        return processes
 
-    found: tuple[float, list[int]] = run(test())
+    found: list[int] = run(test())
     return found
 
 
@@ -151,9 +148,7 @@ def cancelled(script: str) -> tuple[float, list[int]]:
     "script", ["sleep 600 & echo $$ $!; wait", "trap '' TERM; setsid sleep 600 & echo $$ $!; while :; do sleep 1; done"]
 )
 def test_cancelling_stops_everything(script: str) -> None:
-    took, processes = cancelled(script)
-    assert took < 2
-    for process in processes:
+    for process in cancelled(script):
         assert select.select([process], [], [], 0)[0]
         os.close(process)
 

@@ -19,7 +19,8 @@ from noetl.tools.port import Call
 from noetl.tools.registry import Registry
 from noetl.tools.wait import Wait
 from noetl.worker import MemorySpool, Worker, WorkerSettings
-from tests.unit.pipeline.bench import HEADER, Clock, Scripted, command, plan_of, virtually
+from tests.unit.pipeline.bench import HEADER, Clock, Scripted, command, plan_of
+from tests.waiting import virtually
 
 STEPS = """- step: s
   tool: {kind: python, code: x, input: {n: 1}}
