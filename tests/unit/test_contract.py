@@ -110,10 +110,12 @@ ADAPTERS = (
     "tools/",  # the user's own work
     "embedded/",
     "settings.py",
-    "server/api/",  # the wire: measures requests
-    "server/services/",  # requests without a key get one
+    "server/api/guard.py",  # the wire: measures requests
+    "server/api/worker.py",
+    "server/services/live.py",  # measures what waits
+    "server/services/requests.py",  # a request without a key gets one
     "worker/app.py",  # a worker process is wired here
-    "worker/logs.py",
+    "worker/logs.py",  # lines bear the time they were printed
 )
 
 
