@@ -79,3 +79,16 @@ async def test_the_owner_of_a_shard_whose_lease_ran_out_is_nobody(world: World) 
     await world.leases.claim(one.runtime_id, 1)
     await world.pass_time(LEASE)
     assert (await world.leases.owners())[0].runtime_id is None
+
+
+async def test_who_leaves_is_no_server_and_owns_nothing(world: World) -> None:
+    one = await world.leases.register("one", None, LEASE)
+    two = await world.leases.register("two", None, LEASE)
+    await world.leases.claim(one.runtime_id, SHARDS)
+    await world.leases.leave(one.runtime_id)
+    assert await world.leases.servers() == 1
+    assert not await world.leases.renew(one.runtime_id, LEASE)
+    assert await world.leases.claim(one.runtime_id, 1) == []
+    assert len(await world.leases.claim(two.runtime_id, SHARDS)) == SHARDS
+    await world.leases.leave(99)  # nobody
+    assert (await world.leases.register("one", None, LEASE)).node != one.node

@@ -52,7 +52,7 @@ KINDS: dict[str, tuple[float, ...]] = {
 MAX_KILLS = 10
 MAX_PAUSES = 6
 
-WRITES = frozenset("append project start post accept claim renew expire lose register release put".split())
+WRITES = frozenset("append project start post accept claim renew expire lose register release leave put".split())
 
 
 class Faults:

@@ -52,6 +52,13 @@ select shard_id, epoch from taken order by shard_id;
 -- name: release
 update noetl.execution_shard set owner = null where owner = :runtime_id and shard_id = any (:shards::int[]);
 
+-- name: leave
+-- A lease left to run out would count: after a restart of the database its lock says nothing, and whoever comes next would take
+-- half of the shards only.
+with gone as (
+    update noetl.runtime set leased_until = least(leased_until, now()) where runtime_id = :runtime_id::bigint)
+update noetl.execution_shard set owner = null where owner = :runtime_id::bigint;
+
 -- name: owners
 select s.shard_id, s.epoch, l.runtime_id, l.address
 from noetl.execution_shard s left join noetl.living() l on l.runtime_id = s.owner

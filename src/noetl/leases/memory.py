@@ -65,6 +65,11 @@ class LeasesMemory:
             if self._shards[shard].owner == runtime_id:
                 self._shards[shard].owner = None
 
+    async def leave(self, runtime_id: int) -> None:
+        await self.release(runtime_id, list(range(len(self._shards))))
+        if (row := self._runtimes.get(runtime_id)) is not None:
+            row.leased_until = min(row.leased_until, self._clock.now())
+
     async def owners(self) -> list[Owner]:
         return [self._owner(shard) for shard in self._shards]
 

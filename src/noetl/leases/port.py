@@ -35,4 +35,7 @@ class Leases(Protocol):
     async def servers(self) -> int: ...  # with a lease that holds
     async def claim(self, runtime_id: int, limit: int) -> list[Claimed]: ...  # free shards, or those of a dead owner
     async def release(self, runtime_id: int, shards: list[int]) -> None: ...
+    async def leave(
+        self, runtime_id: int
+    ) -> None: ...  # its shards and its lease are given up: it is no server any more
     async def owners(self) -> list[Owner]: ...

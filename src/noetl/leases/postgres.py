@@ -76,6 +76,11 @@ class LeasesPostgres:
         async with self._session(writes=True) as session:
             await self._run(session, "release", runtime_id=runtime_id, shards=shards)
 
+    async def leave(self, runtime_id: int) -> None:
+        self._mine.pop(runtime_id, None)
+        async with self._session(writes=True) as session:
+            await self._run(session, "leave", runtime_id=runtime_id)
+
     async def owners(self) -> list[Owner]:
         async with self._session(writes=False) as session:
             return [Owner(*row) for row in await self._run(session, "owners")]

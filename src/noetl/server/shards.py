@@ -81,11 +81,10 @@ class ShardKeeper:
 
     async def close(self) -> None:
         """Leave at once instead of letting the lease run out."""
-        owned = self._shards.owned()
-        for shard in owned:
+        for shard in self._shards.owned():
             self._shards.drop(shard)
-        if self._runtime is not None and owned:
-            await self._leases.release(self._runtime.runtime_id, owned)
+        if self._runtime is not None:
+            await self._leases.leave(self._runtime.runtime_id)
 
     async def _hold_lease(self) -> Runtime:
         now = asyncio.get_running_loop().time()
