@@ -3,14 +3,16 @@
 What a user did wrong is answered with one line and a hint, never a stack trace; `NOETL_DEBUG=1` shows it.
 """
 
+import gc
 import os
 import sys
-from importlib.metadata import version as installed
 from typing import Annotated
 
 import typer
 
 from noetl.cli.output import LEFT, complain, log_to_stderr
+
+GARBAGE = 50_000, 20, 50  # objects between looks for cycles: loading and deciding make many that stay, and few cycles
 
 ABOUT = """Run playbooks: YAML documents that describe data work as steps, loops, branches and retries.
 
@@ -34,6 +36,7 @@ Without NOETL_SERVER_URL commands work on the database of this machine, below NO
 
 def main() -> None:
     """The entry point of `noetl`."""
+    gc.set_threshold(*GARBAGE)
     try:
         log_to_stderr("ERROR")
         application()()
@@ -80,5 +83,7 @@ def root(
 
 def _version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version as installed
+
         print(f"noetl {installed('noetl')}")
         raise typer.Exit

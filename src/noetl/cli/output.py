@@ -13,7 +13,7 @@ from noetl.model.errors import InvalidInput, NoetlError
 FAILED, WRONG_USE, LEFT = 1, 2, 130
 COLOURS = {
     "completed": 32, "ok": 32, "failed": 31, "error": 31, "dead": 31, "quarantined": 31, "cancelled": 33, "cancelling": 33,
-    "paused": 33, "warn": 33, "running": 36, "pending": 36,
+    "paused": 33, "warn": 33, "running": 36, "pending": 36, "skipped": 2,
 }  # fmt: skip
 
 
@@ -58,8 +58,14 @@ def _cell(value: Any) -> str:
 
 def coloured(word: str, text: str | None = None) -> str:
     """`text` in the colour of a status word, on a terminal."""
-    text = word if text is None else text
-    colour = COLOURS.get(word)
+    return _painted(word if text is None else text, COLOURS.get(word))
+
+
+def dim(text: str) -> str:
+    return _painted(text, 2)
+
+
+def _painted(text: str, colour: int | None) -> str:
     plain = colour is None or not sys.stdout.isatty() or "NO_COLOR" in os.environ
     return text if plain else f"\x1b[{colour}m{text}\x1b[0m"
 

@@ -1,13 +1,12 @@
 """What an execution's events tell a person: its steps as they go, and how it ended. Folded by the engine, like everything."""
 
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from noetl.cli.output import coloured, dim
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, LoopState, empty
 from noetl.log.port import Recorded
@@ -20,7 +19,6 @@ from noetl.playbook.assignments import REFERENCE, is_reference
 PREVIEW = 64 * 1024  # a larger result is shown by reference
 
 _WORDS = {"ok": "completed", "error": "failed", "none": "waiting"}
-_COLOURS = {"completed": "green", "failed": "red", "cancelled": "yellow", "skipped": "dim", "running": "cyan"}
 _SIGNS = {"completed": "✓", "failed": "✗", "cancelled": "■", "skipped": "–", "running": "●", "waiting": "·"}
 _REASONS = {
     "retry": "its next try",
@@ -139,17 +137,20 @@ class Live:
     """The list of steps, drawn again as it changes; on anything but a terminal, nothing until the end."""
 
     def __init__(self) -> None:
-        from rich.live import Live as Screen
+        self._screen: Any = None
+        if sys.stdout.isatty():
+            from rich.live import Live as Screen  # it takes as long to load as a short playbook to run
 
-        console = Console()
-        self._screen = Screen(console=console, transient=True, refresh_per_second=8) if console.is_terminal else None
+            self._screen = Screen(transient=True, refresh_per_second=8)
 
     def __call__(self, story: Story) -> None:
         if self._screen is None:
             return
+        from rich.text import Text
+
         if not self._screen.is_started:
             self._screen.start()
-        self._screen.update(step_list(story))
+        self._screen.update(Text.from_ansi("\n".join(step_lines(story)), no_wrap=True, overflow="ellipsis"))
         if story.ended:
             self._screen.stop()
 
@@ -157,15 +158,9 @@ class Live:
 class Lines:
     """One line per event."""
 
-    def __init__(self) -> None:
-        self._console = Console(highlight=False, soft_wrap=True)
-
     def __call__(self, story: Story) -> None:
         for event in story.new:
-            line = Text(f"{(event.at - story.began) / 1e6:8.3f}  ", style="dim")
-            line.append(f"{event.type:<24}", style="bold")
-            line.append(describe(event))
-            self._console.print(line)
+            print(f"{dim(f'{(event.at - story.began) / 1e6:8.3f}')}  {event.type:<24}{describe(event)}", flush=True)
 
 
 def describe(event: Event) -> str:
@@ -207,33 +202,39 @@ def _short(value: Any) -> str:
     return text if len(text) <= 120 else text[:119] + "…"
 
 
-def step_list(story: Story) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for name, (status, runs, progress) in story.steps().items():
-        style = _COLOURS.get(status, "")
-        again = f"{runs} runs" if runs > 1 else ""
-        table.add_row(
-            Text(_SIGNS.get(status, " "), style), Text(name), Text(status, style), Text(progress), Text(again)
-        )
-    return table
+def step_lines(story: Story) -> list[str]:
+    rows = [
+        (name, status, progress, f"{runs} runs" if runs > 1 else "")
+        for name, (status, runs, progress) in story.steps().items()
+    ]
+    widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [
+                coloured(status, _SIGNS.get(status, " ")),
+                name.ljust(widths[0]),
+                coloured(status, status.ljust(widths[1])),
+                progress.ljust(widths[2]),
+                again,
+            ]
+        ).rstrip()
+        for name, status, progress, again in rows
+    ]
 
 
 def print_end(story: Story, *, durable: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(step_list(story))
+    for line in step_lines(story):
+        print(line)
     seconds = (story.state.last_at - story.began) / 1e6
-    failure = story.failure
-    line = Text("\n")
-    line.append(story.status, style=f"bold {_COLOURS.get(story.status, 'red')}")
-    line.append(f"  execution {story.state.execution_id}  {story.state.events} events  {seconds:.2f} s", style="dim")
-    console.print(line)
-    if failure is not None:
+    facts = f"execution {story.state.execution_id}  {story.state.events} events  {seconds:.2f} s"
+    print(f"\n{coloured(story.status)}  {dim(facts)}")
+    if (failure := story.failure) is not None:
         where = f"step {story.state.failed_step}: " if story.state.failed_step else ""
-        console.print(Text(f"error: {where}{failure.code}: {failure.message}", style="red"))
+        print(coloured("failed", f"error: {where}{failure.code}: {failure.message}"))
     if story.result is not None:
-        console.print(Text(msgspec.json.format(msgspec.json.encode(story.result), indent=2).decode()))
+        print(msgspec.json.format(msgspec.json.encode(story.result), indent=2).decode())
     if durable:
-        console.print(Text(f"\n{_next_look(story)}", style="dim"))
+        print(f"\n{dim(_next_look(story))}")
 
 
 def _next_look(story: Story) -> str:

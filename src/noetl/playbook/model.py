@@ -30,7 +30,9 @@ def _literal_duration(value: str | int | float) -> str | int | float:
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, str_strip_whitespace=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, str_strip_whitespace=False, defer_build=True
+    )
 
 
 # ---- tasks -------------------------------------------------------------------------------------------------------------

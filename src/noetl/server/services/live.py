@@ -6,15 +6,17 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from noetl.bus.port import Bus
 from noetl.leases.port import Leases
 from noetl.log.port import Appended, Batch, EventLog, Outcome, Part, Projection
-from noetl.metrics import Metrics
 from noetl.model import codec
 from noetl.model.envelope import Envelope
 from noetl.model.ids import ExecutionId, shard_of
+
+if TYPE_CHECKING:  # a command that only waits here measures nothing
+    from noetl.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +93,7 @@ class Live:
 class HeardLog:
     """The log of this server. After each commit it says what has changed, and how long that took."""
 
-    def __init__(self, log: EventLog, live: Live, metrics: Metrics) -> None:
+    def __init__(self, log: EventLog, live: Live, metrics: "Metrics") -> None:
         self._log = log
         self._live = live
         self._metrics = metrics
@@ -127,7 +129,7 @@ class HeardLog:
         return done
 
 
-def heard(log: EventLog, live: Live, metrics: Metrics) -> tuple[EventLog, HeardLog]:
+def heard(log: EventLog, live: Live, metrics: "Metrics") -> tuple[EventLog, HeardLog]:
     """The same object twice: as the port, which it is by delegation that no type checker sees, and as itself."""
     made = HeardLog(log, live, metrics)
     return cast(EventLog, made), made
