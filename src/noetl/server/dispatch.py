@@ -32,8 +32,8 @@ from noetl.model.clock import Clock
 from noetl.model.decisions import Send
 from noetl.model.errors import Unavailable
 from noetl.model.events import CommandCancelled
-from noetl.model.exchange import LEASE, Held
-from noetl.model.ids import ExecutionId, TimerId
+from noetl.model.exchange import Held
+from noetl.model.ids import ExecutionId, Micros, TimerId
 from noetl.model.messages import LeaseLost, Message, Release, Report, Start, TimerDue
 from noetl.server.children import Children
 from noetl.server.shards import Shards
@@ -65,6 +65,8 @@ class Dispatcher:
         states: States,
         children: Children,
         waiting: Waiting,
+        *,
+        lease: Micros,
     ) -> None:
         self._log = eventlog
         self._bus = bus
@@ -73,6 +75,7 @@ class Dispatcher:
         self._states = states
         self._children = children
         self._waiting = waiting
+        self._lease = lease
         self._queue: deque[Item] = deque()
         self._arrived = asyncio.Event()
         self._aside: set[ExecutionId] = set()
@@ -305,9 +308,8 @@ class Dispatcher:
 
     async def _append(self, works: list[Work], epochs: dict[int, int]) -> list[Outcome] | None:
         """None: the store refused the batch as such, and its parts were tried one by one."""
-        batch = Batch(epochs=epochs, parts=tuple(work.part() for work in works), lease=LEASE)
+        batch = Batch(epochs=epochs, parts=tuple(work.part() for work in works), lease=self._lease)
         fault("append.before")
-        self.on_append({work.shard for work in works})
         try:
             outcomes = await self._log.append(batch)
         except Unavailable:
@@ -315,6 +317,8 @@ class Dispatcher:
         except Exception as error:  # a constraint that no outcome stands for: a bug in one of the parts
             await self._isolate(works, error)
             return None
+        finally:  # not before the commit: who looks then finds nothing. Whatever was raised, it may have been written
+            self.on_append({work.shard for work in works})
         fault("append.after")
         return outcomes
 

@@ -53,7 +53,9 @@ class Server:
         self.states = States(eventlog, self.playbooks, settings.states)
         waiting = Waiting()
         children = Children(self.playbooks, self.keeper.new_id)
-        self.dispatcher = Dispatcher(eventlog, bus, store_clock, self.shards, self.states, children, waiting)
+        self.dispatcher = Dispatcher(
+            eventlog, bus, store_clock, self.shards, self.states, children, waiting, lease=settings.lease
+        )
         self.requests = Requests(eventlog, bus, self.playbooks, self.states, self.keeper.new_id, settings.shards)
         self._exchange = Exchange(
             eventlog,

@@ -70,9 +70,9 @@ class Flaky:
 
 
 class Node:
-    def __init__(self, house: "House", name: str) -> None:
+    def __init__(self, house: "House", name: str, **more: Any) -> None:
         self.log = Flaky(house.log)
-        settings = ServerSettings(name=name, shards=SHARDS, renew_every=0, poll_interval=0.02)
+        settings = ServerSettings(name=name, shards=SHARDS, renew_every=0, poll_interval=0.02, **more)
         self.server = Server(self.log, house.leases, house.bus, house.catalog, house.clock, settings)
 
     async def own(self) -> list[int]:
@@ -103,8 +103,8 @@ class House:
         self.catalog = CatalogMemory()
         self._dispatchers: list[asyncio.Task[None]] = []
 
-    async def node(self, name: str = "server") -> Node:
-        node = Node(self, name)
+    async def node(self, name: str = "server", **more: Any) -> Node:
+        node = Node(self, name, **more)
         self._dispatchers.append(asyncio.create_task(node.server.dispatcher.run()))
         await node.own()
         return node

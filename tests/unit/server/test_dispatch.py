@@ -342,3 +342,36 @@ async def test_a_part_that_the_store_refuses_as_such_takes_out_only_its_executio
         assert [statuses(reply.acks) for reply in replies] == [["ok"], ["ok"]]
         assert (await home.types(bad))[-1] == "execution.quarantined"
         assert "command.completed" in await home.types(good)
+
+
+async def test_a_row_is_projected_at_the_next_look_even_if_the_last_one_came_before_the_commit() -> None:
+    async with house() as home:
+        node = await home.node()
+        id_ = await home.begun(node)
+        await node.project()
+        one, append = await claim(node), home.log.append
+
+        async def looked_at(batch: Batch) -> Any:
+            await node.server.projector.run_once()
+            return await append(batch)
+
+        home.log.append = looked_at  # type: ignore[method-assign]
+        await exchange(node, ended(one))
+        await node.server.projector.run_once()
+        row = await home.log.projection(id_)
+        assert row is not None
+        assert row.last_seq == await home.log.last_seq(id_)
+
+
+async def test_a_command_is_handed_off_with_the_lease_that_the_server_is_told_to_give() -> None:
+    async with house() as home:
+        node = await home.node(lease=60_000_000)
+        waiting = asyncio.create_task(exchange(node, free=1, wait=10))
+        await asyncio.sleep(0)
+        while not node.server.dispatcher._waiting._pools:
+            await asyncio.sleep(0)
+        await home.begun(node)
+        (one,) = (await waiting).commands
+        home.clock.time += 59_000_000
+        assert await home.log.expire(10) == 0
+        assert await home.log.command_status(one.command_id) == ("leased", 1)
