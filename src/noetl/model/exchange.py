@@ -14,6 +14,11 @@ SELF_DEADLINE: Micros = 4_000_000  # a worker stops a tool itself after this lon
 EXCHANGE_LIMIT = 4 * 1024 * 1024
 
 
+def holder(worker: str, incarnation: str) -> str:
+    """Whose a lease is: leases belong to one life of a worker."""
+    return f"{worker}/{incarnation}"
+
+
 class Held(Struct, frozen=True):
     command_id: CommandId
     attempt: int
@@ -30,6 +35,10 @@ class ExchangeRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     reports: tuple[Report, ...] = ()
     wait: Micros = 0
 
+    @property
+    def holder(self) -> str:
+        return holder(self.worker, self.incarnation)
+
 
 class Ack(Struct, frozen=True):
     """Answer to one report, by its key: recorded; stale (stop that tool); refused (never repeat it); or try again later."""
@@ -39,6 +48,7 @@ class Ack(Struct, frozen=True):
     status: Literal["ok", "stale", "refused", "retry"]
     message: str | None = None
     attempt: int = 0  # whose report: endings of two attempts have one key
+    code: str | None = None  # of a refusal: what the step fails with
 
 
 class ExchangeReply(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -15,10 +15,11 @@ from noetl.bus.port import Bus
 from noetl.faults import fault
 from noetl.log.port import EventLog, Renewal
 from noetl.model.commands import Command
-from noetl.model.errors import OutcomeUnknown, Unavailable
+from noetl.model.errors import BadReference, OutcomeUnknown, Unavailable
 from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, Held
 from noetl.model.ids import Micros
 from noetl.model.messages import Report
+from noetl.model.reference import parse_uri
 from noetl.server.dispatch import Dispatcher
 from noetl.server.duties.loop import listen
 from noetl.server.shards import Shards
@@ -26,6 +27,7 @@ from noetl.server.waiting import Waiter, Waiting
 from noetl.server.work import Answer
 
 KEPT_LIVES = 5  # of each worker
+FOREIGN = "FOREIGN_REFERENCE"
 
 
 class Exchange:
@@ -65,7 +67,7 @@ class Exchange:
                 await self._new_pool.wait()
 
     async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
-        holder = await self._holder(request)
+        holder = request.holder
         self._name_pools(request.pools)
         # It waits from here on: what its own reports lead to can be handed to it in the transaction that records them.
         waiter = self._waiting.enter(holder, request.pools, request.free)
@@ -73,6 +75,7 @@ class Exchange:
             acks = await self._record(request.reports)
             if acks:
                 fault("report.after")
+            await self._succeed(request, acks)
             renewal, leased = await self._renew(holder, request)
             if renewal is None:
                 return ExchangeReply(acks=acks, commands=tuple(waiter.given), renewed=False)
@@ -86,20 +89,21 @@ class Exchange:
         finally:
             self._waiting.leave(waiter)
 
-    async def _holder(self, request: ExchangeRequest) -> str:
-        """Leases belong to one life of a worker. A new life knows nothing of the work before it: that is lost at once."""
-        holder = f"{request.worker}/{request.incarnation}"
+    async def _succeed(self, request: ExchangeRequest, acks: tuple[Ack, ...]) -> None:
+        """Leases belong to one life of a worker. A new life knows nothing of the work before it but the endings in its spool:
+        once these are recorded, the rest is lost at once."""
         lives = self._lives.setdefault(request.worker, [])
-        if holder in lives:  # perhaps a late request of an earlier one
-            return holder
-        lives.append(holder)
+        if request.holder in lives:  # perhaps a late request of an earlier one
+            return
+        if lives and _owes(request, acks):  # its next exchange, or the leases run out
+            return
+        lives.append(request.holder)
         if len(lives) > 1:
             with suppress(Unavailable):  # else the lease runs out
                 if await self._log.lose(lives[-2]):
                     for shard in range(self._shards.count):
                         await self._bus.publish(bus_port.inbox(shard))
         del lives[:-KEPT_LIVES]
-        return holder
 
     def _name_pools(self, pools: Iterable[str]) -> None:
         if not self._pools.issuperset(pools):
@@ -110,12 +114,17 @@ class Exchange:
 
     async def _record(self, reports: tuple[Report, ...]) -> tuple[Ack, ...]:
         """All are given to the dispatcher before the first is awaited: they share a commit."""
+        checked = [(report, _refused(report)) for report in reports]
         decided = [
-            self._dispatcher.report(report) if self._shards.owns(self._shards.of(report.execution_id)) else None
-            for report in reports
+            (
+                report,
+                self._dispatcher.report(report) if self._shards.owns(self._shards.of(report.execution_id)) else None,
+            )
+            for report, refused in checked
+            if refused is None
         ]
-        acks: list[Ack] = []
-        for report, answer in zip(reports, decided, strict=True):
+        acks = [refused for _, refused in checked if refused is not None]
+        for report, answer in decided:
             status: Answer = "retry" if answer is None else await answer
             if status == "retry" and not self._shards.owns(self._shards.of(report.execution_id)):
                 status = await self._accept(report)
@@ -180,6 +189,28 @@ class Exchange:
             if not waiter.given and (claimed := await self._claim(waiter)):
                 return claimed
         return []
+
+
+def _owes(request: ExchangeRequest, acks: tuple[Ack, ...]) -> bool:
+    """It has endings that are not recorded yet: to be repeated, or too many for one exchange."""
+    told = {(report.command_id, report.attempt) for report in request.reports}
+    return any(ack.status == "retry" for ack in acks) or any(
+        (each.command_id, each.attempt) not in told for each in request.held
+    )
+
+
+def _refused(report: Report) -> Ack | None:
+    """What a report stores belongs to its own execution. What it names may be another's, as the result of a child is."""
+    for stored in report.refs:
+        uri = stored.reference.uri
+        try:
+            own = parse_uri(uri).execution_id == report.execution_id
+        except BadReference:
+            own = False
+        if not own:
+            why = f"{uri[:200]} is not a reference of execution {report.execution_id}"
+            return Ack(report.command_id, report.key, "refused", why, report.attempt, FOREIGN)
+    return None
 
 
 def _held(command: Command) -> Held:

@@ -28,11 +28,6 @@ ELSEWHERE: Micros = 4_000_000  # heard of by another server so recently: it has 
 Connection = tuple[str, int]
 
 
-def holder(request: ExchangeRequest) -> str:
-    """Leases belong to one life of a worker: the same name as in `exchange`."""
-    return f"{request.worker}/{request.incarnation}"
-
-
 class Presence:
     def __init__(
         self, eventlog: EventLog, bus: Bus, shards: int, server: str, metrics: Metrics, grace: float = GRACE
@@ -52,7 +47,7 @@ class Presence:
 
     def arrived(self, request: ExchangeRequest, connection: Connection | None) -> None:
         """It speaks, so it is here."""
-        worker = holder(request)
+        worker = request.holder
         if (missing := self._missing.pop(worker, None)) is not None:
             missing.cancel()
         if connection is not None and self._holders.get(connection) != worker:

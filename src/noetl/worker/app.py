@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from noetl.model.commands import DEFAULT_POOL
 from noetl.model.errors import Conflict
+from noetl.model.exchange import holder
 from noetl.model.ids import Micros
 from noetl.results.files import Files
 from noetl.results.router import Router
@@ -100,7 +101,7 @@ class Wired:
     @property
     def holder(self) -> str:
         """Whose leases its commands are."""
-        return f"{self.name}/{self.incarnation}"
+        return holder(self.name, self.incarnation)
 
     @property
     def held(self) -> int:

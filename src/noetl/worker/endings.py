@@ -6,6 +6,7 @@ from noetl.model import events as e
 from noetl.model.commands import Command
 from noetl.model.envelope import failed
 from noetl.model.errors import Failure
+from noetl.model.exchange import Ack
 from noetl.model.messages import Report
 from noetl.pipeline import Sent
 
@@ -39,21 +40,26 @@ def failure(command: Command, worker: str, reason: Failure) -> Sent:
     return Sent(e.CommandFailed(result=failed(reason), **named))
 
 
-def instead_of(refused: Report, why: str | None) -> Report | None:
+def refusal(ack: Ack) -> Failure:
+    """What a step fails with when a server will never take a report of it."""
+    message = f"the report {ack.key} was refused: {ack.message or 'no reason given'}"
+    return Failure(code=ack.code or REFUSED, kind="refused", message=message[:1_000])
+
+
+def instead_of(refused: Report, ack: Ack) -> Report | None:
     """An ending that can never be recorded becomes a plain failure, once, so that its step does not hang."""
     event = refused.event
     if not isinstance(event, e.CommandCompleted | e.CommandFailed):
         return None
-    if event.result.error is not None and event.result.error.code == REFUSED:
+    if event.result.error is not None and event.result.error.kind == "refused":
         return None
-    message = f"the report was refused: {why or 'no reason given'}"
     plain = e.CommandFailed(
         command_id=refused.command_id,
         attempt=refused.attempt,
         step=event.step,
         activation=event.activation,
         worker=refused.worker,
-        result=failed(Failure(code=REFUSED, kind="worker", message=message[:1_000])),
+        result=failed(refusal(ack)),
     )
     return Report(
         execution_id=refused.execution_id,

@@ -15,7 +15,7 @@ AT_ONCE = 64  # reports in one exchange: far below its limit of 4 MB, since a re
 @dataclass(slots=True, eq=False)
 class Entry:
     report: Report
-    answer: asyncio.Future[str] | None = None  # a journal entry whose task waits for it
+    answer: asyncio.Future[Ack] | None = None  # a journal entry whose task waits for it
     spooled: bool = False
 
     @property
@@ -35,7 +35,7 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, report: Report, answer: asyncio.Future[str] | None = None, *, spooled: bool = False) -> Entry:
+    def add(self, report: Report, answer: asyncio.Future[Ack] | None = None, *, spooled: bool = False) -> Entry:
         entry = Entry(report, answer, spooled)
         self._entries[report.command_id, report.attempt, report.key] = entry
         return entry

@@ -61,6 +61,10 @@ class Job:
 class Refused(Exception):
     """A server will never take this journal entry."""
 
+    def __init__(self, ack: Ack) -> None:
+        super().__init__(ack.key)
+        self.ack = ack
+
 
 @dataclass(slots=True)
 class Pace:
@@ -201,7 +205,9 @@ class Worker:
         return max(0, min(places, self._spool.room - len(self.holds)))
 
     def _wants_poll(self) -> bool:
-        return self._poll is None and self._free() > 0
+        """Not while an ending is unanswered: the exchange that brings it asks for more itself, and a poll that lists it would
+        be answered at once, as soon as it is recorded."""
+        return self._poll is None and self._free() > 0 and not self._outbox.endings()
 
     def _keep_polling(self) -> None:
         if self._wants_poll() and self._polling.not_before <= self._now():
@@ -297,10 +303,10 @@ class Worker:
             self._drop(entry.held)
         elif ack.status == "refused":
             log.error("report refused", extra={"key": ack.key, "why": ack.message})
-            if (plain := endings.instead_of(entry.report, ack.message)) is not None:
+            if (plain := endings.instead_of(entry.report, ack)) is not None:
                 self._outbox.add(plain)
         if entry.answer is not None and not entry.answer.done():
-            entry.answer.set_result(ack.status)
+            entry.answer.set_result(ack)
 
     # ---- commands --------------------------------------------------------------------------------------------------------
 
@@ -351,8 +357,8 @@ class Worker:
             ending = endings.cancelled(command)
         except Failing as failing:
             ending = self._failed(command, failing.failure)
-        except Refused as error:
-            ending = self._failed(command, Failure(code=endings.REFUSED, kind="worker", message=str(error)))
+        except Refused as refused:
+            ending = self._failed(command, endings.refusal(refused.ack))
         except Exception as error:  # a bug must end one step, not the worker
             log.exception("command failed by a bug")
             message = f"the worker could not run this command: {type(error).__name__}: {error}"
@@ -372,17 +378,18 @@ class Worker:
             del self._jobs[job.command.command_id]
         self._wake.set()
 
-    def _post(self, command: Command, sent: Sent, answer: asyncio.Future[str] | None = None) -> None:
+    def _post(self, command: Command, sent: Sent, answer: asyncio.Future[Ack] | None = None) -> None:
         self._outbox.add(endings.report(command, self._settings.worker_id, sent), answer)
         self._wake.set()
 
     async def _journal(self, job: Job, sent: Sent) -> None:
         """Returns when the entry is recorded. A stale one never returns: the job is dropped."""
-        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
         self._journaled.count(job.held)
         self._post(job.command, sent, answer)
-        if await answer == "refused":
-            raise Refused(f"the journal entry {sent.event.key} was refused")
+        ack = await answer
+        if ack.status == "refused":
+            raise Refused(ack)
 
     # ---- stopping --------------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,13 @@
 
 import asyncio
 
+import msgspec
+
 from noetl.model.errors import OutcomeUnknown, StoreUnavailable
 from noetl.model.exchange import Held
+from noetl.model.ids import RefId
+from noetl.model.messages import StoredRef
+from noetl.model.reference import Reference
 from tests.unit.server.house import claim, ended, exchange, held, house, statuses
 
 
@@ -134,3 +139,51 @@ async def test_a_place_reserved_for_a_part_that_was_not_written_is_free_again() 
         assert statuses((await exchange(node, ended(one))).acks) == ["ok"]
         (two,) = (await waiting).commands
         assert two.step == "two"
+
+
+async def test_what_a_worker_had_spooled_is_recorded_before_its_earlier_leases_are_given_up() -> None:
+    async with house() as home:
+        node = await home.node()
+        id_, other = await home.begun(node), await home.begun(node)
+        one, two = (await exchange(node, free=2)).commands
+        reply = await exchange(node, ended(one), holds=(one,), life="2")
+        assert statuses(reply.acks) == ["ok"]
+        await node.drain()
+        types = {each: await home.types(each) for each in (id_, other)}
+        assert "command.reclaimed" not in types[one.execution_id]
+        assert "command.reclaimed" in types[two.execution_id]
+
+
+async def test_a_spool_that_takes_several_exchanges_is_heard_to_its_end() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        await home.begun(node)
+        one, two = (await exchange(node, free=2)).commands
+        assert statuses((await exchange(node, ended(one), holds=(one, two), life="2")).acks) == ["ok"]
+        assert statuses((await exchange(node, ended(two), holds=(two,), life="2")).acks) == ["ok"]
+
+
+async def test_earlier_leases_are_kept_while_what_was_spooled_cannot_be_recorded() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        one = await claim(node)
+        node.log.fail("append", StoreUnavailable("down"), done=False)
+        assert statuses((await exchange(node, ended(one), holds=(one,), life="2")).acks) == ["retry"]
+        assert statuses((await exchange(node, ended(one), holds=(one,), life="2")).acks) == ["ok"]
+
+
+async def test_a_report_that_brings_a_reference_of_another_execution_is_refused() -> None:
+    async with house() as home:
+        node = await home.node()
+        id_, other = await home.begun(node), await home.begun(node)
+        one, two = (await exchange(node, free=2)).commands
+        uris = [f"noetl://execution/{other if one.execution_id == id_ else id_}/result/one/k", "elsewhere"]
+        for uri in uris:
+            brought = StoredRef(reference=Reference(ref_id=RefId("7"), type="kv", uri=uri), payload=b"1")
+            (ack,) = (await exchange(node, msgspec.structs.replace(ended(one), refs=(brought,)), holds=(one, two))).acks
+            assert (ack.status, ack.code) == ("refused", "FOREIGN_REFERENCE")
+            assert uri in str(ack.message)
+            assert await home.log.blob(RefId("7"), uri) is None
+        assert statuses((await exchange(node, ended(one), ended(two))).acks) == ["ok", "ok"]

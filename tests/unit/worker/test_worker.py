@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import pytest
 
 from noetl.model import events as e
 from noetl.model.commands import Command
@@ -57,10 +58,10 @@ class Desk:
         return ExchangeReply(acks=acks, commands=tuple(given), stop=stop)
 
     def _record(self, report: Report) -> Ack:
-        status = self.answer(report)
+        status, _, code = self.answer(report).partition(" ")
         if status == "ok":
             self.events.append(report.event)
-        return Ack(report.command_id, report.key, status)  # type: ignore[arg-type]  # what the test says
+        return Ack(report.command_id, report.key, status, code=code or None)  # type: ignore[arg-type]  # what the test says
 
     async def playbook(self, content: str) -> str:
         self.fetched += 1
@@ -297,6 +298,14 @@ def test_a_refused_ending_becomes_a_plain_failure() -> None:
     assert desk.events[0].result.error.code == "REPORT_REFUSED"
 
 
+@pytest.mark.parametrize("refused", [e.CommandCompleted, e.TaskDone])
+def test_a_step_whose_report_was_refused_fails_with_the_code_of_the_refusal(refused: type) -> None:
+    desk = Desk([issue("two")])
+    desk.answer = lambda report: "refused FOREIGN_REFERENCE" if isinstance(report.event, refused) else "ok"
+    virtually(working(hired(desk), lambda: bool(desk.of(e.CommandFailed))))
+    assert desk.of(e.CommandFailed)[0].result.error.code == "FOREIGN_REFERENCE"
+
+
 def test_a_command_that_comes_too_late_is_not_begun() -> None:
     desk = Desk()
     calls: list[str] = []
@@ -339,3 +348,11 @@ def test_draining_finishes_what_is_held() -> None:
     virtually(scene())
     assert [event.command_id for event in desk.of(e.CommandCompleted)] == ["c1"]
     assert len(desk.queue) == 1
+
+
+def test_while_an_ending_is_unanswered_it_is_what_asks_for_more_and_no_poll_is_begun() -> None:
+    """A poll that lists what is recorded meanwhile is answered at once, again and again."""
+    desk = Desk([issue(number=n) for n in range(3)])
+    virtually(working(hired(desk, slots=1), lambda: len(desk.events) == 3))
+    assert [request.free for request in desk.requests if request.reports] == [1, 1, 1]
+    assert not [request for request in desk.requests if request.wait and request.held]
