@@ -378,6 +378,12 @@ def _command_cancelled(state: Execution, event: e.CommandCancelled) -> Execution
     return _end(state, live.id)
 
 
+def _returned(state: Execution, event: e.CommandReturned) -> Execution:
+    live = state.commands[event.command_id]
+    changed = replace(live, attempt=live.attempt + 1, worker=None)
+    return replace(state, commands={**state.commands, live.id: changed})
+
+
 def _reclaimed(state: Execution, event: e.CommandReclaimed) -> Execution:
     live = state.commands[event.command_id]
     changed = replace(live, attempt=event.attempt, lost=live.lost + 1, worker=None)
@@ -454,6 +460,7 @@ FOLDS: dict[type, Fold] = {
     e.CommandCompleted: _reported,
     e.CommandFailed: _reported,
     e.CommandParked: waits.parked,
+    e.CommandReturned: _returned,
     e.CommandReclaimed: _reclaimed,
     e.CommandDead: _dead,
     e.CommandCancelled: _command_cancelled,

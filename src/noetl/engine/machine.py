@@ -280,6 +280,12 @@ def _reclaimed(fixed: Fixed, state: Execution, event: e.CommandReclaimed, moment
     yield requeue(state.commands[event.command_id])
 
 
+def _returned(fixed: Fixed, state: Execution, event: e.CommandReturned, moment: Moment) -> Made:
+    live = state.commands[event.command_id]
+    yield Park(live.id)
+    yield Stop((live.id,)) if being_stopped(state, live) else requeue(live)
+
+
 def _parked(fixed: Fixed, state: Execution, event: e.CommandParked, moment: Moment) -> Made:
     live = state.commands[event.command_id]
     yield Park(live.id)
@@ -439,6 +445,7 @@ RULES: dict[type, Rule] = {
     e.CommandCompleted: _ended,
     e.CommandFailed: _ended,
     e.CommandParked: _parked,
+    e.CommandReturned: _returned,
     e.CommandReclaimed: _reclaimed,
     e.CommandDead: _dead,
     e.CommandCancelled: _cancelled,

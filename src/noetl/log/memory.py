@@ -48,15 +48,7 @@ from noetl.model.decisions import (
     Stop,
 )
 from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound
-from noetl.model.events import (
-    ChildStarted,
-    CommandCancelled,
-    CommandCompleted,
-    CommandFailed,
-    CommandParked,
-    ExpressionEvaluated,
-    Terminal,
-)
+from noetl.model.events import ChildStarted, Ending, Terminal
 from noetl.model.exchange import Held
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId
 from noetl.model.messages import Admitted, Message, Notice, Report, Start, Stopped
@@ -64,8 +56,6 @@ from noetl.model.reference import Reference, parse_uri
 
 __all__ = ["Database", "LogMemory"]
 
-# Reports after which the worker holds the command no more.
-ENDING = (CommandCompleted, CommandFailed, CommandCancelled, CommandParked, ExpressionEvaluated)
 
 _pinned = msgspec.json.Decoder(Pinned)
 _projection = msgspec.json.Decoder(Projection)
@@ -173,7 +163,7 @@ class LogMemory:
             return False
         db.store_refs(report.refs)
         db.post(report.execution_id, msgspec.structs.replace(report, refs=()))
-        if isinstance(report.event, ENDING):
+        if isinstance(report.event, Ending):
             db.leave(row, "reported")
         return True
 

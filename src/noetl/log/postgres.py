@@ -32,7 +32,7 @@ from noetl.model import codec
 from noetl.model.commands import Command
 from noetl.model.decisions import AddPart
 from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound
-from noetl.model.events import CommandCancelled, CommandCompleted, CommandFailed, CommandParked, ExpressionEvaluated
+from noetl.model.events import Ending
 from noetl.model.exchange import Held
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId, shard_of
 from noetl.model.messages import Message, Report, Start
@@ -45,7 +45,6 @@ _SQL = load(Path(__file__).with_name("log.sql"))
 _part = msgspec.json.Decoder(AddPart)
 
 # Reports after which the worker holds the command no more.
-ENDING = (CommandCompleted, CommandFailed, CommandCancelled, CommandParked, ExpressionEvaluated)
 MESSAGE_LIMIT = 32 * 1024  # of a body in the inbox: a report holds an event
 WORKLOAD_LIMIT = 1024 * 1024
 SWEEP = 5_000  # finished rows deleted in one run
@@ -163,7 +162,7 @@ class LogPostgres:
             attempt=report.attempt,
             event_key=report.event.key,
             report_key=report.key,
-            ends=isinstance(report.event, ENDING),
+            ends=isinstance(report.event, Ending),
             body=codec.encode(msgspec.structs.replace(report, refs=())),
             ri_ref=[ref for ref, _ in inputs],
             ri_input=[each for _, each in inputs],

@@ -547,6 +547,22 @@ class CommandParked(Base, frozen=True, tag="command.parked"):
         return f"command:{self.command_id}:{self.attempt}:parked"
 
 
+class CommandReturned(Base, frozen=True, tag="command.returned"):
+    """Its worker ends and gives it back unfinished: it goes back to the queue as the next attempt. No lease was lost."""
+
+    emitter = "worker"
+
+    command_id: CommandId
+    attempt: int
+    step: str = ""
+    activation: ActivationId = ActivationId("")
+    worker: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"command:{self.command_id}:{self.attempt}:returned"
+
+
 class CommandReclaimed(Base, frozen=True, tag="command.reclaimed"):
     """The lease was lost: the command goes back to the queue as `attempt`; the old one is refused from now on."""
 
@@ -833,17 +849,19 @@ class BatchFailed(Base, frozen=True, tag="batch.failed"):
 
 Terminal = PlaybookCompleted | PlaybookFailed | ExecutionCancelled
 Ended = CommandCompleted | CommandFailed | CommandDead | CommandCancelled | ExpressionEvaluated
+# A worker lets go of its command with these.
+Ending = CommandCompleted | CommandFailed | CommandParked | CommandReturned | CommandCancelled | ExpressionEvaluated
 Reported = Union[
-    CommandClaimed, CommandStarted, CommandCompleted, CommandFailed, CommandParked, CommandCancelled, TaskDone, CallPage,
-    RetryStarted, CommandProgress, FrameClaimed, LoopShardDone, ExpressionEvaluated,
+    CommandClaimed, CommandStarted, CommandCompleted, CommandFailed, CommandParked, CommandReturned, CommandCancelled,
+    TaskDone, CallPage, RetryStarted, CommandProgress, FrameClaimed, LoopShardDone, ExpressionEvaluated,
 ]  # fmt: skip
 Event = Union[
     PlaybookInitialized, WorkflowInitialized, StepInherited, CtxInherited, PlaybookPaused, PlaybookResumed,
     ExecutionCancelling, ExecutionCancelled, PlaybookCompleted, PlaybookFailed, ExecutionQuarantined, ExecutionReleased,
     StepEnter, StepSkipped, CallDone, CallError, StepExit, NextEvaluated, ExpressionEvaluated,
     TimerFired, SignalReceived, ChildStarted, ChildEnded,
-    CommandIssued, CommandClaimed, CommandStarted, CommandCompleted, CommandFailed, CommandParked, CommandReclaimed,
-    CommandDead, CommandCancelled, TaskDone, CallPage, RetryStarted, CommandProgress, FrameClaimed, SinkProcessed,
-    LoopStarted, LoopShardDone, LoopFaninCompleted, LoopDone,
+    CommandIssued, CommandClaimed, CommandStarted, CommandCompleted, CommandFailed, CommandParked, CommandReturned,
+    CommandReclaimed, CommandDead, CommandCancelled, TaskDone, CallPage, RetryStarted, CommandProgress, FrameClaimed,
+    SinkProcessed, LoopStarted, LoopShardDone, LoopFaninCompleted, LoopDone,
     BatchAccepted, BatchCompleted, BatchFailed,
 ]  # fmt: skip

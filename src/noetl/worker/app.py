@@ -1,7 +1,7 @@
 """Wires one worker: a channel in; its store, tools, spool and logs below home. `serve` keeps it going until it is told to stop.
 
-The order of an end: nothing more is claimed, what runs may finish within the time given, what does not is stopped and left to
-another worker. An ending that no server took waits in the spool for the next worker of this name.
+The order of an end: nothing more is claimed, what runs may finish within the time given, what does not is stopped and handed
+back. An ending that no server took waits in the spool for the next worker of this name.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ from noetl.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
+FAREWELL = 2.0  # seconds to stop what still runs and to say so
 NAMES = 1000  # workers on one machine that have no name of their own
 
 
@@ -129,6 +130,11 @@ class Wired:
         log.info("worker drains", extra={"worker": self.holder, "held": self.held})
         self._worker.drain()
         await asyncio.wait((running,), timeout=self._options.drain)
+        if running.done():
+            return
+        log.warning("worker hands work back", extra={"worker": self.holder, "held": self.held})
+        self._worker.hand_back()
+        await asyncio.wait((running,), timeout=FAREWELL)
         if not running.done():
             log.warning("worker leaves work behind", extra={"worker": self.holder, "held": self.held})
 

@@ -33,6 +33,10 @@ def cancelled(command: Command) -> Sent:
     return Sent(e.CommandCancelled(**_of(command)))
 
 
+def returned(command: Command) -> Sent:
+    return Sent(e.CommandReturned(**_of(command)))
+
+
 def failure(command: Command, worker: str, reason: Failure) -> Sent:
     named = {**_of(command), "worker": worker}
     if command.kind in ("evaluate", "plan"):

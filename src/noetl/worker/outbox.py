@@ -3,12 +3,11 @@
 import asyncio
 from dataclasses import dataclass
 
-from noetl.model.events import CommandCancelled, CommandCompleted, CommandFailed, CommandParked, ExpressionEvaluated
+from noetl.model.events import Ending
 from noetl.model.exchange import Ack, Held
 from noetl.model.ids import CommandId
 from noetl.model.messages import Report
 
-ENDINGS = (CommandCompleted, CommandFailed, CommandParked, CommandCancelled, ExpressionEvaluated)
 AT_ONCE = 64  # reports in one exchange: far below its limit of 4 MB, since a report is some KB
 
 
@@ -21,7 +20,7 @@ class Entry:
     @property
     def ending(self) -> bool:
         """The worker lets go of the command with it."""
-        return isinstance(self.report.event, ENDINGS)
+        return isinstance(self.report.event, Ending)
 
     @property
     def held(self) -> Held:

@@ -45,7 +45,7 @@ class Job:
     launch: int = 1
     task: asyncio.Task[None] | None = None
     notice: asyncio.TimerHandle | None = None
-    stopping: bool = False  # told to stop: it says so when it has
+    told: Sent | None = None  # to stop: what it says when it has
 
     @property
     def held(self) -> Held:
@@ -154,6 +154,12 @@ class Worker:
         if self._poll is not None:
             self._poll.cancel()
         self._wake.set()
+
+    def hand_back(self) -> None:
+        """Drain, but stop what runs: others go on with it, and no lease is lost."""
+        self.drain()
+        for job in list(self._jobs.values()):
+            self._stop(job, endings.returned(job.command))
 
     @property
     def holds(self) -> tuple[Held, ...]:
@@ -270,7 +276,9 @@ class Worker:
         else:
             pace.failed(self._now())
         for held in reply.stop:
-            self._stop(held)
+            job = self._jobs.get(held.command_id)
+            if job is not None and job.held == held:
+                self._stop(job, endings.cancelled(job.command))
         for command in reply.commands:
             self._begin(command, sent)
         return reply
@@ -352,9 +360,9 @@ class Worker:
                 launch=job.launch,
             )
         except asyncio.CancelledError:
-            if not job.stopping:
+            if job.told is None:
                 raise
-            ending = endings.cancelled(command)
+            ending = job.told
         except Failing as failing:
             ending = self._failed(command, failing.failure)
         except Refused as refused:
@@ -393,12 +401,11 @@ class Worker:
 
     # ---- stopping --------------------------------------------------------------------------------------------------------
 
-    def _stop(self, held: Held) -> None:
-        """Asked by a server: the tool is stopped, and the stop reported."""
-        job = self._jobs.get(held.command_id)
-        if job is not None and job.held == held and not job.stopping:
-            job.stopping = True
-            self._outbox.forget(held)
+    def _stop(self, job: Job, ending: Sent) -> None:
+        """The tool is stopped, and the stop reported."""
+        if job.told is None:
+            job.told = ending
+            self._outbox.forget(job.held)
             job.cancel()
 
     def _drop(self, held: Held) -> None:
@@ -407,7 +414,7 @@ class Worker:
         if job is None or job.held != held:
             return
         del self._jobs[held.command_id]
-        job.stopping = False
+        job.told = None
         self._outbox.forget(held)
         job.cancel()
         if job.task is not None and not job.task.done():

@@ -367,8 +367,7 @@ async def test_a_command_is_handed_off_with_the_lease_that_the_server_is_told_to
     async with house() as home:
         node = await home.node(lease=60_000_000)
         waiting = asyncio.create_task(exchange(node, free=1, wait=10))
-        await asyncio.sleep(0)
-        while not node.server.dispatcher._waiting._pools:
+        while not node.server.dispatcher._waiting._pools:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await home.begun(node)
         (one,) = (await waiting).commands

@@ -4,7 +4,7 @@ import pytest
 
 from noetl.model.envelope import failed
 from noetl.model.errors import Conflict, Failure, InvalidInput, NotFound
-from noetl.model.events import ChildRequest, CommandCancelled, CommandFailed, CommandParked
+from noetl.model.events import ChildRequest, CommandCancelled, CommandFailed, CommandParked, CommandReturned
 from noetl.model.ids import ExecutionId
 from tests.unit.server.house import CHAIN, SHARDS, House, Node, claim, ended, exchange, finish, house, statuses, told
 
@@ -82,6 +82,39 @@ async def test_a_command_whose_worker_is_gone_comes_back_until_it_is_dead() -> N
         assert types.count("command.reclaimed") == 4
         assert types[-1] == "playbook.failed"
         assert statuses((await exchange(node, ended(one))).acks) != ["ok"]
+
+
+async def test_a_command_that_is_handed_back_loses_no_lease_however_often() -> None:
+    async with house() as home:
+        node = await home.node()
+        id_ = await home.begun(node)
+        for attempt in range(1, 9):
+            one = await claim(node, worker=f"w{attempt}")
+            assert one.attempt == attempt
+            back = told(one, CommandReturned(command_id=one.command_id, attempt=attempt))
+            assert statuses((await exchange(node, back, worker=f"w{attempt}")).acks) == ["ok"]
+        assert "command.reclaimed" not in await home.types(id_)
+        await finish(node, id_)
+        assert (await home.types(id_))[-1] == "playbook.completed"
+
+
+async def test_a_command_that_is_handed_back_to_another_server_or_while_it_is_cancelled_is_settled() -> None:
+    async with house() as home:
+        owner, other = await home.node("owner"), await home.node("other")
+        other.server.shards._epochs.clear()  # it owns nothing: it only serves workers
+        id_ = await home.begun(owner)
+        one = await claim(other)
+        back = told(one, CommandReturned(command_id=one.command_id, attempt=1))
+        assert statuses((await exchange(other, back)).acks) == ["ok"]
+        await owner.drain()
+        one = await claim(other)
+        assert one.attempt == 2
+        await owner.server.requests.cancel(id_, "r")
+        await owner.drain()
+        back = told(one, CommandReturned(command_id=one.command_id, attempt=2))
+        assert statuses((await exchange(owner, back)).acks) == ["ok"]
+        await owner.drain()
+        assert (await home.types(id_))[-1] == "execution.cancelled"
 
 
 async def test_an_execution_that_runs_too_long_is_cancelled_by_its_timer() -> None:

@@ -356,3 +356,26 @@ def test_while_an_ending_is_unanswered_it_is_what_asks_for_more_and_no_poll_is_b
     virtually(working(hired(desk, slots=1), lambda: len(desk.events) == 3))
     assert [request.free for request in desk.requests if request.reports] == [1, 1, 1]
     assert not [request for request in desk.requests if request.wait and request.held]
+
+
+def test_what_cannot_be_finished_is_stopped_and_handed_back() -> None:
+    desk = Desk([issue()])
+    stopped: list[str] = []
+
+    async def does(call: Call) -> Any:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            stopped.append(call.identity.task)
+
+    async def scene() -> None:
+        worker = hired(desk, does)
+        task = asyncio.ensure_future(worker.run())
+        await until(lambda: bool(worker.holds))
+        worker.hand_back()
+        await task
+        assert worker.holds == ()
+
+    virtually(scene())
+    assert stopped == ["task_0"]
+    assert [(event.command_id, event.attempt) for event in desk.of(e.CommandReturned)] == [("c1", 1)]
