@@ -7,17 +7,19 @@ Constraint violations and exceptions raised by our own functions are bugs of the
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Self, TypeAlias
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types; the aliases below stand for them
 
-from noetl.model.errors import NoetlError, OutcomeUnknown, StoreUnavailable
+from noetl.model.errors import NoetlError, OutcomeUnknown, StoreUnavailable, Unavailable
 from noetl.sql import Query
 
 Record: TypeAlias = Any  # a row: columns by name or number
 Connection: TypeAlias = Any
+Given = TypeVar("Given")
+Got = TypeVar("Got")
 
 UniqueViolation: type[Any] = asyncpg.UniqueViolationError
 Raised: type[Exception] = asyncpg.RaiseError  # by `raise exception` in a function of ours
@@ -207,6 +209,74 @@ class Pool:
             self._idle.append((now, connection))
         if len(self._idle) > 1 and now - self._idle[0][0] > IDLE:
             self._idle.popleft()[1].terminate()
+
+
+class Grouped(Generic[Given, Got]):
+    """Calls of one kind, made together: those that arrive while one statement is under way share the next. `limit` bounds the
+    weight of one statement. When it is refused, each is tried alone: one bad call is not the others' fault."""
+
+    def __init__(self, run: Callable[[list[Given]], Awaitable[list[Got]]], limit: int) -> None:
+        self._run = run
+        self._limit = limit
+        self._waiting: deque[tuple[Given, int, asyncio.Future[Got]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self, given: Given, weight: int = 1) -> Got:
+        answer: asyncio.Future[Got] = asyncio.get_running_loop().create_future()
+        self._waiting.append((given, weight, answer))
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._run_all())
+        return await answer
+
+    async def _run_all(self) -> None:
+        try:
+            while self._waiting:
+                batch = self._next()
+                try:
+                    await self._answer(batch)
+                except BaseException as error:
+                    for _, answer in batch:
+                        if not answer.done():
+                            answer.set_exception(
+                                error if isinstance(error, Exception) else OutcomeUnknown("interrupted")
+                            )
+                    if not isinstance(error, Exception):
+                        raise
+        finally:
+            self._task = None
+            for _, _, answer in self._waiting:
+                answer.cancel()
+            self._waiting.clear()
+
+    def _next(self) -> list[tuple[Given, "asyncio.Future[Got]"]]:
+        room = self._limit
+        batch: list[tuple[Given, asyncio.Future[Got]]] = []
+        while self._waiting and (not batch or self._waiting[0][1] <= room):
+            given, weight, answer = self._waiting.popleft()
+            room -= weight
+            if not answer.done():  # else nobody waits for it any more
+                batch.append((given, answer))
+        return batch
+
+    async def _answer(self, batch: list[tuple[Given, "asyncio.Future[Got]"]]) -> None:
+        try:
+            found = await self._run([given for given, _ in batch])
+        except Unavailable:
+            raise
+        except Exception:
+            if len(batch) < 2:
+                raise
+            for each in batch:
+                try:
+                    await self._answer([each])
+                except Unavailable:
+                    raise
+                except Exception as error:
+                    each[1].set_exception(error)
+            return
+        for (_, answer), got in zip(batch, found, strict=True):
+            if not answer.done():
+                answer.set_result(got)
 
 
 class Database:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from noetl.log.port import Projection
+from noetl.log.port import Projection, ShardRows
 from noetl.model.errors import NoetlError
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
 from tests.conformance.conftest import SHARDS, World
@@ -26,12 +26,17 @@ def row(
     )
 
 
+async def project(world: World, epoch: int, written: Projection, checkpoint: int) -> bool:
+    (done,) = await world.log.project([ShardRows(0, epoch, checkpoint, (written,))])
+    return done
+
+
 async def test_a_projection_goes_forward_only(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     await one.write(id_, started(id_), signal_like("a"))
     assert await world.log.projection(id_) is None
-    assert await world.log.project(0, one.epochs[0], [row(id_, 2, "newer")], 2)
-    assert await world.log.project(0, one.epochs[0], [row(id_, 1, "older")], 1)
+    assert await project(world, one.epochs[0], row(id_, 2, "newer"), 2)
+    assert await project(world, one.epochs[0], row(id_, 1, "older"), 1)
     assert await world.log.projection(id_) == row(id_, 2, "newer")
     assert await world.log.checkpoint(0) == 2
 
@@ -39,7 +44,7 @@ async def test_a_projection_goes_forward_only(world: World) -> None:
 async def test_a_former_owner_projects_nothing(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     await one.write(id_, started(id_))
-    assert not await world.log.project(0, one.epochs[0] - 1, [row(id_, 1)], 1)
+    assert not await project(world, one.epochs[0] - 1, row(id_, 1), 1)
     assert await world.log.projection(id_) is None
     assert await world.log.checkpoint(0) == 0
 
@@ -48,7 +53,7 @@ async def test_a_projection_ahead_of_the_log_is_refused(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     await one.write(id_, started(id_))
     with pytest.raises(NoetlError):
-        await world.log.project(0, one.epochs[0], [row(id_, 2)], 1)
+        await project(world, one.epochs[0], row(id_, 2), 1)
 
 
 async def test_executions_are_listed_newest_first_by_tenant(world: World) -> None:
@@ -57,7 +62,37 @@ async def test_executions_are_listed_newest_first_by_tenant(world: World) -> Non
     for number, id_ in enumerate(ids):
         await one.write(id_, started(id_))
         tenant = Tenant(2) if number == 1 else DEFAULT_TENANT
-        await world.log.project(0, one.epochs[0], [row(id_, number + 1, tenant=tenant)], number + 1)
+        await project(world, one.epochs[0], row(id_, number + 1, tenant=tenant), number + 1)
     listed = await world.log.projections(DEFAULT_TENANT, 10)
     assert [each.execution_id for each in listed] == [ids[2], ids[0]]
     assert len(await world.log.projections(DEFAULT_TENANT, 1)) == 1
+
+
+async def test_shards_are_projected_together_each_under_its_own_epoch(world: World) -> None:
+    one, ids = await owner(world), [execution(2), execution(0), execution(1)]
+    for id_ in ids:
+        await one.write(id_, started(id_), signal_like("a"))
+    stale = ShardRows(0, one.epochs[0] - 1, 2, (row(ids[1], 2),))
+    batch = [ShardRows(2, one.epochs[2], 2, (row(ids[0], 2),)), stale, ShardRows(1, one.epochs[1], 1, ())]
+    assert await world.log.project(batch) == [True, False, True]
+    assert await world.log.projection(ids[0]) == row(ids[0], 2)
+    assert await world.log.projection(ids[1]) is None
+    assert [await world.log.checkpoint(shard) for shard in range(3)] == [0, 1, 2]
+    ahead = [ShardRows(2, one.epochs[2], 2, (row(ids[0], 3),)), ShardRows(1, one.epochs[1], 2, (row(ids[2], 2),))]
+    with pytest.raises(NoetlError):
+        await world.log.project(ahead)
+    assert await world.log.projection(ids[2]) is None  # all of them or none
+    with pytest.raises(NoetlError):
+        await world.log.project([ShardRows(1, one.epochs[1], 2, (row(ids[0], 2),))])
+
+
+async def test_changes_of_several_shards_are_read_at_once(world: World) -> None:
+    one, first, second = await owner(world), execution(0), execution(2)
+    await one.write(first, started(first), signal_like("a"))
+    await one.write(second, started(second), signal_like("a"), signal_like("b"))
+    changes = await world.log.changes({2: 1, 0: 0, 1: 0}, 10)
+    assert [(each.shard, each.seq, each.execution_id) for each in changes] == [
+        (0, 1, first), (0, 2, first), (2, 2, second), (2, 3, second),
+    ]  # fmt: skip
+    assert [(each.shard, each.seq) for each in await world.log.changes({2: 0, 0: 0}, 1)] == [(0, 1), (2, 1)]
+    assert await world.log.changes({}, 10) == []

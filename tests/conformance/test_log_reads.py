@@ -1,6 +1,6 @@
 """What people read: lists of executions by page, the queue, workers, and what became of a message."""
 
-from noetl.log.port import Depth, Present, Projection, Queued, Received, Wanted
+from noetl.log.port import Depth, Present, Projection, Queued, Received, ShardRows, Wanted
 from noetl.model.decisions import Finish
 from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, Tenant, shard_of
 from noetl.model.messages import Pause, Start
@@ -20,7 +20,7 @@ async def project(owned: Owner, execution_id: ExecutionId, **fields: object) -> 
         **{"tenant": DEFAULT_TENANT, "path": "p", "status": "running", "started_at": 10, "updated_at": 20,
            "state": b"{}", "state_hash": "h", **fields},
     )  # fmt: skip
-    assert await log.project(shard, owned.epochs[shard], [row], 0)
+    assert await log.project([ShardRows(shard, owned.epochs[shard], 0, (row,))]) == [True]
 
 
 async def ids(world: World, wanted: Wanted, before: ExecutionId | None = None, limit: int = 10) -> list[str]:

@@ -16,7 +16,7 @@ from noetl.engine import loops, machine
 from noetl.leases.memory import LeasesMemory
 from noetl.leases.port import Claimed
 from noetl.log.memory import LogMemory, _Write
-from noetl.log.port import Appended
+from noetl.log.port import Appended, ShardRows
 from noetl.log.tables import FINISHED, Database
 from noetl.model import codec
 from noetl.model import messages as m
@@ -497,11 +497,12 @@ def place_not_given_back() -> list[Change]:
 def projector_without_compare() -> list[Change]:
     """A row is written whatever stands there, by whoever believes to own the shard."""
 
-    async def project(self: LogMemory, shard: int, epoch: int, rows: Any, checkpoint: int) -> bool:
-        for row in rows:
-            self._db.projections[row.execution_id] = codec.encode(row)
-        self._db.checkpoints[shard] = checkpoint
-        return True
+    async def project(self: LogMemory, batch: list[ShardRows]) -> list[bool]:
+        for each in batch:
+            for row in each.rows:
+                self._db.projections[row.execution_id] = codec.encode(row)
+            self._db.checkpoints[each.shard] = each.checkpoint
+        return [True] * len(batch)
 
     return [(LogMemory, "project", project)]
 

@@ -15,9 +15,12 @@ on conflict (tenant, path, hash) do nothing;
 select path, version, hash, text from noetl.catalog where tenant = :tenant and path = :path and hash = :hash;
 
 -- name: find
-select path, version, hash, text from noetl.catalog
-where tenant = :tenant and path = :path and (:version::int is null or version = :version)
-order by version desc limit 1;
+select w.n::int, c.path, c.version, c.hash, c.text
+from unnest(:paths::text[], :versions::int[]) with ordinality w (path, version, n),
+    lateral (select k.path, k.version, k.hash, k.text from noetl.catalog k
+             where k.tenant = :tenant and k.path = w.path and k.version <= coalesce(w.version, 2147483647)
+             order by k.version desc limit 1) c
+where w.version is null or c.version = w.version;
 
 -- name: by_hash
 select path, version, hash, text from noetl.catalog where tenant = :tenant and hash = :hash order by catalog_id limit 1;

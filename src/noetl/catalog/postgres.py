@@ -4,17 +4,19 @@ from hashlib import sha256
 from pathlib import Path
 
 from noetl.catalog.port import Entry
-from noetl.database import Database, Record
+from noetl.database import Database, Grouped, Record
 from noetl.model.ids import DEFAULT_TENANT, Tenant
 from noetl.sql import load
 
 _SQL = load(Path(__file__).with_name("catalog.sql"))
+FINDS = 500  # in one statement
 
 
 class CatalogPostgres:
     def __init__(self, database: Database, tenant: Tenant = DEFAULT_TENANT) -> None:
         self._pool = database.main
         self._tenant = tenant
+        self._finds = Grouped(self._find_all, limit=FINDS)
 
     async def register(self, path: str, text: str) -> Entry:
         """Equal text: the version it has already. Versions of a path are numbered one at a time."""
@@ -32,7 +34,15 @@ class CatalogPostgres:
         return entry
 
     async def find(self, path: str, version: int | None = None) -> Entry | None:
-        return _first(await self._pool.read(_SQL["find"], tenant=self._tenant, path=path, version=version))
+        return await self._finds((path, version))
+
+    async def _find_all(self, wanted: list[tuple[str, int | None]]) -> list[Entry | None]:
+        """A playbook that many ask for at once is read once."""
+        keys = list(dict.fromkeys(wanted))
+        paths, versions = [path for path, _ in keys], [version for _, version in keys]
+        rows = await self._pool.read(_SQL["find"], tenant=self._tenant, paths=paths, versions=versions)
+        found = {keys[number - 1]: Entry(*entry) for number, *entry in rows}
+        return [found.get(each) for each in wanted]
 
     async def by_hash(self, content: str) -> Entry | None:
         return _first(await self._pool.read(_SQL["by_hash"], tenant=self._tenant, hash=content))

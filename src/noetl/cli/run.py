@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
+from noetl.cli.loop import in_loop
 from noetl.cli.output import FAILED, LEFT
 from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 
@@ -78,7 +79,7 @@ def run(
     if not memory:
         _begin_early()
     tell = told(as_json, watch)
-    finish(asyncio.run(_run(memory, source, others, workload, tell)), as_json, durable=not memory)
+    finish(in_loop(_run(memory, source, others, workload, tell)), as_json, durable=not memory)
 
 
 def _begin_early() -> None:

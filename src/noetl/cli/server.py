@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from noetl.cli.loop import in_loop
 from noetl.cli.output import explain, log_to_stderr, say
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def start(host: Host = None, port: Port = None) -> None:
       NOETL_SERVER_URL=http://127.0.0.1:8082 noetl run examples/hello.yaml
     """
     log_to_stderr("INFO")
-    _run(_start(host, port))
+    in_loop(_start(host, port))
 
 
 def dev(
@@ -71,7 +72,7 @@ def dev(
     if not folder.is_dir():
         raise InvalidInput(f"{folder} is not a folder", hint="noetl dev DIR; without DIR, where you are")
     log_to_stderr("INFO")
-    _run(_dev(folder, host, port))
+    in_loop(_dev(folder, host, port))
 
 
 def openapi() -> None:
@@ -85,14 +86,6 @@ def openapi() -> None:
 
 
 # ---- running -----------------------------------------------------------------------------------------------------------
-
-
-def _run(work: Any) -> None:
-    """On uvloop: it halves the cost of a connection."""
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(work)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from noetl.cli.loop import in_loop
 from noetl.cli.output import log_to_stderr, say
 
 DEFAULT_SERVER = "http://127.0.0.1:8082"
@@ -35,11 +36,8 @@ def start(
 
     Example: NOETL_SERVER_URL=http://127.0.0.1:8082 noetl worker start --pool cpu --pool gpu --slots 4
     """
-    import uvloop
-
     log_to_stderr("INFO")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_work(pools, slots, name))
+    in_loop(_work(pools, slots, name))
 
 
 async def _work(pools: list[str] | None, slots: int | None, name: str | None) -> None:

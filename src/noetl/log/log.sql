@@ -34,11 +34,25 @@ from unnest(:shards::int[]) s (shard),
 order by t.due, t.execution_id, t.timer_id limit :limit;
 
 -- name: project
-select noetl.project(:shard, :epoch, :checkpoint, :exec, :tenant, :path, :status, :last_seq, :started_at, :updated_at,
-                     :ended_at, :parent, :retry_of, :error, :steps, :state, :state_hash) as done;
+-- Rows `first` to `last` belong to that shard.
+select s.shard, noetl.project(
+    s.shard, s.epoch, s.checkpoint,
+    (:exec::bigint[])[s.first : s.last], (:tenant::int[])[s.first : s.last], (:path::text[])[s.first : s.last],
+    (:status::text[])[s.first : s.last], (:last_seq::bigint[])[s.first : s.last], (:started_at::bigint[])[s.first : s.last],
+    (:updated_at::bigint[])[s.first : s.last], (:ended_at::bigint[])[s.first : s.last], (:parent::bigint[])[s.first : s.last],
+    (:retry_of::bigint[])[s.first : s.last], (:error::text[])[s.first : s.last], (:steps::int[])[s.first : s.last],
+    (:state::bytea[])[s.first : s.last], (:state_hash::text[])[s.first : s.last]) as done
+from unnest(:shard::int[], :epoch::bigint[], :checkpoint::bigint[], :first::int[], :last::int[])
+    s (shard, epoch, checkpoint, first, last);
 
 -- name: start
-select noetl.start(:execution_id, :shard, :tenant, :key, :playbook, :workload, :body) as execution_id;
+-- Keys in one order: two servers that start the same executions wait for each other, not both for the other.
+select s.n, noetl.start(s.execution_id, s.shard, s.tenant, s.key, s.playbook, s.workload::json, s.body) as execution_id
+from (
+    select * from unnest(:execution_id::bigint[], :shard::int[], :tenant::int[], :key::text[], :playbook::text[],
+                         :workload::text[], :body::bytea[])
+        with ordinality u (execution_id, shard, tenant, key, playbook, workload, body, n)
+    order by u.tenant, u.key, u.n) s;
 
 -- name: post
 insert into noetl.inbox (shard, execution_id, dedup_key, kind, command_id, body, at)
@@ -60,14 +74,21 @@ where execution_id = :execution_id and seq > :after order by seq limit :limit;
 select execution_id, seq, epoch, meta, result from noetl.event
 where shard = :shard and seq > :after order by seq limit :limit;
 
+-- name: changes
+select e.shard, e.seq, e.execution_id
+from unnest(:shards::int[], :after::bigint[]) s (shard, after),
+    lateral (select f.shard, f.seq, f.execution_id from noetl.event f
+             where f.shard = s.shard and f.seq > s.after order by f.seq limit :limit) e
+order by e.shard, e.seq;
+
 -- name: parts
 select body from noetl.manifest_part where manifest = :manifest order by first;
 
 -- name: last_seq
 select seq from noetl.event where execution_id = :execution_id order by seq desc limit 1;
 
--- name: pinned
-select tenant, playbook, data from noetl.workload where execution_id = :execution_id;
+-- name: pins
+select execution_id, tenant, playbook, data from noetl.workload where execution_id = any (:executions::bigint[]);
 
 -- name: projection
 select execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps,

@@ -13,6 +13,7 @@ from noetl.log.port import (
     BLOB_LIMIT,
     Appended,
     Batch,
+    Change,
     Depth,
     InboxRow,
     Known,
@@ -26,6 +27,7 @@ from noetl.log.port import (
     Recorded,
     Renewal,
     ShardLost,
+    ShardRows,
     StaleAttempt,
     Wanted,
 )
@@ -119,19 +121,26 @@ class LogMemory:
         due = [(at, key) for shard in shards for key, at in self._db.timers[shard].items() if at <= now]
         return [key for _, key in heapq.nsmallest(limit, due)]
 
-    async def project(self, shard: int, epoch: int, rows: list[Projection], checkpoint: int) -> bool:
+    async def project(self, batch: list[ShardRows]) -> list[bool]:
+        """All of them, or an exception and none."""
         db = self._db
-        if db.shards[shard].epoch != epoch:
-            return False
-        for row in rows:
-            if row.shard != shard or row.last_seq > db.rows(row.execution_id).last_seq:
-                raise NoetlError(f"projection of {row.execution_id} is ahead of the log or of another shard")
-        for row in rows:
+        owned = [db.shards[each.shard].epoch == each.epoch for each in batch]
+        for each, ours in zip(batch, owned, strict=True):
+            for row in each.rows:
+                if row.shard != each.shard or (ours and row.last_seq > db.rows(row.execution_id).last_seq):
+                    raise NoetlError(f"projection of {row.execution_id} is ahead of the log or of another shard")
+        for each, ours in zip(batch, owned, strict=True):
+            if ours:
+                self._project(each)
+        return owned
+
+    def _project(self, given: ShardRows) -> None:
+        db, shard = self._db, given.shard
+        for row in given.rows:
             stored = self._projection(row.execution_id)
             if stored is None or stored.last_seq < row.last_seq:
                 db.projections[row.execution_id] = codec.encode(row)
-        db.checkpoints[shard] = max(db.checkpoints[shard], min(checkpoint, db.shards[shard].last_seq))
-        return True
+        db.checkpoints[shard] = max(db.checkpoints[shard], min(given.checkpoint, db.shards[shard].last_seq))
 
     # -- anyone --
 
@@ -178,6 +187,13 @@ class LogMemory:
         # gapless from 1, so a sequence number is a position
         return [self._recorded(row) for row in self._db.by_shard[shard][after : after + limit]]
 
+    async def changes(self, after: dict[int, int], limit: int) -> list[Change]:
+        return [
+            Change(shard, row.seq, row.execution_id)
+            for shard, seq in sorted(after.items())
+            for row in self._db.by_shard[shard][seq : seq + limit]
+        ]
+
     async def parts(self, manifest: str) -> list[AddPart]:
         parts = self._db.manifests.get(manifest, {})
         return [_part.decode(parts[first]) for first in sorted(parts)]
@@ -188,6 +204,10 @@ class LogMemory:
     async def pinned(self, execution_id: ExecutionId) -> Pinned | None:
         data = self._db.pinned.get(execution_id)
         return None if data is None else _pinned.decode(data)
+
+    async def pins(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, Pinned]:
+        found = {each: self._db.pinned.get(each) for each in execution_ids}
+        return {each: _pinned.decode(data) for each, data in found.items() if data is not None}
 
     async def projection(self, execution_id: ExecutionId) -> Projection | None:
         return self._projection(execution_id)

@@ -195,6 +195,23 @@ class Present(Struct, frozen=True, kw_only=True):
     age: Micros = 0
 
 
+class Change(Struct, frozen=True):
+    """An event was recorded, whatever it says."""
+
+    shard: int
+    seq: int
+    execution_id: ExecutionId
+
+
+class ShardRows(Struct, frozen=True):
+    """Rows of one shard as of the event `checkpoint`, written under `epoch`."""
+
+    shard: int
+    epoch: int
+    checkpoint: int
+    rows: tuple[Projection, ...]
+
+
 class Received(Struct, frozen=True):
     """What became of a key: `waiting` in the inbox, recorded in the log as `seq`, or neither."""
 
@@ -216,7 +233,7 @@ class EventLog(Protocol):
         self, shards: list[int], limit: int, skip: frozenset[ExecutionId] = frozenset()
     ) -> list[InboxRow]: ...  # oldest first; of executions in `skip` (quarantined) only the requests to release them
     async def due_timers(self, shards: list[int], limit: int) -> list[tuple[ExecutionId, TimerId]]: ...
-    async def project(self, shard: int, epoch: int, rows: list[Projection], checkpoint: int) -> bool: ...
+    async def project(self, batch: list[ShardRows]) -> list[bool]: ...  # False: that shard has another epoch by now
 
     # -- anyone --
     async def start(self, start: Start, workload: dict[str, Any]) -> ExecutionId: ...  # known start key: the earlier id
@@ -226,9 +243,13 @@ class EventLog(Protocol):
     # -- readers --
     async def events(self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000) -> list[Recorded]: ...
     async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]: ...
+    async def changes(
+        self, after: dict[int, int], limit: int
+    ) -> list[Change]: ...  # by shard: at most `limit` beyond it
     async def parts(self, manifest: str) -> list[AddPart]: ...  # in order of first
     async def last_seq(self, execution_id: ExecutionId) -> int: ...
     async def pinned(self, execution_id: ExecutionId) -> Pinned | None: ...
+    async def pins(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, Pinned]: ...  # of those there are
     async def projection(self, execution_id: ExecutionId) -> Projection | None: ...
     async def projections(self, tenant: Tenant, limit: int) -> list[Projection]: ...
     async def executions(

@@ -5,16 +5,18 @@ Duties use the background pool, so that neither a slow projection nor a long inb
 
 import logging
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from noetl.database import Database, Raised, Record, UniqueViolation
+from noetl.database import Database, Grouped, Raised, Record, UniqueViolation
 from noetl.log.limits import check_size
 from noetl.log.port import (
     BLOB_LIMIT,
     Batch,
+    Change,
     Depth,
     InboxRow,
     Outcome,
@@ -25,6 +27,7 @@ from noetl.log.port import (
     Received,
     Recorded,
     Renewal,
+    ShardRows,
     Wanted,
 )
 from noetl.log.writes import Writes, command_of, join, message_columns, ref_row
@@ -62,6 +65,7 @@ class LogPostgres:
         self._background = database.background
         self._shards = shards
         self._sweep_every = sweep_every
+        self._starts = Grouped(self._start_all, limit=WORKLOAD_LIMIT)
         self._runs = 0
 
     # -- the owner --
@@ -98,15 +102,21 @@ class LogPostgres:
         rows = await self._background.read(_SQL["due_timers"], shards=shards, limit=limit)
         return [(_id(row["execution_id"]), TimerId(row["timer_id"])) for row in rows]
 
-    async def project(self, shard: int, epoch: int, rows: list[Projection], checkpoint: int) -> bool:
-        if any(row.shard != shard for row in rows):
-            raise NoetlError(f"a projection of another shard than {shard}")
+    async def project(self, batch: list[ShardRows]) -> list[bool]:
+        """In the order of shards: that is how everyone locks."""
+        ordered = sorted(batch, key=lambda each: each.shard)
+        rows = [row for each in ordered for row in each.rows]
+        if [row.shard for row in rows] != [each.shard for each in ordered for _ in each.rows]:
+            raise NoetlError("a projection of another shard")
+        lasts = list(accumulate(len(each.rows) for each in ordered))
         try:
-            (done,) = await self._background.write(
+            done = await self._background.write(
                 _SQL["project"],
-                shard=shard,
-                epoch=epoch,
-                checkpoint=checkpoint,
+                shard=[each.shard for each in ordered],
+                epoch=[each.epoch for each in ordered],
+                checkpoint=[each.checkpoint for each in ordered],
+                first=[last - len(each.rows) + 1 for last, each in zip(lasts, ordered, strict=True)],
+                last=lasts,
                 exec=[int(row.execution_id) for row in rows],
                 parent=[None if row.parent is None else int(row.parent) for row in rows],
                 retry_of=[None if row.retry_of is None else int(row.retry_of) for row in rows],
@@ -114,7 +124,8 @@ class LogPostgres:
             )
         except Raised as error:
             raise NoetlError(str(error)) from error
-        return bool(done["done"])
+        by_shard = {row["shard"]: row["done"] for row in done}
+        return [by_shard[each.shard] for each in batch]
 
     # -- anyone --
 
@@ -122,17 +133,22 @@ class LogPostgres:
         data = codec.encode(workload)
         if len(data) > WORKLOAD_LIMIT:
             raise InvalidInput(f"the workload is {len(data)} bytes", hint=f"at most {WORKLOAD_LIMIT}: pass references")
-        (row,) = await self._main.write(
+        return await self._starts((start, data.decode()), weight=len(data))
+
+    async def _start_all(self, given: list[tuple[Start, str]]) -> list[ExecutionId]:
+        starts = [start for start, _ in given]
+        rows = await self._main.write(
             _SQL["start"],
-            execution_id=int(start.execution_id),
-            shard=shard_of(start.execution_id, self._shards),
-            tenant=start.tenant,
-            key=None if start.start_key is None else f"key:{start.start_key}",
-            playbook=start.playbook,
-            workload=data.decode(),
-            body=codec.encode(start),
+            execution_id=[int(start.execution_id) for start in starts],
+            shard=[shard_of(start.execution_id, self._shards) for start in starts],
+            tenant=[start.tenant for start in starts],
+            key=[None if start.start_key is None else f"key:{start.start_key}" for start in starts],
+            playbook=[start.playbook for start in starts],
+            workload=[workload for _, workload in given],
+            body=[codec.encode(start) for start in starts],
         )
-        return _id(row["execution_id"])
+        started = {row["n"]: _id(row["execution_id"]) for row in rows}
+        return [started[number] for number in range(1, len(given) + 1)]
 
     async def post(self, execution_id: ExecutionId, message: Message) -> bool:
         body = codec.encode(message)
@@ -186,6 +202,10 @@ class LogPostgres:
             for row in rows
         ]
 
+    async def changes(self, after: dict[int, int], limit: int) -> list[Change]:
+        rows = await self._background.read(_SQL["changes"], shards=list(after), after=list(after.values()), limit=limit)
+        return [Change(row["shard"], row["seq"], _id(row["execution_id"])) for row in rows]
+
     async def parts(self, manifest: str) -> list[AddPart]:
         return [_part.decode(row["body"]) for row in await self._main.read(_SQL["parts"], manifest=manifest)]
 
@@ -193,11 +213,12 @@ class LogPostgres:
         return _value(await self._main.read(_SQL["last_seq"], execution_id=int(execution_id)), 0)
 
     async def pinned(self, execution_id: ExecutionId) -> Pinned | None:
-        rows = await self._main.read(_SQL["pinned"], execution_id=int(execution_id))
-        if not rows:
-            return None
-        row = rows[0]
-        return Pinned(execution_id, Tenant(row["tenant"]), row["playbook"], msgspec.json.decode(row["data"]))
+        rows = await self._main.read(_SQL["pins"], executions=[int(execution_id)])
+        return _pinned(rows[0]) if rows else None
+
+    async def pins(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, Pinned]:
+        rows = await self._main.read(_SQL["pins"], executions=[int(each) for each in execution_ids])
+        return {pinned.execution_id: pinned for pinned in map(_pinned, rows)}
 
     async def projection(self, execution_id: ExecutionId) -> Projection | None:
         rows = await self._main.read(_SQL["projection"], execution_id=int(execution_id))
@@ -362,6 +383,10 @@ def _id(number: int) -> ExecutionId:
 def _value(rows: Sequence[Record], default: int) -> int:
     value: int = rows[0][0] if rows else default
     return value
+
+
+def _pinned(row: Record) -> Pinned:
+    return Pinned(_id(row["execution_id"]), Tenant(row["tenant"]), row["playbook"], msgspec.json.decode(row["data"]))
 
 
 def _projection(row: Record) -> Projection:

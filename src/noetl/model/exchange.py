@@ -25,7 +25,8 @@ class Held(Struct, frozen=True):
 
 
 class ExchangeRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """`held` lists everything the worker works on; what is leased to it and not listed is sent again, same attempt."""
+    """`held` lists everything the worker works on; what is leased to it and not listed is sent again, same attempt. `renew` asks
+    for that, for longer leases and for what is to be stopped; without it the store is not asked about leases."""
 
     worker: str
     incarnation: str
@@ -34,6 +35,7 @@ class ExchangeRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     held: tuple[Held, ...] = ()
     reports: tuple[Report, ...] = ()
     wait: Micros = 0
+    renew: bool = True
 
     @property
     def holder(self) -> str:

@@ -31,8 +31,8 @@ from noetl.server.api.guard import Guard, check_bind
 from noetl.server.api.worker import WorkerDoor
 from noetl.server.node import Server
 from noetl.server.presence import Presence
-from noetl.server.services import Services
 from noetl.server.services.access import Access
+from noetl.server.services.all import Services
 from noetl.server.services.catalog import CatalogService
 from noetl.server.services.executions import ExecutionService
 from noetl.server.services.health import HealthService

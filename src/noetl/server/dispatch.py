@@ -173,6 +173,9 @@ class Dispatcher:
     async def _decide_waiting(self, works: dict[ExecutionId, Work], taken: list[Item]) -> None:
         """As many items as fit; one whose events do not fit any more begins the next batch."""
         room = Room()
+        await self._states.begin(
+            item.execution_id for item in islice(self._queue, BATCH_EVENTS) if isinstance(item.message, Start)
+        )
         await self._states.prefetch(item.execution_id for item in islice(self._queue, PREFETCH))
         while self._queue and room.events > 0 and len(taken) < BATCH_EVENTS:
             item = self._queue.popleft()

@@ -6,6 +6,7 @@ reply was lost, the next one makes up for it. So a worker may be sent a command 
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
@@ -27,6 +28,7 @@ from noetl.server.waiting import Waiter, Waiting
 from noetl.server.work import Answer
 
 KEPT_LIVES = 5  # of each worker
+KEPT_HOLDERS = 1_000  # whose last replies are remembered
 FOREIGN = "FOREIGN_REFERENCE"
 
 
@@ -50,6 +52,7 @@ class Exchange:
         self._lease = lease
         self._poll = poll
         self._lives: dict[str, list[str]] = {}
+        self._sent: OrderedDict[str, set[Held]] = OrderedDict()  # to each holder, and not heard of since
         self._pools: set[str] = set()
         self._new_pool = asyncio.Event()
 
@@ -70,24 +73,46 @@ class Exchange:
         holder = request.holder
         self._name_pools(request.pools)
         # It waits from here on: what its own reports lead to can be handed to it in the transaction that records them.
-        waiter = self._waiting.enter(holder, request.pools, request.free)
+        waiter, reply = self._waiting.enter(holder, request.pools, request.free), None
+        look = self._must_look(request)
         try:
             acks = await self._record(request.reports)
             if acks:
                 fault("report.after")
             await self._succeed(request, acks)
-            renewal, leased = await self._renew(holder, request)
+            renewal, leased = await self._renew(holder, request) if look else (Renewal(), [])
             if renewal is None:
-                return ExchangeReply(acks=acks, commands=tuple(waiter.given), renewed=False)
+                reply = ExchangeReply(acks=acks, commands=tuple(waiter.given), renewed=False)
+                return reply
             sent = [command for command in leased if command not in waiter.given]
             waiter.open = max(0, waiter.open - len(sent))
             sent += await self._claim(waiter)
             stop = renewal.stop + renewal.lost
             if not (acks or sent or stop):
                 sent += await self._wait(waiter, request.wait / 1e6)
-            return ExchangeReply(acks=acks, commands=_each_once([*waiter.given, *sent]), stop=stop)
+            reply = ExchangeReply(acks=acks, commands=_each_once([*waiter.given, *sent]), stop=stop)
+            return reply
         finally:
             self._waiting.leave(waiter)
+            self._remember(waiter, reply)
+
+    def _must_look(self, request: ExchangeRequest) -> bool:
+        """The worker asks, is new here, or lists nothing of what it was sent: that reply may be lost."""
+        sent = self._sent.get(request.holder)
+        if sent is None:
+            return True
+        sent.difference_update(request.held, [Held(each.command_id, each.attempt) for each in request.reports])
+        return request.renew or bool(sent)
+
+    def _remember(self, waiter: Waiter, reply: ExchangeReply | None) -> None:
+        """What it was sent; nothing where it may have been leased more than that, so that the store is asked next time."""
+        if reply is None or not reply.renewed or waiter.unsure or waiter.reserved:
+            self._sent.pop(waiter.worker, None)
+            return
+        self._sent.setdefault(waiter.worker, set()).update(map(_held, reply.commands))
+        self._sent.move_to_end(waiter.worker)
+        while len(self._sent) > KEPT_HOLDERS:
+            self._sent.popitem(last=False)
 
     async def _succeed(self, request: ExchangeRequest, acks: tuple[Ack, ...]) -> None:
         """Leases belong to one life of a worker. A new life knows nothing of the work before it but the endings in its spool:

@@ -58,6 +58,7 @@ class States:
         self._playbooks = playbooks
         self._limit = limit
         self._kept: OrderedDict[ExecutionId, Loaded] = OrderedDict()
+        self._begun: OrderedDict[ExecutionId, None] = OrderedDict()  # taken for new once
 
     async def get(self, execution_id: ExecutionId) -> Loaded | None:
         """None: there is no such execution. Raises `Unfoldable`."""
@@ -75,6 +76,22 @@ class States:
         cold = [each for each in dict.fromkeys(execution_ids) if each not in self._kept]
         if len(cold) > 1:
             await asyncio.gather(*map(self.get, cold), return_exceptions=True)
+
+    async def begin(self, execution_ids: Iterable[ExecutionId]) -> None:
+        """Take these for new, without a look at the log: compare-and-set tells if they are not, and they are read then."""
+        new = [each for each in dict.fromkeys(execution_ids) if each not in self._kept and each not in self._begun]
+        if not new:
+            return
+        for execution_id, pinned in (await self._log.pins(new)).items():
+            try:
+                plan = await self._playbooks.plan(pinned.playbook)
+            except NoetlError:
+                continue  # said when it is asked for
+            fixed = Fixed(execution_id=execution_id, plan=plan, workload=pinned.workload, tenant=pinned.tenant)
+            self.keep(execution_id, Loaded(fixed, empty(execution_id), 0))
+            self._begun[execution_id] = None
+        while len(self._begun) > self._limit:
+            self._begun.popitem(last=False)
 
     def keep(self, execution_id: ExecutionId, loaded: Loaded) -> None:
         """Never an older one over a newer one: two readers may come back in any order."""

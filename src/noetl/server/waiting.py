@@ -15,15 +15,22 @@ class Waiter:
         self.worker = worker
         self.pools = pools
         self.open = free  # places that nobody has reserved
+        self.reserved = 0  # for commands that are being issued
         self.given: list[Command] = []
         self.unsure = False  # a claim for it may have been made
         self.woken = asyncio.Event()
 
+    def reserve(self) -> None:
+        self.open -= 1
+        self.reserved += 1
+
     def give(self, command: Command) -> None:
+        self.reserved -= 1
         self.given.append(command)
         self.woken.set()
 
     def give_back(self) -> None:
+        self.reserved -= 1
         self.open += 1
 
     def take_open(self) -> int:
@@ -50,7 +57,7 @@ class Waiting:
         """A place at the worker that has waited longest."""
         for waiter in self._pools.get(pool, ()):
             if waiter.open > 0:
-                waiter.open -= 1
+                waiter.reserve()
                 return waiter
         return None
 

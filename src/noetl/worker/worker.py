@@ -126,6 +126,7 @@ class Worker:
         self._draining = False
         self._parted = False  # a server has answered since it claims nothing more
         self._bare = False  # the last exchange only renewed
+        self._asked = float("-inf")  # when leases were last asked for, with an answer
 
     # ---- the loop ------------------------------------------------------------------------------------------------------
 
@@ -230,7 +231,9 @@ class Worker:
     # ---- talking ---------------------------------------------------------------------------------------------------------
 
     def _request(self, free: int, batch: tuple[Entry, ...], wait: float) -> ExchangeRequest:
+        """Leases are asked for now and then, not with every report; and always where a word may have been lost."""
         settings = self._settings
+        lost = self._talking.failures or self._polling.failures or self._draining
         return ExchangeRequest(
             worker=settings.worker_id,
             incarnation=settings.incarnation,
@@ -239,6 +242,7 @@ class Worker:
             held=self.holds,
             reports=tuple(entry.report for entry in batch),
             wait=round(wait * 1_000_000),
+            renew=bool(lost) or self._now() >= min(self._renewal_due(), self._asked + settings.heartbeat / 2),
         )
 
     async def _talk(self) -> None:
@@ -272,7 +276,8 @@ class Worker:
             return None
         if reply.renewed:
             pace.worked()
-            self._renewed(request, sent)
+            if request.renew:
+                self._renewed(request, sent)
         else:
             pace.failed(self._now())
         for held in reply.stop:
@@ -284,6 +289,7 @@ class Worker:
         return reply
 
     def _renewed(self, request: ExchangeRequest, sent: float) -> None:
+        self._asked = max(self._asked, sent)
         told = {report.command_id for report in request.reports}
         for held in request.held:
             job = self._jobs.get(held.command_id)

@@ -159,6 +159,7 @@ async def exchange(
     wait: float = 0,
     worker: str = "w1",
     life: str = "1",
+    renew: bool = True,
 ) -> ExchangeReply:
     request = ExchangeRequest(
         worker=worker,
@@ -167,6 +168,7 @@ async def exchange(
         held=tuple(held(command) for command in holds),
         reports=reports,
         wait=round(wait * 1e6),
+        renew=renew,
     )
     return await node.server.exchange(request)
 

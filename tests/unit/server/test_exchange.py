@@ -187,3 +187,60 @@ async def test_a_report_that_brings_a_reference_of_another_execution_is_refused(
             assert uri in str(ack.message)
             assert await home.log.blob(RefId("7"), uri) is None
         assert statuses((await exchange(node, ended(one), ended(two))).acks) == ["ok", "ok"]
+
+
+# ---- leases are asked for now and then ---------------------------------------------------------------------------------
+
+
+async def test_a_report_asks_nothing_about_leases() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        one = await claim(node)
+        asked = node.log.calls["leased"], node.log.calls["renew"]
+        reply = await exchange(node, ended(one), holds=(one,), free=1, renew=False)
+        assert (statuses(reply.acks), len(reply.commands)) == (["ok"], 1)
+        assert (node.log.calls["leased"], node.log.calls["renew"]) == asked
+        await exchange(node, holds=reply.commands)
+        assert (node.log.calls["leased"], node.log.calls["renew"]) == (asked[0] + 1, asked[1] + 1)
+
+
+async def test_what_the_last_reply_brought_and_nobody_lists_is_sent_again_unasked() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        one = await claim(node)
+        assert (await exchange(node, renew=False)).commands == (one,)
+        assert (await exchange(node, holds=(one,), renew=False)).commands == ()
+
+
+async def test_a_claim_with_an_unknown_outcome_is_made_up_for_unasked() -> None:
+    async with house() as home:
+        node = await home.node()
+        await exchange(node)
+        await home.begun(node)
+        node.log.fail("claim", OutcomeUnknown("lost"), done=True)
+        assert (await exchange(node, free=1, wait=15, renew=False)).commands == ()
+        assert len((await exchange(node, free=1, renew=False)).commands) == 1
+
+
+async def test_what_was_handed_to_a_worker_that_had_left_is_sent_again_unasked() -> None:
+    async with house() as home:
+        node = await home.node()
+        await exchange(node)
+        waiting = asyncio.create_task(exchange(node, free=1, wait=10, renew=False))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        beginning = asyncio.create_task(home.begun(node))
+        await asyncio.wait((waiting, beginning))
+        left = await exchange(node, renew=False)
+        assert len(left.commands) == len(await home.log.leased("w1/1"))
+
+
+async def test_a_server_that_does_not_know_the_worker_looks() -> None:
+    async with house() as home:
+        first = await home.node("first")
+        await home.begun(first)
+        one = await claim(first)
+        second = await home.node("second")
+        assert (await exchange(second, renew=False)).commands == (one,)

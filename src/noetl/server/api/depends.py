@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from noetl.model.identity import LOCAL, Identity
-from noetl.server.services import Services
+from noetl.server.services.all import Services
 
 
 async def services(request: Request) -> Services:

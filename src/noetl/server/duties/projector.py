@@ -1,12 +1,14 @@
-"""Keeps the rows people read. It follows the log of each owned shard from its checkpoint, so a new owner goes on where the
+"""Keeps the rows people read. It follows the log of its shards from their checkpoints, so a new owner goes on where the
 last one stopped; what it writes is under the shard's epoch, never ahead of the log and never back."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
+from itertools import groupby
 
 from noetl.engine.state import Execution, encode
 from noetl.faults import fault
-from noetl.log.port import EventLog, Projection
+from noetl.log.port import Change, EventLog, Projection, ShardRows
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId
 from noetl.server.duties.loop import Counts
 from noetl.server.shards import Shards
@@ -36,38 +38,46 @@ class Projector:
     async def run_once(self) -> Counts:
         self._runs += 1
         look = self._runs % LOOK_EVERY == 1
-        done, left = 0, False
-        for shard, epoch in self._shards.epochs().items():
-            if look or shard in self._changed or shard not in self._projected:
-                self._changed.discard(shard)
-                try:
-                    counts = await self._project(shard, epoch)
-                except BaseException:
-                    self._changed.add(shard)
-                    raise
-                done, left = done + counts.done, left or counts.left
-        return Counts(done, left)
+        epochs = {
+            shard: epoch
+            for shard, epoch in self._shards.epochs().items()
+            if look or shard in self._changed or shard not in self._projected
+        }
+        self._changed.difference_update(epochs)
+        try:
+            return await self._project(epochs)
+        except BaseException:
+            self._changed.update(epochs)
+            raise
 
-    async def _project(self, shard: int, epoch: int) -> Counts:
+    async def _project(self, epochs: dict[int, int]) -> Counts:
+        """What has changed in these shards, read at once and written at once."""
+        after = {shard: await self._position(shard) for shard in epochs}
+        changes = await self._log.changes(after, self._limit) if after else []
+        if not changes:
+            return Counts()
+        batch = [await self._rows(shard, epochs[shard], list(part)) for shard, part in groupby(changes, _shard)]
+        fault("project.before")
+        done = await self._log.project(batch)
+        fault("project.after")
+        for each, applied in zip(batch, done, strict=True):
+            if not applied:
+                self._shards.drop(each.shard, each.epoch)
+            elif self._shards.epochs().get(each.shard) == each.epoch:
+                self._projected[each.shard] = each.checkpoint
+        full = [shard for shard, count in Counter(map(_shard, changes)).items() if count == self._limit]
+        self._changed.update(full)
+        return Counts(sum(len(each.rows) for each in batch), bool(full))
+
+    async def _position(self, shard: int) -> int:
         if shard not in self._projected:
             self._projected[shard] = await self._log.checkpoint(shard)
-        after = self._projected[shard]
-        events = await self._log.follow(shard, after, self._limit)
-        if not events:
-            return Counts()
-        changed = {recorded.execution_id: recorded.seq for recorded in events}
-        rows = [row for row in [await self._row(each, shard, seq) for each, seq in changed.items()] if row is not None]
-        fault("project.before")
-        if not await self._log.project(shard, epoch, rows, events[-1].seq):
-            self._shards.drop(shard, epoch)
-            return Counts()
-        fault("project.after")
-        if self._shards.epochs().get(shard) == epoch:
-            self._projected[shard] = events[-1].seq
-        left = len(events) == self._limit
-        if left:
-            self._changed.add(shard)
-        return Counts(len(rows), left)
+        return self._projected[shard]
+
+    async def _rows(self, shard: int, epoch: int, changes: list[Change]) -> ShardRows:
+        last = {change.execution_id: change.seq for change in changes}
+        rows = [await self._row(execution_id, shard, seq) for execution_id, seq in last.items()]
+        return ShardRows(shard, epoch, changes[-1].seq, tuple(row for row in rows if row is not None))
 
     async def _row(self, execution_id: ExecutionId, shard: int, seq: int) -> Projection | None:
         """A state as of `seq` or later: an append that was given up may have been written after the state was read."""
@@ -82,6 +92,10 @@ class Projector:
 
     def _forget(self, shard: int) -> None:
         self._projected.pop(shard, None)
+
+
+def _shard(change: Change) -> int:
+    return change.shard
 
 
 def projection(loaded: Loaded, shard: int) -> Projection:

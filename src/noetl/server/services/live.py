@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from noetl.bus.port import Bus
 from noetl.leases.port import Leases
-from noetl.log.port import Appended, Batch, EventLog, Outcome, Part, Projection
+from noetl.log.port import Appended, Batch, EventLog, Outcome, Part, ShardRows
 from noetl.model import codec
 from noetl.model.envelope import Envelope
 from noetl.model.ids import ExecutionId, shard_of
@@ -121,11 +121,12 @@ class HeardLog:
             if result is not None and result.context:
                 self._metrics.event_result_bytes.observe(len(codec.encode(result)))
 
-    async def project(self, shard: int, epoch: int, rows: list[Projection], checkpoint: int) -> bool:
-        done = await self._log.project(shard, epoch, rows, checkpoint)
-        if done and rows:
-            self._live.wake([*(row_of(row.execution_id) for row in rows), ROWS])
-            self.touched.add(shard)
+    async def project(self, batch: list[ShardRows]) -> list[bool]:
+        done = await self._log.project(batch)
+        written = [each for each, applied in zip(batch, done, strict=True) if applied and each.rows]
+        if written:
+            self._live.wake([*(row_of(row.execution_id) for each in written for row in each.rows), ROWS])
+            self.touched.update(each.shard for each in written)
         return done
 
 

@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from noetl.model.identity import Identity
 from noetl.server.api import catalog, events, executions, health, queue, render, streams, vars
 from noetl.server.app import openapi
-from noetl.server.services import Services
+from noetl.server.services.all import Services
 
 MODULES = (catalog, events, executions, health, queue, render, streams, vars)
 OPEN = {"ready", "metrics"}  # say nothing about anyone's data

@@ -1,0 +1,22 @@
+"""All subjects of the API together, as the routes have them."""
+
+from dataclasses import dataclass
+
+from noetl.server.services.catalog import CatalogService
+from noetl.server.services.executions import ExecutionService
+from noetl.server.services.health import HealthService
+from noetl.server.services.queue import QueueService
+from noetl.server.services.rendering import RenderService
+from noetl.server.services.signals import SignalService
+from noetl.server.services.streams import StreamService
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    catalog: CatalogService
+    executions: ExecutionService
+    signals: SignalService
+    queue: QueueService
+    rendering: RenderService
+    streams: StreamService
+    health: HealthService
