@@ -48,5 +48,6 @@ long:  ## the tests that take minutes: every planted bug is found again
 docs:  ## write docs/events.md and docs/cli.md anew
 	$(RUN) python docs/generate.py
 
-bench:  ## events folded and decided per second
+bench:  ## events folded and decided per second, then the core from end to end
 	$(RUN) python bench/engine.py
+	$(RUN) python bench/core.py

@@ -1,0 +1,255 @@
+"""The two ways the core runs: server and worker in one process as `noetl run` wires them, and as two processes that speak HTTP.
+
+The database of both belongs to the benchmark, so that it outlives what is killed. The house in one process is this file as a
+program: it does what its standard input says, a line of JSON each, until that ends.
+"""
+
+import argparse
+import asyncio
+import cProfile
+import json
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from gauges import below
+from noetl.cli.client import Row
+from noetl.cli.embedded import local
+from noetl.model.ids import ExecutionId
+from noetl.model.reference import Reference
+from noetl.pipeline.data import Payloads
+from noetl.worker.app import open_store
+from noetl.worker.http import HttpChannel
+from noetl.worker.wire import NotConnected, Wire
+
+PATIENCE = 120.0  # seconds
+LINE = 64 << 20  # bytes
+
+
+class House(Protocol):
+    """Executions run in it."""
+
+    mode: str
+
+    def processes(self) -> dict[str, list[int]]:
+        """By what they are."""
+        ...
+
+    async def register(self, text: str) -> None: ...
+    async def start(self, path: str, payloads: list[Row]) -> list[ExecutionId]:
+        """One execution for each, all at once."""
+        ...
+
+    async def resolve(self, references: list[Row]) -> list[Any]: ...
+    async def listed(self, before: str | None, limit: int) -> list[Row]: ...
+    async def lose_worker(self) -> None:
+        """Killed, and another one started."""
+        ...
+
+
+async def spawn(home: Path, *command: str, **environment: str) -> Process:
+    known = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
+    told = {"NOETL_HOME": str(home), "NOETL_LOG_LEVEL": "error", **environment}
+    return await asyncio.create_subprocess_exec(
+        sys.executable, *command, env={**known, **told}, stdin=PIPE, stdout=PIPE, limit=LINE
+    )
+
+
+async def end(process: Process) -> None:
+    if process.returncode is None:
+        process.send_signal(signal.SIGTERM)
+    await process.communicate()
+
+
+# ---- one process -------------------------------------------------------------------------------------------------------
+
+
+class Embedded:
+    mode = "embedded"
+
+    def __init__(self, home: Path, profile: Path | None) -> None:
+        self._home = home
+        self._profile = profile
+        self._process: Process | None = None
+
+    async def open(self) -> None:
+        more = [] if self._profile is None else ["--profile", str(self._profile)]
+        self._process = await spawn(self._home, __file__, str(self._home), *more)
+        await self._ask("ready")
+
+    async def close(self) -> None:
+        """At the end of its input it ends in order."""
+        assert self._process is not None
+        await self._process.communicate(b"")
+
+    def processes(self) -> dict[str, list[int]]:
+        assert self._process is not None
+        return {"process": [self._process.pid], "children": below(self._process.pid)}
+
+    async def register(self, text: str) -> None:
+        await self._ask("register", text)
+
+    async def start(self, path: str, payloads: list[Row]) -> list[ExecutionId]:
+        ids: list[ExecutionId] = await self._ask("start", path, payloads)
+        return ids
+
+    async def resolve(self, references: list[Row]) -> list[Any]:
+        values: list[Any] = await self._ask("resolve", references)
+        return values
+
+    async def listed(self, before: str | None, limit: int) -> list[Row]:
+        rows: list[Row] = await self._ask("listed", before, limit)
+        return rows
+
+    async def lose_worker(self) -> None:
+        """The server is in the same process, and goes with it."""
+        assert self._process is not None
+        self._process.kill()
+        await self._process.communicate()
+        await self.open()
+
+    async def _ask(self, *what: Any) -> Any:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(what).encode() + b"\n")
+        return json.loads(await process.stdout.readline())
+
+
+async def live_in(home: Path) -> None:
+    """The house itself."""
+    stdin = asyncio.StreamReader(limit=LINE)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
+    async with local(home, "run") as client:
+        while line := await stdin.readline():
+            match json.loads(line):
+                case ["register", text]:
+                    answer: Any = await client.register(text)
+                case ["start", path, payloads]:
+                    answer = await asyncio.gather(*(client.start(path, None, each) for each in payloads))
+                case ["resolve", references]:
+                    known = msgspec.convert(references, list[Reference])
+                    answer = [await client.resolve(each) for each in known]
+                case ["listed", before, limit]:
+                    answer = await client.executions(before=before, limit=limit)
+                case _:
+                    answer = "here"
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+
+
+# ---- processes over HTTP -----------------------------------------------------------------------------------------------
+
+
+class Http:
+    """Asked with the client that workers have: a general one would take a good part of the processors that are measured."""
+
+    mode = "http"
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        self._wire = Wire(self.url)
+        self._channel = HttpChannel([self.url])
+        self._payloads = Payloads(open_store(self._channel, home), self._channel.manifest)
+        self._server: Process | None = None
+        self._worker: Process | None = None
+
+    async def open(self) -> None:
+        port = self.url.rpartition(":")[2]
+        self._server = await spawn(self._home, "-m", "noetl", "server", "start", "--port", port)
+        self._worker = await self._another()
+        async with asyncio.timeout(PATIENCE):
+            while not await self._ready():
+                await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        assert self._server is not None
+        assert self._worker is not None
+        self._wire.close()
+        await self._channel.close()
+        await end(self._worker)
+        await end(self._server)
+
+    async def _another(self) -> Process:
+        return await spawn(self._home, "-m", "noetl", "worker", "start", NOETL_SERVER_URL=self.url)
+
+    async def _ready(self) -> bool:
+        with suppress(NotConnected):
+            return (await self._wire.ask("GET", "/ready", patience=PATIENCE)).status == 200
+        return False
+
+    def processes(self) -> dict[str, list[int]]:
+        assert self._server is not None
+        assert self._worker is not None
+        return {"server": [self._server.pid], "worker": [self._worker.pid], "children": below(self._worker.pid)}
+
+    async def register(self, text: str) -> None:
+        await self._post("/api/catalog/register", {"content": text})
+
+    async def start(self, path: str, payloads: list[Row]) -> list[ExecutionId]:
+        bodies = [{"path": path, "payload": payload} for payload in payloads]
+        answers = await asyncio.gather(*(self._post("/api/execute", body) for body in bodies))
+        return [ExecutionId(answer["execution_id"]) for answer in answers]
+
+    async def resolve(self, references: list[Row]) -> list[Any]:
+        return [await self._payloads.resolve(each) for each in msgspec.convert(references, list[Reference])]
+
+    async def listed(self, before: str | None, limit: int) -> list[Row]:
+        older = "" if before is None else f"&before={before}"
+        rows: list[Row] = (await self.get(f"/api/executions?limit={limit}{older}"))["executions"]
+        return rows
+
+    async def lose_worker(self) -> None:
+        assert self._worker is not None
+        self._worker.kill()
+        await self._worker.communicate()
+        self._worker = await self._another()
+
+    async def get(self, path: str) -> Any:
+        answer = await self._wire.ask("GET", path, patience=PATIENCE)
+        assert answer.status == 200, answer
+        return msgspec.json.decode(answer.body)
+
+    async def _post(self, path: str, body: Row) -> Any:
+        answer = await self._wire.ask("POST", path, msgspec.json.encode(body), PATIENCE)
+        assert answer.status in (200, 201, 202), answer
+        return msgspec.json.decode(answer.body)
+
+
+@asynccontextmanager
+async def opened(mode: str, home: Path, profile: Path | None = None) -> AsyncIterator[Embedded | Http]:
+    house = Embedded(home, profile) if mode == "embedded" else Http(home)
+    try:
+        await house.open()
+        yield house
+    finally:
+        await house.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("home", type=Path)
+    parser.add_argument("--profile", type=Path)
+    options = parser.parse_args()
+    if options.profile is None:
+        asyncio.run(live_in(options.home))
+        return
+    with cProfile.Profile() as profiler:
+        asyncio.run(live_in(options.home))
+    profiler.dump_stats(options.profile)
+
+
+if __name__ == "__main__":
+    main()
