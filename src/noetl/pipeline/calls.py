@@ -86,7 +86,7 @@ class Caller:
             input=given,
             key=self.key(turn, 0),
             identity=self._identity(turn),
-            auth=await keychain.auth(await rendering.value(task.auth)),
+            auth=None if task.auth is None else await keychain.auth(await rendering.value(task.auth)),
             timeout=None if task.timeout is None else durations.micros(task.timeout),
             log=self.env.redactor.log(self.env.logs(self.command.execution_id, self.step.step, task.name)),
             rendering=rendering,
@@ -111,9 +111,11 @@ class Caller:
         return value.plain() if reference is None else await self.names.payloads.resolve(reference)
 
     async def _config(self, task: Task, tool: Tool, rendering: Rendering) -> dict[str, Any]:
-        fields = task.options if isinstance(task, OutsideTask) else _plain(task)
+        fields = task.options if isinstance(task, OutsideTask) else task.config
         raw = raw_fields(tool)
-        config = {name: value if name in raw else await rendering.value(value) for name, value in fields.items()}
+        config = {  # what is empty renders to itself
+            name: value if not value or name in raw else await rendering.value(value) for name, value in fields.items()
+        }
         if isinstance(task, SinkTask) and task.data is None:
             config["data"] = await rendering.value("{{ _prev }}")
         return config
@@ -135,27 +137,30 @@ class Caller:
         )
 
 
-def _plain(task: Task) -> dict[str, Any]:
-    return task.model_dump(include=set(task.config()))
-
-
 async def perform(prepared: Prepared) -> Outcome:
     """Run the tool; when its time is up it is cancelled, and gone when this returns."""
     fault("tool.before")
     timeout: Micros | None = prepared.call.timeout
     try:
-        async with asyncio.timeout(None if timeout is None else timeout / 1_000_000) as timer:
-            outcome = await prepared.tool.run(prepared.call)
+        outcome = await (prepared.tool.run(prepared.call) if timeout is None else _within(timeout, prepared))
     except Failing as failing:  # a raw field that the tool rendered itself
         return Failed(failing.failure)
     except Exception as error:  # a tool that raises is broken, but the playbook's author must see where
-        if isinstance(error, TimeoutError) and timer.expired():
-            message = f"{prepared.tool.kind} did not end within {(timeout or 0) / 1_000_000:g} s"
-            return Failed(Failure(code="TIMEOUT", kind="timeout", message=message, retryable=True))
         message = f"the {prepared.tool.kind} tool raised {type(error).__name__}: {error}"
         return prepared.redactor.outcome(Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message)))
     fault("tool.after")
     return prepared.redactor.outcome(outcome)
+
+
+async def _within(timeout: Micros, prepared: Prepared) -> Outcome:
+    try:
+        async with asyncio.timeout(timeout / 1_000_000) as timer:
+            return await prepared.tool.run(prepared.call)
+    except TimeoutError:
+        if not timer.expired():  # the tool's own
+            raise
+        message = f"{prepared.tool.kind} did not end within {timeout / 1_000_000:g} s"
+        return Failed(Failure(code="TIMEOUT", kind="timeout", message=message, retryable=True))
 
 
 Perform = Callable[[Prepared], Awaitable[Outcome]]

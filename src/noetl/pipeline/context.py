@@ -14,7 +14,7 @@ from noetl.pipeline.environment import Environment, Journaling, Sent
 from noetl.pipeline.keychain import Keychain
 from noetl.pipeline.names import Item, Writes
 from noetl.pipeline.persist import Persist
-from noetl.pipeline.run import Parked, Pipeline
+from noetl.pipeline.run import Parked, Pipeline, Shared
 from noetl.playbook.assignments import full_name
 from noetl.playbook.model import Step
 from noetl.playbook.plan import Plan
@@ -30,6 +30,7 @@ class Context:
     journal: Journaling
     payloads: Payloads
     persist: Persist
+    shared: Shared
     claimed_at: int
     started_at: int
 
@@ -44,11 +45,12 @@ class Context:
         async def journal_clean(sent: Sent) -> None:
             await journal(env.clean(sent))
 
-        return cls(env, plan, command, journal_clean, payloads, persist, claimed_at, env.clock.now())
+        shared = Shared.by(env, command, plan.steps[command.step].step, plan.workbook, payloads, persist)
+        return cls(env, plan, command, journal_clean, payloads, persist, shared, claimed_at, env.clock.now())
 
     @property
     def step(self) -> Step:
-        return self.plan.steps[self.command.step].step
+        return self.shared.step
 
     def writes(self) -> Writes:
         """Assignments start from the scope as issued. Items of a parallel loop may only reduce."""
@@ -63,10 +65,7 @@ class Context:
     def pipeline(
         self, writes: Writes, *, item: Item | None = None, journal: Journaling | None = None, behind: int = 0
     ) -> Pipeline:
-        return Pipeline(
-            self.env, self.command, self.step, self.plan.workbook, self.payloads, self.persist, writes,
-            item=item, journal=journal, behind=behind,
-        )  # fmt: skip
+        return Pipeline(self.shared, writes, item=item, journal=journal, behind=behind)
 
     # ---- events ----------------------------------------------------------------------------------------------------------
 

@@ -33,14 +33,13 @@ def site_rendering(context: Context) -> Rendering:
     """The scope of a server-side expression: as a step's router sees it once its own call has ended."""
     command = context.command
     now = iso(context.env.clock.now())
-    names = Names(command, context.step, context.payloads, context.writes(), None, now, journaled=False)
+    names = Names(context.shared.issued, context.writes(), None, now, journaled=False)
     scope = names.scope(_own(context), command.step) | {
         "event": {"name": command.scope.event, "step": command.step, "at": now}
     }
     functions = Given(f"{command.command_id}:{command.site}", context.env.clock)
-    return Rendering(
-        {**scope, **command.site_args}, context.payloads, functions, f"step {command.step}, {command.site}"
-    )
+    where = f"step {command.step}, {command.site}"
+    return Rendering(lambda: {**scope, **command.site_args}, context.payloads, functions, where)
 
 
 def _own(context: Context) -> Stored | None:

@@ -1,6 +1,7 @@
 """`execute`: one command in, the event that reports it out. Every kind of command is found here."""
 
 import asyncio
+from functools import partial
 from typing import Any, assert_never
 
 from msgspec.structs import replace
@@ -102,6 +103,6 @@ async def _results(context: Context, pipeline: Pipeline) -> dict[str, Any]:
 
 def final_rendering(context: Context, names: Names, value: Stored) -> Rendering:
     command = context.command
-    scope = names.scope(value, command.step, **{command.step: value})
     functions = Given(f"{command.command_id}:selections", context.env.clock)
+    scope = partial(names.scope, value, command.step, **{command.step: value})
     return Rendering(scope, context.payloads, functions, f"step {command.step}")

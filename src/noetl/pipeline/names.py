@@ -13,7 +13,6 @@ from noetl.pipeline.data import Payloads, Stored, answer, held, view
 from noetl.pipeline.failures import Failing
 from noetl.playbook.assignments import full_name, placed, root_of
 from noetl.playbook.expressions import FailedError
-from noetl.playbook.model import Step
 from noetl.playbook.reducers import MISSING, fold, partial
 
 RESERVED = frozenset(("workload", "execution_id", "execution", "job", "catalog", "keychain"))
@@ -48,18 +47,41 @@ class Writes:
             self.step = placed(self.step, path, held(value, payloads))
 
 
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """Names that a command brings: the same for every item of it."""
+
+    command: Command
+    payloads: Payloads
+    args: dict[str, Any]
+    fixed: dict[str, Any]
+
+    @classmethod
+    def by(cls, command: Command, payloads: Payloads) -> "Issued":
+        scope = command.scope
+        args = {name: held(value, payloads) for name, value in scope.args.items()}
+        steps = {name: Stored(envelope, payloads) for name, envelope in scope.results.items()}
+        fixed = {**scope.workload, **steps} | {
+            "workload": scope.workload,
+            "execution_id": command.execution_id,
+            "execution": {"id": command.execution_id, "status": scope.status or "running"},
+            "job": {"id": command.execution_id, "path": scope.path},
+            "catalog": {"path": scope.path, "version": scope.version},
+            "keychain": payloads.keychain,
+        }
+        return cls(command, payloads, args, fixed)
+
+
 class Names:
     """The scope of one pipeline, built for every rendering from what is known by then."""
 
-    def __init__(
-        self, command: Command, step: Step, payloads: Payloads, writes: Writes, item: Item | None, now: str, *, journaled: bool
-    ) -> None:  # fmt: skip
-        self._command = command
-        self._step = step
-        self.payloads = payloads
+    def __init__(self, issued: Issued, writes: Writes, item: Item | None, now: str, *, journaled: bool) -> None:
+        self._command = issued.command
+        self.payloads = issued.payloads
         self._now = now
         self._journaled = journaled
-        self.args = {name: held(value, payloads) for name, value in command.scope.args.items()}
+        self.args = issued.args
+        self._fixed = issued.fixed
         self.writes = writes
         self.item = item
         self.reduced: list[tuple[str, Any]] = []  # writes with a reducer, in order
@@ -68,19 +90,6 @@ class Names:
         self.tasks: dict[str, Stored] = {}
         self.prev: Stored | None = None
         self.last: Stored | None = None
-        self._fixed = self._base()
-
-    def _base(self) -> dict[str, Any]:
-        scope, command = self._command.scope, self._command
-        steps = {name: Stored(envelope, self.payloads) for name, envelope in scope.results.items()}
-        return {**scope.workload, **steps} | {
-            "workload": scope.workload,
-            "execution_id": command.execution_id,
-            "execution": {"id": command.execution_id, "status": scope.status or "running"},
-            "job": {"id": command.execution_id, "path": scope.path},
-            "catalog": {"path": scope.path, "version": scope.version},
-            "keychain": self.payloads.keychain,
-        }
 
     def scope(self, finished: Stored | None = None, task: str | None = None, **more: Any) -> dict[str, Any]:
         """`finished` is the outcome of `task`, to be looked at; without one, the last finished task is what just finished."""
@@ -128,7 +137,7 @@ class Names:
         return names if envelope.error is None else names | {"error": envelope.error.shown()}
 
     def _event(self, name: str) -> dict[str, Any]:
-        return {"name": name, "step": self._step.step, "at": self._now}
+        return {"name": name, "step": self._command.step, "at": self._now}
 
     def assign(self, target: str, value: Any) -> None:
         name = full_name(target)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from noetl.pipeline.data import Payloads
@@ -13,14 +14,18 @@ from noetl.playbook.templates import Marked
 MOST_LOADS = 10_000  # of one template: each brings data the one before did not have
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rendering:
-    """Renders in one scope; `where` names it in errors."""
+    """Renders in one scope, made when the first template asks for it; `where` names it in errors."""
 
-    scope: dict[str, Any]
+    names: Callable[[], dict[str, Any]]
     payloads: Payloads
     functions: Functions
     where: str
+
+    @cached_property
+    def scope(self) -> dict[str, Any]:
+        return self.names()
 
     async def value(self, template: Any) -> Any:
         return await self._evaluate(templates.render_value, template)

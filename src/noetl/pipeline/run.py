@@ -7,6 +7,7 @@ next task starts; a new attempt goes on from there. Without one (items of a chun
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from noetl.pipeline.calls import Caller, Done, Turn, done, perform
 from noetl.pipeline.data import Payloads, Stored
 from noetl.pipeline.environment import Environment, Given, Journaling, Sent, iso
 from noetl.pipeline.failures import Failing, bounded
-from noetl.pipeline.names import Item, Names, Writes, nothing
+from noetl.pipeline.names import Issued, Item, Names, Writes, nothing
 from noetl.pipeline.pages import Later
 from noetl.pipeline.persist import Persist
 from noetl.pipeline.policy import Again, Break, Fail, Go, Jump, Verdict
@@ -73,19 +74,47 @@ def tasks_of(step: Step) -> list[Task]:
     return list(step.tool) or [NoopTask(name=step.step)]
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the pipelines of all items of one command have in common. A task that is `broken` fails when its turn comes."""
+
+    env: Environment
+    command: Command
+    step: Step
+    tasks: tuple[Task, ...]
+    broken: dict[str, Failure]
+    persist: Persist
+    issued: Issued
+
+    @classmethod
+    def by(
+        cls, env: Environment, command: Command, step: Step, workbook: Mapping[str, Task], payloads: Payloads, persist: Persist
+    ) -> "Shared":  # fmt: skip
+        written = tasks_of(step)
+        found = [called(task, workbook) for task in written]
+        tasks = tuple(task if isinstance(one, Failure) else one for task, one in zip(written, found, strict=True))
+        broken = {task.name: one for task, one in zip(written, found, strict=True) if isinstance(one, Failure)}
+        return cls(env, command, step, tasks, broken, persist, Issued.by(command, payloads))
+
+
 class Pipeline:
     def __init__(
-        self, env: Environment, command: Command, step: Step, workbook: Mapping[str, Task], payloads: Payloads, persist: Persist,
-        writes: Writes, *, item: Item | None = None, journal: Journaling | None = None, behind: int = 0,
-    ) -> None:  # fmt: skip
-        self.env = env
-        self.command = command
-        self.step = step
-        self._broken: dict[str, Failure] = {}
-        self.tasks = [self._called(task, workbook) for task in tasks_of(step)]
-        self.payloads = payloads
-        self.persist = persist
-        self.names = Names(command, step, payloads, writes, item, iso(env.clock.now()), journaled=journal is not None)
+        self,
+        shared: Shared,
+        writes: Writes,
+        *,
+        item: Item | None = None,
+        journal: Journaling | None = None,
+        behind: int = 0,
+    ) -> None:
+        self.env = env = shared.env
+        self.command = command = shared.command
+        self.step = step = shared.step
+        self.tasks = shared.tasks
+        self._broken = shared.broken
+        self.payloads = shared.issued.payloads
+        self.persist = shared.persist
+        self.names = Names(shared.issued, writes, item, iso(env.clock.now()), journaled=journal is not None)
         self._journal = journal
         self._behind = behind  # tries that a deferred item has behind it
         self._caller = Caller(env, command, step, self.names, self._rendering)
@@ -96,13 +125,6 @@ class Pipeline:
         self._sets = 0
         if journal is not None:
             self._resume(command.journal)
-
-    def _called(self, task: Task, workbook: Mapping[str, Task]) -> Task:
-        found = called(task, workbook)
-        if isinstance(found, Failure):
-            self._broken[task.name] = found
-            return task
-        return found
 
     def _resume(self, journal: Journal) -> None:
         stored = {task: Stored(envelope, self.payloads) for task, envelope in journal.results.items()}
@@ -400,8 +422,9 @@ class Pipeline:
         return Given(seed, self.env.clock)
 
     def _rendering(self, turn: Turn, more: dict[str, Any], place: str, outcome: Stored | None = None) -> Rendering:
-        scope = self.names.scope(outcome, turn.task.name, **{"_task": turn.task.name, "_attempt": turn.attempt, **more})
-        where = f"step {self.step.step}, task {turn.task.name}, {place}"
+        name = turn.task.name
+        scope = partial(self.names.scope, outcome, name, **{"_task": name, "_attempt": turn.attempt, **more})
+        where = f"step {self.step.step}, task {name}, {place}"
         return Rendering(scope, self.payloads, self._functions(turn, place), where)
 
     def _after(self, turn: Turn, result: Stored, place: str) -> Rendering:
