@@ -23,6 +23,7 @@ import msgspec
 from gauges import below
 from noetl.cli.client import Row
 from noetl.cli.embedded import local
+from noetl.cli.loop import in_loop
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads
@@ -244,10 +245,10 @@ def main() -> None:
     parser.add_argument("--profile", type=Path)
     options = parser.parse_args()
     if options.profile is None:
-        asyncio.run(live_in(options.home))
+        in_loop(live_in(options.home))
         return
     with cProfile.Profile() as profiler:
-        asyncio.run(live_in(options.home))
+        in_loop(live_in(options.home))
     profiler.dump_stats(options.profile)
 
 
