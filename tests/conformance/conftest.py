@@ -11,9 +11,9 @@ import pytest
 from noetl.bus.memory import BusMemory
 from noetl.bus.port import Bus
 from noetl.bus.postgres import BusPostgres
-from noetl.catalog.memory import CatalogMemory
-from noetl.catalog.port import Catalog
-from noetl.catalog.postgres import CatalogPostgres
+from noetl.catalog.memory import CatalogMemory, VaultMemory
+from noetl.catalog.port import Catalog, Vault
+from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
 from noetl.database import Database as Postgres
 from noetl.database import connect
 from noetl.leases.memory import LeasesMemory
@@ -48,6 +48,7 @@ class World:
     bus: Bus
     results: ResultStore
     catalog: Catalog
+    vault: Vault
     clock: ManualClock
 
     async def pass_time(self, micros: int) -> None:
@@ -63,6 +64,7 @@ async def memory() -> AsyncIterator[World]:
         bus=BusMemory(),
         results=ResultsMemory(),
         catalog=CatalogMemory(),
+        vault=VaultMemory(clock),
         clock=clock,
     )
 
@@ -122,6 +124,7 @@ async def postgres() -> AsyncIterator[World]:
                 bus=bus,
                 results=ResultsMemory(),
                 catalog=CatalogPostgres(database),
+                vault=VaultPostgres(database),
                 clock=clock,
                 database=database,
             )

@@ -1,10 +1,11 @@
-"""The three small ports: hints, payloads, playbooks."""
+"""The small ports: hints, payloads, playbooks, credentials."""
 
 import asyncio
 
 import pytest
 
 from noetl.model.errors import Conflict, CorruptLog, NotFound
+from noetl.model.ids import Tenant
 from noetl.model.reference import address
 from tests.conformance.conftest import World
 
@@ -75,3 +76,22 @@ async def test_a_path_has_versions_and_a_hash_names_one_text(world: World) -> No
     assert await world.catalog.by_hash("0") is None
     await world.catalog.register("a", "text one")
     assert [(each.path, each.version) for each in await world.catalog.paths()] == [("a", 1), ("p", 2)]
+
+
+async def test_a_credential_has_one_row_per_tenant_and_name(world: World) -> None:
+    ours, theirs = Tenant(1), Tenant(2)
+    first = await world.vault.put(ours, "db", "postgres", b"\x00one")
+    assert first.created_at == first.changed_at == world.clock.now()
+    await world.pass_time(5)
+    second = await world.vault.put(ours, "db", "generic", b"two\xff")
+    assert (second.kind, second.data) == ("generic", b"two\xff")
+    assert (second.created_at, second.changed_at) == (first.created_at, first.created_at + 5)
+    await world.vault.put(theirs, "db", "bearer", b"theirs")
+    await world.vault.put(ours, "Api", "bearer", b"api")
+    assert [row.name for row in await world.vault.stored(ours)] == ["Api", "db"]
+    assert await world.vault.find(ours, "db") == second
+    assert await world.vault.find(theirs, "Api") is None
+    assert await world.vault.delete(ours, "db")
+    assert not await world.vault.delete(ours, "db")
+    assert await world.vault.find(ours, "db") is None
+    assert [row.data for row in await world.vault.stored(theirs)] == [b"theirs"]

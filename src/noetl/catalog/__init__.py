@@ -1,1 +1,1 @@
-"""Port: stored playbooks, by path, version and content hash."""
+"""Ports: stored playbooks, by path, version and content hash; stored credentials, sealed, by name."""

@@ -1,14 +1,15 @@
-"""The catalog in Postgres."""
+"""The catalog and the vault in Postgres."""
 
 from hashlib import sha256
 from pathlib import Path
 
-from noetl.catalog.port import Entry
+from noetl.catalog.port import Entry, Sealed
 from noetl.database import Database, Grouped, Record
 from noetl.model.ids import DEFAULT_TENANT, Tenant
 from noetl.sql import load
 
 _SQL = load(Path(__file__).with_name("catalog.sql"))
+_VAULT = load(Path(__file__).with_name("vault.sql"))
 FINDS = 500  # in one statement
 
 
@@ -56,3 +57,22 @@ class CatalogPostgres:
 
 def _first(rows: list[Record]) -> Entry | None:
     return Entry(*rows[0]) if rows else None
+
+
+class VaultPostgres:
+    def __init__(self, database: Database) -> None:
+        self._pool = database.main
+
+    async def put(self, tenant: Tenant, name: str, kind: str, data: bytes) -> Sealed:
+        (row,) = await self._pool.write(_VAULT["put"], tenant=tenant, name=name, kind=kind, data=data)
+        return Sealed(*row)
+
+    async def find(self, tenant: Tenant, name: str) -> Sealed | None:
+        rows = await self._pool.read(_VAULT["find"], tenant=tenant, name=name)
+        return Sealed(*rows[0]) if rows else None
+
+    async def stored(self, tenant: Tenant) -> list[Sealed]:
+        return [Sealed(*row) for row in await self._pool.read(_VAULT["stored"], tenant=tenant)]
+
+    async def delete(self, tenant: Tenant, name: str) -> bool:
+        return bool(await self._pool.write(_VAULT["delete"], tenant=tenant, name=name))

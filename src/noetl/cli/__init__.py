@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def application() -> typer.Typer:
-    from noetl.cli import catalog, doctor, executions, playbooks, run, server, worker
+    from noetl.cli import catalog, credentials, doctor, executions, playbooks, run, server, worker
 
     app = typer.Typer(
         name="noetl",
@@ -64,7 +64,7 @@ def application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(root)
-    for module in (run, playbooks, executions, catalog, server, worker, doctor):
+    for module in (run, playbooks, executions, catalog, credentials, server, worker, doctor):
         module.register(app)
     return app
 

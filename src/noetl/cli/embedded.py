@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from noetl import settings
 from noetl.bus.postgres import BusPostgres
 from noetl.catalog.port import Entry
-from noetl.catalog.postgres import CatalogPostgres
+from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
 from noetl.cli.client import Again, Change, Need, Row, resolved
 from noetl.database import Database, connect
 from noetl.embedded import ensure, stop
@@ -28,7 +28,7 @@ from noetl.migrations import migrate
 from noetl.model.clock import iso
 from noetl.model.commands import USUAL_POOLS
 from noetl.model.errors import NotFound, Unavailable
-from noetl.model.identity import LOCAL
+from noetl.model.identity import LOCAL, Identity
 from noetl.model.ids import ExecutionId, Micros
 from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads
@@ -38,6 +38,7 @@ from noetl.worker.app import Options, SystemClock, Wired, open_store, options, w
 
 if TYPE_CHECKING:  # services bring more than `noetl run` needs: they are loaded by the command that asks for one
     from noetl.server.services.catalog import CatalogService
+    from noetl.server.services.credentials import CredentialService
     from noetl.server.services.executions import ExecutionService
     from noetl.server.services.signals import SignalService
 
@@ -56,6 +57,7 @@ class Ports:
     leases: LeasesPostgres
     bus: BusPostgres
     catalog: CatalogPostgres
+    vault: VaultPostgres
     clock: SystemClock
     shards: int
     data: str | None = field(repr=False)  # address of the database for users' tables; None: it is not ours to divide
@@ -76,8 +78,8 @@ async def opened(home: Path) -> AsyncIterator[Ports]:
             leases = LeasesPostgres(database, micros(shards.lease_sec))
             watching = asyncio.ensure_future(_keep_there(home, bus, store))
             try:
-                log, catalog = LogPostgres(database, count), CatalogPostgres(database)
-                yield Ports(home, log, leases, bus, catalog, SystemClock(), count, dsns.data)
+                log, catalog, vault = LogPostgres(database, count), CatalogPostgres(database), VaultPostgres(database)
+                yield Ports(home, log, leases, bus, catalog, vault, SystemClock(), count, dsns.data)
             finally:
                 watching.cancel()
                 await leases.close()
@@ -118,13 +120,29 @@ def micros(seconds: float) -> Micros:
 @asynccontextmanager
 async def local(home: Path, need: Need) -> AsyncIterator["Local"]:
     async with opened(home) as ports:
-        server = Server(ports.log, ports.leases, ports.bus, ports.catalog, ports.clock, server_settings(ports.shards))
+        server = _server(ports)
         if need == "read" or (need == "change" and await ports.leases.servers()):
             yield Local(ports, server, runs=need == "change")
             return
         worker = within(server, _for_a_moment(ports)) if need == "run" else None
         async with _running(server, worker, ports) as tasks:
             yield Local(ports, server, tasks)
+
+
+def _server(ports: Ports) -> Server:
+    async def reveal(identity: Identity, name: str) -> dict[str, Any]:
+        return await stored_credentials(ports).reveal(identity, name)
+
+    settings_ = server_settings(ports.shards)
+    return Server(ports.log, ports.leases, ports.bus, ports.catalog, ports.clock, settings_, reveal=reveal)
+
+
+def stored_credentials(ports: Ports) -> "CredentialService":
+    """Made by whoever asks for one: what encrypts is not loaded before."""
+    from noetl.server.services.credentials import CredentialService
+    from noetl.server.services.keys import KeyFile
+
+    return CredentialService(ports.vault, KeyFile(ports.home))
 
 
 def _for_a_moment(ports: Ports) -> Options:
@@ -187,6 +205,23 @@ class Local:
     async def diff(self, path: str, older: int, newer: int | None = None) -> Row:
         found = await self._playbooks.diff(LOCAL, path, older, newer)
         return {"path": path, "older": found.older.version, "newer": found.newer.version, "diff": found.diff}
+
+    # -- credentials --
+
+    async def add_credential(self, name: str, kind: str, data: dict[str, Any]) -> Row:
+        from noetl.server.api import shapes
+
+        added = await stored_credentials(self._ports).add(LOCAL, name, kind, data)
+        return {**shapes.credential(added.row), "created": added.created}
+
+    async def credentials(self) -> list[Row]:
+        from noetl.server.api import shapes
+
+        return [shapes.credential(row) for row in await stored_credentials(self._ports).stored(LOCAL)]
+
+    async def delete_credential(self, name: str) -> Row:
+        await stored_credentials(self._ports).delete(LOCAL, name)
+        return {"name": name}
 
     # -- executions --
 

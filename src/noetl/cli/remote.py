@@ -63,6 +63,19 @@ class Remote:
     async def diff(self, path: str, older: int, newer: int | None = None) -> Row:
         return await self._get(f"/api/catalog/diff/{quote(path)}", older=older, newer=newer)
 
+    # -- credentials --
+
+    async def add_credential(self, name: str, kind: str, data: dict[str, Any]) -> Row:
+        return await self._post("/api/credentials", {"name": name, "kind": kind, "data": data})
+
+    async def credentials(self) -> list[Row]:
+        rows: list[Row] = (await self._get("/api/credentials"))["credentials"]
+        return rows
+
+    async def delete_credential(self, name: str) -> Row:
+        answer: Row = (await self._ask("DELETE", f"/api/credentials/{quote(name, safe='')}")).json()
+        return answer
+
     # -- executions --
 
     async def start(self, path: str, version: int | None, payload: dict[str, Any]) -> ExecutionId:

@@ -95,6 +95,7 @@ async def _node(
     """The socket first: whoever cannot have it should not start a database."""
     from noetl.cli.embedded import opened, server_settings
     from noetl.server.app import Ports, address, assemble, listen, stop_on_signals
+    from noetl.server.services.keys import KeyFile
     from noetl.settings import Listen, Place, read
 
     chosen = read(Listen, host=host, port=port)
@@ -102,10 +103,28 @@ async def _node(
     stop = stop_on_signals()
     try:
         async with opened(read(Place).where) as here:
-            ports = Ports(log=here.log, leases=here.leases, bus=here.bus, catalog=here.catalog, clock=here.clock)
-            yield assemble(ports, server_settings(here.shards, address(listening))), listening, stop, here.data
+            ports = Ports(
+                log=here.log,
+                leases=here.leases,
+                bus=here.bus,
+                catalog=here.catalog,
+                clock=here.clock,
+                vault=here.vault,
+                keys=KeyFile(here.home),
+            )
+            node = assemble(ports, server_settings(here.shards, address(listening)))
+            await _keys(node)
+            yield node, listening, stop, here.data
     finally:
         listening.close()
+
+
+async def _keys(node: "Node") -> None:
+    """A key file that cannot be trusted is found out now; a credential that it does not open harms only who asks for that."""
+    from noetl.model.identity import LOCAL
+
+    for name in await node.services.credentials.foreign(LOCAL):
+        log.error("credential sealed with another key", extra={"credential": name})
 
 
 async def _start(host: str | None, port: int | None) -> None:

@@ -7,8 +7,10 @@ NoetlError
 ├── InvalidInput            the caller's mistake: nothing happened
 │   ├── PlaybookInvalid       findings with file, line, column (playbook.validation)
 │   ├── BadReference          a URI that is not ours, or not allowed
+│   ├── KeyUnusable           the key file of stored credentials is open to others, or broken (server.services.keys)
 │   ├── NotFound              no such playbook, execution, step, reference
 │   └── Conflict              the thing is in a state that forbids it (cancel after the end)
+│       └── Unreadable          a stored credential that does not open (server.services.sealing)
 ├── TemplateError           a template that cannot be parsed or rendered (playbook.expressions)
 ├── Unavailable             infrastructure: try again
 │   ├── StoreUnavailable      nothing was done

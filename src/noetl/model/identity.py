@@ -13,3 +13,4 @@ class Identity(Struct, frozen=True):
 
 # Until there is a login: whoever can reach the loopback interface.
 LOCAL = Identity(DEFAULT_TENANT, frozenset({"admin"}), "local")
+WORKER = Identity(DEFAULT_TENANT, frozenset({"worker"}), "worker")

@@ -38,7 +38,7 @@ class Context:
     def make(
         cls, env: Environment, plan: Plan, command: Command, journal: Journaling, claimed_at: int, launch: int
     ) -> "Context":
-        keychain = Keychain(plan.playbook.keychain, env.credentials, env.redactor)
+        keychain = Keychain(plan.playbook.keychain, env.credentials, env.redactor, command.step)
         payloads = Payloads(env.store, env.manifests, keychain)
         persist = Persist(command, env.store, payloads, launch)
 

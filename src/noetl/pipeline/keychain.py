@@ -51,7 +51,9 @@ class Keychain:
         entries: Sequence[KeychainEntry] = (),
         credentials: Credentials | None = None,
         redactor: Redactor | None = None,
+        step: str = "",
     ) -> None:
+        self._step = step
         self._entries = {entry.name: entry for entry in entries}
         self._credentials = credentials or EnvCredentials()
         self.redactor = Redactor() if redactor is None else redactor
@@ -192,13 +194,21 @@ class Keychain:
         try:
             return await resolving
         except NotFound as error:
-            raise _failing("CREDENTIAL_MISSING", f"{name}: {error}") from error
+            raise _failing("CREDENTIAL_MISSING", f"{self._for(name)}: {error}") from error
         except Unavailable as error:
-            raise _failing("CREDENTIAL_UNAVAILABLE", f"{name}: {error}", retryable=True) from error
+            raise _failing("CREDENTIAL_UNAVAILABLE", f"{self._for(name)}: {error}", retryable=True) from error
         except (InvalidInput, TemplateError) as error:
-            raise _failing("CREDENTIAL_INVALID", f"{name}: {error}") from error
+            raise _failing("CREDENTIAL_INVALID", f"{self._for(name)}: {_whole(error)}") from error
         except NoetlError as error:
-            raise _failing(error.code, f"{name}: {error}") from error
+            raise _failing(error.code, f"{self._for(name)}: {_whole(error)}") from error
+
+    def _for(self, name: str) -> str:
+        return f"step {self._step} asks for {name!r}" if self._step else name
+
+
+def _whole(error: NoetlError) -> str:
+    """A failure has no place of its own for a hint."""
+    return f"{error}; {error.hint}" if error.hint else str(error)
 
 
 def _failing(code: str, message: str, *, retryable: bool = False) -> Failing:

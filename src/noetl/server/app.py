@@ -20,13 +20,13 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from noetl.bus.port import Bus
-from noetl.catalog.port import Catalog
+from noetl.catalog.port import Catalog, Vault
 from noetl.leases.port import Leases
 from noetl.log.port import EventLog
 from noetl.metrics import Metrics
 from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, Unavailable
-from noetl.server.api import catalog, events, executions, health, problems, queue, render, streams, vars
+from noetl.server.api import catalog, credentials, events, executions, health, problems, queue, render, streams, vars
 from noetl.server.api.guard import Guard, check_bind
 from noetl.server.api.worker import WorkerDoor
 from noetl.server.node import Server
@@ -34,8 +34,10 @@ from noetl.server.presence import Presence
 from noetl.server.services.access import Access
 from noetl.server.services.all import Services
 from noetl.server.services.catalog import CatalogService
+from noetl.server.services.credentials import CredentialService
 from noetl.server.services.executions import ExecutionService
 from noetl.server.services.health import HealthService
+from noetl.server.services.keys import KeyFile
 from noetl.server.services.live import HeardLog, Live, announce, hear, heard
 from noetl.server.services.queue import QueueService
 from noetl.server.services.rendering import RenderService
@@ -57,6 +59,8 @@ class Ports:
     bus: Bus
     catalog: Catalog
     clock: Clock
+    vault: Vault
+    keys: KeyFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +86,17 @@ class Node:
 def assemble(ports: Ports, settings: ServerSettings, metrics: Metrics | None = None) -> Node:
     metrics, live = metrics or Metrics(), Live()
     port, listened = heard(ports.log, live, metrics)
-    server = Server(port, ports.leases, ports.bus, ports.catalog, ports.clock, settings)
+    stored = CredentialService(ports.vault, ports.keys)
+    server = Server(port, ports.leases, ports.bus, ports.catalog, ports.clock, settings, reveal=stored.reveal)
     presence = Presence(port, ports.bus, settings.shards, settings.name, metrics)
     door = WorkerDoor(server, presence, metrics)
-    services = make_services(server, port, ports.catalog, ports.clock, live, metrics)
+    services = make_services(server, port, ports, stored, live, metrics)
     app = create_app(services, metrics, door.routes())
     return Node(ports, server, services, live, listened, presence, door, metrics, app)
 
 
 def make_services(
-    server: Server, eventlog: EventLog, playbooks: Catalog, clock: Clock, live: Live, metrics: Metrics
+    server: Server, eventlog: EventLog, ports: Ports, stored: CredentialService, live: Live, metrics: Metrics
 ) -> Services:
     access = Access(eventlog)
     keeper = server.keeper
@@ -99,13 +104,14 @@ def make_services(
         eventlog, server.requests, server.states, server.playbooks, server.shards, live, access, keeper.new_id
     )
     return Services(
-        catalog=CatalogService(playbooks),
+        catalog=CatalogService(ports.catalog),
+        credentials=stored,
         executions=executions_,
         signals=SignalService(eventlog, server.requests, access),
         queue=QueueService(eventlog),
         rendering=RenderService(eventlog, executions_),
         streams=StreamService(eventlog, live, access),
-        health=HealthService(server.settings.name, eventlog, server.shards, clock, metrics, _can(keeper.new_id)),
+        health=HealthService(server.settings.name, eventlog, server.shards, ports.clock, metrics, _can(keeper.new_id)),
     )
 
 
@@ -140,7 +146,7 @@ def _routes(worker_routes: list[Route]) -> FastAPI:
     )
     problems.install(app)
     app.router.routes[:0] = worker_routes  # first: every command passes through them
-    for module in (streams, catalog, executions, events, vars, queue, render, health):
+    for module in (streams, catalog, credentials, executions, events, vars, queue, render, health):
         app.include_router(module.routes)
     app.router.routes.extend(queue.GONE)
     return app

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from hashlib import sha256
+from typing import Any
 
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
@@ -12,8 +14,9 @@ from noetl.leases.port import Leases
 from noetl.log.port import EventLog
 from noetl.model.clock import Clock
 from noetl.model.decisions import AddPart
-from noetl.model.errors import InvalidInput, Unavailable
+from noetl.model.errors import InvalidInput, NotFound, Unavailable
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
+from noetl.model.identity import WORKER, Identity
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference, parse_uri
 from noetl.server.children import Children
@@ -35,16 +38,19 @@ from noetl.server.waiting import Waiting
 log = logging.getLogger(__name__)
 
 FAREWELL = 1.0  # seconds to give shards back when the process ends in peace
+Reveal = Callable[[Identity, str], Awaitable[dict[str, Any]]]  # the fields of a stored credential
 
 
 class Server:
-    """`exchange`, `playbook`, `manifest`, `payload` and `put_payload` are what a worker may call."""
+    """`exchange`, `playbook`, `manifest`, `payload`, `put_payload` and `credential` are what a worker may call."""
 
     def __init__(
-        self, eventlog: EventLog, leases: Leases, bus: Bus, catalog: Catalog, clock: Clock, settings: ServerSettings
-    ) -> None:
+        self, eventlog: EventLog, leases: Leases, bus: Bus, catalog: Catalog, clock: Clock, settings: ServerSettings,
+        *, reveal: Reveal | None = None,
+    ) -> None:  # fmt: skip
         self._log = eventlog
         self._bus = bus
+        self._reveal = reveal
         self.settings = settings
         self.shards = Shards(settings.shards)
         store_clock = StoreClock(clock)
@@ -123,3 +129,8 @@ class Server:
         if reference.sha256 != sha256(payload).hexdigest():
             raise InvalidInput(f"{reference.uri}: the payload does not match its checksum", hint="send it again")
         await self._log.put_blob(reference, payload)
+
+    async def credential(self, name: str) -> dict[str, Any]:
+        if self._reveal is None:
+            raise NotFound(f"there is no credential {name!r}")
+        return await self._reveal(WORKER, name)

@@ -34,8 +34,7 @@ class EnvCredentials:
         self._environment = os.environ if environment is None else environment
 
     async def get(self, name: str) -> dict[str, Any]:
-        variable = PREFIX + re.sub(r"\W", "_", name).upper()
-        text = self._environment.get(variable)
+        text = self._environment.get(variable(name))
         if text is None:
             raise missing(name)
         if not text.lstrip().startswith("{"):
@@ -43,8 +42,12 @@ class EnvCredentials:
         try:
             found = json.loads(text)
         except ValueError:
-            raise InvalidInput(f"{variable} is not a JSON object") from None
+            raise InvalidInput(f"{variable(name)} is not a JSON object") from None
         return dict(found)
+
+
+def variable(name: str) -> str:
+    return PREFIX + re.sub(r"\W", "_", name).upper()
 
 
 class FirstOf:
@@ -63,7 +66,11 @@ class FirstOf:
 
 
 def missing(name: str) -> NotFound:
-    return NotFound(f"there is no credential {name!r}", hint="noetl credential add NAME --kind K --data JSON")
+    """What to do stands in the sentence: a failure has no other place for it."""
+    return NotFound(
+        f"there is no credential {name!r}: noetl credential add {name} --kind KIND --file FILE stores one, "
+        f"or set {variable(name)} where the worker runs"
+    )
 
 
 def from_environment(variable: str, environment: Mapping[str, str] | None = None) -> str:

@@ -23,5 +23,6 @@ class Secrets:
             try:
                 await call.secret(name, provider)
             except NoetlError as error:
-                return Failed(Failure(code="SECRET_MISSING", kind="auth", message=str(error)))
+                message = f"step {call.identity.step} asks for {name!r}: {error}"
+                return Failed(Failure(code="SECRET_MISSING", kind="auth", message=message))
         return Success({HANDLE: name, "provider": provider or "stored"})

@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
@@ -20,12 +20,14 @@ from noetl.model.commands import DEFAULT_POOL
 from noetl.model.errors import Conflict
 from noetl.model.exchange import holder
 from noetl.model.ids import Micros
+from noetl.pipeline.redaction import Clean, Redactor
 from noetl.results.files import Files
 from noetl.results.router import Router
 from noetl.settings import Shards, Work
 from noetl.tools import registry
 from noetl.tools.credentials import Credentials, EnvCredentials, FirstOf, MemoryCredentials
 from noetl.worker.channel import Channel
+from noetl.worker.credentials import StoredCredentials
 from noetl.worker.logs import StepLogs
 from noetl.worker.settings import WorkerSettings
 from noetl.worker.spool import FileSpool, MemorySpool, Spool
@@ -70,13 +72,6 @@ def options(home: Path, work: Work, shards: Shards) -> Options:
     )
 
 
-class _Trusted(Worker):
-    """A worker that is told where its credentials come from."""
-
-    def trust(self, credentials: Credentials) -> None:
-        self._env = replace(self._env, credentials=credentials)
-
-
 class Wired:
     """A worker with everything that belongs to it."""
 
@@ -96,8 +91,12 @@ class Wired:
             deadline=told.lease * 2 / 3,  # it stops a tool before anyone else may start it
         )
         store = open_store(channel, told.home)
-        self._worker = _Trusted(channel, store, self._registry, SystemClock(), spool, settings, logs=self._logs)
-        self._worker.trust(credentials(told.data))
+        redactor = Redactor()
+        self._clean = Clean(redactor)
+        self._worker = Worker(
+            channel, store, self._registry, SystemClock(), spool, settings,
+            credentials=credentials(channel, told.data), redactor=redactor, logs=self._logs,
+        )  # fmt: skip
 
     @property
     def holder(self) -> str:
@@ -110,6 +109,10 @@ class Wired:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until it has stopped in peace, or its time to do so is over."""
+        with _cleaned(self._clean):
+            await self._run(stop)
+
+    async def _run(self, stop: asyncio.Event) -> None:
         log.info("worker started", extra={"worker": self.holder, "pools": ",".join(self._options.pools)})
         await self._registry.start("python")  # the tool that most steps use, and the one that takes longest to begin
         running = asyncio.ensure_future(self._worker.run())
@@ -143,10 +146,23 @@ class Wired:
         self._logs.close()
 
 
-def credentials(data: str | None) -> Credentials:
-    """Those of the environment; and `local`, the database for users' tables, where there is one."""
+def credentials(channel: Channel, data: str | None) -> Credentials:
+    """Those of the environment; those that are stored; and `local`, the database for users' tables, where there is one."""
     here = {} if data is None else {"local": {"dsn": data}}
-    return FirstOf([EnvCredentials(), MemoryCredentials(here)])
+    return FirstOf([EnvCredentials(), StoredCredentials(channel), MemoryCredentials(here)])
+
+
+@contextmanager
+def _cleaned(clean: Clean) -> Iterator[None]:
+    """Nothing that this process logs meanwhile shows a secret."""
+    handlers = list(logging.getLogger().handlers)
+    for handler in handlers:
+        handler.addFilter(clean)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(clean)
 
 
 def open_store(channel: Channel, home: Path) -> Router:

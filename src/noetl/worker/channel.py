@@ -1,6 +1,6 @@
 """The way to the servers: over HTTP, or straight to one in the same process."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from noetl.model.decisions import AddPart
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
@@ -27,4 +27,8 @@ class Channel(Protocol):
 
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
         """Durable when it returns. Conflict when another payload stands there; at most 1 MB."""
+        ...
+
+    async def credential(self, name: str) -> dict[str, Any]:
+        """The fields of a stored credential. NotFound when there is none of this name."""
         ...

@@ -1,6 +1,7 @@
 """The way to the servers over HTTP. Connections are reused; a server that does not answer is left for the next one."""
 
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -17,6 +18,7 @@ EXCHANGE = "/api/worker/exchange"
 PATIENCE = 5.0  # seconds for an answer, beyond what the server was allowed to wait
 _reply = msgspec.json.Decoder(ExchangeReply)
 _parts = msgspec.json.Decoder(list[AddPart])
+_fields = msgspec.json.Decoder(dict[str, Any])
 
 
 class Unreached(Unavailable):
@@ -64,6 +66,13 @@ class HttpChannel:
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
         named = quote(codec.encode(reference), safe="")
         await self._ask("PUT", f"/api/worker/payloads?reference={named}", payload, kind="application/octet-stream")
+
+    async def credential(self, name: str) -> dict[str, Any]:
+        answer = await self._ask("GET", f"/api/worker/credentials/{quote(name, safe='')}")
+        try:
+            return _fields.decode(answer)
+        except msgspec.DecodeError:  # without its words: they might repeat what was sent
+            raise Unavailable(f"the server's answer is not the credential {name!r}") from None
 
     async def _ask(
         self, method: str, path: str, body: bytes = b"", wait: float = 0, kind: str = "application/json"

@@ -22,7 +22,9 @@ from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, Held
 from noetl.pipeline import Environment, Sent, execute
 from noetl.pipeline.environment import LogTo, no_logs
 from noetl.pipeline.failures import Failing
+from noetl.pipeline.redaction import Redactor
 from noetl.results.port import ResultStore
+from noetl.tools.credentials import Credentials, EnvCredentials
 from noetl.tools.registry import Registry
 from noetl.worker import endings
 from noetl.worker.channel import Channel
@@ -104,14 +106,18 @@ class Memory:
 class Worker:
     def __init__(
         self, channel: Channel, store: ResultStore, registry: Registry, clock: Clock, spool: Spool, settings: WorkerSettings,
-        *, logs: LogTo = no_logs, plans: Plans | None = None,
+        *, credentials: Credentials | None = None, redactor: Redactor | None = None, logs: LogTo = no_logs,
+        plans: Plans | None = None,
     ) -> None:  # fmt: skip
         self._channel = channel
         self._clock = clock
         self._spool = spool
         self._settings = settings
         self._plans = plans or Plans(channel, settings.plans)
-        self._env = Environment(store, registry, clock, settings.worker_id, channel.manifest, logs)
+        self._env = Environment(
+            store, registry, clock, settings.worker_id, channel.manifest, logs, credentials or EnvCredentials(),
+            Redactor() if redactor is None else redactor,
+        )  # fmt: skip
         self._jobs: dict[str, Job] = {}
         self._dying: dict[asyncio.Task[None], None] = {}
         self._outbox = Outbox()
@@ -380,7 +386,7 @@ class Worker:
         self._end(job, ending)
 
     def _failed(self, command: Command, reason: Failure) -> Sent:
-        return endings.failure(command, self._settings.worker_id, reason)
+        return self._env.clean(endings.failure(command, self._settings.worker_id, self._env.redactor.failure(reason)))
 
     def _end(self, job: Job, ending: Sent) -> None:
         """From job to unacknowledged ending in one instant: at no moment is the command not held."""

@@ -5,22 +5,25 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
 
 from noetl.bus.memory import BusMemory
-from noetl.catalog.memory import CatalogMemory
+from noetl.catalog.memory import CatalogMemory, VaultMemory
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
 from noetl.log.tables import Database
 from noetl.results.memory import ResultsMemory
 from noetl.server.app import Node, Ports, address, assemble, listen, serve
+from noetl.server.services.keys import KeyFile
 from noetl.server.settings import ServerSettings
 from noetl.tools import registry
 from noetl.twins import shard_rows
 from noetl.worker import MemorySpool, Worker, WorkerSettings
+from noetl.worker.credentials import StoredCredentials
 from noetl.worker.http import HttpChannel
 
 SHARDS = 4
@@ -55,9 +58,13 @@ class Clock:
         return time.time_ns() // 1000
 
 
-def twins(shards: int = SHARDS) -> Ports:
+def twins(shards: int = SHARDS, home: Path = Path("/dev/null")) -> Ports:
+    """A key file is not made before something is stored; whoever stores gives a folder that goes away."""
     rows, clock = shard_rows(shards), Clock()
-    return Ports(LogMemory(Database(rows, clock)), LeasesMemory(rows, clock), BusMemory(), CatalogMemory(), clock)
+    return Ports(
+        LogMemory(Database(rows, clock)), LeasesMemory(rows, clock), BusMemory(), CatalogMemory(), clock,
+        VaultMemory(clock), KeyFile(home),
+    )  # fmt: skip
 
 
 @dataclass
@@ -136,7 +143,8 @@ async def site(
 async def working(here: Site, name: str = "w1", slots: int = 4) -> AsyncIterator[Worker]:
     channel = HttpChannel([here.url])
     settings = WorkerSettings(worker_id=name, incarnation="1", slots=slots)
-    worker = Worker(channel, ResultsMemory(), registry.default(), Clock(), MemorySpool(), settings)
+    stored = StoredCredentials(channel)
+    worker = Worker(channel, ResultsMemory(), registry.default(), Clock(), MemorySpool(), settings, credentials=stored)
     running = asyncio.ensure_future(worker.run())
     try:
         yield worker

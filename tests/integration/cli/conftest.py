@@ -50,19 +50,25 @@ class Noetl:
         assert done.code == code, done.err
         return done.json
 
-    def start(self, *arguments: object) -> "subprocess.Popen[str]":
+    def fed(self, text: str, *arguments: object) -> Done:
+        """With this on its standard input."""
+        process = self.start(*arguments, stdin=subprocess.PIPE)
+        return self.wait(process, text)
+
+    def start(self, *arguments: object, stdin: int | None = None) -> "subprocess.Popen[str]":
         known = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
         return subprocess.Popen(
             [sys.executable, "-m", "noetl", *map(str, arguments)],
             env={**known, "NOETL_HOME": str(self.home), **dict(self.more)},
             cwd=ROOT,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def wait(self, process: "subprocess.Popen[str]") -> Done:
-        out, err = process.communicate(timeout=PATIENCE)
+    def wait(self, process: "subprocess.Popen[str]", text: str | None = None) -> Done:
+        out, err = process.communicate(text, timeout=PATIENCE)
         return Done(process.returncode, out, err)
 
     @contextmanager

@@ -1,8 +1,10 @@
-"""How executions and events look in JSON. Ids are text, times ISO 8601 in UTC. Made with msgspec: lists of them are long."""
+"""How executions, events and credentials look in JSON. Ids are text, times ISO 8601 in UTC. Made with msgspec: lists
+of them are long."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from noetl.catalog.port import Sealed
 from noetl.log.port import Projection, Recorded
 from noetl.model import codec
 from noetl.model.clock import iso
@@ -89,3 +91,8 @@ def older_events(page: Iterable[Recorded], types: frozenset[str]) -> Iterator[di
 
 def encode(value: Any) -> bytes:
     return codec.encode(value)
+
+
+def credential(row: Sealed) -> dict[str, Any]:
+    """Without its value."""
+    return {"name": row.name, "kind": row.kind, "created_at": iso(row.created_at), "changed_at": iso(row.changed_at)}

@@ -109,6 +109,13 @@ class WorkerDoor:
             return of_error(error)
         return _json(b"{}")
 
+    async def credential(self, http: Request) -> Response:
+        """Its fields, in clear: no other route shows them."""
+        try:
+            return _json(codec.encode(await self._server.credential(http.path_params["name"])))
+        except NoetlError as error:
+            return of_error(error)
+
     def routes(self) -> list[Route]:
         return [
             Route(EXCHANGE, self.exchange, methods=["POST"]),
@@ -116,6 +123,7 @@ class WorkerDoor:
             Route("/api/worker/manifests/{id}", self.manifest, methods=["GET"]),
             Route("/api/worker/payloads/{ref_id}", self.payload, methods=["GET"]),
             Route("/api/worker/payloads", self.put_payload, methods=["PUT"]),
+            Route("/api/worker/credentials/{name}", self.credential, methods=["GET"]),
         ]
 
 

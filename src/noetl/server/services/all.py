@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from noetl.server.services.catalog import CatalogService
+from noetl.server.services.credentials import CredentialService
 from noetl.server.services.executions import ExecutionService
 from noetl.server.services.health import HealthService
 from noetl.server.services.queue import QueueService
@@ -14,6 +15,7 @@ from noetl.server.services.streams import StreamService
 @dataclass(frozen=True, slots=True)
 class Services:
     catalog: CatalogService
+    credentials: CredentialService
     executions: ExecutionService
     signals: SignalService
     queue: QueueService

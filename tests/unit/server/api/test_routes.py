@@ -8,11 +8,11 @@ from typing import get_type_hints
 from fastapi.routing import APIRoute
 
 from noetl.model.identity import Identity
-from noetl.server.api import catalog, events, executions, health, queue, render, streams, vars
+from noetl.server.api import catalog, credentials, events, executions, health, queue, render, streams, vars
 from noetl.server.app import openapi
 from noetl.server.services.all import Services
 
-MODULES = (catalog, events, executions, health, queue, render, streams, vars)
+MODULES = (catalog, credentials, events, executions, health, queue, render, streams, vars)
 OPEN = {"ready", "metrics"}  # say nothing about anyone's data
 
 
@@ -47,7 +47,7 @@ def test_every_route_is_described_with_an_id_of_its_own() -> None:
 def test_requests_are_described_by_example_and_refuse_what_they_do_not_know() -> None:
     described = openapi()
     schemas = described["components"]["schemas"]
-    for name in ("Execute", "EventBody", "BatchBody", "RenderBody", "SignalBody", "OutsideEvent"):
+    for name in ("Execute", "EventBody", "BatchBody", "RenderBody", "SignalBody", "OutsideEvent", "CredentialBody"):
         assert schemas[name]["additionalProperties"] is False, name
     assert '"examples"' in json.dumps(schemas["Execute"])
     body = described["paths"]["/api/catalog/register"]["post"]["requestBody"]["content"]

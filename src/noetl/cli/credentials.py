@@ -1,0 +1,103 @@
+"""`noetl credential`: what playbooks use by name and never contain."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from noetl.cli.executions import AsJson, talk
+from noetl.cli.output import columns, say, say_json
+
+ABOUT = """Credentials that playbooks use by name: stored encrypted, shown to nobody, opened by workers alone.
+
+\b
+  noetl credential add warehouse --kind postgres --file warehouse.json
+  noetl credential list
+
+The key is NOETL_HOME/credentials.key, made with the first one. Keep a copy of it: without it they cannot be opened.
+"""
+Name = Annotated[str, typer.Argument(metavar="NAME", help="what playbooks call it")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(name="credential", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
+    group.command()(add)
+    group.command("list")(list_credentials)
+    group.command()(delete)
+    app.add_typer(group)
+
+
+def add(
+    name: Name,
+    kind: Annotated[str, typer.Option("--kind", metavar="K", help="postgres, bearer, basic, or generic: any fields")],
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="JSON", help="its fields; other users may see a command line: use --file"),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="F", help="its fields, as JSON in a file; - is standard input")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Store a credential, encrypted. One of the same name is replaced; workers have the new one within ten seconds.
+
+    \b
+    Fields:
+      postgres   dsn; or host, port, database, user, password, sslmode …
+      bearer     token
+      basic      username, password
+      generic    whatever playbooks ask for: {{ keychain.NAME.FIELD }}
+
+    \b
+    Examples:
+      noetl credential add warehouse --kind postgres --file warehouse.json
+      pass show api | jq -R '{token: .}' | noetl credential add api --kind bearer --file -
+    """
+    fields = fields_of(data, file)
+    row = talk(lambda client: client.add_credential(name, kind, fields))
+    if as_json:
+        say_json(row)
+    else:
+        say(f"credential {row['name']} ({row['kind']}) is {'stored' if row['created'] else 'replaced'}")
+
+
+def list_credentials(as_json: AsJson = False) -> None:
+    """List stored credentials: names and kinds, never values."""
+    rows = talk(lambda client: client.credentials())
+    if as_json:
+        say_json(rows)
+    elif not rows:
+        say("no credentials: noetl credential add NAME --kind KIND --file FILE stores one")
+    else:
+        columns(("NAME", "KIND", "CHANGED"), [(row["name"], row["kind"], row["changed_at"][:19]) for row in rows])
+
+
+def delete(name: Name, as_json: AsJson = False) -> None:
+    """Delete a credential. Steps that ask for it fail from then on."""
+    row = talk(lambda client: client.delete_credential(name))
+    say_json(row) if as_json else say(f"credential {row['name']} is deleted")
+
+
+def fields_of(data: str | None, file: Path | None) -> dict[str, Any]:
+    """Errors name the place, never what stands there."""
+    from noetl.cli.run import read
+    from noetl.model.errors import InvalidInput
+
+    if (data is None) == (file is None):
+        raise InvalidInput("the fields come from --data or from --file", hint="--file fields.json, or --file -")
+    if data is not None:
+        where, text = "--data", data
+    elif str(file) == "-":
+        where, text = "standard input", sys.stdin.read()
+    else:
+        where, text = str(file), read(Path(str(file)).expanduser())
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        place = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise InvalidInput(f"{where} is not JSON{place}", hint='a JSON object, for example {"token": "…"}') from None
+    if not isinstance(fields, dict):
+        raise InvalidInput(f"{where} is not a JSON object", hint='for example {"token": "…"}')
+    return fields

@@ -1,0 +1,67 @@
+"""Stored credentials: add, list, delete. What they hold is written here and never read: workers get it by their own channel."""
+
+from typing import Annotated, Any
+
+from fastapi import Path, Response
+from pydantic import Field
+
+from noetl.server.api import shapes
+from noetl.server.api.bodies import Body, View, router
+from noetl.server.api.depends import Has, Who
+from noetl.server.services.credentials import KINDS
+
+routes = router("credentials")
+
+Name = Annotated[str, Path(max_length=100, description="of a stored credential", examples=["warehouse"])]
+
+
+class CredentialBody(Body):
+    name: str = Field(max_length=100, examples=["warehouse"])
+    kind: str = Field(max_length=100, description=", ".join(KINDS), examples=["postgres"])
+    data: dict[str, Any] = Field(
+        repr=False, description="its fields", examples=[{"host": "db.example", "user": "etl", "password": "…"}]
+    )
+
+
+class CredentialView(View):
+    """Without its values."""
+
+    name: str
+    kind: str
+    created_at: str
+    changed_at: str
+
+
+class AddedView(CredentialView):
+    created: bool = Field(description="false: one of this name was replaced")
+
+
+class DeletedView(View):
+    name: str
+
+
+class CredentialsView(View):
+    credentials: list[CredentialView]
+
+
+@routes.post("/api/credentials", status_code=201)
+async def add_credential(body: CredentialBody, response: Response, has: Has, who: Who) -> AddedView:
+    """Store a credential, encrypted (201); one of the same name is replaced (200)."""
+    added = await has.credentials.add(who, body.name, body.kind, body.data)
+    response.status_code = 201 if added.created else 200
+    return AddedView(**shapes.credential(added.row), created=added.created)
+
+
+@routes.get("/api/credentials")
+async def list_credentials(has: Has, who: Who) -> CredentialsView:
+    """Names and kinds, by name."""
+    return CredentialsView(
+        credentials=[CredentialView(**shapes.credential(row)) for row in await has.credentials.stored(who)]
+    )
+
+
+@routes.delete("/api/credentials/{name}")
+async def delete_credential(name: Name, has: Has, who: Who) -> DeletedView:
+    """Workers that have it forget it within seconds."""
+    await has.credentials.delete(who, name)
+    return DeletedView(name=name)

@@ -1,0 +1,124 @@
+"""Credentials over HTTP: written by anyone who may, read by nobody but a worker that uses one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl.model.errors import Conflict, InvalidInput, NotFound
+from noetl.server.services.keys import NAME
+from noetl.worker.http import HttpChannel
+from tests.integration.api.site import Site, messages, site, twins, working
+
+CANARY = "canary-77d1a0c3"
+USES = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: uses, path: tests/uses}
+keychain: [{name: api, kind: bearer, credential: tokens}]
+workflow:
+  - step: fetch
+    tool:
+      - first: {kind: python, code: "result = {'n': len(t), 'echo': t}", input: {t: "{{ keychain.api.token }}"}}
+      - second: {kind: secrets, name: tokens}
+      - third: {kind: python, code: "raise ValueError('refused: ' + t)", input: {t: "{{ second.value.token }}"}}
+"""
+MISSING = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: missing, path: tests/missing}
+workflow:
+  - step: load
+    tool: {kind: postgres, auth: nowhere, query: "select 1"}
+"""
+
+
+async def add(here: Site, name: str, kind: str, **data: Any) -> Any:
+    return await here.http.post("/api/credentials", json={"name": name, "kind": kind, "data": data})
+
+
+async def test_values_go_in_and_do_not_come_out(tmp_path: Path) -> None:
+    async with site(twins(home=tmp_path)) as here:
+        assert await here.get("/api/credentials") == {"credentials": []}
+        added = await add(here, "tokens", "bearer", token=CANARY)
+        assert (added.status_code, added.json()["created"]) == (201, True)
+        again = await add(here, "tokens", "generic", token=CANARY + "2", more=[1])
+        assert (again.status_code, again.json()["created"], again.json()["kind"]) == (200, False, "generic")
+        listed = await here.http.get("/api/credentials")
+        (row,) = listed.json()["credentials"]
+        assert row == {name: value for name, value in again.json().items() if name != "created"}
+        assert (row["name"], row["kind"]) == ("tokens", "generic")
+        for answer in (added, again, listed, await here.http.get("/api/credentials/tokens")):
+            assert CANARY not in answer.text
+        assert (await here.http.delete("/api/credentials/tokens")).json() == {"name": "tokens"}
+        gone = await here.http.delete("/api/credentials/tokens")
+        assert (gone.status_code, gone.json()["code"]) == (404, "NOT_FOUND")
+        assert "noetl credential add tokens" in gone.json()["hint"]
+
+
+async def test_a_refusal_says_what_is_wrong_and_repeats_no_value(tmp_path: Path) -> None:
+    async with site(twins(home=tmp_path)) as here:
+        bodies: list[Any] = [
+            {"name": "x", "kind": "bearer", "data": {"tokn": CANARY}},
+            {"name": "x", "kind": "postgres", "data": {"password": CANARY}},
+            {"name": "x", "kind": "nothing", "data": {"a": CANARY}},
+            {"name": "x y", "kind": "generic", "data": {"a": CANARY}},
+            {"name": "x", "kind": "generic", "data": CANARY},
+            {"name": "x", "kind": "generic", "data": {"a": 1}, "dta": CANARY},
+            {"name": "x", "kind": "generic", "data": {"a": CANARY * 10_000}},
+        ]
+        for body in bodies:
+            answer = await here.http.post("/api/credentials", json=body)
+            assert answer.status_code == 422, body
+            assert CANARY not in answer.text
+            assert answer.json()["hint"] or answer.json()["detail"]
+        assert not (tmp_path / NAME).exists()
+
+
+async def test_a_worker_gets_the_fields_and_a_broken_key_is_explained_to_it(tmp_path: Path) -> None:
+    async with site(twins(home=tmp_path)) as here:
+        channel = HttpChannel([here.url])
+        await add(here, "tokens", "bearer", token=CANARY)
+        assert await channel.credential("tokens") == {"token": CANARY}
+        for name in ("a/b", "é ü", "..", "x" * 300):  # whatever a playbook calls it
+            with pytest.raises(NotFound):
+                await channel.credential(name)
+        (tmp_path / NAME).chmod(0o644)
+        with pytest.raises(InvalidInput, match="open to other users") as exposed:
+            await channel.credential("tokens")
+        assert "chmod 600" in (exposed.value.hint or "")
+        (tmp_path / NAME).unlink()
+        with pytest.raises(Conflict, match="was sealed with the key") as lost:
+            await channel.credential("tokens")
+        assert "copy the key file" in (lost.value.hint or "")
+        await channel.close()
+
+
+async def test_a_run_uses_it_fails_with_it_and_leaves_no_trace_of_it(tmp_path: Path) -> None:
+    async with site(twins(home=tmp_path)) as here, working(here):
+        await add(here, "tokens", "bearer", token=CANARY)
+        await here.register(USES)
+        execution_id = await here.start("tests/uses")
+        seen = []
+        async with here.http.stream("GET", f"/api/executions/{execution_id}/stream") as stream:
+            async for name, _, data in messages(stream):
+                seen.append(json.dumps(data))
+                if name == "end":
+                    break
+        row = await here.ended(execution_id)
+        assert row["status"] == "failed"
+        assert "refused: ***" in row["failure"]["message"]
+        page = await here.get(f"/api/executions/{execution_id}/events", limit=500)
+        everything = json.dumps([seen, row, page]) + repr(vars(here.node.ports.log))
+        assert CANARY not in everything
+
+
+async def test_a_credential_that_is_not_there_names_itself_the_step_and_the_remedy(tmp_path: Path) -> None:
+    async with site(twins(home=tmp_path)) as here, working(here):
+        await here.register(MISSING)
+        failure = (await here.ended(await here.start("tests/missing")))["failure"]
+        assert (failure["code"], failure["step"]) == ("CREDENTIAL_MISSING", "load")
+        assert "step load asks for 'nowhere'" in failure["message"]
+        assert "noetl credential add nowhere" in failure["message"]
+        assert "NOETL_CREDENTIAL_NOWHERE" in failure["message"]

@@ -1,0 +1,204 @@
+"""Stored credentials as users have them: a home, processes, a real database; and a search for what must be nowhere."""
+
+import base64
+import json
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+
+from noetl.embedded import Embedded
+from tests.integration.cli.conftest import PATIENCE, Done, Noetl, playbook, ready
+
+CANARY = 'canary-9c41"ü&e77b01'
+FORMS = {
+    CANARY,
+    quote(CANARY, safe=""),
+    json.dumps(CANARY)[1:-1],
+    json.dumps(CANARY, ensure_ascii=False)[1:-1],
+    base64.b64encode(CANARY.encode()).decode().rstrip("="),
+    "canary-9c41",
+}
+# uses it in every way, waits until it may fail, and fails with it
+USES = """  - step: use
+    tool:
+      - shout:
+          kind: python
+          code: "print(t)\\nresult = {{'echo': t, 'deep': [t]}}"
+          input: {{t: "{{{{ keychain.api.token }}}}"}}
+      - hold:
+          kind: python
+          code: "import os, time\\nwhile not os.path.exists(flag): time.sleep(0.01)\\nraise ValueError('no ' + t)"
+          input: {{t: "{{{{ keychain.api.token }}}}", flag: {flag}}}
+"""
+KEYCHAIN = "keychain: [{name: api, kind: bearer, credential: tokens}]\nworkflow:"
+
+
+def stored(noetl: Noetl, name: str, kind: str, **fields: str) -> Done:
+    """By standard input: on no command line."""
+    return noetl.fed(json.dumps(fields), "credential", "add", name, "--kind", kind, "--file", "-", "--json")
+
+
+def uses(folder: Path, flag: Path) -> Path:
+    file = playbook(folder, "uses", USES.format(flag=flag))
+    file.write_text(file.read_text().replace("workflow:", KEYCHAIN))
+    return file
+
+
+def test_credentials_without_a_server(noetl: Noetl, tmp_path: Path) -> None:
+    assert noetl.json("credential", "list") == []
+    file = tmp_path / "tokens.json"
+    file.write_text(json.dumps({"token": "first-one"}))
+    added = noetl("credential", "add", "tokens", "--kind", "bearer", "--file", file)
+    assert (added.code, added.out) == (0, "credential tokens (bearer) is stored\n"), added.err
+    assert stat.S_IMODE((noetl.home / "credentials.key").stat().st_mode) == 0o600
+    again = noetl.json("credential", "add", "tokens", "--kind", "bearer", "--data", json.dumps({"token": "abcdefgh"}))
+    assert (again["created"], again["kind"]) == (False, "bearer")
+    assert [row["name"] for row in noetl.json("credential", "list")] == ["tokens"]
+    assert "tokens" in noetl("credential", "list").out
+
+    code = "result = t == 'abcdefgh'"
+    steps = f'  - step: use\n    tool: {{kind: python, code: "{code}", input: {{t: "{{{{ keychain.api.token }}}}"}}}}\n'
+    file = playbook(tmp_path, "checks", steps)
+    file.write_text(file.read_text().replace("workflow:", KEYCHAIN))
+    assert noetl.json("run", file)["result"] is True
+    assert noetl.json("credential", "delete", "tokens") == {"name": "tokens"}
+    failed = noetl.json("run", file, code=1)["error"]
+    assert (failed["code"], failed["step"]) == ("CREDENTIAL_MISSING", "use")
+    assert "noetl credential add tokens" in failed["message"]
+    gone = noetl("credential", "delete", "tokens")
+    assert (gone.code, gone.err.splitlines()[0]) == (2, "error: there is no credential 'tokens'")
+
+
+def test_a_stored_database_is_used_by_its_name(noetl: Noetl, tmp_path: Path) -> None:
+    embedded = Embedded(noetl.home)
+    try:
+        added = stored(noetl, "warehouse", "postgres", dsn=str(embedded.serve().data))
+        assert added.code == 0, added.err
+        query = "  - step: q\n    tool: {kind: postgres, auth: warehouse, query: 'select 42 as n'}\n"
+        assert noetl.json("run", playbook(tmp_path, "asks", query))["result"]["rows"] == [{"n": 42}]
+    finally:
+        embedded.halt()
+
+
+def test_what_cannot_be_stored_is_explained(noetl: Noetl, tmp_path: Path) -> None:
+    file = tmp_path / "bad.json"
+    file.write_text('{"token": "canary')
+    for words, arguments in {
+        "bad.json is not JSON (line 1": ("x", "--kind", "bearer", "--file", file),
+        "--data or from --file": ("x", "--kind", "bearer"),
+        "--data is not a JSON object": ("x", "--kind", "bearer", "--data", '["canary"]'),
+        "did you mean token?": ("x", "--kind", "bearer", "--data", '{"tokn": "canary"}'),
+        "did you mean bearer?": ("x", "--kind", "barer", "--data", '{"token": "canary"}'),
+        "No such file": ("x", "--kind", "bearer", "--file", tmp_path / "none.json"),
+    }.items():
+        done = noetl("credential", "add", *arguments)
+        assert (done.code, done.out) == (2, ""), words
+        assert words in done.err
+        assert "canary" not in done.err
+        assert "Traceback" not in done.err
+
+
+def test_a_key_that_others_can_read_stops_a_server_before_it_starts(noetl: Noetl, free_port: int) -> None:
+    assert stored(noetl, "tokens", "bearer", token="abcdefgh").code == 0
+    key = noetl.home / "credentials.key"
+    key.chmod(0o644)
+    try:
+        for done in (noetl("server", "start", "--port", free_port), stored(noetl, "more", "bearer", token="t")):
+            assert done.code == 2, done.err
+            assert f"error: {key} is open to other users (mode 0644)" in done.err
+            assert f"hint: chmod 600 {key}" in done.err
+    finally:
+        key.chmod(0o600)
+
+
+def test_a_secret_that_a_failing_run_used_is_nowhere(tmp_path: Path, free_port: int) -> None:
+    """No server is there when the step fails, so that its report waits in the spool; then everything is searched."""
+    noetl, flag, url = Noetl(tmp_path / "home"), tmp_path / "fail", f"http://127.0.0.1:{free_port}"
+    client = noetl.with_env(NOETL_SERVER_URL=url)
+    loud = noetl.with_env(NOETL_LOG_LEVEL="debug", NOETL_SERVER_URL=url)
+    found: dict[str, bytes] = {}
+    embedded = Embedded(noetl.home)
+    dsns = embedded.serve()
+    worker = loud.start("worker", "start", "--name", "w")
+    try:
+        with serving(loud, free_port, found):
+            added = stored(client, "tokens", "bearer", token=CANARY)
+            assert added.code == 0, added.err
+            running = client.start("run", uses(tmp_path, flag), "--json")
+            until(lambda: asked(dsns.control, "select from noetl.event where event_type = 'task.done'"))
+            found["arguments"] = b"".join(everything_running())
+        flag.touch()
+        spool = noetl.home / "spool" / "w"
+        until(lambda: any(spool.glob("*.report")))
+        found["spool"] = b"".join(file.read_bytes() for file in spool.iterdir())
+        with serving(loud, free_port, found):
+            said = client.wait(running)
+            told = [client("exec", what, "@latest", "--json").out for what in ("get", "events", "logs")]
+            told.append(client("result", "show", "@latest", "use").out)
+            worker.terminate()
+            logged = noetl.wait(worker)
+    finally:
+        worker.kill()
+        found["database"] = b"".join(dump(dsns.control))
+        embedded.halt()
+    assert said.code == 1, said.err
+    assert "no ***tokens.token***" in said.json["error"]["message"]
+    assert "worker started" in logged.err
+    found["worker's log"] = f"{logged.out}{logged.err}".encode()
+    found["answers"] = "".join([*told, said.out, said.err, added.out, added.err]).encode()
+    found["home"] = b"".join(file.read_bytes() for file in noetl.home.rglob("*") if file.is_file())
+    assert b"***tokens.token***" in found["answers"]
+    assert b"uses" in found["database"]
+    for place, content in found.items():
+        assert content, place
+        for form in FORMS:
+            assert form.encode() not in content, place
+
+
+def until(fact: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not fact():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@contextmanager
+def serving(noetl: Noetl, port: int, found: dict[str, bytes]) -> Iterator[None]:
+    """A server process, and what it logged."""
+    process = noetl.start("server", "start", "--port", port)
+    try:
+        ready(f"http://127.0.0.1:{port}")
+        yield
+    finally:
+        process.terminate()
+        done = noetl.wait(process)
+        found["server's log"] = found.get("server's log", b"") + f"{done.out}{done.err}".encode()
+
+
+def everything_running() -> Iterator[bytes]:
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            yield process.read_bytes()
+        except OSError:  # it has ended
+            continue
+
+
+def asked(dsn: str, query: str) -> bool:
+    with psycopg.connect(dsn) as connection:
+        return bool(connection.execute(query).fetchall())
+
+
+def dump(dsn: str) -> Iterator[bytes]:
+    """Every value of every row of every table."""
+    with psycopg.connect(dsn) as connection:
+        tables = connection.execute("select schemaname, relname from pg_stat_user_tables").fetchall()
+        for schema, table in tables:
+            with connection.cursor().copy(
+                f'copy (select * from "{schema}"."{table}") to stdout (format binary)'
+            ) as rows:
+                yield from map(bytes, rows)

@@ -1,0 +1,172 @@
+"""What may be stored, who gets it back, and what happens when the key is not the one."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl.catalog.memory import VaultMemory
+from noetl.model.errors import InvalidInput, NotFound
+from noetl.model.identity import LOCAL, WORKER, Identity
+from noetl.model.ids import Tenant
+from noetl.server.services.credentials import LARGEST, CredentialService
+from noetl.server.services.keys import KeyFile
+from noetl.server.services.sealing import Unreadable
+
+SECRET = {"host": "db.example", "user": "etl", "password": "canary-4711"}
+STRANGER = Identity(Tenant(2), frozenset({"worker"}), "stranger")
+
+
+class Clock:
+    def now(self) -> int:
+        return 1
+
+
+def service(home: Path, vault: VaultMemory | None = None) -> CredentialService:
+    return CredentialService(vault or VaultMemory(Clock()), KeyFile(home))
+
+
+def test_a_credential_is_stored_listed_replaced_and_deleted(tmp_path: Path) -> None:
+    async def live() -> None:
+        vault = VaultMemory(Clock())
+        here = service(tmp_path, vault)
+        assert (await here.add(LOCAL, "db", "postgres", SECRET)).created
+        assert await here.reveal(WORKER, "db") == SECRET
+        (row,) = await here.stored(LOCAL)
+        assert b"canary" not in row.data
+        assert not (await here.add(LOCAL, "db", "bearer", {"token": "t"})).created
+        assert await here.reveal(WORKER, "db") == {"token": "t"}
+        assert await service(tmp_path, vault).reveal(WORKER, "db") == {"token": "t"}
+        await here.delete(LOCAL, "db")
+        for gone in (here.reveal(WORKER, "db"), here.delete(LOCAL, "db")):
+            with pytest.raises(NotFound) as refused:
+                await gone
+            assert "noetl credential add db" in (refused.value.hint or "")
+
+    asyncio.run(live())
+
+
+def test_a_credential_belongs_to_a_tenant(tmp_path: Path) -> None:
+    async def live() -> None:
+        here = service(tmp_path)
+        await here.add(LOCAL, "db", "postgres", SECRET)
+        with pytest.raises(NotFound):
+            await here.reveal(STRANGER, "db")
+        with pytest.raises(NotFound):
+            await here.delete(STRANGER, "db")
+        assert await here.stored(STRANGER) == []
+        assert await here.reveal(WORKER, "db") == SECRET
+
+    asyncio.run(live())
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("postgres", {"dsn": "postgresql://u:p@h/d"}),
+        ("postgres", {"host": "h", "port": 5432, "database": "d", "user": "u", "password": "p", "sslmode": "require"}),
+        ("bearer", {"token": "t"}),
+        ("bearer", {"token": "t", "base_url": "https://api.example"}),
+        ("basic", {"username": "u", "password": "p"}),
+        ("generic", {"anything": {"at": ["all", None, 1.5]}}),
+    ],
+)
+def test_a_kind_takes_its_fields(tmp_path: Path, kind: str, data: dict[str, Any]) -> None:
+    async def live() -> None:
+        here = service(tmp_path)
+        await here.add(LOCAL, "x", kind, data)
+        assert await here.reveal(WORKER, "x") == data
+
+    asyncio.run(live())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "data", "words"),
+    [
+        (
+            "x",
+            "postgres",
+            {"user": "u", "password": "canary"},
+            "needs dsn, or host, as text; this one has password, user",
+        ),
+        ("x", "postgres", {"host": "h", "pasword": "canary"}, "no field 'pasword'.*did you mean password"),
+        ("x", "postgres", {"host": 5, "password": "canary"}, "needs dsn, or host"),
+        ("x", "bearer", {"tokn": "canary"}, "needs token.*did you mean token"),
+        ("x", "bearer", {"token": ""}, "needs token"),
+        ("x", "basic", {"user": "u", "password": "canary"}, "needs username and password.*did you mean username"),
+        ("x", "postgre", {"dsn": "canary"}, "no kind 'postgre'.*did you mean postgres"),
+        ("x", "zzz", {"dsn": "canary"}, "no kind 'zzz'.*generic takes any fields"),
+        ("x", "generic", {}, "has no fields"),
+        ("x", "generic", {"value": "canary" * LARGEST}, "at most"),
+        ("a/b", "generic", {"a": "canary"}, "cannot be the name"),
+        ("", "generic", {"a": "canary"}, "cannot be the name"),
+        ("-x", "generic", {"a": "canary"}, "cannot be the name"),
+        ("x" * 101, "generic", {"a": "canary"}, "cannot be the name"),
+    ],
+)
+def test_what_a_kind_does_not_take_is_refused_without_repeating_it(
+    tmp_path: Path, name: str, kind: str, data: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        asyncio.run(service(tmp_path).add(LOCAL, name, kind, data))
+    said = f"{refused.value} {refused.value.hint}"
+    assert re.search(words, said), said
+    assert "canary" not in said
+    assert not (tmp_path / "credentials.key").exists()
+
+
+def test_rows_cannot_be_swapped_and_kinds_cannot_be_changed(tmp_path: Path) -> None:
+    async def live() -> None:
+        vault = VaultMemory(Clock())
+        here = service(tmp_path, vault)
+        await here.add(LOCAL, "prod", "postgres", SECRET)
+        test = (await here.add(LOCAL, "test", "postgres", {"dsn": "d"})).row
+        prod = await vault.find(LOCAL.tenant, "prod")
+        assert prod is not None
+        await vault.put(LOCAL.tenant, "test", prod.kind, prod.data)
+        await vault.put(LOCAL.tenant, "prod", "generic", prod.data)
+        await vault.put(STRANGER.tenant, "prod", prod.kind, prod.data)
+        for who, name in ((WORKER, "test"), (WORKER, "prod"), (STRANGER, "prod")):
+            with pytest.raises(Unreadable, match="belongs to another"):
+                await here.reveal(who, name)
+        await vault.put(LOCAL.tenant, "test", test.kind, test.data)
+        assert await here.reveal(WORKER, "test") == {"dsn": "d"}
+
+    asyncio.run(live())
+
+
+def test_without_its_key_a_credential_is_not_opened_and_no_second_key_is_made(tmp_path: Path) -> None:
+    async def live() -> None:
+        vault = VaultMemory(Clock())
+        await service(tmp_path / "one", vault).add(LOCAL, "db", "postgres", SECRET)
+        other = service(tmp_path / "two", vault)
+        assert await other.foreign(LOCAL) == ["db"]
+        with pytest.raises(Unreadable, match=r"credentials\.key is not there") as refused:
+            await other.reveal(WORKER, "db")
+        assert "copy the key file" in (refused.value.hint or "")
+        with pytest.raises(Unreadable, match="'db' was sealed with the key"):
+            await other.add(LOCAL, "more", "bearer", {"token": "t"})
+        assert not (tmp_path / "two").exists()
+
+        KeyFile(tmp_path / "two").newest()
+        with pytest.raises(Unreadable, match=r"was sealed with the key .*, and .*credentials\.key has"):
+            await other.reveal(WORKER, "db")
+        await other.add(LOCAL, "db", "postgres", SECRET)  # the key is lost: stored again, it can be opened
+        assert await other.reveal(WORKER, "db") == SECRET
+        assert await other.foreign(LOCAL) == []
+
+    asyncio.run(live())
+
+
+def test_a_row_that_is_not_ours_is_foreign(tmp_path: Path) -> None:
+    async def live() -> None:
+        vault = VaultMemory(Clock())
+        here = service(tmp_path, vault)
+        row = (await here.add(LOCAL, "db", "postgres", SECRET)).row
+        await vault.put(LOCAL.tenant, "db", row.kind, b"plain text")
+        with pytest.raises(Unreadable, match=r"'db' was sealed with the key \?"):
+            await here.reveal(WORKER, "db")
+
+    asyncio.run(live())

@@ -1,0 +1,81 @@
+"""Stored credentials on a worker: kept for a moment, in bounds; and what it says of one that is not there."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from noetl.model.errors import NotFound, Unavailable
+from noetl.worker.credentials import KEPT_FOR, MOST, StoredCredentials
+from tests.unit.pipeline.bench import virtually
+
+
+class Desk:
+    """The one call of a channel that is made here."""
+
+    def __init__(self, **known: dict[str, Any]) -> None:
+        self.known = known
+        self.asked: list[str] = []
+        self.down = False
+
+    async def credential(self, name: str) -> dict[str, Any]:
+        self.asked.append(name)
+        if self.down:
+            raise Unavailable("no server")
+        if name not in self.known:
+            raise NotFound(f"http://127.0.0.1:8082/api/worker/credentials/{name}: 404")
+        return self.known[name]
+
+
+def stored(desk: Desk) -> StoredCredentials:
+    return StoredCredentials(desk)  # type: ignore[arg-type]  # the one call that it makes
+
+
+def test_a_credential_is_asked_for_once_in_a_while() -> None:
+    async def live() -> None:
+        desk = Desk(db={"password": "old"})
+        credentials = stored(desk)
+        found = await credentials.get("db")
+        found["password"] = "spoilt by a caller"
+        assert await credentials.get("db") == {"password": "old"}
+        desk.known["db"] = {"password": "new"}
+        await asyncio.sleep(KEPT_FOR - 0.1)
+        assert await credentials.get("db") == {"password": "old"}
+        await asyncio.sleep(0.1)
+        assert await credentials.get("db") == {"password": "new"}
+        assert desk.asked == ["db", "db"]
+
+    virtually(live())
+
+
+def test_one_that_is_missing_is_asked_for_again_and_the_answer_says_what_to_do() -> None:
+    async def live() -> None:
+        desk = Desk()
+        credentials = stored(desk)
+        with pytest.raises(NotFound) as refused:
+            await credentials.get("my-db")
+        assert "'my-db'" in str(refused.value)
+        assert "noetl credential add my-db" in str(refused.value)
+        assert "NOETL_CREDENTIAL_MY_DB" in str(refused.value)
+        desk.known["my-db"] = {"a": 1}
+        assert await credentials.get("my-db") == {"a": 1}
+        desk.down = True
+        await asyncio.sleep(KEPT_FOR)
+        with pytest.raises(Unavailable):
+            await credentials.get("my-db")
+
+    virtually(live())
+
+
+def test_only_so_many_are_kept_and_none_longer_than_its_time() -> None:
+    async def live() -> None:
+        desk = Desk(**{f"c{number}": {"n": number} for number in range(MOST + 20)})
+        credentials = stored(desk)
+        for name in desk.known:
+            await credentials.get(name)
+        assert len(credentials._kept) == MOST
+        await asyncio.sleep(KEPT_FOR)
+        await credentials.get("c0")
+        assert list(credentials._kept) == ["c0"]
+
+    virtually(live())
