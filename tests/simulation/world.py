@@ -521,13 +521,13 @@ def controlled(loop: SimLoop, seed: int) -> Iterator[None]:
     logger = logging.getLogger("noetl")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
-    load, compile_plan = server_playbooks.load_or_raise, server_playbooks.compile_plan
-    server_playbooks.load_or_raise = cached_load
+    load, compile_plan = server_playbooks.load_registered, server_playbooks.compile_plan
+    server_playbooks.load_registered = cached_load
     server_playbooks.compile_plan = worker_plans.compile_plan = cached_plan
     try:
         yield
     finally:
-        server_playbooks.load_or_raise = load
+        server_playbooks.load_registered = load
         server_playbooks.compile_plan = worker_plans.compile_plan = compile_plan
         time.time, time.monotonic, time.time_ns, uuid.uuid4 = saved
         logger.setLevel(level)
@@ -537,7 +537,7 @@ def controlled(loop: SimLoop, seed: int) -> Iterator[None]:
 @lru_cache(2000)
 def cached_load(text: str, *, file: str = "") -> Any:
     """Reading a playbook is a pure function of its text; the same few come back in every seed."""
-    return validation.load_or_raise(text, file=file)
+    return validation.load_registered(text, file=file)
 
 
 _plans: dict[str, Any] = {}

@@ -38,16 +38,16 @@ def register_files(
 
     Example: noetl catalog register playbooks/
     """
+    from noetl.cli.language import load_or_raise
     from noetl.cli.run import read
     from noetl.model.errors import InvalidInput
-    from noetl.playbook.validation import load_or_raise
 
     found = [file for given in files for file in playbooks_in(given)]
     if path is not None and len(found) != 1:
         raise InvalidInput(f"--path names one playbook, and there are {len(found)} files", hint="give one file")
     texts = [(file, read(file)) for file in found]
     for file, text in texts:
-        load_or_raise(text, file=str(file))  # all of them before the first is registered
+        load_or_raise(text, str(file))  # all of them before the first is registered
 
     async def work(client: Client) -> list[Row]:
         return [{"file": str(file), **(await client.register(text, path))} for file, text in texts]

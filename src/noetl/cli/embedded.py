@@ -327,9 +327,10 @@ class Local:
 
     @cached_property
     def _playbooks(self) -> "CatalogService":
+        from noetl.cli.language import kinds
         from noetl.server.services.catalog import CatalogService
 
-        return CatalogService(self._ports.catalog)
+        return CatalogService(self._ports.catalog, kinds())
 
     @cached_property
     def _executions(self) -> "ExecutionService":

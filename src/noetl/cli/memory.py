@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory
+from noetl.cli.language import load_or_raise
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
 from noetl.log.port import Recorded
@@ -15,7 +16,6 @@ from noetl.model.commands import USUAL_POOLS
 from noetl.model.ids import ExecutionId, Micros
 from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads
-from noetl.playbook.validation import load_or_raise
 from noetl.results.memory import ResultsMemory
 from noetl.results.router import Router
 from noetl.server.node import Server
@@ -62,7 +62,7 @@ class Cluster:
 
     async def register(self, text: str, file: str) -> str:
         """The path it stands under in the catalog."""
-        playbook = load_or_raise(text, file=file)
+        playbook = load_or_raise(text, file)
         path = playbook.metadata.path or playbook.metadata.name
         await self._catalog.register(path, text)
         return path

@@ -75,7 +75,7 @@ def _painted(text: str, colour: int | None) -> str:
 
 def complain(error: BaseException) -> int:
     """Say it on stderr; the exit code that it means."""
-    told = _cause(error)
+    told = cause(error)
     if isinstance(told, NoetlError):
         print(explain(told), file=sys.stderr)
         return WRONG_USE if isinstance(told, InvalidInput) else FAILED
@@ -88,12 +88,20 @@ def complain(error: BaseException) -> int:
     return FAILED
 
 
+def refusal(error: NoetlError) -> dict[str, Any]:
+    """What `noetl run --json` prints when no execution began, in the shape of any other end."""
+    findings = [finding.to_dict() for finding in getattr(error, "findings", ())]
+    message = str(error).partition("\n")[0] if findings else str(error)
+    told = {"code": error.code, "message": message, "step": None, "hint": error.hint, "findings": findings}
+    return {"execution_id": None, "status": "failed", "error": told, "result": None, "ctx": {}, "steps": {}}
+
+
 def explain(error: NoetlError) -> str:
     """The error in words; its hint on a line of its own."""
     return f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else "")
 
 
-def _cause(error: BaseException) -> BaseException:
+def cause(error: BaseException) -> BaseException:
     """Of several that ended together, the first that says something."""
     while isinstance(error, BaseExceptionGroup):
         error = next((each for each in error.exceptions if isinstance(each, NoetlError)), error.exceptions[0])

@@ -115,10 +115,10 @@ def graph(
 
     Example: noetl graph invoices.yaml --mermaid > invoices.mmd
     """
+    from noetl.cli.language import load
     from noetl.playbook import graph as graphs
-    from noetl.playbook.validation import load
 
-    loaded = load(_text(path), file=str(path))
+    loaded = load(_text(path), str(path))
     if loaded.playbook is None:
         _print(loaded.errors)
         raise typer.Exit(1)
@@ -149,10 +149,10 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _load(file: Path) -> "Loaded | None":
-    from noetl.playbook.validation import load
+    from noetl.cli.language import load
 
     try:
-        return load(file.read_bytes(), file=str(file))
+        return load(file.read_bytes(), str(file))
     except OSError as exc:
         typer.echo(f"{file}: {exc.strerror or exc}", err=True)
         return None

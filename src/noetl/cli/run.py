@@ -3,18 +3,19 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 from noetl.cli.loop import in_loop
-from noetl.cli.output import FAILED, LEFT
-from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
+from noetl.cli.output import FAILED, LEFT, cause, complain, refusal
+from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from noetl.cli.client import Client
@@ -71,15 +72,30 @@ def run(
       noetl run examples/hello              a playbook of the catalog
       noetl run --memory examples/hello.yaml
     """
-    source = Source.of(file)
-    others = [Source.of(str(path)) for path in also or []]
-    workload = merged(values_of(payload), assignments or [])
-    if memory and source.text is None:
-        raise InvalidInput(f"{file}: no such file", hint=_similar(Path(file)) or "--memory runs files only")
-    if not memory:
-        _begin_early()
-    tell = told(as_json, watch)
-    finish(in_loop(_run(memory, source, others, workload, tell)), as_json, durable=not memory)
+    with _refused_as_json(as_json):
+        source = Source.of(file)
+        others = [Source.of(str(path)) for path in also or []]
+        workload = merged(values_of(payload), assignments or [])
+        if memory and source.text is None:
+            raise InvalidInput(f"{file}: no such file", hint=_similar(Path(file)) or "--memory runs files only")
+        if not memory:
+            _begin_early()
+        tell = told(as_json, watch)
+        story = in_loop(_run(memory, source, others, workload, assignments or [], tell))
+    finish(story, as_json, durable=not memory)
+
+
+@contextmanager
+def _refused_as_json(as_json: bool) -> Iterator[None]:
+    """A program that asked for an object gets one also when nothing was begun."""
+    try:
+        yield
+    except Exception as error:
+        why = cause(error)
+        if not as_json or not isinstance(why, NoetlError):
+            raise
+        sys.stdout.write(json.dumps(refusal(why), ensure_ascii=False) + "\n")
+        raise typer.Exit(complain(why)) from error
 
 
 def _begin_early() -> None:
@@ -121,13 +137,19 @@ class Site(Protocol):
     async def resolve(self, reference: "Reference") -> Any: ...
 
 
-async def _run(memory: bool, source: "Source", others: "list[Source]", workload: dict[str, Any], show: Show) -> "Story":
+async def _run(
+    memory: bool, source: "Source", others: "list[Source]", workload: dict[str, Any], assigned: list[str], show: Show
+) -> "Story":
     async with interruptible() as stop:
         if memory:
+            warn_of_strangers(source.text or "", assigned)
             return await _in_memory(source, others, workload, show, stop)
         from noetl.cli.client import connect
 
         async with connect("run") as client:
+            with suppress(NotFound):  # said when it is started
+                text = source.text or (assigned and (await client.playbook(source.name))["content"])
+                warn_of_strangers(text or "", assigned)
             execution_id = await begin(client, source, others, workload)
             noticing = asyncio.ensure_future(_notice(client))
             try:
@@ -169,9 +191,9 @@ async def begin(client: "Client", source: "Source", others: "list[Source]", work
 
 
 async def _registered(client: "Client", source: "Source") -> str:
-    from noetl.playbook.validation import load_or_raise
+    from noetl.cli.language import load_or_raise
 
-    load_or_raise(source.text or "", file=source.name)  # here: so that findings name the file
+    load_or_raise(source.text or "", source.name)  # here: so that findings name the file
     return str((await client.register(source.text or ""))["path"])
 
 
@@ -314,6 +336,39 @@ def merged(values: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
             given = {part: given}
         values = over(values, given)
     return values
+
+
+def warn_of_strangers(text: str, assignments: list[str]) -> None:
+    """What is set, and neither declared nor used by the playbook, is most likely a slip."""
+    if not assignments:
+        return
+    from noetl.cli.language import load
+
+    playbook = load(text, "").playbook
+    if playbook is None:
+        return
+    for assignment in assignments:
+        name = assignment.partition("=")[0].strip()
+        for warning in _strangers(name, playbook.workload, text):
+            print(f"warning: --set {name}: {warning}", file=sys.stderr)
+
+
+def _strangers(name: str, workload: dict[str, Any], text: str) -> Iterator[str]:
+    from difflib import get_close_matches
+
+    known: Any = workload
+    parts = name.split(".")
+    for depth, part in enumerate(parts):
+        if not isinstance(known, dict):
+            return
+        if part not in known:
+            whole = ".".join(["workload", *parts[: depth + 1]])
+            if not re.search(rf"\b{re.escape(whole)}\b", text):
+                close = get_close_matches(part, list(known), 1)
+                meant = ".".join([*parts[:depth], *close])
+                yield f"the playbook has no {whole}" + (f": did you mean {meant}?" if close else "")
+            return
+        known = known[part]
 
 
 def plain(text: str, where: str) -> Any:

@@ -94,6 +94,7 @@ async def _node(
 ) -> AsyncIterator[tuple["Node", "socket.socket", asyncio.Event, str | None]]:
     """The socket first: whoever cannot have it should not start a database."""
     from noetl.cli.embedded import opened, server_settings
+    from noetl.cli.language import kinds
     from noetl.server.app import Ports, address, assemble, listen, stop_on_signals
     from noetl.server.services.keys import KeyFile
     from noetl.settings import Listen, Place, read
@@ -112,7 +113,7 @@ async def _node(
                 vault=here.vault,
                 keys=KeyFile(here.home),
             )
-            node = assemble(ports, server_settings(here.shards, address(listening)))
+            node = assemble(ports, server_settings(here.shards, address(listening)), kinds=kinds())
             await _keys(node)
             yield node, listening, stop, here.data
     finally:
@@ -186,14 +187,14 @@ def _states(folder: Path) -> dict[Path, tuple[int, int]]:
 
 
 async def _register(file: Path, node: "Node") -> None:
+    from noetl.cli.language import load_or_raise
     from noetl.cli.run import read
     from noetl.model.errors import NoetlError
     from noetl.model.identity import LOCAL
-    from noetl.playbook.validation import load_or_raise
 
     try:
         text = read(file)
-        await asyncio.to_thread(load_or_raise, text, file=str(file))  # so that findings name the file
+        await asyncio.to_thread(load_or_raise, text, str(file))  # so that findings name the file
         done = await node.services.catalog.register(LOCAL, text)
     except NoetlError as error:
         print(explain(error), file=sys.stderr)

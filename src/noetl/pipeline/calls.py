@@ -75,7 +75,9 @@ class Caller:
         tool = self.env.registry.get(task.kind)
         if tool is None:
             known = ", ".join(self.env.registry.kinds)
-            message = f"this worker has no tool of kind {task.kind!r}; it has {known}"
+            message = (
+                f"this worker has no tool of kind {task.kind!r}; it has {known}; install the package that brings it"
+            )
             raise Failing(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
         given = await self._input(turn)
         rendering = self.rendering(turn, {"input": given}, "call")

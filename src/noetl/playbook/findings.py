@@ -37,7 +37,10 @@ class Code(StrEnum):
     BAD_NAME = "BAD_NAME", "a step, task or iterator name that templates could not use"
     BAD_DURATION = "BAD_DURATION", "not a duration such as 100ms, 2s, 5m, 2h or 1d"
     BAD_GUARD = "BAD_GUARD", "a condition that is neither a template nor true/false"
-    UNKNOWN_KIND = "UNKNOWN_KIND", "a tool kind nobody provides"
+    UNKNOWN_KIND = (
+        "UNKNOWN_KIND",
+        "a tool kind nobody provides; a warning when a package that is not installed here may bring it",
+    )
     UNKNOWN_STEP = "UNKNOWN_STEP", "a step is named that does not exist"
     UNKNOWN_TASK = "UNKNOWN_TASK", "a jump to a task that does not exist, or a workbook task that does not exist"
     UNKNOWN_NAME = "UNKNOWN_NAME", "a template uses a name that can never exist where it is rendered"

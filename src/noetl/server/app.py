@@ -26,6 +26,7 @@ from noetl.log.port import EventLog
 from noetl.metrics import Metrics
 from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, Unavailable
+from noetl.playbook.validation import Kinds
 from noetl.server.api import catalog, credentials, events, executions, health, problems, queue, render, streams, vars
 from noetl.server.api.guard import Guard, check_bind
 from noetl.server.api.worker import WorkerDoor
@@ -83,35 +84,40 @@ class Node:
         self.door.close()
 
 
-def assemble(ports: Ports, settings: ServerSettings, metrics: Metrics | None = None) -> Node:
+def assemble(
+    ports: Ports, settings: ServerSettings, metrics: Metrics | None = None, *, kinds: Kinds | None = None
+) -> Node:
+    """`kinds`: the tools that packages bring; a server runs none, but checks their fields when a playbook is registered."""
     metrics, live = metrics or Metrics(), Live()
     port, listened = heard(ports.log, live, metrics)
     stored = CredentialService(ports.vault, ports.keys)
     server = Server(port, ports.leases, ports.bus, ports.catalog, ports.clock, settings, reveal=stored.reveal)
     presence = Presence(port, ports.bus, settings.shards, settings.name, metrics)
     door = WorkerDoor(server, presence, metrics)
-    services = make_services(server, port, ports, stored, live, metrics)
+    playbooks = CatalogService(ports.catalog, kinds)
+    services = make_services(server, port, ports.clock, live, metrics, playbooks, stored)
     app = create_app(services, metrics, door.routes())
     return Node(ports, server, services, live, listened, presence, door, metrics, app)
 
 
 def make_services(
-    server: Server, eventlog: EventLog, ports: Ports, stored: CredentialService, live: Live, metrics: Metrics
-) -> Services:
+    server: Server, eventlog: EventLog, clock: Clock, live: Live, metrics: Metrics,
+    playbooks: CatalogService, stored: CredentialService,
+) -> Services:  # fmt: skip
     access = Access(eventlog)
     keeper = server.keeper
     executions_ = ExecutionService(
         eventlog, server.requests, server.states, server.playbooks, server.shards, live, access, keeper.new_id
     )
     return Services(
-        catalog=CatalogService(ports.catalog),
+        catalog=playbooks,
         credentials=stored,
         executions=executions_,
         signals=SignalService(eventlog, server.requests, access),
         queue=QueueService(eventlog),
         rendering=RenderService(eventlog, executions_),
         streams=StreamService(eventlog, live, access),
-        health=HealthService(server.settings.name, eventlog, server.shards, ports.clock, metrics, _can(keeper.new_id)),
+        health=HealthService(server.settings.name, eventlog, server.shards, clock, metrics, _can(keeper.new_id)),
     )
 
 

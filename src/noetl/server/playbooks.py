@@ -6,7 +6,7 @@ from noetl.catalog.port import Catalog, Entry
 from noetl.model.errors import NotFound
 from noetl.playbook.model import Playbook
 from noetl.playbook.plan import Plan, compile_plan
-from noetl.playbook.validation import load_or_raise
+from noetl.playbook.validation import load_registered
 
 
 class Playbooks:
@@ -43,4 +43,4 @@ class Playbooks:
 
 
 def read(entry: Entry) -> Playbook:
-    return load_or_raise(entry.text, file=entry.path)
+    return load_registered(entry.text, file=entry.path)

@@ -3,6 +3,7 @@
 A built-in tool is imported when it is first asked for, so a worker that runs no SQL holds no driver in memory.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -10,6 +11,8 @@ from typing import Any
 
 from noetl.tools.nursery import Nursery
 from noetl.tools.port import Tool
+
+log = logging.getLogger(__name__)
 
 GROUP = "noetl.tools"
 Make = Callable[[], Tool]
@@ -65,8 +68,14 @@ def _class(module: str, name: str) -> Any:
 
 
 def outside() -> list[Tool]:
-    """Each entry point names a class or function that makes one tool."""
-    return [point.load()() for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)]
+    """Each entry point names a class or function that makes one tool. One that cannot be made is left out: the others can."""
+    found = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        try:
+            found.append(point.load()())
+        except Exception as error:  # somebody else's code
+            log.error("tool left out", extra={"tool": point.name, "from": point.value, "error": repr(error)})
+    return found
 
 
 def models(tools: Iterable[Tool]) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from noetl.model.errors import Failure, NotFound, Unavailable
 from noetl.pipeline.failures import Failing
 from noetl.playbook.model import Playbook
 from noetl.playbook.plan import Plan, compile_plan
-from noetl.playbook.validation import PlaybookInvalid, load_or_raise, source_hash
+from noetl.playbook.validation import PlaybookInvalid, load_registered, source_hash
 from noetl.worker.channel import Channel
 
 
 class Plans:
-    def __init__(self, channel: Channel, kept: int, load: Callable[[str], Playbook] = load_or_raise) -> None:
+    def __init__(self, channel: Channel, kept: int, load: Callable[[str], Playbook] = load_registered) -> None:
         self._channel = channel
         self._kept = kept
         self._load = load

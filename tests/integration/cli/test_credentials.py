@@ -138,7 +138,7 @@ def test_a_secret_that_a_failing_run_used_is_nowhere(tmp_path: Path, free_port: 
         found["spool"] = b"".join(file.read_bytes() for file in spool.iterdir())
         with serving(loud, free_port, found):
             said = client.wait(running)
-            told = [client("exec", what, "@latest", "--json").out for what in ("get", "events", "logs")]
+            told = [client("exec", what, "@latest", "--json").out for what in ("events", "logs")]
             told.append(client("result", "show", "@latest", "use").out)
             worker.terminate()
             logged = noetl.wait(worker)

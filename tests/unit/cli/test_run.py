@@ -63,6 +63,60 @@ def test_a_missing_file_is_a_sentence_with_a_guess(tmp_path: Path) -> None:
     assert explain(NotFound("no such thing")) == "error: no such thing"
 
 
+WORKLOAD = """
+metadata: {name: x}
+workload: {limit: 1, db: {host: h, port: 5432}}
+workflow:
+  - step: s
+    set: {ctx.a: "{{ workload.only_used | default(1) }}", ctx.b: "{{ workload.db.user | default('') }}"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("assignment", "warning"),
+    [
+        ("limit=2", ""),
+        ("only_used=2", ""),
+        ("db.port=1", ""),
+        ("db.user=u", ""),
+        ("limit.deep=1", ""),
+        ("limt=2", "warning: --set limt: the playbook has no workload.limt: did you mean limit?\n"),
+        ("db.prt=2", "warning: --set db.prt: the playbook has no workload.db.prt: did you mean db.port?\n"),
+        ("quite_other=2", "warning: --set quite_other: the playbook has no workload.quite_other\n"),
+        ("only=2", "warning: --set only: the playbook has no workload.only\n"),
+    ],
+)
+def test_a_value_that_the_playbook_does_not_know_is_warned_of(
+    assignment: str, warning: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.warn_of_strangers(WORKLOAD, [assignment])
+    assert capsys.readouterr() == ("", warning)
+    run.warn_of_strangers("no: playbook", [assignment])
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "finding"),
+    [
+        ("metadata: {name: x}\nworkflow:\n  - step: a\n    next: 5\n", "PLAYBOOK_INVALID", "BAD_TYPE"),
+        ("a: [", "PLAYBOOK_INVALID", "YAML_SYNTAX"),
+        (None, "INVALID_INPUT", None),
+    ],
+)
+def test_what_cannot_begin_is_an_object_too(tmp_path: Path, text: str | None, code: str, finding: str | None) -> None:
+    file = tmp_path / "bad.yaml"
+    if text is not None:
+        file.write_text(text)
+    done = CliRunner().invoke(application(), ["run", "--memory", str(file), "--json"])
+    assert done.exit_code == 2
+    said = json.loads(done.stdout)
+    assert list(said) == ["execution_id", "status", "error", "result", "ctx", "steps"]
+    assert (said["execution_id"], said["status"], said["error"]["code"]) == (None, "failed", code)
+    assert [each["code"] for each in said["error"]["findings"]][:1] == ([finding] if finding else [])
+    assert "\n" not in said["error"]["message"]
+    assert "error: " in done.stderr
+
+
 def test_help_names_every_command() -> None:
     said = CliRunner().invoke(application(), ["--help"]).output
     assert all(command in said for command in ("run", "validate", "schema", "convert", "graph"))

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from noetl.cli import playbooks
 from noetl.playbook.findings import MOST, Code, Finding
 from noetl.playbook.model import OutsideTask, PythonTask
-from noetl.playbook.validation import PlaybookInvalid, load, load_or_raise
+from noetl.playbook.validation import PlaybookInvalid, load, load_or_raise, load_registered
 
 HEAD = "metadata: {name: x}\n"
 
@@ -111,6 +111,47 @@ def test_outside_kind_is_checked_by_its_own_model() -> None:
     (finding,) = load(text.replace("number", "nummer"), kinds={"fax": Fax}).errors[:1]
     assert finding.code == Code.MISSING_FIELD
     assert [item.code for item in load(text).findings] == [Code.UNKNOWN_KIND]
+
+
+def kind_of(kind: str) -> str:
+    return HEAD + f"workflow: [{{step: s, tool: {{kind: {kind}, path: x}}}}]"
+
+
+def test_a_kind_that_a_package_may_bring_is_a_warning_and_a_slip_an_error() -> None:
+    loaded = load(kind_of("checksum"))
+    (finding,) = loaded.findings
+    assert (finding.code, finding.severity, finding.step) == (Code.UNKNOWN_KIND, "warning", "s")
+    assert finding.message == "no tool `checksum` here"
+    assert "install the package that brings it" in (finding.hint or "")
+    assert loaded.playbook is not None
+
+    for slip, meant in {"pyton": "python", "Python": "python", "postgress": "postgres", "chksum": "checksum"}.items():
+        (finding,) = load(kind_of(slip), kinds={"checksum": None}).findings
+        assert (finding.code, finding.severity) == (Code.UNKNOWN_KIND, "error")
+        assert finding.hint == f"did you mean `{meant}`?"
+    assert load(kind_of("'a b'")).errors[0].message == "unknown kind `a b`"
+
+
+@pytest.mark.parametrize("kind", ["checksum", "pyton", "'a b'"])
+def test_a_registered_playbook_may_use_any_kind(kind: str) -> None:
+    assert isinstance(load_registered(kind_of(kind)).workflow[0].tool[0], OutsideTask)
+
+
+@pytest.mark.parametrize(
+    ("step", "message", "hint"),
+    [
+        ("tool: {knd: python, code: x}", "`kind` is missing", "did you mean `kind:` where it says `knd:`?"),
+        ("tool: {Kind: python, code: x}", "`kind` is missing", "did you mean `kind:` where it says `Kind:`?"),
+        ("tool: [{knd: python, code: x}]", "`kind` is missing", "did you mean `kind:` where it says `knd:`?"),
+        ("tool: [{one: {knd: python}}]", "`kind` is missing", "did you mean `kind:` where it says `knd:`?"),
+        ("tool: {code: x}", "`kind` is missing", "name the tool, for example `kind: python`"),
+        ("next: 5", "`next` must name a step, not 5", "`next: done`, or `next: [{step: done, when: …}]`"),
+        ("next: [true]", "`next` must name a step, not True", "`next: done`, or `next: [{step: done, when: …}]`"),
+    ],
+)
+def test_common_slips_are_understood(step: str, message: str, hint: str) -> None:
+    finding = only(f"workflow:\n  - step: a\n    {step}\n")
+    assert (finding.severity, finding.step, finding.message, finding.hint) == ("error", "a", message, hint)
 
 
 def test_exception_lists_the_errors() -> None:

@@ -12,10 +12,10 @@ from noetl.playbook.dialect.editor import Editor
 from noetl.playbook.findings import Code, Finding, in_order
 from noetl.playbook.model import Playbook
 from noetl.playbook.validation import code, names, references, shape, values
-from noetl.playbook.validation.shape import Kinds
+from noetl.playbook.validation.shape import AnyKind, Kinds
 from noetl.playbook.validation.world import World
 
-__all__ = ["Kinds", "Loaded", "PlaybookInvalid", "load", "load_or_raise"]
+__all__ = ["Kinds", "Loaded", "PlaybookInvalid", "load", "load_or_raise", "load_registered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class PlaybookInvalid(InvalidInput):
 def load(source: str | bytes, *, file: str = "<text>", kinds: Kinds | None = None) -> Loaded:
     """Read, rewrite older spellings, validate. `kinds`: tool kinds beyond the built-in ones and their config models."""
     editor = Editor(file)
-    playbook = _read(source, editor, kinds or {})
+    playbook = _read(source, editor, {} if kinds is None else kinds)
     found = in_order(editor.findings)
     failed = any(finding.severity == "error" for finding in found)
     return Loaded(None if failed else playbook, found, source_hash(source))
@@ -57,6 +57,12 @@ def load_or_raise(source: str | bytes, *, file: str = "<text>", kinds: Kinds | N
     if loaded.playbook is None:
         raise PlaybookInvalid(loaded.findings)
     return loaded.playbook
+
+
+def load_registered(source: str | bytes, *, file: str = "<text>") -> Playbook:
+    """One that is in the catalog. Which kinds there are was looked at when it was registered, and changes with every worker: a
+    running execution must not stop because this process lacks a package."""
+    return load_or_raise(source, file=file, kinds=AnyKind())
 
 
 def source_hash(source: str | bytes) -> str:

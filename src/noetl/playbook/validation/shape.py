@@ -1,7 +1,8 @@
 """What the model refuses, said in plain words and at the right place."""
 
+import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Union, get_args, get_origin
 
@@ -16,6 +17,23 @@ from noetl.playbook.text import Map, Seq, plain
 Kinds = Mapping[str, type[BaseModel] | None]
 Path = tuple[str | int, ...]
 
+
+class AnyKind(Mapping[str, None]):
+    """Every kind there may be, its fields unchecked."""
+
+    def __contains__(self, kind: object) -> bool:
+        return True
+
+    def __getitem__(self, kind: str) -> None:
+        return None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
 _TYPES = {
     "string_type": "text", "int_type": "a whole number", "int_parsing": "a whole number",
     "int_from_float": "a whole number", "float_type": "a number", "float_parsing": "a number",
@@ -26,6 +44,7 @@ _BOUNDS = {
     "greater_than_equal": ("ge", "at least"), "greater_than": ("gt", "more than"),
     "less_than_equal": ("le", "at most"), "less_than": ("lt", "less than"),
 }  # fmt: skip
+_OUTSIDE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
 _RENAMED = {  # keys of other tools that readers bring along
     "name": "step", "id": "step", "depends_on": "next", "needs": "next", "on_error": "next", "foreach": "loop",
     "for_each": "loop", "with_items": "loop", "condition": "when", "if": "when", "retries": "retry",
@@ -125,7 +144,7 @@ def _explain(document: Any, path: Path, error: ErrorDetails, group: list[ErrorDe
     if kind == "extra_forbidden":
         return _unknown_key(document, path)
     if kind == "missing":
-        return Code.MISSING_FIELD, f"{where} is missing{_of(document, path)}", _needed(str(path[-1]))
+        return Code.MISSING_FIELD, f"{where} is missing{_of(document, path)}", _needed(document, path)
     if kind == "value_error":
         message = str(context.get("error", error["msg"])).removeprefix("Value error, ")
         return (
@@ -147,6 +166,9 @@ def _explain(document: Any, path: Path, error: ErrorDetails, group: list[ErrorDe
         wanted = list(dict.fromkeys(_TYPES[item["type"]] for item in group if item["type"] in _TYPES))
         if path[-1:] == ("tool",):
             wanted = ["a task (a mapping with `kind`)", "a list of tasks"]
+        if path[-3:-1] == ("next", "arcs"):
+            hint = "`next: done`, or `next: [{step: done, when: …}]`"
+            return Code.BAD_TYPE, f"`next` must name a step, not {_shown(error['input'])}", hint
         return Code.BAD_TYPE, f"{where} must be {' or '.join(wanted)}, not {_shown(error['input'])}", None
     return Code.BAD_VALUE, f"{where}: {error['msg']}", None
 
@@ -167,13 +189,29 @@ def _shown(value: Any) -> str:
     return "nothing" if value is None else repr(value)[:60]
 
 
-def _needed(name: str) -> str | None:
+def _needed(document: Any, path: Path) -> str | None:
+    name, node = str(path[-1]), document
+    for part in path[:-1]:
+        node = node[part]
+    written = suggestion(name, [key for key in _keys(node) if key not in Task.model_fields])
+    if written is not None:
+        return f"did you mean `{name}:` where it says `{written}:`?"
     return {
         "metadata": "every playbook has `metadata: {name: …}`",
         "workflow": "every playbook has `workflow:`, a list of steps",
         "step": "a step begins with `- step: name`; an arc names its target with `step:`",
         "kind": "name the tool, for example `kind: python`",
     }.get(name)
+
+
+def _keys(node: Any) -> Iterator[str]:
+    """As they were written: those of a task without a kind stand under `options`, those of a labelled one a level deeper."""
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key == "options" and isinstance(value, dict):
+            yield from value
+            yield from (name for inner in value.values() if isinstance(inner, dict) for name in inner)
+        else:
+            yield key
 
 
 def _of(document: Any, path: Path) -> str:
@@ -230,11 +268,22 @@ def _outside_kinds(document: Map, editor: Editor, kinds: Kinds) -> None:
             continue
         editor.step = step
         if kind not in kinds:
-            hint = did_you_mean(kind, [*BUILT_IN, *kinds]) or f"known kinds: {', '.join(sorted([*BUILT_IN, *kinds]))}"
-            editor.fault(Seq(editor.value_mark(task, "kind")), None, Code.UNKNOWN_KIND, f"unknown kind `{kind}`", hint)
+            _unknown_kind(task, kind, [*BUILT_IN, *kinds], editor)
         elif (model := kinds[kind]) is not None:
             _own_model(task, model, editor)
     editor.step = None
+
+
+def _unknown_kind(task: Any, kind: str, known: list[str], editor: Editor) -> None:
+    """What resembles a known kind is a slip. Another name may come with a package that is installed where workers run."""
+    place = Seq(editor.value_mark(task, "kind"))
+    meant = did_you_mean(kind, known)
+    names = f"known kinds: {', '.join(sorted(known))}"
+    if meant or not _OUTSIDE.fullmatch(kind):
+        editor.fault(place, None, Code.UNKNOWN_KIND, f"unknown kind `{kind}`", meant or names)
+    else:
+        hint = f"install the package that brings it, here and where workers run; {names}"
+        editor.report(place, None, Code.UNKNOWN_KIND, f"no tool `{kind}` here", hint, "warning")
 
 
 def _own_model(task: Any, model: type[BaseModel], editor: Editor) -> None:

@@ -9,7 +9,7 @@ from noetl.catalog.port import Catalog, Entry
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
 from noetl.playbook.findings import Finding
-from noetl.playbook.validation import PlaybookInvalid, load
+from noetl.playbook.validation import Kinds, PlaybookInvalid, load
 
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*", re.ASCII)
 LONGEST_PATH = 200
@@ -30,12 +30,15 @@ class Difference:
 
 
 class CatalogService:
-    def __init__(self, catalog: Catalog) -> None:
+    """`kinds`: tools beyond the built-in ones that this process knows of."""
+
+    def __init__(self, catalog: Catalog, kinds: Kinds | None = None) -> None:
         self._catalog = catalog
+        self._kinds = kinds
 
     async def register(self, identity: Identity, text: str, path: str | None = None) -> Registered:
         """Under the path given, else the playbook's own path, else its name."""
-        loaded = await asyncio.to_thread(load, text, file=path or "playbook")
+        loaded = await asyncio.to_thread(load, text, file=path or "playbook", kinds=self._kinds)
         if loaded.playbook is None:
             raise PlaybookInvalid(loaded.findings)
         place = path or loaded.playbook.metadata.path or loaded.playbook.metadata.name
