@@ -1,6 +1,7 @@
 """What may be stored, who gets it back, and what happens when the key is not the one."""
 
 import asyncio
+import base64
 import re
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,20 @@ def test_without_its_key_a_credential_is_not_opened_and_no_second_key_is_made(tm
         await other.add(LOCAL, "db", "postgres", SECRET)  # the key is lost: stored again, it can be opened
         assert await other.reveal(WORKER, "db") == SECRET
         assert await other.foreign(LOCAL) == []
+
+    asyncio.run(live())
+
+
+def test_a_new_key_seals_and_the_old_one_still_opens(tmp_path: Path) -> None:
+    async def live() -> None:
+        here, file = service(tmp_path), tmp_path / "credentials.key"
+        await here.add(LOCAL, "db", "postgres", SECRET)
+        old = file.read_text()
+        file.write_text(base64.b64encode(b"n" * 32).decode() + "\n" + old)
+        assert await here.reveal(WORKER, "db") == SECRET
+        await here.add(LOCAL, "db", "postgres", SECRET)
+        file.write_text(file.read_text().removesuffix(old))
+        assert await here.reveal(WORKER, "db") == SECRET
 
     asyncio.run(live())
 
