@@ -113,9 +113,9 @@ ADAPTERS = (
     "server/api/guard.py",  # the wire: measures requests
     "server/api/worker.py",
     "server/services/live.py",  # measures what waits
+    "server/services/sealing.py",  # keys and nonces
     "server/services/requests.py",  # a request without a key gets one
     "worker/app.py",  # a worker process is wired here
-    "worker/logs.py",  # lines bear the time they were printed
 )
 
 

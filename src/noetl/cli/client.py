@@ -1,7 +1,7 @@
 """Whom the commands talk to: a server over HTTP when one is given, else the home of this machine. Both answer alike."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from noetl.model.errors import NotFound, Unavailable
@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # loaded by the command that runs: `--help` must not wait for
     from noetl.log.port import Recorded
     from noetl.model.reference import Reference
     from noetl.pipeline.data import Payloads
+    from noetl.server.services.logs import LogService
 
 Need = Literal["read", "change", "run"]  # what a command is about to do
 Change = Literal["cancel", "pause", "resume", "release"]
@@ -49,6 +50,12 @@ class Client(Protocol):
         """What was recorded since; waits a moment when there is nothing."""
         ...
 
+    def logs(
+        self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
+    ) -> AsyncGenerator[list[Row], None]:
+        """What its steps printed, in the order it came; to its end when it is followed."""
+        ...
+
     async def resolve(self, reference: "Reference") -> Any: ...
 
     async def queue(self, status: str | None = None, execution_id: ExecutionId | None = None) -> list[Row]: ...
@@ -73,6 +80,25 @@ async def connect(need: Need = "read") -> AsyncIterator[Client]:
 
     async with local(place.where, need) as client:
         yield client
+
+
+async def printed(
+    service: "LogService", execution_id: ExecutionId, step: str | None, *, follow: bool
+) -> AsyncGenerator[list[Row], None]:
+    """`Client.logs` for those who have the log itself."""
+    from noetl.model.identity import LOCAL
+    from noetl.server.services.logs import lines
+
+    if follow:
+        async with aclosing(service.follow(LOCAL, execution_id, step)) as pages:
+            async for page in pages:
+                if isinstance(page, list):
+                    yield [line for part in page for line in lines(part)]
+        return
+    after = 0
+    while found := await service.page(LOCAL, execution_id, step, after):
+        after = found[-1].number
+        yield [line for part in found for line in lines(part)]
 
 
 async def resolved(payloads: "Payloads", reference: "Reference") -> Any:

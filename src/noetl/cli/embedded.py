@@ -7,7 +7,7 @@ and what one leaves unfinished another goes on with.
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +18,7 @@ from noetl import settings
 from noetl.bus.postgres import BusPostgres
 from noetl.catalog.port import Entry
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
-from noetl.cli.client import Again, Change, Need, Row, resolved
+from noetl.cli.client import Again, Change, Need, Row, printed, resolved
 from noetl.database import Database, connect
 from noetl.embedded import ensure, stop
 from noetl.leases.postgres import LeasesPostgres
@@ -281,6 +281,16 @@ class Local:
         found = await self._ports.log.events(execution_id, after, PAGE)
         self._delay = LOOK_FIRST if found else min(self._delay * 1.5, LOOK_LAST)
         return found
+
+    def logs(
+        self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
+    ) -> AsyncGenerator[list[Row], None]:
+        from noetl.server.services.access import Access
+        from noetl.server.services.live import Live
+        from noetl.server.services.logs import LogService
+
+        log = self._ports.log
+        return printed(LogService(log, Live(), Access(log), LOOK_LAST), execution_id, step, follow=follow)
 
     async def resolve(self, reference: Reference) -> Any:
         return await resolved(self._payloads, reference)

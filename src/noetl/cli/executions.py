@@ -3,12 +3,13 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from noetl.cli.client import Again, Change, Client, Need, Row, connect, named
-from noetl.cli.output import coloured, columns, lines_of, say, say_json
+from noetl.cli.output import coloured, columns, lines_of, log_lines, say, say_json
 from noetl.model.errors import NotFound
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ ID = Annotated[str, typer.Argument(metavar="ID", help="an execution's id, or @la
 Step = Annotated[str, typer.Argument(metavar="STEP", help="a step of its playbook")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
-PAUSE = 0.2  # seconds between looks at a file that grows
+PAUSE = 0.2  # seconds between looks at an execution that is about to stop
 SHOWN = 4_000  # characters of a value shown to a person
 SETTLE = 10.0  # seconds that a cancelled execution of this machine may take to stop
 
@@ -199,49 +200,29 @@ class _Lines:
 
 def logs(
     execution: ID,
-    step: Annotated[str | None, typer.Argument(metavar="[STEP]", help="of this step only")] = None,
+    step: Annotated[str | None, typer.Option("--step", metavar="STEP", help="of this step only")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until the execution ends")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one line printed per line")] = False,
 ) -> None:
-    """Print what the tools of an execution printed.
+    """Print what the steps of an execution printed, in the order it came.
 
-    Workers keep it below their NOETL_HOME, so this shows what ran on this machine.
-
-    Example: noetl exec logs @latest greet
+    \b
+    Examples:
+      noetl exec logs @latest
+      noetl exec logs @latest --step greet --follow
+      noetl exec logs 724551830122291200 --json | jq -r 'select(.stream == "stderr") | .line'
     """
 
     async def work(client: Client) -> None:
-        execution_id = await named(client, execution)
-        told = 0
-        while True:
-            ended = (await client.execution(execution_id))["ended_at"] is not None
-            lines = _printed(execution_id, step)
-            _tell_lines(lines[told:], as_json)
-            told = len(lines)
-            if ended or not follow:
-                break
-            await asyncio.sleep(PAUSE)
+        execution_id, told = await named(client, execution), False
+        async with aclosing(client.logs(execution_id, step, follow=follow)) as pages:
+            async for rows in pages:
+                told = True
+                lines_of(rows) if as_json else log_lines(rows)
         if not told and not as_json:
-            say("nothing was printed on this machine")
+            say("nothing was printed")
 
     talk(work)
-
-
-def _printed(execution_id: str, step: str | None) -> list[Row]:
-    from noetl.settings import Place, read
-    from noetl.worker.logs import read as lines
-
-    found = list(lines(read(Place).where / "logs", execution_id, step))
-    return sorted(found, key=lambda line: (line["at"], line["seq"]))
-
-
-def _tell_lines(rows: list[Row], as_json: bool) -> None:
-    if as_json:
-        lines_of(rows)
-        return
-    for row in rows:
-        sign = "!" if row["stream"] == "stderr" else "|"
-        say(f"{row['step']} {sign} {row['line']}")
 
 
 def explain(execution: ID, step: Step, as_json: AsJson = False) -> None:

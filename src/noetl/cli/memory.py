@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any, Self
 
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory
+from noetl.cli.client import Row, printed
 from noetl.cli.language import load_or_raise
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
@@ -84,6 +86,16 @@ class Cluster:
         """The one change that `noetl run` asks for."""
         assert how == "cancel"
         return await self.server.requests.cancel(execution_id, "interrupted")
+
+    def logs(
+        self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
+    ) -> AsyncGenerator[list[Row], None]:
+        from noetl.server.services.access import Access
+        from noetl.server.services.live import Live
+        from noetl.server.services.logs import LogService
+
+        service = LogService(self._log, Live(), Access(self._log), LOOK_EVERY)
+        return printed(service, execution_id, step, follow=follow)
 
     async def resolve(self, reference: Reference) -> Any:
         return await self._payloads.resolve(reference)

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from noetl.model.errors import InvalidInput, NoetlError
 
@@ -34,6 +34,18 @@ def lines_of(rows: Iterable[Any]) -> None:
     for row in rows:
         sys.stdout.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
     sys.stdout.flush()
+
+
+def log_line(row: dict[str, Any]) -> str:
+    """What a step printed: `step | out`, `step ! error`; `step[3]` is the fourth item of a loop."""
+    of = row["step"] if row["item"] is None else f"{row['step']}[{row['item']}]"
+    return f"{of} {'!' if row['stream'] == 'stderr' else '|'} {row['line']}"
+
+
+def log_lines(rows: Iterable[dict[str, Any]], *, to: TextIO | None = None) -> None:
+    for row in rows:
+        print(log_line(row), file=to)
+    (to or sys.stdout).flush()
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

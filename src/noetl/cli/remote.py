@@ -1,5 +1,8 @@
 """`Client` over HTTP. What a server refuses is said in its own words."""
 
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -20,6 +23,8 @@ from noetl.worker.http import HttpChannel
 PATIENCE = 15.0  # seconds for an answer
 CONNECT = 3.0
 PAGE = 1_000
+AWAY = 30.0  # seconds that a server may be away while it is followed
+PAUSE = 0.2
 LISTED = 500
 
 
@@ -118,6 +123,46 @@ class Remote:
             return []
         return [_recorded(each) for each in page["events"]]
 
+    async def logs(
+        self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
+    ) -> AsyncGenerator[list[Row], None]:
+        place, after = f"/api/executions/{execution_id}/logs", 0
+        if follow:
+            async with aclosing(self._streamed(f"{place}/stream", step)) as pages:
+                async for rows in pages:
+                    yield rows
+            return
+        while rows := await self._lines(place, step, after):
+            after = rows[-1]["part"]
+            yield rows
+
+    async def _lines(self, place: str, step: str | None, after: int) -> list[Row]:
+        answer = await self._ask("GET", place, params=_given(step=step, after=after))
+        return [msgspec.json.decode(line) for line in answer.content.splitlines()]
+
+    async def _streamed(self, place: str, step: str | None) -> AsyncGenerator[list[Row], None]:
+        """To its end. A stream that breaks off is taken up where it was, for as long as a server may be away."""
+        loop = asyncio.get_running_loop()
+        after, deadline = 0, loop.time() + AWAY
+        while True:
+            try:
+                async with self._http.stream("GET", place, params=_given(step=step, after=after)) as answer:
+                    if answer.status_code == 204:
+                        return
+                    if not answer.is_success:
+                        await answer.aread()
+                        raise _refused(answer)
+                    async for name, data in _messages(answer):
+                        deadline = loop.time() + AWAY
+                        if name == "end":
+                            return
+                        after = data[-1]["part"] if data else after
+                        yield data
+            except (httpx.TransportError, Unavailable) as error:
+                if loop.time() > deadline:
+                    raise Unavailable(f"{self.url} does not answer: {error}", hint="try again") from error
+            await asyncio.sleep(PAUSE)
+
     async def resolve(self, reference: Reference) -> Any:
         return await resolved(self._payloads, reference)
 
@@ -146,12 +191,11 @@ class Remote:
     # -- HTTP --
 
     async def _get(self, place: str, /, **query: Any) -> Row:
-        asked = {name: value for name, value in query.items() if value is not None}
-        answer: Row = (await self._ask("GET", place, params=asked)).json()
+        answer: Row = (await self._ask("GET", place, params=_given(**query))).json()
         return answer
 
     async def _post(self, path: str, body: Row | None = None) -> Row:
-        given = None if body is None else {name: value for name, value in body.items() if value is not None}
+        given = None if body is None else _given(**body)
         answer: Row = (await self._ask("POST", path, json=given)).json()
         return answer
 
@@ -170,6 +214,21 @@ class Remote:
         if answer.is_success:
             return answer
         raise _refused(answer)
+
+
+def _given(**query: Any) -> dict[str, Any]:
+    return {name: value for name, value in query.items() if value is not None}
+
+
+async def _messages(answer: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
+    """Server-sent events, as our servers write them: one data line each."""
+    name = ""
+    async for line in answer.aiter_lines():
+        field, _, value = line.partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data":
+            yield name, msgspec.json.decode(value)
 
 
 def _no_url(url: str) -> InvalidInput:

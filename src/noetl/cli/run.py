@@ -6,8 +6,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -18,13 +18,14 @@ from noetl.cli.output import FAILED, LEFT, cause, complain, refusal
 from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Unavailable
 
 if TYPE_CHECKING:
-    from noetl.cli.client import Client
+    from noetl.cli.client import Client, Row
     from noetl.cli.story import Story
     from noetl.log.port import Recorded
     from noetl.model.ids import ExecutionId
     from noetl.model.reference import Reference
 
 NOTICE = 3.0  # seconds until a lack of workers is worth a word
+LAST_LINES = 10.0  # seconds for what was printed last, once the execution has ended
 PATIENCE = 30.0  # seconds that the log may be away while an execution is followed
 
 
@@ -34,6 +35,7 @@ def register(app: typer.Typer) -> None:
 
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="print every event as it is recorded")]
+Logs = Annotated[bool, typer.Option("--logs", "-l", help="show what its steps print, as they print it")]
 
 
 def run(
@@ -52,6 +54,7 @@ def run(
     ] = None,
     as_json: AsJson = False,
     watch: Watch = False,
+    logs: Logs = False,
 ) -> None:
     """Run a playbook and wait for its end.
 
@@ -69,6 +72,7 @@ def run(
       noetl run examples/hello.yaml
       noetl run examples/loop.yaml --set count=100 --json
       noetl run invoices.yaml --payload january.json --watch
+      noetl run examples/hello.yaml --logs
       noetl run examples/hello              a playbook of the catalog
       noetl run --memory examples/hello.yaml
     """
@@ -80,9 +84,9 @@ def run(
             raise InvalidInput(f"{file}: no such file", hint=_similar(Path(file)) or "--memory runs files only")
         if not memory:
             _begin_early()
-        tell = told(as_json, watch)
-        story = in_loop(_run(memory, source, others, workload, assignments or [], tell))
-    finish(story, as_json, durable=not memory)
+        show = told(as_json, watch, logs)
+        story = in_loop(_run(memory, source, others, workload, assignments or [], show))
+    finish(story, as_json, durable=not memory, lines=show.left())
 
 
 @contextmanager
@@ -113,20 +117,30 @@ def _begin_early() -> None:
     Thread(target=begin, name="early").start()  # not a daemon: a database that is being made is made whole
 
 
-def finish(story: "Story", as_json: bool, *, durable: bool = True) -> None:
+def finish(story: "Story", as_json: bool, *, durable: bool = True, lines: "Sequence[str]" = ()) -> None:
     """Say how it ended, and end as it did."""
     if as_json:
         sys.stdout.write(json.dumps(story.to_dict(), ensure_ascii=False) + "\n")
     else:
         from noetl.cli.story import print_end
 
-        print_end(story, durable=durable)
+        print_end(story, durable=durable, lines=lines)
     raise typer.Exit(0 if story.status == "completed" else FAILED)
 
 
 # ---- following ---------------------------------------------------------------------------------------------------------
 
-Show = Callable[["Story"], None]
+
+class Show(Protocol):
+    """What a person sees while an execution is followed. `logs`: what its steps print is wanted too."""
+
+    logs: bool
+
+    def __call__(self, story: "Story") -> None: ...
+    def printed(self, rows: "list[Row]") -> None: ...
+    def left(self) -> "Sequence[str]":
+        """Lines that are to be told with the end."""
+        ...
 
 
 class Site(Protocol):
@@ -134,6 +148,9 @@ class Site(Protocol):
 
     async def events_after(self, execution_id: "ExecutionId", after: int) -> "list[Recorded]": ...
     async def change(self, execution_id: "ExecutionId", how: Any) -> Any: ...
+    def logs(
+        self, execution_id: "ExecutionId", step: str | None = None, *, follow: bool = False
+    ) -> "AsyncGenerator[list[Row], None]": ...
     async def resolve(self, reference: "Reference") -> Any: ...
 
 
@@ -210,16 +227,43 @@ async def follow(site: Site, execution_id: "ExecutionId", show: Show, stop: asyn
     from noetl.cli.story import Story
 
     story, asked = Story(execution_id), False
-    while not story.ended:
-        if stop.is_set() and not asked:
-            asked = True
-            await _cancel(site, execution_id)
-        recorded = await _next(site, story, stop if not asked else asyncio.Event())
-        story.add(recorded)
-        if recorded:
-            show(story)
+    async with _logs_told(site, story, show):
+        while not story.ended:
+            if stop.is_set() and not asked:
+                asked = True
+                await _cancel(site, execution_id)
+            recorded = await _next(site, story, stop if not asked else asyncio.Event())
+            story.add(recorded)
+            if recorded:
+                show(story)
     await story.settle(site.resolve)
     return story
+
+
+@asynccontextmanager
+async def _logs_told(site: Site, story: "Story", show: Show) -> AsyncIterator[None]:
+    """Beside the events; the last lines are there when the execution has ended, and are waited for."""
+    if not show.logs:
+        yield
+        return
+
+    async def tell() -> None:
+        async with aclosing(site.logs(story.state.execution_id, follow=True)) as pages:
+            async for rows in pages:
+                show.printed(rows)
+
+    telling = asyncio.ensure_future(tell())
+    try:
+        yield
+        if story.state.terminal:
+            await asyncio.wait((telling,), timeout=LAST_LINES)
+    finally:
+        telling.cancel()
+        (ended,) = await asyncio.gather(telling, return_exceptions=True)
+    if isinstance(ended, Unavailable):
+        print(f"the rest of the log could not be read: {ended}", file=sys.stderr)
+    elif isinstance(ended, Exception):
+        raise ended
 
 
 async def _cancel(site: Site, execution_id: "ExecutionId") -> None:
@@ -267,12 +311,12 @@ async def interruptible() -> AsyncIterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-def told(as_json: bool, watch: bool) -> Show:
-    if as_json:
-        return lambda story: None
-    from noetl.cli.story import Lines, Live
+def told(as_json: bool, watch: bool, logs: bool = False) -> Show:
+    from noetl.cli.story import Lines, Live, Silent
 
-    return Lines() if watch else Live()
+    if as_json:
+        return Silent(logs)
+    return Lines(logs) if watch else Live(logs)
 
 
 # ---- what the user gave ------------------------------------------------------------------------------------------------

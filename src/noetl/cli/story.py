@@ -1,12 +1,14 @@
 """What an execution's events tell a person: its steps as they go, and how it ended. Folded by the engine, like everything."""
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from noetl.cli.output import coloured, dim
+from noetl.cli.client import Row
+from noetl.cli.output import coloured, dim, log_line, log_lines
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, LoopState, empty
 from noetl.log.port import Recorded
@@ -16,6 +18,8 @@ from noetl.model.ids import ActivationId, ExecutionId, RefId
 from noetl.model.reference import Reference
 from noetl.playbook.assignments import REFERENCE, is_reference
 
+KEPT = 1_000  # lines that steps printed, on a terminal
+BELOW = 12  # of them, below the list of steps
 PREVIEW = 64 * 1024  # a larger result is shown by reference
 
 _WORDS = {"ok": "completed", "error": "failed", "none": "waiting"}
@@ -133,30 +137,79 @@ async def _value(reference: Reference, resolve: Resolve) -> Any:
 # ---- on the screen -----------------------------------------------------------------------------------------------------
 
 
-class Live:
-    """The list of steps, drawn again as it changes; on anything but a terminal, nothing until the end."""
+class Silent:
+    """Nothing of the execution; what its steps print goes where it disturbs nobody who reads the output."""
 
-    def __init__(self) -> None:
+    def __init__(self, logs: bool) -> None:
+        self.logs = logs
+
+    def __call__(self, story: Story) -> None: ...
+
+    def printed(self, rows: list[Row]) -> None:
+        log_lines(rows, to=sys.stderr)
+
+    def left(self) -> Sequence[str]:
+        return ()
+
+
+class Live:
+    """The list of steps, drawn again as it changes, with the last lines they printed below it. On anything but a terminal,
+    the lines as they come and the list at the end."""
+
+    def __init__(self, logs: bool) -> None:
+        self.logs = logs
         self._screen: Any = None
         if sys.stdout.isatty():
             from rich.live import Live as Screen  # it takes as long to load as a short playbook to run
 
             self._screen = Screen(transient=True, refresh_per_second=8)
+        self._lines: deque[str] = deque(maxlen=KEPT)
+        self._left_out = 0
+        self._story: Story | None = None
 
     def __call__(self, story: Story) -> None:
+        self._story = story
         if self._screen is None:
             return
-        from rich.text import Text
-
         if not self._screen.is_started:
             self._screen.start()
-        self._screen.update(Text.from_ansi("\n".join(step_lines(story)), no_wrap=True, overflow="ellipsis"))
+        self._draw()
         if story.ended:
             self._screen.stop()
 
+    def printed(self, rows: list[Row]) -> None:
+        if self._screen is None:
+            log_lines(rows)
+            return
+        self._left_out += max(0, len(self._lines) + len(rows) - KEPT)
+        self._lines.extend(map(log_line, rows))
+        self._draw()
+
+    def left(self) -> Sequence[str]:
+        """On a terminal, under the list: what was drawn is gone."""
+        before = [f"({self._left_out} lines before these: noetl exec logs shows them)"] if self._left_out else []
+        return [*before, *self._lines]
+
+    def _draw(self) -> None:
+        if self._screen is None or self._story is None:
+            return
+        from rich.text import Text
+
+        lines = [*step_lines(self._story), *map(dim, list(self._lines)[-BELOW:])]
+        self._screen.update(Text.from_ansi("\n".join(lines), no_wrap=True, overflow="ellipsis"))
+
 
 class Lines:
-    """One line per event."""
+    """One line per event, and what steps print as it comes."""
+
+    def __init__(self, logs: bool) -> None:
+        self.logs = logs
+
+    def printed(self, rows: list[Row]) -> None:
+        log_lines(rows)
+
+    def left(self) -> Sequence[str]:
+        return ()
 
     def __call__(self, story: Story) -> None:
         for event in story.new:
@@ -222,9 +275,11 @@ def step_lines(story: Story) -> list[str]:
     ]
 
 
-def print_end(story: Story, *, durable: bool) -> None:
+def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None:
     for line in step_lines(story):
         print(line)
+    for printed in lines:
+        print(dim(printed))
     seconds = (story.state.last_at - story.began) / 1e6
     facts = f"execution {story.state.execution_id}  {story.state.events} events  {seconds:.2f} s"
     print(f"\n{coloured(story.status)}  {dim(facts)}")

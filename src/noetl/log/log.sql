@@ -160,6 +160,14 @@ returning ref_id;
 -- name: blob
 select payload from noetl.result_blob where ref_id = :ref_id and uri = :uri;
 
+-- name: put_logs
+select noetl.put_logs(:execs::bigint[], :steps::text[], :refs::bigint[], :uris::text[], :payloads::bytea[]);
+
+-- name: logs
+select l.number, b.uri, b.payload from noetl.step_log l join noetl.result_blob b on b.ref_id = l.ref_id
+where l.execution_id = :execution_id and l.number > :after and (:step::text is null or l.step = :step)
+order by l.number limit :limit;
+
 -- name: claim
 select body, attempt, journal from noetl.claim(:worker, :pools, :limit, :lease);
 

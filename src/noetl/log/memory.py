@@ -17,6 +17,7 @@ from noetl.log.port import (
     Depth,
     InboxRow,
     Known,
+    LogPart,
     Outcome,
     Part,
     Pinned,
@@ -53,7 +54,7 @@ from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound
 from noetl.model.events import ChildStarted, Ending, Terminal
 from noetl.model.exchange import Held
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId
-from noetl.model.messages import Admitted, Message, Notice, Report, Start, Stopped
+from noetl.model.messages import Admitted, Message, Notice, Report, Start, Stopped, StoredRef
 from noetl.model.reference import Reference, parse_uri
 
 __all__ = ["Database", "LogMemory"]
@@ -265,6 +266,20 @@ class LogMemory:
 
     async def blob(self, ref_id: RefId, uri: str) -> bytes | None:
         return self._db.blobs.get((ref_id, uri))
+
+    # -- step logs --
+
+    async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
+        for part in parts:
+            where, name = parse_uri(part.reference.uri), (part.reference.ref_id, part.reference.uri)
+            if where.execution_id in self._db.pinned and name not in self._db.blobs:
+                self._db.blobs[name] = part.payload or b""
+                self._db.logs.setdefault(where.execution_id, []).append((where.step, name))
+
+    async def logs(self, execution_id: ExecutionId, step: str | None, after: int, limit: int) -> list[LogPart]:
+        kept = enumerate(self._db.logs.get(execution_id, ())[after:], after + 1)
+        wanted = ((number, name) for number, (of, name) in kept if step is None or of == step)
+        return [LogPart(number, name[1], self._db.blobs[name]) for number, name in islice(wanted, limit)]
 
     # -- the queue --
 

@@ -219,6 +219,15 @@ class Received(Struct, frozen=True):
     seq: int | None = None
 
 
+class LogPart(Struct, frozen=True):
+    """Lines that a step printed, as its worker stored them. `number` counts the parts of an execution in the order of their
+    commits, so a reader that has one has all before it."""
+
+    number: int
+    uri: str
+    payload: bytes
+
+
 class Renewal(Struct, frozen=True):
     """What a worker must stop: cancelled commands, and those that are not its own any more."""
 
@@ -272,6 +281,14 @@ class EventLog(Protocol):
     async def blob(self, ref_id: RefId, uri: str) -> bytes | None:
         """What `put_blob` or the payload of a recorded StoredRef left under this id and exactly this address."""
         ...
+
+    # -- step logs --
+    async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
+        """Payloads with addresses of kind `log`. One that stands there already stays as it is; one of an execution that is
+        not there is passed over."""
+        ...
+
+    async def logs(self, execution_id: ExecutionId, step: str | None, after: int, limit: int) -> list[LogPart]: ...
 
     # -- the queue --
     async def claim(self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros) -> list[Command]: ...

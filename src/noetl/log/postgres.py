@@ -19,6 +19,7 @@ from noetl.log.port import (
     Change,
     Depth,
     InboxRow,
+    LogPart,
     Outcome,
     Pinned,
     Present,
@@ -38,7 +39,7 @@ from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound
 from noetl.model.events import Ending
 from noetl.model.exchange import Held
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId, shard_of
-from noetl.model.messages import Message, Report, Start
+from noetl.model.messages import Message, Report, Start, StoredRef
 from noetl.model.reference import Reference, parse_uri
 from noetl.sql import load
 
@@ -47,7 +48,6 @@ log = logging.getLogger(__name__)
 _SQL = load(Path(__file__).with_name("log.sql"))
 _part = msgspec.json.Decoder(AddPart)
 
-# Reports after which the worker holds the command no more.
 MESSAGE_LIMIT = 32 * 1024  # of a body in the inbox: a report holds an event
 WORKLOAD_LIMIT = 1024 * 1024
 SWEEP = 5_000  # finished rows deleted in one run
@@ -280,6 +280,23 @@ class LogPostgres:
     async def blob(self, ref_id: RefId, uri: str) -> bytes | None:
         rows = await self._main.read(_SQL["blob"], ref_id=int(ref_id), uri=uri)
         return rows[0]["payload"] if rows else None
+
+    # -- step logs --
+
+    async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
+        addresses = [parse_uri(part.reference.uri) for part in parts]
+        await self._main.write(
+            _SQL["put_logs"],
+            execs=[int(each.execution_id) for each in addresses],
+            steps=[each.step for each in addresses],
+            refs=[int(part.reference.ref_id) for part in parts],
+            uris=[part.reference.uri for part in parts],
+            payloads=[part.payload or b"" for part in parts],
+        )
+
+    async def logs(self, execution_id: ExecutionId, step: str | None, after: int, limit: int) -> list[LogPart]:
+        rows = await self._main.read(_SQL["logs"], execution_id=int(execution_id), step=step, after=after, limit=limit)
+        return [LogPart(*row) for row in rows]
 
     # -- the queue --
 

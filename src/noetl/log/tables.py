@@ -105,6 +105,7 @@ class Database:
         self.admissions: dict[tuple[Tenant, str], Admission] = {}
         self.refs: dict[RefId, bytes] = {}
         self.blobs: dict[tuple[RefId, str], bytes] = {}  # by reference and address
+        self.logs: dict[ExecutionId, list[tuple[str, tuple[RefId, str]]]] = {}  # step and blob of each part, in order
         self.manifests: dict[str, dict[int, bytes]] = {}
         self.projections: dict[ExecutionId, bytes] = {}
         self.workers: dict[str, WorkerRow] = {}

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from noetl.model.commands import DEFAULT_POOL, Command
 from noetl.model.ids import CommandId, Micros
-from noetl.model.messages import Report
+from noetl.model.messages import Report, StoredRef
 
 LEASE: Micros = 6_000_000
 RENEW_EVERY: Micros = 2_000_000
@@ -34,6 +34,7 @@ class ExchangeRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     free: int = 0
     held: tuple[Held, ...] = ()
     reports: tuple[Report, ...] = ()
+    logs: tuple[StoredRef, ...] = ()  # what the reported commands printed last: stored before their reports
     wait: Micros = 0
     renew: bool = True
 
@@ -58,3 +59,4 @@ class ExchangeReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
     commands: tuple[Command, ...] = ()
     stop: tuple[Held, ...] = ()  # cancelled, or no longer this worker's
     renewed: bool = True
+    logged: bool = True  # the logs are stored, or will never be

@@ -90,7 +90,7 @@ class Caller:
             identity=self._identity(turn),
             auth=None if task.auth is None else await keychain.auth(await rendering.value(task.auth)),
             timeout=None if task.timeout is None else durations.micros(task.timeout),
-            log=self.env.redactor.log(self.env.logs(self.command.execution_id, self.step.step, task.name)),
+            log=self.env.redactor.log(self.env.logs(task.name, self._index())),
             rendering=rendering,
             secret=keychain.resolve,
         )
@@ -134,9 +134,12 @@ class Caller:
             step=self.step.step,
             task=turn.task.name,
             attempt=turn.attempt,
-            index=self.names.item.index if self.names.item is not None else None,
+            index=self._index(),
             run=turn.run,
         )
+
+    def _index(self) -> int | None:
+        return self.names.item.index if self.names.item is not None else None
 
 
 async def perform(prepared: Prepared) -> Outcome:

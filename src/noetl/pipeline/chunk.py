@@ -279,7 +279,7 @@ async def _claim_call(context: Context, cursor: Cursor, raw: bool) -> Call:
         key=derive("claim", command.execution_id, command.command_id),
         identity=_identity(command),
         auth=await context.payloads.keychain.auth(await rendering.value(cursor.auth)),
-        log=context.env.redactor.log(context.env.logs(command.execution_id, command.step, "claim")),
+        log=context.env.redactor.log(context.env.logs("claim", None)),
         rendering=rendering,
     )
 

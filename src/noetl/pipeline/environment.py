@@ -27,14 +27,14 @@ class Sent:
 
 Journaling = Callable[[Sent], Awaitable[None]]  # returns when the entry is acknowledged
 Manifests = Callable[[str], Awaitable[list[AddPart]]]
-LogTo = Callable[[str, str, str], Log]  # execution, step, task
+LogTo = Callable[[str, int | None], Log]  # of a task, and the item of a loop
 
 
 async def no_manifest(manifest: str) -> list[AddPart]:
     return []
 
 
-def no_logs(execution: str, step: str, task: str) -> Log:
+def no_logs(task: str, item: int | None) -> Log:
     return silent
 
 

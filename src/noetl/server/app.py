@@ -27,7 +27,19 @@ from noetl.metrics import Metrics
 from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, Unavailable
 from noetl.playbook.validation import Kinds
-from noetl.server.api import catalog, credentials, events, executions, health, problems, queue, render, streams, vars
+from noetl.server.api import (
+    catalog,
+    credentials,
+    events,
+    executions,
+    health,
+    logs,
+    problems,
+    queue,
+    render,
+    streams,
+    vars,
+)
 from noetl.server.api.guard import Guard, check_bind
 from noetl.server.api.worker import WorkerDoor
 from noetl.server.node import Server
@@ -40,6 +52,7 @@ from noetl.server.services.executions import ExecutionService
 from noetl.server.services.health import HealthService
 from noetl.server.services.keys import KeyFile
 from noetl.server.services.live import HeardLog, Live, announce, hear, heard
+from noetl.server.services.logs import LogService
 from noetl.server.services.queue import QueueService
 from noetl.server.services.rendering import RenderService
 from noetl.server.services.signals import SignalService
@@ -89,7 +102,7 @@ def assemble(
 ) -> Node:
     """`kinds`: the tools that packages bring; a server runs none, but checks their fields when a playbook is registered."""
     metrics, live = metrics or Metrics(), Live()
-    port, listened = heard(ports.log, live, metrics)
+    port, listened = heard(ports.log, live, metrics, settings.shards)
     stored = CredentialService(ports.vault, ports.keys)
     server = Server(port, ports.leases, ports.bus, ports.catalog, ports.clock, settings, reveal=stored.reveal)
     presence = Presence(port, ports.bus, settings.shards, settings.name, metrics)
@@ -117,6 +130,7 @@ def make_services(
         queue=QueueService(eventlog),
         rendering=RenderService(eventlog, executions_),
         streams=StreamService(eventlog, live, access),
+        logs=LogService(eventlog, live, access),
         health=HealthService(server.settings.name, eventlog, server.shards, clock, metrics, _can(keeper.new_id)),
     )
 
@@ -152,7 +166,7 @@ def _routes(worker_routes: list[Route]) -> FastAPI:
     )
     problems.install(app)
     app.router.routes[:0] = worker_routes  # first: every command passes through them
-    for module in (streams, catalog, credentials, executions, events, vars, queue, render, health):
+    for module in (streams, catalog, credentials, executions, events, logs, vars, queue, render, health):
         app.include_router(module.routes)
     app.router.routes.extend(queue.GONE)
     return app

@@ -19,8 +19,9 @@ from noetl.model.commands import Command
 from noetl.model.errors import BadReference, OutcomeUnknown, Unavailable
 from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, Held
 from noetl.model.ids import Micros
-from noetl.model.messages import Report
+from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import parse_uri
+from noetl.server import steplogs
 from noetl.server.dispatch import Dispatcher
 from noetl.server.duties.loop import listen
 from noetl.server.shards import Shards
@@ -30,6 +31,7 @@ from noetl.server.work import Answer
 KEPT_LIVES = 5  # of each worker
 KEPT_HOLDERS = 1_000  # whose last replies are remembered
 FOREIGN = "FOREIGN_REFERENCE"
+LOGS_PATIENCE = 1.0  # seconds
 
 
 class Exchange:
@@ -76,13 +78,14 @@ class Exchange:
         waiter, reply = self._waiting.enter(holder, request.pools, request.free), None
         look = self._must_look(request)
         try:
+            logged = await self._keep_logs(request.logs)
             acks = await self._record(request.reports)
             if acks:
                 fault("report.after")
             await self._succeed(request, acks)
             renewal, leased = await self._renew(holder, request) if look else (Renewal(), [])
             if renewal is None:
-                reply = ExchangeReply(acks=acks, commands=tuple(waiter.given), renewed=False)
+                reply = ExchangeReply(acks=acks, commands=tuple(waiter.given), renewed=False, logged=logged)
                 return reply
             sent = [command for command in leased if command not in waiter.given]
             waiter.open = max(0, waiter.open - len(sent))
@@ -90,7 +93,8 @@ class Exchange:
             stop = renewal.stop + renewal.lost
             if not (acks or sent or stop):
                 sent += await self._wait(waiter, request.wait / 1e6)
-            reply = ExchangeReply(acks=acks, commands=_each_once([*waiter.given, *sent]), stop=stop)
+            commands = _each_once([*waiter.given, *sent])
+            reply = ExchangeReply(acks=acks, commands=commands, stop=stop, logged=logged)
             return reply
         finally:
             self._waiting.leave(waiter)
@@ -136,6 +140,17 @@ class Exchange:
             self._new_pool.set()
 
     # -- reports --
+
+    async def _keep_logs(self, parts: tuple[StoredRef, ...]) -> bool:
+        """Before the reports: who sees a step's end finds what it printed. But no report waits long for it."""
+        if not parts:
+            return True
+        try:
+            async with asyncio.timeout(LOGS_PATIENCE):
+                await steplogs.keep(self._log, parts)
+        except (Unavailable, TimeoutError):
+            return False
+        return True
 
     async def _record(self, reports: tuple[Report, ...]) -> tuple[Ack, ...]:
         """All are given to the dispatcher before the first is awaited: they share a commit."""

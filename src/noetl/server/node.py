@@ -18,7 +18,9 @@ from noetl.model.errors import InvalidInput, NotFound, Unavailable
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
 from noetl.model.identity import WORKER, Identity
 from noetl.model.ids import RefId
+from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference, parse_uri
+from noetl.server import steplogs
 from noetl.server.children import Children
 from noetl.server.clock import StoreClock
 from noetl.server.dispatch import Dispatcher
@@ -42,7 +44,7 @@ Reveal = Callable[[Identity, str], Awaitable[dict[str, Any]]]  # the fields of a
 
 
 class Server:
-    """`exchange`, `playbook`, `manifest`, `payload`, `put_payload` and `credential` are what a worker may call."""
+    """`exchange`, `playbook`, `manifest`, `payload`, `put_payload`, `put_logs` and `credential` are what a worker may call."""
 
     def __init__(
         self, eventlog: EventLog, leases: Leases, bus: Bus, catalog: Catalog, clock: Clock, settings: ServerSettings,
@@ -134,3 +136,6 @@ class Server:
         if self._reveal is None:
             raise NotFound(f"there is no credential {name!r}")
         return await self._reveal(WORKER, name)
+
+    async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
+        await steplogs.keep(self._log, parts)

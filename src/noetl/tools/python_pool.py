@@ -40,8 +40,7 @@ BATCH_CALLS = 1_000
 BATCH_BYTES = 1 << 20
 IDLE = 30.0  # seconds until a child beyond `size` is let go
 LOSSES = 3  # times that a call may lose its child before it started
-LOG_LIMIT = 1024 * 1024
-LINE_LIMIT = 64 * 1024
+LINE_LIMIT = 64 * 1024  # bytes of a line that are kept until it ends; what is made of them is not decided here
 KNOWN_PROGRAMS = 1024
 
 
@@ -75,37 +74,36 @@ class Crashed(Exception):
 
 
 class Lines:
-    """Lines of one stream of one call, within limits."""
+    """Lines of one stream of one call; one without an end does not fill the memory."""
 
     def __init__(self, name: str, log: Log) -> None:
         self._name = name
         self._log = log
-        self._rest = b""
-        self._left = LOG_LIMIT
+        self._line = bytearray()
+        self._more = 0
 
     def add(self, data: bytes) -> None:
-        if self._left <= 0:
-            return
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._line(line)
-        if len(self._rest) > LINE_LIMIT:
-            self._line(self._rest)
-            self._rest = b""
-
-    def _line(self, line: bytes) -> None:
-        if self._left <= 0:
-            return
-        for start in range(0, len(line) or 1, LINE_LIMIT):
-            self._log(self._name, line[start : start + LINE_LIMIT].decode("utf-8", "replace"))
-        self._left -= len(line) + 1
-        if self._left <= 0:
-            self._log(self._name, f"(more than {LOG_LIMIT} bytes: the rest is not kept)")
+        first, *others = data.split(b"\n")
+        self._extend(first)
+        for line in others:
+            self._ended()
+            self._extend(line)
 
     def end(self) -> None:
-        if self._rest:
-            self._line(self._rest)
-            self._rest = b""
+        if self._line:
+            self._ended()
+
+    def _extend(self, data: bytes) -> None:
+        room = LINE_LIMIT - len(self._line)
+        self._line += data[:room]
+        self._more += len(data[room:])
+
+    def _ended(self) -> None:
+        self._log(self._name, self._line.decode("utf-8", "replace"))
+        if self._more:
+            self._log(self._name, f"({self._more} bytes of this line left out)")
+        self._line.clear()
+        self._more = 0
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Wires one worker: a channel in; its store, tools, spool and logs below home. `serve` keeps it going until it is told to stop.
+"""Wires one worker: a channel in; its store, tools and spool below home. `serve` keeps it going until it is told to stop.
 
 The order of an end: nothing more is claimed, what runs may finish within the time given, what does not is stopped and handed
 back. An ending that no server took waits in the spool for the next worker of this name.
@@ -28,7 +28,6 @@ from noetl.tools import registry
 from noetl.tools.credentials import Credentials, EnvCredentials, FirstOf, MemoryCredentials
 from noetl.worker.channel import Channel
 from noetl.worker.credentials import StoredCredentials
-from noetl.worker.logs import StepLogs
 from noetl.worker.settings import WorkerSettings
 from noetl.worker.spool import FileSpool, MemorySpool, Spool
 from noetl.worker.worker import Worker
@@ -80,7 +79,6 @@ class Wired:
         self.incarnation = uuid4().hex[:8]
         self._options = told
         self._registry = registry.default()
-        self._logs = StepLogs(told.home / "logs")
         settings = WorkerSettings(
             worker_id=name,
             incarnation=self.incarnation,
@@ -95,7 +93,7 @@ class Wired:
         self._clean = Clean(redactor)
         self._worker = Worker(
             channel, store, self._registry, SystemClock(), spool, settings,
-            credentials=credentials(channel, told.data), redactor=redactor, logs=self._logs,
+            credentials=credentials(channel, told.data), redactor=redactor,
         )  # fmt: skip
 
     @property
@@ -125,7 +123,7 @@ class Wired:
             for task in (running, stopping):
                 task.cancel()
             await asyncio.wait((running, stopping))
-            await self._close()
+            await self._registry.close()
         if not running.cancelled():
             running.result()
 
@@ -140,10 +138,6 @@ class Wired:
         await asyncio.wait((running,), timeout=FAREWELL)
         if not running.done():
             log.warning("worker leaves work behind", extra={"worker": self.holder, "held": self.held})
-
-    async def _close(self) -> None:
-        await self._registry.close()
-        self._logs.close()
 
 
 def credentials(channel: Channel, data: str | None) -> Credentials:

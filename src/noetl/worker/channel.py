@@ -5,6 +5,7 @@ from typing import Any, Protocol
 from noetl.model.decisions import AddPart
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
 from noetl.model.ids import RefId
+from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
 
 
@@ -31,4 +32,8 @@ class Channel(Protocol):
 
     async def credential(self, name: str) -> dict[str, Any]:
         """The fields of a stored credential. NotFound when there is none of this name."""
+        ...
+
+    async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
+        """Parts of step logs; durable when it returns. The same again changes nothing."""
         ...

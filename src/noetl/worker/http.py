@@ -11,10 +11,12 @@ from noetl.model.decisions import AddPart
 from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, OutcomeUnknown, Unavailable
 from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest
 from noetl.model.ids import RefId
+from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
 from noetl.worker.wire import Answer, BrokenOff, NotConnected, Wire
 
 EXCHANGE = "/api/worker/exchange"
+LOGS = "/api/worker/logs"
 PATIENCE = 5.0  # seconds for an answer, beyond what the server was allowed to wait
 _reply = msgspec.json.Decoder(ExchangeReply)
 _parts = msgspec.json.Decoder(list[AddPart])
@@ -73,6 +75,9 @@ class HttpChannel:
             return _fields.decode(answer)
         except msgspec.DecodeError:  # without its words: they might repeat what was sent
             raise Unavailable(f"the server's answer is not the credential {name!r}") from None
+
+    async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
+        await self._ask("POST", LOGS, codec.encode(parts))
 
     async def _ask(
         self, method: str, path: str, body: bytes = b"", wait: float = 0, kind: str = "application/json"

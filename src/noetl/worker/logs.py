@@ -1,69 +1,238 @@
-"""What tools print: a file per execution and step below home, one JSON line per line printed."""
+"""What tools print, on its way to the servers: numbered per attempt, within limits, stored by reference in parts.
 
-import json
+A step never waits for its log and never fails by it. Lines gather for a moment and are sent in the background, those of all
+attempts together. Those of an attempt that has ended also go with the exchange that reports its end, so that whoever sees the end
+finds them. Of what is too much the end is kept, and a line says how much was left out before it. A part is sent until it is
+stored: its address says whose it is and which, so that storing it twice changes nothing.
+"""
+
+import asyncio
 import logging
-import time
-from collections import OrderedDict
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, TextIO
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
 
+from noetl.model.clock import Clock
+from noetl.model.commands import Command
+from noetl.model.errors import InvalidInput, Unavailable
+from noetl.model.exchange import Held
+from noetl.model.messages import StoredRef
+from noetl.model.reference import address
+from noetl.model.steplogs import Line, encode, part_key
+from noetl.results.encoding import checksum, reference_to
 from noetl.tools.port import Log
+from noetl.worker.channel import Channel
 
 log = logging.getLogger(__name__)
 
-OPEN = 64  # files at once
-SUFFIX = ".jsonl"
+LINE = 16 * 1024  # characters of one line
+BESIDE = 80  # bytes that a line takes beside its text, about
+ATTEMPT = 1024 * 1024  # bytes of one attempt that are sent as they come
+LAST = 64 * 1024  # bytes of what comes after that, or while there is no room: the last ones
+PART = 64 * 1024  # bytes of one part
+AT_ONCE = 512 * 1024  # bytes of parts in one call
+WITH_ENDINGS = 1024 * 1024  # bytes of parts in one exchange
+UNSENT = 8 * 1024 * 1024  # bytes of all attempts that wait in memory
+GATHER, LONGEST = 0.1, 2.0  # seconds between two calls; doubles while no server takes them
+PATIENCE = 5.0  # seconds for an answer
+FAREWELL = 2.0  # seconds for what is left when the worker ends
 
 
-class StepLogs:
-    """Lines of one process are numbered; several processes may append to one file, a line at a time."""
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    held: Held
+    part: StoredRef
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._files: OrderedDict[tuple[str, str], TextIO] = OrderedDict()
+    @property
+    def size(self) -> int:
+        return len(self.part.payload or b"")
+
+
+class AttemptLog:
+    """The lines of one attempt. Called with the name of a task, and the index of its item, it gives that task's log."""
+
+    def __init__(self, logs: "StepLogs", command: Command, launch: int) -> None:
+        self._logs = logs
+        self._command = command
+        self._launch = launch
         self._seq = 0
+        self._left = ATTEMPT
+        self._parts = 0
+        self._pending: list[tuple[Line, int]] = []
+        self._late: deque[tuple[Line, int]] = deque()
+        self._late_bytes = 0
+        self._dropped_lines = self._dropped_bytes = 0
 
-    def __call__(self, execution: str, step: str, task: str) -> Log:
+    def __call__(self, task: str, item: int | None = None) -> Log:
         def write(stream: str, line: str) -> None:
             self._seq += 1
-            told = {"seq": self._seq, "at": time.time_ns() // 1000, "task": task, "stream": stream, "line": line}
-            try:
-                self._file(execution, step).write(json.dumps(told, ensure_ascii=False) + "\n")
-            except OSError as error:  # what a tool does is worth more than what it says
-                log.warning("step log not written", extra={"step": step, "error": str(error)})
+            self._add(Line(seq=self._seq, at=self._logs.now(), stream=stream, line=cut(line), task=task, item=item))
 
         return write
 
+    @property
+    def held(self) -> Held:
+        return Held(self._command.command_id, self._command.attempt)
+
     def close(self) -> None:
-        while self._files:
-            _close(self._files.popitem()[1])
+        """Nothing more is printed."""
+        self._rejoin()
+        self._logs.seal(self)
 
-    def _file(self, execution: str, step: str) -> TextIO:
-        place = (execution, step)
-        if place not in self._files:
-            path = self._folder / execution / f"{step}{SUFFIX}"
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._files[place] = path.open("a", encoding="utf-8", errors="replace", buffering=1)
-        self._files.move_to_end(place)
-        while len(self._files) > OPEN:
-            _close(self._files.popitem(last=False)[1])
-        return self._files[place]
+    def _add(self, line: Line) -> None:
+        size = len(line.line) + BESIDE
+        room = min(self._left, self._logs.room)
+        if self._late and room >= self._late_bytes + size:
+            self._rejoin()
+        if self._late or room < size:
+            self._postpone(line, size)
+        else:
+            self._keep(line, size)
+
+    def _keep(self, line: Line, size: int) -> None:
+        self._left -= size
+        self._pending.append((line, size))
+        self._logs.gathered(self, size)
+
+    def _postpone(self, line: Line, size: int) -> None:
+        """It goes when there is room again, or when the attempt ends, unless later ones push it out."""
+        self._late.append((line, size))
+        self._late_bytes += size
+        while self._late_bytes > LAST and len(self._late) > 1:
+            _, gone = self._late.popleft()
+            self._late_bytes -= gone
+            self._dropped_lines += 1
+            self._dropped_bytes += gone - BESIDE
+
+    def _rejoin(self) -> None:
+        if self._dropped_lines:
+            text = f"({self._dropped_lines} lines, {self._dropped_bytes} bytes left out)"
+            before = self._late[0][0]
+            self._keep(Line(seq=before.seq - 1, at=before.at, stream="noetl", line=text), len(text) + BESIDE)
+        for line, size in self._late:
+            self._keep(line, size)
+        self._late.clear()
+        self._late_bytes = self._dropped_lines = self._dropped_bytes = 0
+
+    def sealed(self) -> list[Unsent]:
+        """What waits, as parts that never change again."""
+        waiting, self._pending = self._pending, []
+        made: list[Unsent] = []
+        lines: list[Line] = []
+        room = PART
+        for line, size in waiting:
+            if lines and size > room:
+                made.append(Unsent(self.held, self._part(lines)))
+                lines, room = [], PART
+            lines.append(line)
+            room -= size
+        return [*made, Unsent(self.held, self._part(lines))] if lines else made
+
+    def _part(self, lines: list[Line]) -> StoredRef:
+        command = self._command
+        key = part_key(command.command_id, command.attempt, self._launch, self._parts)
+        self._parts += 1
+        data = encode(lines)
+        uri = str(address(command.execution_id, "log", command.step, key))
+        return StoredRef(reference=reference_to(uri, "kv", checksum(data), len(data), len(lines)), payload=data)
 
 
-def _close(file: TextIO) -> None:
-    try:
-        file.close()
-    except OSError as error:
-        log.warning("step log not closed", extra={"error": str(error)})
+class StepLogs:
+    """The logs of one worker."""
+
+    def __init__(self, channel: Channel, clock: Clock) -> None:
+        self._channel = channel
+        self.now = clock.now
+        self._open: dict[AttemptLog, int] = {}  # those with lines that wait, and how many bytes
+        self._unsent: dict[str, Unsent] = {}  # by address, in the order they were made
+        self._bytes = 0
+        self._wake = asyncio.Event()
+
+    def of(self, command: Command, launch: int) -> AttemptLog:
+        return AttemptLog(self, command, launch)
+
+    @property
+    def room(self) -> int:
+        return UNSENT - self._bytes
+
+    def gathered(self, attempt: AttemptLog, size: int) -> None:
+        self._open[attempt] = self._open.get(attempt, 0) + size
+        self._bytes += size
+        self._wake.set()
+
+    def seal(self, attempt: AttemptLog) -> None:
+        self._bytes -= self._open.pop(attempt, 0)
+        for unsent in attempt.sealed():
+            self._unsent[unsent.part.reference.uri] = unsent
+            self._bytes += unsent.size
+
+    # ---- sending -------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        delay = GATHER
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(delay)
+            self._wake.clear()
+            delay = GATHER if await self._send() else min(2 * delay, LONGEST)
+            if self._unsent:
+                self._wake.set()
+
+    async def close(self) -> None:
+        """Send what is left, as far as it can be in a moment."""
+        try:
+            async with asyncio.timeout(FAREWELL):
+                while (self._open or self._unsent) and await self._send():
+                    pass
+        except TimeoutError:
+            pass
+        if self._unsent:
+            log.warning("step logs not stored", extra={"parts": len(self._unsent)})
+
+    def endings(self, held: Iterable[Held]) -> tuple[StoredRef, ...]:
+        """Parts of these attempts that nobody has stored yet."""
+        wanted = set(held)
+        if not wanted or not self._unsent:
+            return ()
+        return _within(WITH_ENDINGS, (each for each in self._unsent.values() if each.held in wanted))
+
+    def stored(self, parts: Iterable[StoredRef]) -> None:
+        for part in parts:
+            if (gone := self._unsent.pop(part.reference.uri, None)) is not None:
+                self._bytes -= gone.size
+
+    async def _send(self) -> bool:
+        """False: no server took it."""
+        for attempt in list(self._open):
+            self.seal(attempt)
+        parts = _within(AT_ONCE, self._unsent.values())
+        if not parts:
+            return True
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._channel.put_logs(parts)
+        except (Unavailable, TimeoutError) as error:
+            log.warning("step logs wait", extra={"parts": len(self._unsent), "error": str(error)})
+            return False
+        except InvalidInput as error:
+            log.error("step logs refused", extra={"parts": len(parts), "error": str(error)})
+        except Exception:  # a loop that must survive
+            log.exception("step logs not stored")
+            return False
+        self.stored(parts)
+        return True
 
 
-def read(folder: Path, execution: str, step: str | None = None) -> Iterator[dict[str, Any]]:
-    """Lines by step and in the order they were written."""
-    for path in sorted((folder / execution).glob(f"*{SUFFIX}")):
-        if step is not None and path.name != f"{step}{SUFFIX}":
-            continue
-        with path.open(encoding="utf-8") as file:
-            for line in file:
-                if line.endswith("\n"):  # else it is being written
-                    yield {"step": path.name.removesuffix(SUFFIX), **json.loads(line)}
+def cut(line: str) -> str:
+    return line if len(line) <= LINE else f"{line[:LINE]}… ({len(line) - LINE} characters more)"
+
+
+def _within(limit: int, waiting: Iterable[Unsent]) -> tuple[StoredRef, ...]:
+    parts: list[StoredRef] = []
+    for each in waiting:
+        limit -= each.size
+        if limit < 0 and parts:
+            break
+        parts.append(each.part)
+    return tuple(parts)

@@ -13,14 +13,15 @@ unacknowledged is still held: nobody sends it again.
 import asyncio
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from noetl.model.clock import Clock
 from noetl.model.commands import Command
 from noetl.model.errors import Failure
 from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, Held
+from noetl.model.messages import StoredRef
 from noetl.pipeline import Environment, Sent, execute
-from noetl.pipeline.environment import LogTo, no_logs
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.redaction import Redactor
 from noetl.results.port import ResultStore
@@ -28,6 +29,7 @@ from noetl.tools.credentials import Credentials, EnvCredentials
 from noetl.tools.registry import Registry
 from noetl.worker import endings
 from noetl.worker.channel import Channel
+from noetl.worker.logs import StepLogs
 from noetl.worker.outbox import Entry, Outbox
 from noetl.worker.plans import Plans
 from noetl.worker.settings import WorkerSettings
@@ -106,8 +108,7 @@ class Memory:
 class Worker:
     def __init__(
         self, channel: Channel, store: ResultStore, registry: Registry, clock: Clock, spool: Spool, settings: WorkerSettings,
-        *, credentials: Credentials | None = None, redactor: Redactor | None = None, logs: LogTo = no_logs,
-        plans: Plans | None = None,
+        *, credentials: Credentials | None = None, redactor: Redactor | None = None, plans: Plans | None = None,
     ) -> None:  # fmt: skip
         self._channel = channel
         self._clock = clock
@@ -115,9 +116,10 @@ class Worker:
         self._settings = settings
         self._plans = plans or Plans(channel, settings.plans)
         self._env = Environment(
-            store, registry, clock, settings.worker_id, channel.manifest, logs, credentials or EnvCredentials(),
-            Redactor() if redactor is None else redactor,
+            store, registry, clock, settings.worker_id, channel.manifest,
+            credentials=credentials or EnvCredentials(), redactor=Redactor() if redactor is None else redactor,
         )  # fmt: skip
+        self._logs = StepLogs(channel, clock)
         self._jobs: dict[str, Job] = {}
         self._dying: dict[asyncio.Task[None], None] = {}
         self._outbox = Outbox()
@@ -141,7 +143,7 @@ class Worker:
         for report in await self._spool.load():
             self._outbox.add(report, spooled=True)
             self._behind = True
-        watch = asyncio.ensure_future(self._watch())
+        beside = [asyncio.ensure_future(each) for each in (self._watch(), self._logs.run())]
         try:
             while not self._drained():
                 self._keep_polling()
@@ -150,7 +152,8 @@ class Worker:
                 else:
                     await self._rest()
         finally:
-            await self._stop_everything(watch)
+            await self._stop_everything(beside)
+            await self._logs.close()
 
     def drain(self) -> None:
         """Claim nothing more; `run` returns when everything held has ended and is acknowledged.
@@ -199,8 +202,8 @@ class Worker:
             pass
         self._wake.clear()
 
-    async def _stop_everything(self, watch: asyncio.Task[None]) -> None:
-        tasks = [watch, *([self._poll] if self._poll is not None else []), *self._dying]
+    async def _stop_everything(self, beside: list[asyncio.Task[None]]) -> None:
+        tasks = [*beside, *([self._poll] if self._poll is not None else []), *self._dying]
         tasks += [job.task for job in self._jobs.values() if job.task is not None]
         for job in self._jobs.values():
             job.cancel()
@@ -228,7 +231,7 @@ class Worker:
 
     async def _poll_once(self) -> None:
         try:
-            request = self._request(self._free(), (), self._settings.poll)
+            request = self._request(self._free(), self._settings.poll)
             await self._exchange(request, self._settings.poll + self._settings.patience, self._polling)
         finally:
             self._poll = None
@@ -236,7 +239,9 @@ class Worker:
 
     # ---- talking ---------------------------------------------------------------------------------------------------------
 
-    def _request(self, free: int, batch: tuple[Entry, ...], wait: float) -> ExchangeRequest:
+    def _request(
+        self, free: int, wait: float, batch: Iterable[Entry] = (), logs: tuple[StoredRef, ...] = ()
+    ) -> ExchangeRequest:
         """Leases are asked for now and then, not with every report; and always where a word may have been lost."""
         settings = self._settings
         lost = self._talking.failures or self._polling.failures or self._draining
@@ -247,6 +252,7 @@ class Worker:
             free=free,
             held=self.holds,
             reports=tuple(entry.report for entry in batch),
+            logs=logs,
             wait=round(wait * 1_000_000),
             renew=bool(lost) or self._now() >= min(self._renewal_due(), self._asked + settings.heartbeat / 2),
         )
@@ -255,11 +261,13 @@ class Worker:
         # a server does not renew what it is being told about: when a renewal is due, one exchange says nothing else
         self._bare = self._now() >= self._renewal_due() and not self._bare
         batch = [] if self._bare else self._outbox.batch()
-        request = self._request(0 if self._poll is not None else self._free(), tuple(batch), 0)
+        logs = self._logs.endings(entry.held for entry in batch if entry.ending)
+        request = self._request(0 if self._poll is not None else self._free(), 0, batch, logs)
         draining = self._draining
         reply = await self._exchange(request, self._settings.patience, self._talking)
         if reply is not None:
             self._parted = draining
+            self._logs.stored(logs if reply.logged else ())
             for entry, ack in self._outbox.answers(batch, reply.acks):
                 await self._answered(entry, ack)
             if any(entry in self._outbox.batch() for entry in batch):
@@ -361,10 +369,11 @@ class Worker:
 
     async def _work(self, job: Job) -> None:
         command = job.command
+        printed = self._logs.of(command, job.launch)
         try:
             plan = await self._plans.get(command.playbook)
             ending = await execute(
-                self._env,
+                replace(self._env, logs=printed),
                 plan,
                 command,
                 lambda sent: self._journal(job, sent),
@@ -383,6 +392,8 @@ class Worker:
             log.exception("command failed by a bug")
             message = f"the worker could not run this command: {type(error).__name__}: {error}"
             ending = self._failed(command, Failure(code="INTERNAL", kind="internal", message=message[:1_000]))
+        finally:
+            printed.close()
         self._end(job, ending)
 
     def _failed(self, command: Command, reason: Failure) -> Sent:

@@ -3,8 +3,7 @@
 import base64
 import json
 import stat
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -12,7 +11,8 @@ from urllib.parse import quote
 import psycopg
 
 from noetl.embedded import Embedded
-from tests.integration.cli.conftest import PATIENCE, Done, Noetl, playbook, ready
+from tests.integration.cli.conftest import Done, Noetl, playbook, ready
+from tests.waiting import until
 
 CANARY = 'canary-9c41"ü&e77b01'
 FORMS = {
@@ -158,13 +158,6 @@ def test_a_secret_that_a_failing_run_used_is_nowhere(tmp_path: Path, free_port: 
         assert content, place
         for form in FORMS:
             assert form.encode() not in content, place
-
-
-def until(fact: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not fact():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @contextmanager

@@ -133,7 +133,7 @@ async def stream_executions(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
     """The newest rows of the list, then every change among them: `execution` (new or changed), `gone`."""
-    readers = _readers(request)
+    readers = readers_of(request)
     rows = has.streams.rows(who, wanted(status, path, parent, since), limit)
 
     async def parts() -> AsyncGenerator[bytes, None]:
@@ -157,7 +157,7 @@ async def stream_events(
     start = after if last_event_id is None else last_event_id
     if await has.streams.ended_before(who, ExecutionId(execution_id), start):
         return Response(status_code=204)
-    readers = _readers(request)
+    readers = readers_of(request)
     pages = has.streams.events(who, ExecutionId(execution_id), start)
 
     async def parts() -> AsyncGenerator[bytes, None]:
@@ -184,7 +184,8 @@ def _event(recorded: Recorded) -> bytes:
     return message(shapes.event(recorded), recorded.event.type, recorded.seq)
 
 
-def _readers(request: Request) -> Readers:
+def readers_of(request: Request) -> Readers:
+    """With a place free among them."""
     readers: Readers = request.app.state.readers
     readers.check()
     return readers

@@ -13,6 +13,7 @@ from noetl.model import codec
 from noetl.model.errors import InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest
 from noetl.model.ids import Micros, RefId
+from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
 from noetl.server.api.guard import EXCHANGE
 from noetl.server.api.problems import of_error
@@ -23,6 +24,7 @@ LONGEST_WAIT: Micros = 30_000_000
 LONGEST_NAME = 200
 BYTES = "application/octet-stream"
 _references = msgspec.json.Decoder(Reference)
+_logs = msgspec.json.Decoder(tuple[StoredRef, ...])
 _requests = msgspec.json.Decoder(ExchangeRequest)
 
 
@@ -116,6 +118,14 @@ class WorkerDoor:
         except NoetlError as error:
             return of_error(error)
 
+    async def put_logs(self, http: Request) -> Response:
+        """Parts of step logs. Durable when it is answered."""
+        try:
+            await self._server.put_logs(_read_logs(await http.body()))
+        except NoetlError as error:
+            return of_error(error)
+        return _json(b"{}")
+
     def routes(self) -> list[Route]:
         return [
             Route(EXCHANGE, self.exchange, methods=["POST"]),
@@ -124,6 +134,7 @@ class WorkerDoor:
             Route("/api/worker/payloads/{ref_id}", self.payload, methods=["GET"]),
             Route("/api/worker/payloads", self.put_payload, methods=["PUT"]),
             Route("/api/worker/credentials/{name}", self.credential, methods=["GET"]),
+            Route("/api/worker/logs", self.put_logs, methods=["POST"]),
         ]
 
 
@@ -143,6 +154,13 @@ def _read_reference(text: str) -> Reference:
         return _references.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidInput(f"not a reference: {error}") from error
+
+
+def _read_logs(body: bytes) -> tuple[StoredRef, ...]:
+    try:
+        return _logs.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidInput(f"not parts of logs: {error}") from error
 
 
 def fitted(reply: ExchangeReply) -> bytes:

@@ -6,6 +6,7 @@ from noetl.server.services.catalog import CatalogService
 from noetl.server.services.credentials import CredentialService
 from noetl.server.services.executions import ExecutionService
 from noetl.server.services.health import HealthService
+from noetl.server.services.logs import LogService
 from noetl.server.services.queue import QueueService
 from noetl.server.services.rendering import RenderService
 from noetl.server.services.signals import SignalService
@@ -21,4 +22,5 @@ class Services:
     queue: QueueService
     rendering: RenderService
     streams: StreamService
+    logs: LogService
     health: HealthService

@@ -14,6 +14,8 @@ from noetl.log.port import Appended, Batch, EventLog, Outcome, Part, ShardRows
 from noetl.model import codec
 from noetl.model.envelope import Envelope
 from noetl.model.ids import ExecutionId, shard_of
+from noetl.model.messages import StoredRef
+from noetl.model.reference import parse_uri
 
 if TYPE_CHECKING:  # a command that only waits here measures nothing
     from noetl.metrics import Metrics
@@ -33,8 +35,12 @@ def row_of(execution_id: ExecutionId) -> str:
     return f"row:{execution_id}"
 
 
+def logs_of(execution_id: ExecutionId) -> str:
+    return f"logs:{execution_id}"
+
+
 def subject(shard: int) -> str:
-    """Hints to other servers: the shard has new events or rows."""
+    """Hints to other servers: the shard has new events, rows or lines."""
     return f"noetl.events.{shard}"
 
 
@@ -59,18 +65,20 @@ class Live:
         self.closing = False
 
     @contextmanager
-    def watch(self, topic: str) -> Iterator[Watch]:
+    def watch(self, *topics: str) -> Iterator[Watch]:
         watch = Watch()
         if self.closing:
             watch.woken.set()
-        self._watches.setdefault(topic, {})[watch] = None
+        for topic in topics:
+            self._watches.setdefault(topic, {})[watch] = None
         try:
             yield watch
         finally:
-            watches = self._watches[topic]
-            del watches[watch]
-            if not watches:
-                del self._watches[topic]
+            for topic in topics:
+                watches = self._watches[topic]
+                del watches[watch]
+                if not watches:
+                    del self._watches[topic]
 
     def wake(self, topics: Iterable[str]) -> None:
         for topic in topics:
@@ -93,8 +101,9 @@ class Live:
 class HeardLog:
     """The log of this server. After each commit it says what has changed, and how long that took."""
 
-    def __init__(self, log: EventLog, live: Live, metrics: "Metrics") -> None:
+    def __init__(self, log: EventLog, live: Live, metrics: "Metrics", shards: int) -> None:
         self._log = log
+        self._shards = shards
         self._live = live
         self._metrics = metrics
         self.touched: set[int] = set()  # shards with something new since other servers were told
@@ -121,6 +130,12 @@ class HeardLog:
             if result is not None and result.context:
                 self._metrics.event_result_bytes.observe(len(codec.encode(result)))
 
+    async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
+        await self._log.put_logs(parts)
+        executions = {parse_uri(part.reference.uri).execution_id for part in parts}
+        self._live.wake(map(logs_of, executions))
+        self.touched.update(shard_of(each, self._shards) for each in executions)
+
     async def project(self, batch: list[ShardRows]) -> list[bool]:
         done = await self._log.project(batch)
         written = [each for each, applied in zip(batch, done, strict=True) if applied and each.rows]
@@ -130,9 +145,9 @@ class HeardLog:
         return done
 
 
-def heard(log: EventLog, live: Live, metrics: "Metrics") -> tuple[EventLog, HeardLog]:
+def heard(log: EventLog, live: Live, metrics: "Metrics", shards: int) -> tuple[EventLog, HeardLog]:
     """The same object twice: as the port, which it is by delegation that no type checker sees, and as itself."""
-    made = HeardLog(log, live, metrics)
+    made = HeardLog(log, live, metrics, shards)
     return cast(EventLog, made), made
 
 

@@ -47,8 +47,7 @@ class StreamService:
         await self._access.check(identity, execution_id)
         if after == 0 or await self._log.last_seq(execution_id) > after:
             return False
-        last = await self._log.events(execution_id, after - 1, 1)
-        return bool(last) and isinstance(last[0].event, Terminal)
+        return await has_ended(self._log, execution_id)
 
     async def events(
         self, identity: Identity, execution_id: ExecutionId, after: int = 0
@@ -101,6 +100,11 @@ class StreamService:
             return await self._log.executions(identity.tenant, wanted, None, limit)
         except Unavailable:
             return None
+
+
+async def has_ended(log: EventLog, execution_id: ExecutionId) -> bool:
+    last = await log.events(execution_id, await log.last_seq(execution_id) - 1, 1)
+    return bool(last) and isinstance(last[0].event, Terminal)
 
 
 def _changes(known: dict[ExecutionId, int], rows: list[Projection], *, full: bool) -> list[Projection | Gone]:

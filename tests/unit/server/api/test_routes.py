@@ -8,11 +8,11 @@ from typing import get_type_hints
 from fastapi.routing import APIRoute
 
 from noetl.model.identity import Identity
-from noetl.server.api import catalog, credentials, events, executions, health, queue, render, streams, vars
+from noetl.server.api import catalog, credentials, events, executions, health, logs, queue, render, streams, vars
 from noetl.server.app import openapi
 from noetl.server.services.all import Services
 
-MODULES = (catalog, credentials, events, executions, health, queue, render, streams, vars)
+MODULES = (catalog, credentials, events, executions, health, logs, queue, render, streams, vars)
 OPEN = {"ready", "metrics"}  # say nothing about anyone's data
 
 
