@@ -15,7 +15,7 @@ from noetl.model.envelope import Envelope
 from noetl.model.events import CommandCompleted, Reported
 from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, Held
 from noetl.model.ids import ExecutionId
-from noetl.model.messages import Report
+from noetl.model.messages import Report, StoredRef
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
 from noetl.twins import shard_rows
@@ -160,6 +160,7 @@ async def exchange(
     worker: str = "w1",
     life: str = "1",
     renew: bool = True,
+    logs: tuple[StoredRef, ...] = (),
 ) -> ExchangeReply:
     request = ExchangeRequest(
         worker=worker,
@@ -167,6 +168,7 @@ async def exchange(
         free=free,
         held=tuple(held(command) for command in holds),
         reports=reports,
+        logs=logs,
         wait=round(wait * 1e6),
         renew=renew,
     )

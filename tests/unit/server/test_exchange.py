@@ -1,12 +1,14 @@
 """The worker protocol: whatever reply is lost, the next exchange makes up for it."""
 
 import asyncio
+from hashlib import sha256
+from typing import Any
 
 import msgspec
 
 from noetl.model.errors import OutcomeUnknown, StoreUnavailable
 from noetl.model.exchange import Held
-from noetl.model.ids import RefId
+from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
 from tests.unit.server.house import claim, ended, exchange, held, house, statuses
@@ -244,3 +246,35 @@ async def test_a_server_that_does_not_know_the_worker_looks() -> None:
         one = await claim(first)
         second = await home.node("second")
         assert (await exchange(second, renew=False)).commands == (one,)
+
+
+def printed(execution_id: ExecutionId, part: int = 0) -> StoredRef:
+    uri, payload = f"noetl://execution/{execution_id}/log/one/c-1-{part}", b"[]"
+    reference = Reference(ref_id=RefId(str(900 + part)), type="kv", uri=uri, sha256=sha256(payload).hexdigest())
+    return StoredRef(reference=reference, payload=payload)
+
+
+async def test_what_a_command_printed_is_stored_before_its_end_is_recorded() -> None:
+    async with house() as home:
+        node = await home.node()
+        id_ = await home.begun(node)
+        one, append = await claim(node), home.log.append
+        seen: list[int] = []
+
+        async def recorded(batch: Any) -> Any:
+            seen.append(len(await home.log.logs(id_, None, 0, 10)))
+            return await append(batch)
+
+        home.log.append = recorded  # type: ignore[method-assign]
+        reply = await exchange(node, ended(one), logs=(printed(id_),))
+        assert (statuses(reply.acks), reply.logged, seen) == (["ok"], True, [1])
+
+
+async def test_a_report_is_recorded_whatever_becomes_of_the_log() -> None:
+    async with house() as home:
+        node = await home.node()
+        id_ = await home.begun(node)
+        one = await claim(node)
+        node.log.fail("put_logs", StoreUnavailable("down"), done=False)
+        reply = await exchange(node, ended(one), logs=(printed(id_),))
+        assert (statuses(reply.acks), reply.logged) == (["ok"], False)

@@ -58,7 +58,7 @@ async def stream_logs(
 ) -> Response:
     """Lines from `after` (or Last-Event-ID) on, live. 204: there will be no more."""
     start = after if last_event_id is None else last_event_id
-    if start and await has.logs.over(who, ExecutionId(execution_id), step, start):
+    if await has.logs.over(who, ExecutionId(execution_id), step, start):
         return Response(status_code=204)
     readers = readers_of(request)
     pages = has.logs.follow(who, ExecutionId(execution_id), step, start)
