@@ -6,6 +6,7 @@ reply was lost, the next one makes up for it. So a worker may be sent a command 
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
@@ -27,6 +28,8 @@ from noetl.server.duties.loop import listen
 from noetl.server.shards import Shards
 from noetl.server.waiting import Waiter, Waiting
 from noetl.server.work import Answer
+
+log = logging.getLogger(__name__)
 
 KEPT_LIVES = 5  # of each worker
 KEPT_HOLDERS = 1_000  # whose last replies are remembered
@@ -150,6 +153,8 @@ class Exchange:
                 await steplogs.keep(self._log, parts)
         except (Unavailable, TimeoutError):
             return False
+        except Exception:  # a bug in it must not keep reports from being recorded
+            log.exception("step logs not stored")
         return True
 
     async def _record(self, reports: tuple[Report, ...]) -> tuple[Ack, ...]:

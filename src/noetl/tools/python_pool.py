@@ -40,7 +40,8 @@ BATCH_CALLS = 1_000
 BATCH_BYTES = 1 << 20
 IDLE = 30.0  # seconds until a child beyond `size` is let go
 LOSSES = 3  # times that a call may lose its child before it started
-LINE_LIMIT = 64 * 1024  # bytes of a line that are kept until it ends; what is made of them is not decided here
+LOG_LIMIT = 1024 * 1024  # bytes of one stream
+LINE_LIMIT = 64 * 1024
 KNOWN_PROGRAMS = 1024
 
 
@@ -74,15 +75,21 @@ class Crashed(Exception):
 
 
 class Lines:
-    """Lines of one stream of one call; one without an end does not fill the memory."""
+    """Lines of one stream of one call. One without an end does not fill the memory, and a flood takes no more time than it takes
+    to count it."""
 
     def __init__(self, name: str, log: Log) -> None:
         self._name = name
         self._log = log
         self._line = bytearray()
         self._more = 0
+        self._left = LOG_LIMIT
+        self._lost = 0
 
     def add(self, data: bytes) -> None:
+        if self._left <= 0:
+            self._lost += len(data)
+            return
         first, *others = data.split(b"\n")
         self._extend(first)
         for line in others:
@@ -92,6 +99,9 @@ class Lines:
     def end(self) -> None:
         if self._line:
             self._ended()
+        if self._lost:
+            self._log(self._name, f"({self._lost} bytes more were not kept)")
+            self._lost = 0
 
     def _extend(self, data: bytes) -> None:
         room = LINE_LIMIT - len(self._line)
@@ -99,9 +109,14 @@ class Lines:
         self._more += len(data[room:])
 
     def _ended(self) -> None:
-        self._log(self._name, self._line.decode("utf-8", "replace"))
-        if self._more:
-            self._log(self._name, f"({self._more} bytes of this line left out)")
+        size = len(self._line) + self._more + 1
+        if self._left <= 0:
+            self._lost += size
+        else:
+            self._log(self._name, self._line.decode("utf-8", "replace"))
+            if self._more:
+                self._log(self._name, f"({self._more} bytes of this line left out)")
+        self._left -= size
         self._line.clear()
         self._more = 0
 

@@ -278,3 +278,6 @@ async def test_a_report_is_recorded_whatever_becomes_of_the_log() -> None:
         node.log.fail("put_logs", StoreUnavailable("down"), done=False)
         reply = await exchange(node, ended(one), logs=(printed(id_),))
         assert (statuses(reply.acks), reply.logged) == (["ok"], False)
+        node.log.fail("put_logs", RuntimeError("a bug"), done=False)
+        reply = await exchange(node, ended(await claim(node)), logs=(printed(id_),))
+        assert (statuses(reply.acks), reply.logged) == (["ok"], True)

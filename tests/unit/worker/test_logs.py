@@ -152,6 +152,19 @@ def test_a_line_without_an_end_does_not_fill_the_memory(size: int) -> None:
     assert told == ["a", "", "x" * LINE_LIMIT, "(10 bytes of this line left out)", "last"]
 
 
+@pytest.mark.parametrize("size", [1_000, 1 << 22])
+def test_of_a_flood_every_byte_is_kept_or_counted(size: int) -> None:
+    told: list[str] = []
+    lines, data = Lines("stdout", lambda stream, line: told.append(line)), (b"x" * 99 + b"\n") * 20_000 + b"rest"
+    for start in range(0, len(data), size):
+        lines.add(data[start : start + size])
+    lines.end()
+    lines.end()
+    assert set(told[:-1]) == {"x" * 99}
+    lost = int(told[-1].removeprefix("(").split()[0])
+    assert len(data) - 100 * len(told[:-1]) <= lost <= len(data) - 100 * len(told[:-1]) + 1
+
+
 def test_of_an_attempt_that_prints_too_much_the_beginning_and_the_end_are_kept_and_what_is_between_is_counted() -> None:
     shelf, line = Shelf(), "x" * 1_000
     count = 3_000

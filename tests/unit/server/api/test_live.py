@@ -47,7 +47,7 @@ async def test_another_server_wakes_the_readers_of_its_shard() -> None:
     leases = LeasesMemory(shards, Clock())
     for name in ("s1", "s2"):
         await leases.register(name, None, 60_000_000)
-    heard = HeardLog(LogMemory(Database(shards, Clock())), live, Metrics(), 4)
+    heard = HeardLog(LogMemory(Database(shards, Clock())), live, Metrics(), len(shards))
     tasks = [asyncio.ensure_future(announce(bus, leases, heard)), asyncio.ensure_future(hear(bus, live, 4))]
     with live.watch(events_of(mine)) as watch, live.watch(events_of(other)) as quiet, live.watch("rows") as rows:
         heard.touched.add(1)
