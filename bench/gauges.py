@@ -5,7 +5,8 @@ import asyncio
 import os
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,24 +95,11 @@ def resident(pids: Iterable[int]) -> float:
 
 
 async def limits(dsn: str, seconds: float) -> dict[str, float]:
-    """A commit of one row by one client; commits a second of many at once, by procedures, so that no client holds them up; calls
-    a second of a Python child, one after the other."""
     connection = await connect(dsn)
-    await connection.execute("create table public.one_row (id bigserial primary key, body text)")
-    await connection.execute(
-        "create procedure public.commits(seconds float) language plpgsql as $$"
-        " declare stop timestamptz := clock_timestamp() + seconds * interval '1 second'; begin"
-        " while clock_timestamp() < stop loop insert into public.one_row (body) values (repeat('x', 200)); commit; end loop;"
-        " end $$"
-    )
     try:
-        body = "x" * 200
-        taken = await _repeated(
-            seconds, lambda: connection.execute("insert into public.one_row (body) values ($1)", body)
-        )
-        group = await _together(dsn, connection, seconds)
+        taken = await commits(connection, seconds)
+        group = await group_commits(dsn, connection, seconds)
     finally:
-        await connection.execute("drop procedure public.commits; drop table public.one_row")
         await connection.close()
     called = await _calls(seconds)
     return {
@@ -119,6 +107,44 @@ async def limits(dsn: str, seconds: float) -> dict[str, float]:
         "group_commit_s": round(group),
         "child_call_s": round(1 / statistics.median(called)),
     }
+
+
+@asynccontextmanager
+async def _table(connection: Any) -> AsyncIterator[None]:
+    await connection.execute("create table public.one_row (id bigserial primary key, body text)")
+    try:
+        yield
+    finally:
+        await connection.execute("drop table public.one_row")
+
+
+async def commits(connection: Any, seconds: float) -> list[float]:
+    """Of one row by one client, one after the other: how long each took."""
+    body = "x" * 200
+    async with _table(connection):
+        return await _repeated(
+            seconds, lambda: connection.execute("insert into public.one_row (body) values ($1)", body)
+        )
+
+
+async def group_commits(dsn: str, connection: Any, seconds: float) -> float:
+    """Commits a second of many at once, by procedures, so that no client holds them up."""
+    async with _table(connection):
+        await connection.execute(
+            "create procedure public.commits(seconds float) language plpgsql as $$"
+            " declare stop timestamptz := clock_timestamp() + seconds * interval '1 second'; begin"
+            " while clock_timestamp() < stop loop"
+            " insert into public.one_row (body) values (repeat('x', 200)); commit; end loop; end $$"
+        )
+        producers = [await connect(dsn) for _ in range(PRODUCERS)]
+        try:
+            begun = time.perf_counter()
+            await asyncio.gather(*(each.execute("call public.commits($1)", seconds) for each in producers))
+            spent = time.perf_counter() - begun
+            return int(await connection.fetchval("select count(*) from public.one_row")) / spent
+        finally:
+            await asyncio.gather(*(each.close() for each in producers))
+            await connection.execute("drop procedure public.commits")
 
 
 async def _repeated(seconds: float, act: Callable[[], Awaitable[Any]]) -> list[float]:
@@ -132,19 +158,8 @@ async def _repeated(seconds: float, act: Callable[[], Awaitable[Any]]) -> list[f
     return taken[len(taken) // 10 :]
 
 
-async def _together(dsn: str, connection: Any, seconds: float) -> float:
-    producers = [await connect(dsn) for _ in range(PRODUCERS)]
-    try:
-        before = await connection.fetchval("select count(*) from public.one_row")
-        begun = time.perf_counter()
-        await asyncio.gather(*(each.execute("call public.commits($1)", seconds) for each in producers))
-        spent = time.perf_counter() - begun
-        return (await connection.fetchval("select count(*) from public.one_row") - before) / spent
-    finally:
-        await asyncio.gather(*(each.close() for each in producers))
-
-
 async def _calls(seconds: float) -> list[float]:
+    """Of a Python child, one after the other."""
     tool = Python()
     await tool.start()
     call = Call(config={"code": CODE}, input={"i": 1}, key="k", identity=Identity(ExecutionId("1"), "s", "t"))

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from gauges import CODE, Written, below, cpu, events_by_type, resident
+from gauges import CODE, Written, below, commits, cpu, events_by_type, resident
 from houses import PATIENCE, House, Http, opened, spawn
 from noetl.model.ids import ExecutionId
 
@@ -25,6 +25,7 @@ LOOK_EVERY = 0.025  # seconds
 ENDS = ["playbook.completed", "playbook.failed", "playbook.cancelled"]
 ONCE = ["playbook.initialized", "workflow.initialized", "playbook.completed"]
 PER_STEP = ["step.enter", "command.issued", "command.completed", "call.done", "step.exit", "next.evaluated"]
+BETWEEN = 0.3  # seconds of single commits
 READ_EVERY = 0.004
 PAGES = 30
 KILL_AT = 0.4  # of the items
@@ -202,14 +203,19 @@ async def check_loop(bench: Bench, execution: ExecutionId, items: int) -> None:
 
 
 async def one_chain(bench: Bench) -> Figures:
-    """S1: one execution, one step after the other."""
+    """S1: one execution, one step after the other. Single commits are measured between the rounds: both see the same machine."""
     steps = bench.sizes.steps
     await warm(bench, chain("s1", steps), "bench/s1", {"i": 0})
-    rounds = []
+    rounds, single = [], []
     for number in range(bench.sizes.repeat):
         rounds.append(await run(bench, "bench/s1", [{"i": number}]))
         await check_chains(bench, rounds[-1].executions, steps, [number])
-    return {"s1_ms": round(median_seconds(rounds) / steps * 1000, 3), "s1": summary(rounds, steps)}
+        single += await commits(bench.connection, BETWEEN)
+    return {
+        "s1_ms": round(median_seconds(rounds) / steps * 1000, 3),
+        "commit_ms": round(statistics.median(single) * 1000, 4),
+        "s1": summary(rounds, steps),
+    }
 
 
 async def many_chains(bench: Bench) -> Figures:

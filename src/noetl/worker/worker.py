@@ -270,7 +270,8 @@ class Worker:
             self._logs.stored(logs if reply.logged else ())
             for entry, ack in self._outbox.answers(batch, reply.acks):
                 await self._answered(entry, ack)
-            if any(entry in self._outbox.batch() for entry in batch):
+            left = self._outbox.batch()
+            if any(entry in left for entry in batch):
                 self._talking.failed(self._now())  # some are to be repeated, but not at once
         if self._talking.failures and self._outbox.endings():
             self._behind = True
