@@ -55,6 +55,26 @@ async def test_a_command_is_claimable_from_its_moment_on(world: World) -> None:
     assert await claim(world) == ["c1"]
 
 
+async def test_of_commands_that_lost_two_workers_a_worker_holds_one(world: World) -> None:
+    """Whoever killed both is alone with its next one; those that ran beside it do not die with it again."""
+    one, id_ = await owner(world), execution(0)
+    for name in ("a", "b", "c"):
+        await one.issue(id_, name)
+    for attempt in (2, 3):
+        assert await claim(world) == ["a", "b", "c"]
+        assert await world.log.lose("w1") == 3
+        requeues = tuple(Requeue(CommandId(name), attempt, Journal()) for name in ("a", "b", "c"))
+        await one.write(id_, signal_like(f"lost {attempt}"), effects=requeues)
+    await one.issue(id_, "new")
+    assert await claim(world) == ["a", "new"]
+    await one.issue(id_, "newer")
+    assert await claim(world) == ["newer"]
+    assert [each.command_id for each in await world.log.claim("w2", ("cpu",), 1, LEASE)] == ["b"]
+    await one.write(id_, completed("a", 3), effects=(Finish(CommandId("a")),))
+    assert await claim(world, 0) == []
+    assert await claim(world) == ["c"]
+
+
 async def test_claiming_does_not_change_the_attempt(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     assert (await one.leased(id_)).attempt == 1

@@ -284,10 +284,14 @@ class LogMemory:
     # -- the queue --
 
     async def claim(self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros) -> list[Command]:
-        claimed: list[Command] = []
-        while len(claimed) < limit and (row := self._db.pop(pools)) is not None:
-            claimed.append(self._db.lease(row, worker, lease))
-        return claimed
+        rows: list[CommandRow] = []
+        beside = any(row.suspect for row in self._db.leased.values() if row.worker == worker)
+        if limit > 0 and not beside and (row := self._db.pop(pools, suspect=True)) is not None:
+            rows.append(row)
+        while len(rows) < limit and (row := self._db.pop(pools, suspect=False)) is not None:
+            rows.append(row)
+        rows.sort(key=lambda row: (-row.priority, row.number))
+        return [self._db.lease(row, worker, lease) for row in rows]
 
     async def renew(self, worker: str, held: tuple[Held, ...], lease: Micros) -> Renewal:
         """A command to be stopped keeps its lease while its worker stops it."""

@@ -13,7 +13,7 @@ import msgspec
 
 from noetl.model import codec
 from noetl.model.clock import Clock
-from noetl.model.commands import Command, Journal
+from noetl.model.commands import SUSPECT, Command, Journal
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId, shard_of
 from noetl.model.messages import LeaseLost, Message, Stopped, StoredRef
 from noetl.twins import ShardRow
@@ -57,6 +57,11 @@ class CommandRow:
     worker: str | None = None
     lease_until: Micros = 0
     cancel: bool = False
+    lost: int = 0  # leases
+
+    @property
+    def suspect(self) -> bool:
+        return self.lost >= SUSPECT
 
 
 @dataclass(slots=True)
@@ -110,7 +115,7 @@ class Database:
         self.projections: dict[ExecutionId, bytes] = {}
         self.workers: dict[str, WorkerRow] = {}
         self.checkpoints = [0] * len(shards)
-        self._queues: dict[str, list[tuple[int, int, CommandId]]] = {}
+        self._queues: dict[tuple[str, bool], list[tuple[int, int, CommandId]]] = {}  # by pool; suspects apart
         self._later: list[tuple[Micros, int, CommandId]] = []
         self._last_inbox = 0
         self._last_command = 0
@@ -190,7 +195,9 @@ class Database:
             self._push(row)
 
     def _push(self, row: CommandRow) -> None:
-        heapq.heappush(self._queues.setdefault(row.pool, []), (-row.priority, row.number, row.command_id))
+        heapq.heappush(
+            self._queues.setdefault((row.pool, row.suspect), []), (-row.priority, row.number, row.command_id)
+        )
 
     def lease(self, row: CommandRow, worker: str, lease: Micros) -> Command:
         row.status, row.worker, row.lease_until, row.cancel = "leased", worker, self.clock.now() + lease, False
@@ -204,13 +211,13 @@ class Database:
         if status in FINISHED:
             self.finished.append((self.clock.now(), row.command_id))
 
-    def pop(self, pools: tuple[str, ...]) -> CommandRow | None:
-        """The next claimable row of these pools: highest priority, then the order of issue."""
+    def pop(self, pools: tuple[str, ...], *, suspect: bool) -> CommandRow | None:
+        """The next claimable row of these pools, suspect or not: highest priority, then the order of issue."""
         self._ripen()
         heads: list[tuple[tuple[int, int, CommandId], list[tuple[int, int, CommandId]]]] = []
         for pool in dict.fromkeys(pools):
-            queue = self._queues.get(pool, [])
-            while queue and not self._claimable(queue[0], pool):
+            queue = self._queues.get((pool, suspect), [])
+            while queue and not self._claimable(queue[0], pool, suspect):
                 heapq.heappop(queue)
             if queue:
                 heads.append((queue[0], queue))
@@ -228,10 +235,12 @@ class Database:
             if row is not None and row.status == "queued" and row.available_at <= now:
                 self._push(row)
 
-    def _claimable(self, entry: tuple[int, int, CommandId], pool: str) -> bool:
+    def _claimable(self, entry: tuple[int, int, CommandId], pool: str, suspect: bool) -> bool:
         """Entries of rows that moved on stay in the heap until they come to its top."""
         row = self.commands.get(entry[2])
         if row is None or row.status != "queued" or row.pool != pool or -row.priority != entry[0]:
+            return False
+        if row.suspect != suspect:
             return False
         return row.available_at <= self.clock.now()
 
@@ -243,6 +252,7 @@ class Database:
             self.leave(row, "cancelled")
         else:
             message = LeaseLost(command_id=row.command_id, attempt=row.attempt, worker=row.worker)
+            row.lost += 1
             self.leave(row, "lost")
         self.post(row.execution_id, message)
 

@@ -12,6 +12,7 @@ from noetl.model.reference import Reference
 DEFAULT_POOL = "cpu"
 USUAL_POOLS = (DEFAULT_POOL, "gpu", "spark", "qpu")  # what the one worker of a command on this machine takes
 MAX_LEASES = 5  # leases lost before a command is dead
+SUSPECT = 2  # leases lost from which on a command shares no worker with another such one; in the migrations too
 LONGEST_HELD_DELAY: Micros = 5_000_000  # a try delayed longer holds no worker
 
 
