@@ -1,5 +1,7 @@
 """Beginning and end of an execution: admission, cancelling, the final step, and exactly one terminal event."""
 
+from msgspec.structs import replace
+
 from noetl.engine import joins
 from noetl.engine.fold import FINAL
 from noetl.engine.issuing import Made
@@ -101,6 +103,8 @@ def _answer(state: Execution, ended: e.Terminal) -> Envelope:
         case e.PlaybookFailed():
             message = f"child {state.execution_id} failed at {ended.step}: {ended.error.message}"
             detail = {**where, "code": ended.error.code, "step": ended.step}
+            if ended.error.kind == "runaway":  # as what it is, however deep it was noticed
+                return failed(replace(ended.error, detail=detail))
             return failed(Failure(code="CHILD_FAILED", kind="child", message=message, detail=detail))
         case e.ExecutionCancelled():
             message = f"child {state.execution_id} was cancelled"

@@ -222,6 +222,10 @@ def test_a_playbook_that_calls_itself_stops() -> None:
     assert not p.children
     p.tell(p.sent[-1].message)
     assert p.command("a").journal.resolved.error.code == "RUNAWAY"
+    command, runaway = p.command("a"), p.command("a").journal.resolved
+    p.report(command, e.CommandFailed(command_id=command.command_id, attempt=command.attempt, result=runaway))
+    assert p.sent[-1].execution_id == "5"
+    assert p.sent[-1].message.event.result.error.code == "RUNAWAY"  # the first caller is told so too
 
 
 def test_a_step_timeout_stops_the_command_and_fails_the_step() -> None:
