@@ -83,6 +83,11 @@ _DEADLOCK = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
 def _unavailable(error: BaseException) -> StoreUnavailable:
+    if isinstance(error, asyncpg.DiskFullError):
+        return StoreUnavailable(
+            f"the database has no space left on its disk: {error}",
+            hint="free some space there: what was recorded is safe, and goes on from where it is",
+        )
     return StoreUnavailable(
         f"Postgres: {type(error).__name__}: {error}", hint="is it running, reachable and with space on its disk?"
     )

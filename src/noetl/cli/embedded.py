@@ -273,12 +273,17 @@ class Local:
         return await self._ports.log.events(execution_id, after, PAGE)
 
     async def events_after(self, execution_id: ExecutionId, after: int) -> list[Recorded]:
-        """Looks more seldom while nothing happens; never without a pause, or telling would take the time of doing."""
+        """Looks more seldom while nothing happens; never without a pause, or telling would take the time of doing.
+
+        What could not be written says why: reading alone would wait for it in silence.
+        """
         for task in self._tasks:
             if task.done():
                 task.result()  # a server or worker that fell over says why
         await asyncio.sleep(self._delay)
         found = await self._ports.log.events(execution_id, after, PAGE)
+        if not found and (trouble := self._server.dispatcher.trouble()) is not None:
+            raise trouble
         self._delay = LOOK_FIRST if found else min(self._delay * 1.5, LOOK_LAST)
         return found
 

@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 TRIES = 3  # decisions from a reloaded state before a worker is asked to come again
 PREFETCH = 64  # executions loaded together when they are not in memory
 FIRST_DELAY, LONGEST_DELAY = 0.05, 2.0
+LATELY = 10.0  # seconds within which whoever was told to come again has done so
 REFUSED: dict[str, Answer] = {
     "known": "ok",
     "stale": "stale",
@@ -81,6 +82,7 @@ class Dispatcher:
         self._aside: set[ExecutionId] = set()
         self._delay = FIRST_DELAY
         self._closed = False
+        self._trouble: tuple[Unavailable, float] | None = None
         self.on_append: Callable[[Iterable[int]], None] = lambda shards: None  # shards that may have new events
         shards.on_change.append(self._shard_changed)
 
@@ -100,6 +102,12 @@ class Dispatcher:
     def aside(self) -> frozenset[ExecutionId]:
         """Executions known to be quarantined: their inbox rows wait."""
         return frozenset(self._aside)
+
+    def trouble(self) -> Unavailable | None:
+        """Why nothing can be written; None when something was since, or nobody has tried lately."""
+        if self._trouble is None or asyncio.get_running_loop().time() - self._trouble[1] > LATELY:
+            return None
+        return self._trouble[0]
 
     def _submit(
         self, execution_id: ExecutionId, message: Message, *, inbox_id: int | None = None, timer: TimerId | None = None
@@ -133,6 +141,7 @@ class Dispatcher:
             await self._commit(list(works.values()))
         except Unavailable as error:
             log.warning("the store is not there", extra={"error": str(error), "delay": self._delay})
+            self._trouble = error, asyncio.get_running_loop().time()
             self._give_up(works.values(), taken)
             await self._back_off()
         except Exception:  # a loop that must survive; what was decided is decided again
@@ -303,7 +312,7 @@ class Dispatcher:
         outcomes = await self._append(works, epochs)
         if outcomes is None:
             return
-        self._delay = FIRST_DELAY
+        self._delay, self._trouble = FIRST_DELAY, None
         for work, outcome in zip(works, outcomes, strict=True):
             self._settle(work, outcome, epochs)
         await self._take_aside(works)

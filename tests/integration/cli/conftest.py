@@ -1,7 +1,6 @@
 """The `noetl` command as its users have it: processes, a home of their own, a real database in it."""
 
 import json
-import os
 import shutil
 import signal
 import socket
@@ -17,7 +16,10 @@ from typing import Any
 import httpx
 import pytest
 
+from noetl.embedded import Embedded
+from tests.inspection import inspect
 from tests.postgres import scratch
+from tests.processes import environment
 from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[3]
@@ -56,10 +58,9 @@ class Noetl:
         return self.wait(process, text)
 
     def start(self, *arguments: object, stdin: int | None = None) -> "subprocess.Popen[str]":
-        known = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
         return subprocess.Popen(
             [sys.executable, "-m", "noetl", *map(str, arguments)],
-            env={**known, "NOETL_HOME": str(self.home), **dict(self.more)},
+            env=environment(NOETL_HOME=str(self.home), **dict(self.more)),
             cwd=ROOT,
             stdin=stdin,
             stdout=subprocess.PIPE,
@@ -89,7 +90,17 @@ def noetl() -> Iterator[Noetl]:
     """One home for the tests of a file: making a database takes longer than they do."""
     home = Path(tempfile.mkdtemp(dir=scratch(), prefix="noetl-test-cli-"))
     yield Noetl(home)
+    look_into(home)
     shutil.rmtree(home, ignore_errors=True)
+
+
+def look_into(home: Path) -> None:
+    """What the tests left in the database of this home."""
+    embedded = Embedded(home)
+    try:
+        inspect(embedded.serve().control)
+    finally:
+        embedded.halt()
 
 
 @pytest.fixture

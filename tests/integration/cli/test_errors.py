@@ -1,10 +1,13 @@
-"""What can go wrong from outside: a sentence, a hint, an exit code, and no stack trace."""
+"""What can go wrong from outside: a sentence, a hint, an exit code, and no stack trace; and the next one finds all in order."""
 
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.cli.conftest import Noetl
+from tests.disk import fill, small_disk
+from tests.integration.cli.conftest import Noetl, look_into, playbook
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -18,17 +21,19 @@ def complains(noetl: Noetl, code: int, words: str, *arguments: object) -> None:
     assert "Traceback" not in done.err
 
 
-def test_an_unreachable_server(noetl: Noetl) -> None:
-    away = noetl.with_env(NOETL_SERVER_URL=NOBODY)
-    complains(away, 1, "no server answers", "run", "examples/hello.yaml")
-    complains(away, 1, "noetl server start", "exec", "list")
+def is_sound(noetl: Noetl) -> None:
+    assert noetl.json("run", "examples/hello.yaml")["result"] == "HELLO, WORLD!"
+    assert noetl.json("exec", "get", "@latest")["status"] == "completed"
 
 
-def test_an_unreachable_database(noetl: Noetl) -> None:
-    away = noetl.with_env(NOETL_DB_URL="postgresql://nobody@127.0.0.1:9/none")
-    complains(away, 1, "no database answers", "run", "examples/hello.yaml")
+@pytest.fixture
+def unharmed(noetl: Noetl) -> Iterator[None]:
+    """The home of the test works as before."""
+    yield
+    is_sound(noetl)
 
 
+@pytest.mark.usefixtures("unharmed")
 def test_what_is_not_there(noetl: Noetl) -> None:
     complains(noetl, 2, "no file and no playbook", "run", "no/such/path")
     complains(noetl, 2, "did you mean examples/hello.yaml", "run", "examples/helo.yaml")
@@ -37,11 +42,35 @@ def test_what_is_not_there(noetl: Noetl) -> None:
     complains(noetl, 2, "there is no execution yet", "exec", "get", "@latest")
 
 
-@pytest.mark.parametrize("content", ["[1, 2]", "just text", "a: [unclosed"])
-def test_a_payload_of_the_wrong_type(noetl: Noetl, tmp_path: Path, content: str) -> None:
+def test_an_unreachable_server(noetl: Noetl) -> None:
+    away = noetl.with_env(NOETL_SERVER_URL=NOBODY)
+    complains(away, 1, "no server answers", "run", "examples/hello.yaml")
+    complains(away, 1, "noetl server start", "exec", "list")
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_an_unreachable_database(noetl: Noetl) -> None:
+    away = noetl.with_env(NOETL_DB_URL="postgresql://nobody@127.0.0.1:9/none")
+    complains(away, 1, "no database answers", "run", "examples/hello.yaml")
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_a_payload_of_the_wrong_type(noetl: Noetl, tmp_path: Path) -> None:
     payload = tmp_path / "payload.yaml"
-    payload.write_text(content)
-    complains(noetl, 2, "payload.yaml", "run", "examples/hello.yaml", "--payload", payload)
+    for content in ("[1, 2]", "just text", "a: [unclosed"):
+        payload.write_text(content)
+        complains(noetl, 2, "payload.yaml", "run", "examples/hello.yaml", "--payload", payload)
+    complains(noetl, 2, "--set 'name'", "run", "examples/hello.yaml", "--set", "name")
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_a_port_that_is_in_use(noetl: Noetl) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        for command in ("server", "start"), ("dev", "examples"):
+            complains(noetl, 2, f"cannot listen on 127.0.0.1:{port}", *command, "--port", port)
 
 
 def test_a_home_that_cannot_be_used(noetl: Noetl, tmp_path: Path) -> None:
@@ -52,3 +81,54 @@ def test_a_home_that_cannot_be_used(noetl: Noetl, tmp_path: Path) -> None:
 def test_a_setting_that_makes_no_sense(noetl: Noetl) -> None:
     complains(noetl.with_env(NOETL_WORKER_SLOTS="many"), 2, "NOETL_WORKER_SLOTS", "run", "examples/hello.yaml")
     complains(noetl, 2, "will not listen on 0.0.0.0", "server", "start", "--host", "0.0.0.0")
+
+
+# It fills the disk once: what it leaves unfinished is gone on with by whoever comes next.
+FILLS = """\
+  - step: fill
+    tool:
+      kind: python
+      code: |
+        try:
+            with open(%r, "xb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+        except OSError as error:
+            result = str(error)
+    next: each
+  - step: each
+    loop: {in: "{{ range(40) | list }}", iterator: n, spec: {mode: parallel, max_in_flight: 4}}
+    tool: {kind: python, input: {n: "{{ n }}"}, code: "result = [n, 'x' * 500000]"}
+"""
+
+
+def test_a_disk_that_is_too_small_for_a_home(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 24) as disk:
+        complains(Noetl(disk / "home"), 1, "is full", "run", "examples/hello.yaml")
+        assert [path.name for path in (disk / "home").iterdir()] == ["postgres.lock"]
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 220) as disk:
+        noetl, filler = Noetl(disk / "home"), disk / "filler"
+        is_sound(noetl)
+        fill(filler)
+        for command in ("run", "examples/hello.yaml"), ("exec", "list"):
+            complains(noetl, 1, "No space left on device", *command)
+        filler.unlink()
+        is_sound(noetl)
+        look_into(noetl.home)
+
+
+@pytest.mark.long  # it waits for a while whether somebody makes space
+def test_a_disk_that_becomes_full(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 220) as disk:
+        noetl, filler = Noetl(disk / "home"), disk / "filler"
+        is_sound(noetl)
+        done = noetl("run", playbook(tmp_path, "fills", FILLS % str(filler)))
+        assert done.code == 1
+        assert "no space left" in done.out + done.err
+        assert "Traceback" not in done.err
+        filler.write_bytes(b"")
+        is_sound(noetl)
+        look_into(noetl.home)

@@ -1,9 +1,7 @@
 """A home that cannot be used: said in one sentence, with what to do, and nothing half made is left."""
 
-import contextlib
 import errno
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,22 +9,18 @@ import pytest
 
 from noetl.embedded.home import HomeFull, HomeUnusable, explained, locate
 from noetl.embedded.postgres import Embedded
+from tests.disk import fill, small_disk
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={request.param}m", "tmpfs", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
-        pytest.skip("cannot mount a small disk here")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", request.param) as place:
+        yield place
 
 
-@pytest.mark.parametrize("small_disk", [24], indirect=True)
-def test_a_disk_too_small_is_refused_before_anything_is_made(small_disk: Path) -> None:
-    home = small_disk / "home"
+@pytest.mark.parametrize("disk", [24], indirect=True)
+def test_a_disk_too_small_is_refused_before_anything_is_made(disk: Path) -> None:
+    home = disk / "home"
     with pytest.raises(HomeFull, match=r"is full: \d+ MB free, \d+ MB needed") as refused:
         Embedded(home).serve()
 
@@ -34,24 +28,24 @@ def test_a_disk_too_small_is_refused_before_anything_is_made(small_disk: Path) -
     assert [path.name for path in home.iterdir()] == ["postgres.lock"]
 
 
-@pytest.mark.parametrize("small_disk", [24], indirect=True)
+@pytest.mark.parametrize("disk", [24], indirect=True)
 def test_a_disk_that_fills_up_while_making_leaves_nothing_half_made(
-    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+    disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("noetl.embedded.cluster.SPACE_NEEDED", 0)
-    home = small_disk / "home"
+    home = disk / "home"
     with pytest.raises(HomeFull, match="No space left"):
         Embedded(home).serve()
 
     assert [path.name for path in home.iterdir()] == ["postgres.lock"]
 
 
-@pytest.mark.parametrize("small_disk", [160], indirect=True)
-def test_a_full_disk_is_named_and_with_space_it_starts_again(small_disk: Path) -> None:
-    embedded = Embedded(small_disk / "home")
+@pytest.mark.parametrize("disk", [160], indirect=True)
+def test_a_full_disk_is_named_and_with_space_it_starts_again(disk: Path) -> None:
+    embedded = Embedded(disk / "home")
     embedded.serve()
     embedded.halt()
-    filler = small_disk / "filler"
+    filler = disk / "filler"
     fill(filler)
     with pytest.raises(HomeFull, match="No space left"):
         embedded.serve()
@@ -59,12 +53,6 @@ def test_a_full_disk_is_named_and_with_space_it_starts_again(small_disk: Path) -
     filler.unlink()
     embedded.serve()
     embedded.halt()
-
-
-def fill(file: Path) -> None:
-    with contextlib.suppress(OSError), file.open("wb", buffering=0) as opened:
-        while True:
-            opened.write(bytes(4096))
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:

@@ -104,6 +104,20 @@ async def test_after_an_unknown_outcome_the_worker_repeats_and_the_report_is_rec
         assert (await home.types(id_))[-1] == "playbook.completed"
 
 
+async def test_why_nothing_can_be_written_is_known_until_something_is() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        one = await claim(node)
+        assert node.server.dispatcher.trouble() is None
+        full = StoreUnavailable("no space left")
+        node.log.fail("append", full, done=False)
+        await exchange(node, ended(one))
+        assert node.server.dispatcher.trouble() is full
+        await exchange(node, ended(one))
+        assert node.server.dispatcher.trouble() is None
+
+
 async def test_a_command_handed_off_with_an_unknown_outcome_is_sent_all_the_same() -> None:
     async with house() as home:
         node = await home.node()

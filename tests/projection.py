@@ -1,0 +1,94 @@
+"""The projection is the fold of the log: every execution read from its first event, folded, and compared with its row.
+
+await assert_projection_equals_fold(dsn)     # once the projector has caught up; a living server does that itself
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from noetl.catalog.port import Catalog
+from noetl.catalog.postgres import CatalogPostgres
+from noetl.database import Database
+from noetl.engine.fold import evolve
+from noetl.engine.state import Fixed, empty
+from noetl.leases.port import Leases
+from noetl.leases.postgres import LeasesPostgres
+from noetl.log.port import EventLog, Projection, Recorded
+from noetl.log.postgres import LogPostgres
+from noetl.model.ids import ExecutionId, Micros
+from noetl.server.duties.projector import Projector, broken, projection
+from noetl.server.playbooks import Playbooks
+from noetl.server.shards import Shards
+from noetl.server.states import Loaded, States, Unfoldable
+
+LEASE: Micros = 60_000_000
+PAGE = 1_000
+PATIENCE = 20.0  # seconds for the projector of a living server
+
+
+async def assert_projection_equals_fold(dsn: str) -> None:
+    async with Database(dsn, main_size=2, background_size=1) as database:
+        async with database.main.transaction() as session:
+            shards: int = await session.fetchval("select count(*)::int from noetl.execution_shard")
+        leases = LeasesPostgres(database, LEASE)
+        try:
+            await compare(LogPostgres(database, shards), leases, CatalogPostgres(database), shards)
+        finally:
+            await leases.close()
+
+
+async def compare(log: EventLog, leases: Leases, catalog: Catalog, shards: int) -> None:
+    playbooks = Playbooks(catalog, 1_000)
+    await catch_up(log, leases, playbooks, shards)
+    for execution_id, shard in (await executions(log, shards)).items():
+        row = await log.projection(execution_id)
+        assert row == await folded(log, playbooks, execution_id, shard), f"{execution_id}: {row}"
+
+
+async def catch_up(log: EventLog, leases: Leases, playbooks: Playbooks, count: int) -> None:
+    """By whichever server lives; without one, here."""
+    if not await leases.servers():
+        await project(log, leases, playbooks, count)
+    async with asyncio.timeout(PATIENCE):
+        for shard in range(count):
+            while await log.follow(shard, await log.checkpoint(shard), 1):  # noqa: ASYNC110 - by another process
+                await asyncio.sleep(0.02)
+
+
+async def project(log: EventLog, leases: Leases, playbooks: Playbooks, count: int) -> None:
+    runtime, shards = await leases.register("test", None, LEASE), Shards(count)
+    projector = Projector(log, States(log, playbooks, 1_000), shards, PAGE)
+    for each in await leases.claim(runtime.runtime_id, count):
+        shards.adopt(each.shard, each.epoch)
+    while (await projector.run_once()).left:
+        pass
+    await leases.release(runtime.runtime_id, shards.owned())
+
+
+async def executions(log: EventLog, shards: int) -> dict[ExecutionId, int]:
+    """All that the log speaks of, and their shards."""
+    return {each.execution_id: shard for shard in range(shards) async for each in recorded(log, shard)}
+
+
+async def recorded(log: EventLog, shard: int) -> AsyncIterator[Recorded]:
+    after = 0
+    while page := await log.follow(shard, after, PAGE):
+        for each in page:
+            yield each
+        after = page[-1].seq
+
+
+async def folded(log: EventLog, playbooks: Playbooks, execution_id: ExecutionId, shard: int) -> Projection | None:
+    """The row as it should be. None: events that no start came before."""
+    pinned = await log.pinned(execution_id)
+    if pinned is None:
+        return None
+    state, seq = empty(execution_id), 0
+    try:
+        while page := await log.events(execution_id, seq, PAGE):
+            for each in page:
+                state, seq = evolve(state, each.event), each.seq
+        fixed = Fixed(execution_id, await playbooks.plan(pinned.playbook), pinned.workload, pinned.tenant)
+    except Exception as error:
+        return broken(Unfoldable(state, await log.last_seq(execution_id), "", error), execution_id, shard)
+    return projection(Loaded(fixed, state, seq), shard)
