@@ -1,14 +1,16 @@
-"""What every test shares: it does not sleep; and the profiles of hypothesis.
+"""What every test shares: it does not sleep; what is looked at in the logs it leaves behind; and the profiles of hypothesis.
 
 `HYPOTHESIS_PROFILE=search` looks for new examples instead of the same ones.
 """
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import waiting
+from tests import inspection, waiting
 
 settings.register_profile(
     "suite", deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
@@ -18,5 +20,33 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
 @pytest.fixture(autouse=True)
-def _awake(monkeypatch: pytest.MonkeyPatch) -> None:
+def awake(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting.stay_awake(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def the_projection_is_the_fold(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Of every execution in every database of the test, once that has ended: see `tests/postgres.py`."""
+    inspection.excepted = request.node.get_closest_marker("corrupts") is not None
+    yield
+    inspection.excepted = False
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """One of several processes hands its sizes on; the last one judges."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["result_sizes"] = dict(inspection.sizes)
+    elif inspection.sizes.total() >= inspection.ENOUGH and inspection.percentile(0.99) >= inspection.P99:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    inspection.sizes.update(getattr(node, "workeroutput", {}).get("result_sizes", {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if count := inspection.sizes.total():
+        verdict = f"p99 {inspection.percentile(0.99)} bytes (less than {inspection.P99}) over {count} results"
+        terminalreporter.write_line(f"event.result: {verdict}")

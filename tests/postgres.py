@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from noetl.embedded.postgres import Dsns, Embedded
+from tests.inspection import inspect
 
 HURRIED = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "64MB", "autovacuum_naptime": "1h"}
 PREFIX = "noetl-test-postgres-"
@@ -42,11 +43,12 @@ class Postgres:
 
     @contextmanager
     def database(self, template: str = "template1") -> Iterator[str]:
-        """The address of a new database, dropped afterwards whoever is still connected."""
+        """The address of a new database; inspected and dropped afterwards, whoever is still connected."""
         name = f"test_{next(_numbers)}"
         self.create(name, template)
         try:
             yield self.address(name)
+            inspect(self.address(name))
         finally:
             self.do(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 

@@ -43,6 +43,7 @@ async def test_a_payload_is_refused_by_the_database(migrated: str, result: Any) 
     await connection.close()
 
 
+@pytest.mark.corrupts  # its rows are envelopes and nothing else
 async def test_an_envelope_is_taken_with_whatever_its_scalars_hold(migrated: str) -> None:
     connection = await connect(migrated)
     envelope = {"status": "error", "reference": REFERENCE, "parent_ref": None, "context": {"a": "\u0000 \\u0000"}}

@@ -51,9 +51,20 @@ def assert_gapless(seen: list[Recorded]) -> None:
     assert epochs == sorted(epochs), "an event of an owner after one of its successor"
 
 
+# Between the number that an event gets and the commit that shows it.
+HELD_BACK = """
+create function hold_back() returns trigger language plpgsql as $$
+begin perform pg_sleep(random() * 0.004 * (random() < 0.3)::int); return null; end $$;
+create constraint trigger hold_back after insert on noetl.event deferrable initially deferred
+    for each row execute function hold_back();
+"""
+
+
 async def test_readers_by_shard_and_sequence_miss_nothing(migrated: str) -> None:
     """Sixteen writers of overlapping batches; what each wrote is held back at random while the others go on."""
     async with store(migrated, connections=WRITERS) as here:
+        async with here.database.main.transaction() as session:
+            await session.execute(HELD_BACK)
         await here.own()
         until = asyncio.Event()
         readers = [asyncio.create_task(follow(here, shard, until)) for shard in range(SHARDS)]
