@@ -42,7 +42,7 @@ property:  ## the hypothesis tests alone
 sim:  ## the simulator: SEEDS=2000, or SEED=7 to repeat one; FAULTS=... and MUTANT=... as `python -m tests.simulation --help` says
 	$(RUN) python -m tests.simulation --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(MUTANT),--mutant $(MUTANT))
 
-long:  ## the tests that take minutes: every planted bug is found again
+long:  ## the tests that take minutes: every planted bug is found again, every crash point is passed twenty times
 	$(PYTEST) -q -m long -n $(JOBS)
 
 docs:  ## write docs/events.md and docs/cli.md anew

@@ -20,6 +20,7 @@ from noetl.server.duties.projector import Projector, broken, projection
 from noetl.server.playbooks import Playbooks
 from noetl.server.shards import Shards
 from noetl.server.states import Loaded, States, Unfoldable
+from tests.waiting import look_again
 
 LEASE: Micros = 60_000_000
 PAGE = 1_000
@@ -51,8 +52,8 @@ async def catch_up(log: EventLog, leases: Leases, playbooks: Playbooks, count: i
         await project(log, leases, playbooks, count)
     async with asyncio.timeout(PATIENCE):
         for shard in range(count):
-            while await log.follow(shard, await log.checkpoint(shard), 1):  # noqa: ASYNC110 - by another process
-                await asyncio.sleep(0.02)
+            while await log.follow(shard, await log.checkpoint(shard), 1):
+                await look_again()
 
 
 async def project(log: EventLog, leases: Leases, playbooks: Playbooks, count: int) -> None:

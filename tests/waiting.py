@@ -60,6 +60,11 @@ async def comes(fact: Callable[[], Awaitable[object]], wanted: object = True) ->
         await _asleep(LOOK)
 
 
+async def look_again() -> None:
+    """Between two looks at what another process does, where the look is more than one question."""
+    await _asleep(LOOK)
+
+
 # ---- nobody else sleeps ------------------------------------------------------------------------------------------------
 
 

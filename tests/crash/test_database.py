@@ -1,0 +1,98 @@
+"""Postgres dies by kill -9 while a loop runs, again and again; the server that it belongs to starts it again."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+
+import psycopg
+import pytest
+
+from noetl.embedded import Embedded
+from noetl.embedded.postgres import read_postmaster
+from tests.crash.checks import check
+from tests.crash.house import House, house
+from tests.crash.workload import PLAYBOOKS, make_effects, outcomes
+from tests.waiting import look_again
+
+PROGRESS = 5.0  # seconds from when the database answers again to the next event
+PATIENCE = 60.0
+
+
+def test_a_database_that_is_killed_costs_nothing() -> None:
+    asyncio.run(killed(times=2, items=200))
+
+
+@pytest.mark.long
+def test_a_database_that_is_killed_ten_times_costs_nothing() -> None:
+    asyncio.run(killed(times=10, items=1_000))
+
+
+async def killed(times: int, items: int) -> None:
+    with house(None, workers=0) as here:
+        await here.ready()
+        database = Database(here)
+        make_effects(database.data)
+        here.add_worker(NOETL_CREDENTIAL_EFFECTS=json.dumps({"dsn": database.data}))
+        async with here.client() as client:
+            for text in PLAYBOOKS:
+                await client.register(text)
+            execution_id = await client.start("crash/loop", None, {"count": items, "pause": 0.02})
+            for number in range(times):
+                await database.reaches("select count(distinct item) from effect", items * (number + 0.5) / times)
+                await database.dies_and_comes_back()
+            told = (await asyncio.wait_for(outcomes(client, {"loop": execution_id}), PATIENCE))["loop"]
+            squares = [number * number for number in range(items)]
+            assert (told.failure, told.result) == (None, {"total": sum(squares), "squares": squares})
+            await check(database.control, client, [execution_id])
+        with psycopg.connect(database.data) as connection:
+            marks = connection.execute("select distinct item from effect order by item").fetchall()
+        assert [row[0] for row in marks] == list(range(items))
+
+
+class Database:
+    """The embedded one of a house. Its addresses stay the same over restarts."""
+
+    def __init__(self, here: House) -> None:
+        self.embedded = Embedded(here.home)
+        dsns = self.embedded.dsns(self.port)
+        assert dsns.data is not None
+        self.control, self.data = dsns.control, dsns.data
+
+    @property
+    def port(self) -> int:
+        port = self.embedded.cluster.last_port()
+        assert port is not None
+        return port
+
+    async def dies_and_comes_back(self) -> None:
+        postmaster = read_postmaster(self.embedded.cluster.data)
+        assert postmaster is not None
+        os.kill(postmaster.pid, signal.SIGKILL)
+        while (again := read_postmaster(self.embedded.cluster.data)) is None or again.pid == postmaster.pid:
+            await look_again()
+        before, begin = await self.recorded(), time.monotonic()
+        while await self.recorded() <= before:
+            await look_again()
+        assert time.monotonic() - begin < PROGRESS
+
+    async def recorded(self) -> int:
+        return await self.ask(self.control, "select sum(last_seq)::int from noetl.execution_shard")
+
+    async def reaches(self, query: str, wanted: float) -> None:
+        while await self.ask(self.data, query) < wanted:
+            await look_again()
+
+    async def ask(self, dsn: str, query: str) -> int:
+        """Asked until it answers."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(dsn) as connection:
+                    row = await (await connection.execute(query)).fetchone()
+                    assert row is not None
+                    return int(row[0])
+            except psycopg.OperationalError:
+                assert time.monotonic() < end, "the database does not come back"
+                await look_again()

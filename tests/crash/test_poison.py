@@ -1,0 +1,110 @@
+"""Playbooks that would never end or that kill whoever runs them: they are stopped, and their neighbours do not notice."""
+
+import asyncio
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from noetl.cli.remote import Remote
+from noetl.model import events as e
+from noetl.model.ids import ExecutionId
+from tests.crash.checks import all_events
+from tests.crash.house import House, house
+from tests.crash.workload import PLAYBOOKS, RESULTS, document, make_effects, outcomes
+from tests.postgres import server
+from tests.projection import assert_projection_equals_fold
+from tests.waiting import look_again
+
+NEIGHBOURS = ("chain", "loop", "pipeline", "parent")
+ACTIVATIONS = 300  # instead of a million
+PATIENCE = 60.0
+
+CALLS_ITSELF = "- {step: again, tool: {kind: playbook, path: crash/calls_itself}}"
+CYCLES = """
+- {step: one, tool: {kind: noop}, next: two}
+- {step: two, tool: {kind: noop}, next: one}
+"""
+# The parent of a tool's process is the nursery, and the parent of that is the worker.
+KILLS = """
+- {step: before, tool: {kind: python, code: "result = 1"}, next: kills}
+- step: kills
+  tool:
+    kind: python
+    code: |
+      import os, signal, time
+      with open(f"/proc/{os.getppid()}/stat") as file:
+          worker = int(file.read().rpartition(")")[2].split()[1])
+      os.kill(worker, signal.SIGKILL)
+      time.sleep(60)
+  next: [{step: after, when: "{{ error is defined }}"}]
+- {step: after, tool: {kind: python, input: {code: "{{ kills.error.code }}"}, code: "result = code"}}
+"""
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[House]:
+    with server().database() as dsn:
+        make_effects(dsn)
+        with house(dsn, NOETL_CREDENTIAL_EFFECTS=f'{{"dsn": "{dsn}"}}', CRASH_ACTIVATIONS=str(ACTIVATIONS)) as made:
+            yield made
+
+
+async def begin(client: Remote, *names: str) -> dict[str, ExecutionId]:
+    for text in (
+        *PLAYBOOKS,
+        document("calls_itself", CALLS_ITSELF),
+        document("cycles", CYCLES),
+        document("kills", KILLS),
+    ):
+        await client.register(text)
+    return {name: await client.start(f"crash/{name}", None, {}) for name in names}
+
+
+def test_a_playbook_that_calls_itself_or_cycles_for_ever_is_stopped(here: House) -> None:
+    async def run() -> None:
+        await here.ready()
+        async with here.client() as client:
+            started = await begin(client, "calls_itself", "cycles", *NEIGHBOURS)
+            told = await asyncio.wait_for(outcomes(client, started), PATIENCE)
+            for name in ("calls_itself", "cycles"):
+                failure = told[name].failure
+                assert failure is not None
+                assert failure.code == "RUNAWAY", failure
+            assert told["cycles"].state.activated == ACTIVATIONS
+            assert {name: told[name].result for name in NEIGHBOURS} == RESULTS
+            assert len(await client.executions(path="crash/calls_itself", limit=100)) == 33
+        assert here.dsn is not None
+        await assert_projection_equals_fold(here.dsn)
+
+    asyncio.run(run())
+
+
+def test_a_command_that_kills_its_worker_five_times_is_dead(here: House) -> None:
+    async def run() -> None:
+        await here.ready()
+        async with here.client() as client:
+            started = await begin(client, "kills", *NEIGHBOURS)
+            supervising = asyncio.ensure_future(supervise(here))
+            told = await asyncio.wait_for(outcomes(client, started), PATIENCE)
+            supervising.cancel()
+            assert told["kills"].result == "WORKER_LOST"
+            events = [row.event for row in await all_events(client, started["kills"])]
+            (dead,) = [event for event in events if isinstance(event, e.CommandDead)]
+            assert (dead.step, dead.attempt) == ("kills", 5)
+            assert {name: told[name].failure or told[name].result for name in NEIGHBOURS} == RESULTS
+        assert here.dsn is not None
+        with psycopg.connect(here.dsn) as connection:
+            found = connection.execute(
+                "select status, attempt from noetl.command where command_id = %s", [dead.command_id]
+            )
+            assert found.fetchall() == [("dead", 5)]
+        await assert_projection_equals_fold(here.dsn)
+
+    asyncio.run(run())
+
+
+async def supervise(here: House) -> None:
+    while True:
+        here.restart()
+        await look_again()
