@@ -39,7 +39,7 @@ OFTEN = {
 }
 OF_TOOLS = ("child", "nursery")  # no points of ours: processes beside the worker
 PROGRESS = 5.0  # seconds from the beginning of who was started again to the next event
-PATIENCE = 30.0
+PATIENCE = 120.0  # seconds until something hangs, however busy the machine is
 
 
 @pytest.fixture(scope="module")

@@ -23,12 +23,12 @@ from noetl.model import messages as m
 from noetl.model.commands import Journal
 from noetl.model.decisions import Send
 from noetl.model.errors import NoetlError
+from noetl.model.exchange import ExchangeRequest
 from noetl.pipeline.persist import Persist
 from noetl.results.memory import ResultsMemory
 from noetl.server import dispatch
 from noetl.server.dispatch import Dispatcher
 from noetl.server.duties.projector import Projector, projection
-from noetl.server.exchange import Exchange
 from noetl.server.requests import Requests
 from noetl.server.states import States
 from noetl.worker.outbox import Outbox
@@ -305,11 +305,7 @@ def reaper_without_status() -> list[Change]:
 @mutant
 def leases_by_name() -> list[Change]:
     """A worker that starts again goes on with the leases of its former life, as the same attempt."""
-
-    async def holder(self: Exchange, request: Any) -> str:
-        return str(request.worker)
-
-    return [(Exchange, "_holder", holder)]
+    return [(ExchangeRequest, "holder", property(lambda self: self.worker))]
 
 
 @mutant
@@ -325,7 +321,7 @@ def worker_keeps_lost_leases() -> list[Change]:
 @mutant
 def stop_ignored() -> list[Change]:
     """A worker goes on with a command that it was told to stop."""
-    return [(Worker, "_stop", lambda self, held: None)]
+    return [(Worker, "_stop", lambda self, job, ending: None)]
 
 
 @mutant
