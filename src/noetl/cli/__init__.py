@@ -3,16 +3,14 @@
 What a user did wrong is answered with one line and a hint, never a stack trace; `NOETL_DEBUG=1` shows it.
 """
 
-import gc
 import os
 import sys
 from typing import Annotated
 
 import typer
 
+from noetl.cli.loop import rarely_collect
 from noetl.cli.output import LEFT, complain, log_to_stderr
-
-GARBAGE = 50_000, 20, 50  # objects between looks for cycles: loading and deciding make many that stay, and few cycles
 
 ABOUT = """Run playbooks: YAML documents that describe data work as steps, loops, branches and retries.
 
@@ -36,7 +34,7 @@ Without NOETL_SERVER_URL commands work on the database of this machine, below NO
 
 def main() -> None:
     """The entry point of `noetl`."""
-    gc.set_threshold(*GARBAGE)
+    rarely_collect()
     try:
         log_to_stderr("ERROR")
         application()()

@@ -1,20 +1,22 @@
 -- The log and the queue. What writes several tables is a function of the schema (migrations); everything else is here.
 
 -- name: append
--- Numbers come as the text of their array.
+-- Arrays come as their text, but for bytes.
 select verdict, place, last_seq, inbox_part, inbox_shard from noetl.append(
     :lease, :check_keys,
-    :p_exec::text::bigint[], :p_shard::text::int[], :p_epoch::text::bigint[], :p_after::text::bigint[], :p_tenant::text::int[],
-    :p_count::text::int[],
-    :e_part::text::int[], :e_nth::text::int[], :e_type, :e_step, :e_command, :e_attempt::text::int[], :e_status, :e_result,
-    :e_meta, :e_key, :e_at::text::bigint[],
-    :t_part::text::int[], :t_command, :t_attempt::text::int[],
+    :p_exec::text::bigint[], :p_shard::text::int[], :p_epoch::text::bigint[], :p_after::text::bigint[],
+    :p_tenant::text::int[], :p_count::text::int[],
+    :e_part::text::int[], :e_nth::text::int[], :e_type::text::text[], :e_step::text::text[], :e_command::text::text[],
+    :e_attempt::text::int[], :e_status::text::text[], :e_result::text::json[], :e_meta::text::json[],
+    :e_key::text::text[], :e_at::text::bigint[],
+    :t_part::text::int[], :t_command::text::text[], :t_attempt::text::int[],
     :i_part::text::int[], :i_id::text::bigint[],
-    :m_part::text::int[], :m_command, :m_status,
-    :c_part::text::int[], :c_command, :c_step, :c_kind, :c_pool, :c_priority::text::int[], :c_status,
-    :c_attempt::text::int[], :c_available::text::bigint[], :c_worker, :c_body,
-    :r_part::text::int[], :r_id::text::bigint[], :r_tier, :r_uri, :r_sha256, :r_bytes::text::bigint[], :r_rows::text::bigint[],
-    :r_format, :r_parent::text::bigint[], :r_payload,
+    :m_part::text::int[], :m_command::text::text[], :m_status::text::text[],
+    :c_part::text::int[], :c_command::text::text[], :c_step::text::text[], :c_kind::text::text[], :c_pool::text::text[],
+    :c_priority::text::int[], :c_status::text::text[], :c_attempt::text::int[], :c_available::text::bigint[],
+    :c_worker::text::text[], :c_body,
+    :r_part::text::int[], :r_id::text::bigint[], :r_tier::text::text[], :r_uri::text::text[], :r_sha256::text::text[],
+    :r_bytes::text::bigint[], :r_rows::text::bigint[], :r_format::text::text[], :r_parent::text::bigint[], :r_payload,
     :more);
 
 -- name: inbox

@@ -4,7 +4,7 @@ Effects on one command are brought together first, so that each row is written o
 the same part is known here; a `Stop` depends on the row and is carried out before whatever came after it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -38,9 +38,9 @@ FINISHED = ("done", "dead", "cancelled")
 STOPPED = "stopped"  # parked and then stopped, in one part
 _LOST, _KNOWN, _STALE, _KEY = 1, 2, 3, 4  # verdicts of `noetl.append`; 0: applied
 
-# Columns of the arrays, in the order of the function's parameters. Numbers (n) go as the text of an array: the driver looks
-# long at every element of a list that is not a string, to see whether it is a list itself.
-_COLUMNS = {"p": "nnnnnn", "e": "nntttnttttn", "t": "ntn", "i": "nn", "m": "ntt", "c": "nttttntnntt", "r": "nntttnntnt"}
+# Columns of the arrays, in the order of the function's parameters. Numbers (n) and texts (t) go as the text of an array: the
+# driver looks long at every element of a list, to see whether it is a list itself. Bytes (b) go as they are.
+_COLUMNS = {"p": "nnnnnn", "e": "nntttnttttn", "t": "ntn", "i": "nn", "m": "ntt", "c": "nttttntnntb", "r": "nntttnntnb"}
 
 
 def split(event: Event) -> tuple[str, str | None, str | None]:
@@ -103,7 +103,7 @@ class Writes:
         for name, kinds in _COLUMNS.items():
             rows = self._rows[name]
             columns = zip(*rows, strict=True) if rows else ((),) * len(kinds)
-            arrays += [numbers(each) if kind == "n" else each for kind, each in zip(kinds, columns, strict=True)]
+            arrays += [_ARRAYS[kind](each) for kind, each in zip(kinds, columns, strict=True)]
         arrays.append(codec.encode(self._more).decode() if self._more else None)
         return tuple(arrays)
 
@@ -351,6 +351,17 @@ class _PartWrites:
 def numbers(values: Iterable[int | None]) -> str:
     """An array of numbers as Postgres writes it."""
     return "{" + ",".join(["null" if value is None else str(value) for value in values]) + "}"
+
+
+def texts(values: Iterable[str | None]) -> str:
+    return "{" + ",".join(["null" if value is None else _quoted(value) for value in values]) + "}"
+
+
+def _quoted(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+_ARRAYS: dict[str, Callable[[Iterable[Any]], Any]] = {"n": numbers, "t": texts, "b": list}
 
 
 def message_columns(message: Message) -> tuple[str, str | None]:
