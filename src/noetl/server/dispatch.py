@@ -435,7 +435,9 @@ class Dispatcher:
         applied = [
             (work, outcome) for work, outcome in zip(works, outcomes, strict=True) if isinstance(outcome, Appended)
         ]
-        for pool in sorted({pool for work, _ in applied for pool in work.pools()}):
+        pools = sorted({pool for work, _ in applied for pool in work.pools()})
+        self._waiting.wake(pools)  # here at once; elsewhere by the bus
+        for pool in pools:
             await self._bus.publish(bus_port.commands(pool))
         if any(work.requeues() for work, _ in applied):
             self._waiting.wake_all()  # the row knows its pool, this server does not

@@ -204,17 +204,29 @@ class Exchange:
         return Renewal(renewal.stop, lost), [command for command in unknown if _held(command) not in gone]
 
     async def _claim(self, waiter: Waiter) -> list[Command]:
-        places = waiter.take_open()
-        if not places:
+        """Nothing without a look where the last one found too little and nobody has said a word since."""
+        now = asyncio.get_running_loop().time()
+        if not waiter.open or now - self._waiting.empty_since(waiter.pools) < self._poll * 0.9:
             return []
+        self._waiting.emptied(waiter.pools, now)  # before the look: what comes while it lasts counts
+        places = waiter.take_open()
+        claimed = await self._look(waiter, places)
+        if claimed is None:
+            self._waiting.doubt(waiter.pools)
+        elif len(claimed) == places:
+            self._waiting.wake(waiter.pools)  # there may be more, for others
+        return claimed or []
+
+    async def _look(self, waiter: Waiter, places: int) -> list[Command] | None:
+        """None: the store did not say."""
         try:
             claimed = await self._log.claim(waiter.worker, waiter.pools, places, self._lease)
         except OutcomeUnknown:
             waiter.unsure = True  # what may have been leased is sent at the next exchange: let it come soon
-            return []
+            return None
         except Unavailable:
             waiter.open += places
-            return []
+            return None
         if claimed:
             fault("claim.after")
         waiter.open += places - len(claimed)

@@ -40,8 +40,11 @@ class Waiter:
 
 
 class Waiting:
+    """It also knows in which pools a look into the queue found nothing more, until somebody says that there is something."""
+
     def __init__(self) -> None:
         self._pools: dict[str, dict[Waiter, None]] = {}
+        self._empty: dict[str, float] = {}  # since when
 
     def enter(self, worker: str, pools: tuple[str, ...], free: int) -> Waiter:
         waiter = Waiter(worker, pools, free)
@@ -61,10 +64,23 @@ class Waiting:
                 return waiter
         return None
 
+    def empty_since(self, pools: Iterable[str]) -> float:
+        return min((self._empty.get(pool, float("-inf")) for pool in pools), default=float("-inf"))
+
+    def emptied(self, pools: Iterable[str], now: float) -> None:
+        self._empty.update(dict.fromkeys(pools, now))
+
+    def doubt(self, pools: Iterable[str]) -> None:
+        """Whoever looks next may find something."""
+        for pool in pools:
+            self._empty.pop(pool, None)
+
     def wake(self, pools: Iterable[str]) -> None:
         for pool in pools:
+            self._empty.pop(pool, None)
             for waiter in self._pools.get(pool, ()):
                 waiter.woken.set()
 
     def wake_all(self) -> None:
+        self._empty.clear()
         self.wake(self._pools)

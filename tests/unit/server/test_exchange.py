@@ -281,3 +281,40 @@ async def test_a_report_is_recorded_whatever_becomes_of_the_log() -> None:
         node.log.fail("put_logs", RuntimeError("a bug"), done=False)
         reply = await exchange(node, ended(await claim(node)), logs=(printed(id_),))
         assert (statuses(reply.acks), reply.logged) == (["ok"], True)
+
+
+# ---- looks into the queue ------------------------------------------------------------------------------------------------
+
+
+async def test_a_queue_that_was_empty_is_looked_into_when_there_is_a_reason() -> None:
+    async with house() as home:
+        node = await home.node()
+        for _ in range(3):
+            await exchange(node, free=1)
+        assert node.log.calls["claim"] == 1
+        await home.begun(node)
+        assert len((await exchange(node, free=5)).commands) == 1
+        assert node.log.calls["claim"] == 2
+        await asyncio.sleep(1)  # without a hint, now and then
+        await exchange(node, free=5)
+        assert node.log.calls["claim"] == 3
+
+
+async def test_what_one_worker_has_no_room_for_another_that_waits_is_told_of() -> None:
+    async with house() as home:
+        node = await home.node()
+        for _ in range(3):
+            await home.begun(node)
+        waiting = asyncio.create_task(exchange(node, free=1, wait=10, worker="w2"))
+        assert len((await exchange(node, free=1)).commands) == 1
+        assert len((await waiting).commands) == 1
+        assert len((await exchange(node, free=1, worker="w3")).commands) == 1
+
+
+async def test_a_look_that_failed_is_made_again_at_once() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        node.log.fail("claim", StoreUnavailable("down"), done=False)
+        assert (await exchange(node, free=1)).commands == ()
+        assert len((await exchange(node, free=1)).commands) == 1
