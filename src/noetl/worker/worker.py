@@ -15,6 +15,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from math import exp
 
 from noetl.model.clock import Clock
 from noetl.model.commands import Command
@@ -37,6 +38,10 @@ from noetl.worker.spool import Spool
 
 log = logging.getLogger(__name__)
 REMEMBERED = 10_000  # ended commands, so that a late reply does not start one again
+AHEAD = (
+    0.05  # seconds of work that may wait here for room: what is short is fetched ahead, what is long is left to others
+)
+MOST_AHEAD = 3  # times the slots
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +93,20 @@ class Pace:
 
 
 @dataclass(slots=True)
+class Rate:
+    """How many a second, lately."""
+
+    count: float = 0.0
+    last: float = 0.0
+
+    def add(self, now: float) -> None:
+        self.count, self.last = self.at(now) + 1, now
+
+    def at(self, now: float) -> float:
+        return self.count * exp(self.last - now)
+
+
+@dataclass(slots=True)
 class Memory:
     """The last few of many."""
 
@@ -123,6 +142,8 @@ class Worker:
         self._jobs: dict[str, Job] = {}
         self._dying: dict[asyncio.Task[None], None] = {}
         self._outbox = Outbox()
+        self._room = asyncio.Semaphore(settings.slots)
+        self._rate = Rate()
         self._launched = Memory(REMEMBERED)
         self._journaled = Memory(REMEMBERED)
         self._ended = Memory(REMEMBERED)
@@ -217,7 +238,9 @@ class Worker:
     def _free(self) -> int:
         if self._behind or self._draining:
             return 0
-        places = self._settings.slots - len(self._jobs) - len(self._dying)
+        slots = self._settings.slots
+        ahead = min(int(self._rate.at(self._now()) * AHEAD), slots * MOST_AHEAD)
+        places = slots + ahead - len(self._jobs) - len(self._dying)
         return max(0, min(places, self._spool.room - len(self.holds)))
 
     def _wants_poll(self) -> bool:
@@ -360,9 +383,11 @@ class Worker:
         job.task = asyncio.ensure_future(self._work(job))
         if command.attempt > 1:
             self._announce(job)
-        else:
-            job.notice = asyncio.get_running_loop().call_later(self._settings.notice, self._announce, job)
         self._wake.set()
+
+    def _announce_if_it_lasts(self, job: Job) -> None:
+        if job.command.attempt == 1:
+            job.notice = asyncio.get_running_loop().call_later(self._settings.notice, self._announce, job)
 
     def _announce(self, job: Job) -> None:
         for sent in endings.announcements(job.command, self._settings.worker_id):
@@ -372,15 +397,17 @@ class Worker:
         command = job.command
         printed = self._logs.of(command, job.launch)
         try:
-            plan = await self._plans.get(command.playbook)
-            ending = await execute(
-                replace(self._env, logs=printed),
-                plan,
-                command,
-                lambda sent: self._journal(job, sent),
-                claimed_at=job.claimed_at,
-                launch=job.launch,
-            )
+            async with self._room:
+                self._announce_if_it_lasts(job)
+                plan = await self._plans.get(command.playbook)
+                ending = await execute(
+                    replace(self._env, logs=printed),
+                    plan,
+                    command,
+                    lambda sent: self._journal(job, sent),
+                    claimed_at=job.claimed_at,
+                    launch=job.launch,
+                )
         except asyncio.CancelledError:
             if job.told is None:
                 raise
@@ -404,6 +431,7 @@ class Worker:
         """From job to unacknowledged ending in one instant: at no moment is the command not held."""
         if job.notice is not None:
             job.notice.cancel()
+        self._rate.add(self._now())
         if self._jobs.get(job.command.command_id) is job:
             self._outbox.forget(job.held)
             self._post(job.command, ending)

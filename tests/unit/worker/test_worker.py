@@ -127,6 +127,46 @@ def test_no_report_no_wait_and_no_work_without_room() -> None:
     assert all(request.wait == 0 for request in desk.requests if request.reports)
 
 
+def test_short_work_is_fetched_ahead_and_never_more_of_it_runs_at_once() -> None:
+    desk = Desk([issue(number=n) for n in range(200)])
+    running, most = 0, 0
+
+    async def short(call: Call) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    virtually(working(hired(desk, short), lambda: len(desk.events) == 200))
+    assert most == 2
+    assert max(len(request.held) for request in desk.requests) > 2
+
+
+def test_long_work_is_left_to_others() -> None:
+    desk = Desk([issue(number=n) for n in range(20)])
+    virtually(working(hired(desk, lambda call: asyncio.sleep(1.0)), lambda: len(desk.of(e.CommandCompleted)) == 20))
+    assert max(len(request.held) for request in desk.requests) == 2
+
+
+def test_what_waits_for_room_is_stopped_and_drained_like_the_rest() -> None:
+    desk = Desk([issue(number=n) for n in range(200)])
+
+    async def play() -> None:
+        worker = hired(desk, lambda call: asyncio.sleep(0.01))
+        task = asyncio.ensure_future(worker.run())
+        await until(lambda: len(worker.holds) > 5)
+        waiting = worker.holds[-1]
+        desk.stop = [waiting]
+        await until(lambda: waiting not in worker.holds)
+        worker.hand_back()
+        await task
+        assert worker.holds == ()
+
+    virtually(play())
+    assert len(desk.of(e.CommandReturned)) > 0
+
+
 def test_the_next_task_starts_only_when_the_journal_entry_is_acknowledged() -> None:
     order: list[str] = []
     desk = Desk([issue("two")])
