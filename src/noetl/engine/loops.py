@@ -29,6 +29,7 @@ from noetl.playbook.plan import IN
 LANES = 16  # commands of one loop in flight; a larger window puts more items into each
 PARALLEL_WINDOW = 100
 CHUNK_TIME: Micros = 250_000
+SHORT_TIME: Micros = 20_000
 LARGEST_CHUNK = 10_000
 SLOW_ITEM: Micros = 1_000_000
 INLINE_BYTES = 4_096
@@ -229,14 +230,16 @@ def _fill(fixed: Fixed, state: Execution, activation: Activation, loop: LoopStat
 
 
 def _chunk_size(loop: LoopState, together: int, share: int) -> int:
-    """As declared, or what fills CHUNK_TIME by the durations so far; never more than one lane's share of what is left."""
+    """As declared, or what fills CHUNK_TIME by the durations so far; not more than one lane's share of what is left, unless that
+    is gone in SHORT_TIME: nobody gains by dividing it."""
     if loop.single:
         return 1
     if loop.chunk:
         return loop.chunk
     if not loop.timed or loop.micros > SLOW_ITEM * loop.timed:
         return 1
-    return max(1, min(LARGEST_CHUNK, share, CHUNK_TIME * together * loop.timed // max(1, loop.micros)))
+    filling, short = (time * together * loop.timed // max(1, loop.micros) for time in (CHUNK_TIME, SHORT_TIME))
+    return max(1, min(LARGEST_CHUNK, filling, max(share, short)))
 
 
 def _chunk(
