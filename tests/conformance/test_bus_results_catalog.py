@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from noetl.model.errors import Conflict, CorruptLog, NotFound
-from noetl.model.ids import Tenant
+from noetl.model.ids import DEFAULT_TENANT, Tenant
 from noetl.model.reference import address
 from tests.conformance.conftest import World
 
@@ -75,23 +75,33 @@ async def test_a_path_has_versions_and_a_hash_names_one_text(world: World) -> No
     assert found.text == "text two"
     assert await world.catalog.by_hash("0") is None
     await world.catalog.register("a", "text one")
-    assert [(each.path, each.version) for each in await world.catalog.paths()] == [("a", 1), ("p", 2)]
+    assert [(each.path, each.version) for each in await world.catalog.latest()] == [("a", 1), ("p", 2)]
 
 
-async def test_a_credential_has_one_row_per_tenant_and_name(world: World) -> None:
-    ours, theirs = Tenant(1), Tenant(2)
-    first = await world.vault.put(ours, "db", "postgres", b"\x00one")
-    assert first.created_at == first.changed_at == world.clock.now()
-    await world.pass_time(5)
-    second = await world.vault.put(ours, "db", "generic", b"two\xff")
-    assert (second.kind, second.data) == ("generic", b"two\xff")
-    assert (second.created_at, second.changed_at) == (first.created_at, first.created_at + 5)
-    await world.vault.put(theirs, "db", "bearer", b"theirs")
-    await world.vault.put(ours, "Api", "bearer", b"api")
-    assert [row.name for row in await world.vault.stored(ours)] == ["Api", "db"]
-    assert await world.vault.find(ours, "db") == second
-    assert await world.vault.find(theirs, "Api") is None
-    assert await world.vault.delete(ours, "db")
-    assert not await world.vault.delete(ours, "db")
-    assert await world.vault.find(ours, "db") is None
-    assert [row.data for row in await world.vault.stored(theirs)] == [b"theirs"]
+async def test_lists_of_the_catalog_come_in_pages(world: World) -> None:
+    paths = ["Z", "a", "a/b", "a/c", "a_b", "ab", "b"]
+    for path in paths:
+        for version in range(3):
+            await world.catalog.register(path, f"text {version}")
+    catalog = world.catalog
+    assert [each.path for each in await catalog.latest()] == sorted(paths)
+    assert {each.version for each in await catalog.latest()} == {3}
+    assert [each.path for each in await catalog.latest("a/")] == ["a/b", "a/c"]
+    assert [each.path for each in await catalog.latest("a", after="a/b", limit=2)] == ["a/c", "a_b"]
+    assert await catalog.latest("a", after="ab") == []
+    assert await catalog.latest("c") == await catalog.latest(limit=0) == []
+    assert [each.version for each in await catalog.versions("a")] == [3, 2, 1]
+    assert [each.version for each in await catalog.versions("a", before=3, limit=1)] == [2]
+    assert await catalog.versions("nowhere") == await catalog.versions("a", before=1) == []
+
+
+async def test_a_tenant_sees_its_own_playbooks_only(world: World) -> None:
+    other, catalog = Tenant(2), world.catalog
+    mine = await catalog.register("p", "mine")
+    theirs = await catalog.register("p", "theirs", other)
+    assert (mine.version, theirs.version) == (1, 1)
+    assert await catalog.find("p", tenant=other) == theirs
+    assert [each.text for each in await catalog.latest()] == ["mine"]
+    assert [each.text for each in await catalog.versions("p", tenant=other)] == ["theirs"]
+    assert await catalog.by_hash(theirs.hash, DEFAULT_TENANT) is None
+    assert await catalog.by_hash(theirs.hash) == theirs

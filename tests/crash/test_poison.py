@@ -25,7 +25,7 @@ CYCLES = """
 - {step: one, tool: {kind: noop}, next: two}
 - {step: two, tool: {kind: noop}, next: one}
 """
-# The parent of a tool's process is the nursery, and the parent of that is the worker.
+# The parent of a tool's process is the nursery, and the parent of that is the worker, unless it is gone already.
 KILLS = """
 - {step: before, tool: {kind: python, code: "result = 1"}, next: kills}
 - step: kills
@@ -35,6 +35,8 @@ KILLS = """
       import os, signal, time
       with open(f"/proc/{os.getppid()}/stat") as file:
           worker = int(file.read().rpartition(")")[2].split()[1])
+      with open(f"/proc/{worker}/cmdline") as file:
+          assert "tests.crash.process" in file.read()
       os.kill(worker, signal.SIGKILL)
       time.sleep(60)
   next: [{step: after, when: "{{ error is defined }}"}]

@@ -4,37 +4,48 @@ from hashlib import sha256
 
 from noetl.catalog.port import Entry, Sealed
 from noetl.model.clock import Clock
-from noetl.model.ids import Tenant
+from noetl.model.ids import DEFAULT_TENANT, Tenant
 
 
 class CatalogMemory:
     def __init__(self) -> None:
-        self._paths: dict[str, list[Entry]] = {}
-        self._hashes: dict[str, Entry] = {}
+        self._paths: dict[tuple[Tenant, str], list[Entry]] = {}
 
-    async def register(self, path: str, text: str) -> Entry:
+    async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> Entry:
         content = sha256(text.encode()).hexdigest()
-        versions = self._paths.setdefault(path, [])
+        versions = self._paths.setdefault((tenant, path), [])
         for known in versions:
             if known.hash == content:
                 return known
         entry = Entry(path, len(versions) + 1, content, text)
         versions.append(entry)
-        self._hashes.setdefault(content, entry)
         return entry
 
-    async def find(self, path: str, version: int | None = None) -> Entry | None:
-        versions = self._paths.get(path, [])
+    async def find(self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT) -> Entry | None:
+        versions = self._paths.get((tenant, path), [])
         if version is None:
             return versions[-1] if versions else None
         return versions[version - 1] if 0 < version <= len(versions) else None
 
-    async def by_hash(self, content: str) -> Entry | None:
-        return self._hashes.get(content)
+    async def by_hash(self, content: str, tenant: Tenant | None = None) -> Entry | None:
+        for (owner, _), versions in self._paths.items():
+            for entry in versions if tenant in (None, owner) else ():
+                if entry.hash == content:
+                    return entry
+        return None
 
-    async def paths(self) -> list[Entry]:
-        """The latest of each, by path."""
-        return [self._paths[path][-1] for path in sorted(self._paths)]
+    async def latest(
+        self, prefix: str = "", after: str = "", limit: int = 100, tenant: Tenant = DEFAULT_TENANT
+    ) -> list[Entry]:
+        mine = sorted(path for owner, path in self._paths if owner == tenant)
+        wanted = [path for path in mine if path.startswith(prefix) and path > after]
+        return [self._paths[tenant, path][-1] for path in wanted[:limit]]
+
+    async def versions(
+        self, path: str, before: int | None = None, limit: int = 50, tenant: Tenant = DEFAULT_TENANT
+    ) -> list[Entry]:
+        older = self._paths.get((tenant, path), [])[: None if before is None else max(0, before - 1)]
+        return older[::-1][:limit]
 
 
 class VaultMemory:

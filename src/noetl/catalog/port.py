@@ -4,7 +4,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from noetl.model.ids import Micros, Tenant
+from noetl.model.ids import DEFAULT_TENANT, Micros, Tenant
 
 
 class Entry(Struct, frozen=True):
@@ -15,10 +15,31 @@ class Entry(Struct, frozen=True):
 
 
 class Catalog(Protocol):
-    async def register(self, path: str, text: str) -> Entry: ...  # equal text: the version it has already
-    async def find(self, path: str, version: int | None = None) -> Entry | None: ...  # None: the latest
-    async def by_hash(self, content: str) -> Entry | None: ...
-    async def paths(self) -> list[Entry]: ...
+    """Paths and versions belong to a tenant."""
+
+    async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> Entry:
+        """Equal text: the version it has already."""
+        ...
+
+    async def find(self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT) -> Entry | None:
+        """Without a version, the latest."""
+        ...
+
+    async def by_hash(self, content: str, tenant: Tenant | None = None) -> Entry | None:
+        """The first that has it; of any tenant for what an execution is pinned to."""
+        ...
+
+    async def latest(
+        self, prefix: str = "", after: str = "", limit: int = 100, tenant: Tenant = DEFAULT_TENANT
+    ) -> list[Entry]:
+        """The latest version of each, by path, beyond the path `after`."""
+        ...
+
+    async def versions(
+        self, path: str, before: int | None = None, limit: int = 50, tenant: Tenant = DEFAULT_TENANT
+    ) -> list[Entry]:
+        """Newest first, older than `before`."""
+        ...
 
 
 class Sealed(Struct, frozen=True):

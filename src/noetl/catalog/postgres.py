@@ -14,45 +14,55 @@ FINDS = 500  # in one statement
 
 
 class CatalogPostgres:
-    def __init__(self, database: Database, tenant: Tenant = DEFAULT_TENANT) -> None:
+    def __init__(self, database: Database) -> None:
         self._pool = database.main
-        self._tenant = tenant
         self._finds = Grouped(self._find_all, limit=FINDS)
 
-    async def register(self, path: str, text: str) -> Entry:
-        """Equal text: the version it has already. Versions of a path are numbered one at a time."""
+    async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> Entry:
+        """Versions of a path are numbered one at a time."""
         content = sha256(text.encode()).hexdigest()
-        known = await self._known(path, content)
+        known = await self._known(path, content, tenant)
         if known is not None:
             return known
         async with self._pool.transaction() as session:
             alone, register = _SQL["alone"], _SQL["register"]
-            await session.fetch(alone.text, *alone.bind(tenant=self._tenant, path=path))
-            values = register.bind(tenant=self._tenant, path=path, hash=content, text=text)
+            await session.fetch(alone.text, *alone.bind(tenant=tenant, path=path))
+            values = register.bind(tenant=tenant, path=path, hash=content, text=text)
             await session.fetch(register.text, *values)
-        entry = await self._known(path, content)
+        entry = await self._known(path, content, tenant)
         assert entry is not None
         return entry
 
-    async def find(self, path: str, version: int | None = None) -> Entry | None:
-        return await self._finds((path, version))
+    async def find(self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT) -> Entry | None:
+        return await self._finds((tenant, path, version))
 
-    async def _find_all(self, wanted: list[tuple[str, int | None]]) -> list[Entry | None]:
+    async def _find_all(self, wanted: list[tuple[Tenant, str, int | None]]) -> list[Entry | None]:
         """A playbook that many ask for at once is read once."""
         keys = list(dict.fromkeys(wanted))
-        paths, versions = [path for path, _ in keys], [version for _, version in keys]
-        rows = await self._pool.read(_SQL["find"], tenant=self._tenant, paths=paths, versions=versions)
+        tenants, paths, versions = (list(column) for column in zip(*keys, strict=True))
+        rows = await self._pool.read(_SQL["find"], tenants=tenants, paths=paths, versions=versions)
         found = {keys[number - 1]: Entry(*entry) for number, *entry in rows}
         return [found.get(each) for each in wanted]
 
-    async def by_hash(self, content: str) -> Entry | None:
-        return _first(await self._pool.read(_SQL["by_hash"], tenant=self._tenant, hash=content))
+    async def by_hash(self, content: str, tenant: Tenant | None = None) -> Entry | None:
+        if tenant is None:
+            return _first(await self._pool.read(_SQL["by_content"], hash=content))
+        return _first(await self._pool.read(_SQL["by_hash"], tenant=tenant, hash=content))
 
-    async def paths(self) -> list[Entry]:
-        return [Entry(*row) for row in await self._pool.read(_SQL["paths"], tenant=self._tenant)]
+    async def latest(
+        self, prefix: str = "", after: str = "", limit: int = 100, tenant: Tenant = DEFAULT_TENANT
+    ) -> list[Entry]:
+        rows = await self._pool.read(_SQL["latest"], tenant=tenant, prefix=prefix, after=after, limit=limit)
+        return [Entry(*row) for row in rows]
 
-    async def _known(self, path: str, content: str) -> Entry | None:
-        return _first(await self._pool.read(_SQL["known"], tenant=self._tenant, path=path, hash=content))
+    async def versions(
+        self, path: str, before: int | None = None, limit: int = 50, tenant: Tenant = DEFAULT_TENANT
+    ) -> list[Entry]:
+        rows = await self._pool.read(_SQL["versions"], tenant=tenant, path=path, before=before, limit=limit)
+        return [Entry(*row) for row in rows]
+
+    async def _known(self, path: str, content: str, tenant: Tenant) -> Entry | None:
+        return _first(await self._pool.read(_SQL["known"], tenant=tenant, path=path, hash=content))
 
 
 def _first(rows: list[Record]) -> Entry | None:

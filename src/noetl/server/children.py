@@ -47,7 +47,7 @@ class Children:
         return prepared
 
     async def _start(self, tenant: Tenant, effect: StartChild) -> tuple[Start, dict[str, object]]:
-        entry = await self._playbooks.find(effect.path, effect.version)
+        entry = await self._playbooks.find(effect.path, effect.version, tenant)
         if effect.reference is not None:
             raise InvalidInput("a child's workload cannot be a reference", hint="pass the reference as one of its keys")
         workload = merge((await self._playbooks.plan(entry.hash)).playbook, effect.workload)

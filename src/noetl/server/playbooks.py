@@ -4,6 +4,7 @@ from collections import OrderedDict
 
 from noetl.catalog.port import Catalog, Entry
 from noetl.model.errors import NotFound
+from noetl.model.ids import DEFAULT_TENANT, Tenant
 from noetl.playbook.model import Playbook
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.validation import load_registered
@@ -26,17 +27,18 @@ class Playbooks:
         self._plans.move_to_end(content)
         return plan
 
-    async def text(self, content: str) -> Entry:
-        entry = await self._catalog.by_hash(content)
+    async def text(self, content: str, tenant: Tenant | None = None) -> Entry:
+        """Without a tenant: of whatever an execution is pinned to."""
+        entry = await self._catalog.by_hash(content, tenant)
         if entry is None:
             raise NotFound(f"no playbook has the hash {content}", hint="register it again: executions are pinned to it")
         return entry
 
-    async def find(self, path: str, version: str | int | None = None) -> Entry:
+    async def find(self, path: str, version: str | int | None = None, tenant: Tenant = DEFAULT_TENANT) -> Entry:
         """By path and version ('latest' or none: the newest)."""
         wanted = None if version in (None, "latest", "") else str(version)
         number = int(wanted) if wanted is not None and wanted.isdigit() else None
-        entry = None if wanted is not None and number is None else await self._catalog.find(path, number)
+        entry = None if wanted is not None and number is None else await self._catalog.find(path, number, tenant)
         if entry is None:
             raise NotFound(f"no playbook {path!r}" + (f" version {wanted}" if wanted else ""), hint="noetl register")
         return entry

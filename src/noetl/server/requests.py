@@ -52,7 +52,7 @@ class Requests:
     ) -> ExecutionId:
         """By path or by content hash. A known `start_key` gives the execution that it started. A caller that may have to
         repeat without a key draws the id first (`new_id`)."""
-        entry = await self._entry(path, content, version)
+        entry = await self._entry(path, content, version, tenant)
         start = Start(
             execution_id=execution_id or self._new_id(),
             path=entry.path,
@@ -95,12 +95,12 @@ class Requests:
             )
         return await self._post(execution_id, Signal(name=name, request=request, payload=payload, by=by))
 
-    async def _entry(self, path: str | None, content: str | None, version: str | int | None) -> Entry:
+    async def _entry(self, path: str | None, content: str | None, version: str | int | None, tenant: Tenant) -> Entry:
         if content is not None:
-            return await self._playbooks.text(content)
+            return await self._playbooks.text(content, tenant)
         if path is None:
             raise InvalidInput("which playbook?", hint="give a path or a content hash")
-        return await self._playbooks.find(path, version)
+        return await self._playbooks.find(path, version, tenant)
 
     async def _begin(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
         execution_id = await self._log.start(start, workload)

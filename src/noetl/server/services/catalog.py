@@ -47,35 +47,32 @@ class CatalogService:
                 f"{place[:200]!r} cannot be a catalog path",
                 hint=f"letters, digits, '_', '-', '.' in parts joined by '/', at most {LONGEST_PATH} characters",
             )
-        before = await self._catalog.find(place)
-        entry = await self._catalog.register(place, text)
+        before = await self._catalog.find(place, tenant=identity.tenant)
+        entry = await self._catalog.register(place, text, identity.tenant)
         created = before is None or entry.version > before.version
         return Registered(entry, created, loaded.findings)
 
     async def latest(self, identity: Identity, prefix: str = "", after: str = "", limit: int = 100) -> list[Entry]:
         """The latest version of each, by path."""
-        found = [entry for entry in await self._catalog.paths() if entry.path.startswith(prefix) and entry.path > after]
-        return found[:limit]
+        return await self._catalog.latest(prefix, after, limit, identity.tenant)
 
     async def get(self, identity: Identity, path: str, version: int | None = None) -> Entry:
-        entry = await self._catalog.find(path, version)
+        entry = await self._catalog.find(path, version, identity.tenant)
         if entry is None:
             named = f"no playbook {path!r}" + (f" version {version}" if version is not None else "")
             raise NotFound(named, hint="GET /api/catalog lists them; POST /api/catalog/register adds one")
         return entry
 
     async def by_hash(self, identity: Identity, content: str) -> Entry:
-        entry = await self._catalog.by_hash(content)
+        entry = await self._catalog.by_hash(content, identity.tenant)
         if entry is None:
             raise NotFound(f"no playbook has the hash {content}")
         return entry
 
     async def versions(self, identity: Identity, path: str, before: int | None = None, limit: int = 50) -> list[Entry]:
         """Newest first."""
-        latest = (await self.get(identity, path)).version
-        newest = latest if before is None else min(latest, before - 1)
-        found = [await self._catalog.find(path, number) for number in range(newest, max(0, newest - limit), -1)]
-        return [entry for entry in found if entry is not None]
+        await self.get(identity, path)
+        return await self._catalog.versions(path, before, limit, identity.tenant)
 
     async def diff(self, identity: Identity, path: str, older: int, newer: int | None = None) -> Difference:
         first, second = await self.get(identity, path, older), await self.get(identity, path, newer)
