@@ -1,6 +1,7 @@
 """The wall clock as a port, and its readings as text. Waiting uses the event loop's own time; only `at`, leases and timers ask
 the clock. No calendar library: the engine may not import one."""
 
+from functools import lru_cache
 from typing import Protocol
 
 from noetl.model.ids import Micros
@@ -10,6 +11,7 @@ class Clock(Protocol):
     def now(self) -> Micros: ...
 
 
+@lru_cache(maxsize=256)  # several templates of one event say the same moment
 def iso(at: Micros) -> str:
     """ISO 8601, UTC."""
     seconds, micro = divmod(at, 1_000_000)

@@ -1,6 +1,7 @@
 """References: where a payload lives. One function reads a `noetl://` URI, one writes it; nothing else touches the text."""
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -42,6 +43,7 @@ class Address(Struct, frozen=True):
         return f"noetl://execution/{self.execution_id}/{self.kind}/{self.step}/{self.key}"
 
 
+@lru_cache(maxsize=4096)  # each is made, stored, checked and read
 def address(execution_id: str, kind: str, step: str, key: str) -> Address:
     """An address whose every part is allowed; BadReference otherwise."""
     if not _NUMBER.fullmatch(execution_id) or int(execution_id) >= 1 << 63:

@@ -2,12 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
-from noetl.model.clock import Clock
+from noetl.model.clock import Clock, iso
 from noetl.model.decisions import AddPart
 from noetl.model.events import Reported
-from noetl.model.ids import Micros
 from noetl.model.messages import StoredRef
 from noetl.pipeline.redaction import Redactor
 from noetl.playbook.functions import Seeded
@@ -69,7 +67,3 @@ class Given:
 
     def random(self, nth: int) -> float:
         return Seeded(self.seed, "").random(nth)
-
-
-def iso(at: Micros) -> str:
-    return datetime.fromtimestamp(at / 1_000_000, UTC).isoformat()

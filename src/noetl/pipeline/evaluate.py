@@ -3,11 +3,12 @@
 from msgspec import convert
 
 from noetl.model import events as e
+from noetl.model.clock import iso
 from noetl.model.envelope import Envelope, Selected
 from noetl.pipeline.collections import planned
 from noetl.pipeline.context import Context
 from noetl.pipeline.data import Stored
-from noetl.pipeline.environment import Given, iso
+from noetl.pipeline.environment import Given
 from noetl.pipeline.names import Names
 from noetl.pipeline.rendering import Rendering
 from noetl.pipeline.selecting import selected

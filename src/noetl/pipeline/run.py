@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from noetl.faults import fault
 from noetl.model import events as e
+from noetl.model.clock import iso
 from noetl.model.commands import LONGEST_HELD_DELAY, Command, Journal
 from noetl.model.decisions import AddPart
 from noetl.model.envelope import SELECTIONS, Envelope, Meta, failed
@@ -22,7 +23,7 @@ from noetl.model.ids import Micros, call_id
 from noetl.pipeline import pages, policy
 from noetl.pipeline.calls import Caller, Done, Turn, done, perform
 from noetl.pipeline.data import Payloads, Stored
-from noetl.pipeline.environment import Environment, Given, Journaling, Sent, iso
+from noetl.pipeline.environment import Environment, Given, Journaling, Sent
 from noetl.pipeline.failures import Failing, bounded
 from noetl.pipeline.names import Issued, Item, Names, Writes, nothing
 from noetl.pipeline.pages import Later
