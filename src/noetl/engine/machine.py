@@ -6,9 +6,9 @@ as a whole (joins, the end), so that it never decides from a state that lacks a 
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from noetl.engine import inheriting, journals, lifecycle, loops, steps, waits
@@ -28,16 +28,14 @@ from noetl.playbook.durations import micros
 MANY = 100_000  # facts one message may lead to: beyond it something goes round in circles
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Nothing to record. stale: another attempt has the command; known: it is recorded already; terminal: it came after the
     end; unknown: there is no such thing; full: too many wait."""
 
     reason: Literal["stale", "known", "terminal", "unknown", "full"]
 
 
-@dataclass(frozen=True, slots=True)
-class Advance:
+class Advance(Struct, frozen=True):
     state: Execution
     events: tuple[e.Event, ...]
     effects: tuple[Effect, ...]

@@ -5,10 +5,10 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from noetl.engine.state import Activation, Execution, Fixed
 from noetl.model.clock import iso
@@ -33,8 +33,7 @@ NEEDS_WORKER = NeedsWorker()
 Answer = list[Any] | Failure | NeedsWorker
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """What a decision may know of now: the event being handled."""
 
     key: str

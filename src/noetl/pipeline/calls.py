@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from noetl.faults import fault
 from noetl.model.commands import Command
@@ -21,8 +23,7 @@ from noetl.playbook.workload import over
 from noetl.tools.port import Call, Failed, Identity, Outcome, Success, Tool, raw_fields
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """Which try of which run of a task."""
 
     task: Task
@@ -33,8 +34,7 @@ class Turn:
 RenderIn = Callable[[Turn, dict[str, Any], str], Rendering]
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A tool with everything it needs; `over` gives the next page's call."""
 
     tool: Tool
@@ -171,12 +171,11 @@ async def _within(timeout: Micros, prepared: Prepared) -> Outcome:
 Perform = Callable[[Prepared], Awaitable[Outcome]]
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """A try that ended well; `stored` is set when its value already has a reference of its own."""
 
     value: Any = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = {}
     stored: Stored | None = None
 
 

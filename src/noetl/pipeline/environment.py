@@ -1,7 +1,8 @@
 """What a command needs from outside, wired once per worker."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field, structs
 
 from noetl.model.clock import Clock, iso
 from noetl.model.decisions import AddPart
@@ -15,8 +16,7 @@ from noetl.tools.port import Log, silent
 from noetl.tools.registry import Registry
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """An event on its way to the owner, with the references it brings."""
 
     event: Reported
@@ -36,8 +36,7 @@ def no_logs(task: str, item: int | None) -> Log:
     return silent
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Struct, frozen=True):
     store: ResultStore
     registry: Registry
     clock: Clock
@@ -49,11 +48,10 @@ class Environment:
 
     def clean(self, sent: Sent) -> Sent:
         """The last door: no event leaves with a secret in it, whatever brought it there."""
-        return replace(sent, event=self.redactor.struct(sent.event)) if self.redactor else sent
+        return structs.replace(sent, event=self.redactor.struct(sent.event)) if self.redactor else sent
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """`now()`, `uuid()` and `random()` of templates. The last two follow from the place: the same try gives the same again."""
 
     seed: str

@@ -6,6 +6,8 @@ Bare names, strongest first: scope names, the iterator, tasks of this pipeline, 
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
@@ -19,8 +21,7 @@ RESERVED = frozenset(("workload", "execution_id", "execution", "job", "catalog",
 REDUCED = "iter._reduced"  # where the journal of an item alone in its command keeps its writes with a reducer
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One iteration. `size` is None where nobody knows it (a cursor)."""
 
     index: int
@@ -47,8 +48,7 @@ class Writes:
             self.step = placed(self.step, path, held(value, payloads))
 
 
-@dataclass(frozen=True, slots=True)
-class Issued:
+class Issued(Struct, frozen=True):
     """Names that a command brings: the same for every item of it."""
 
     command: Command

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from noetl.faults import fault
@@ -35,21 +36,19 @@ from noetl.tools.port import Failed, Success, Suspend
 from noetl.tools.workbook import called
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """`value` is the last good task's; `failure` is set when the pipeline ended badly. `ran` is False when every task was
     passed over."""
 
     value: Stored
     failure: Failure | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = {}
     tries: int = 1
     ran: bool = True
     sinks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Parked:
+class Parked(Struct, frozen=True):
     """The pipeline waits: `suspend` says for what; None is a retry (or a page) after `delay`."""
 
     task: str
@@ -75,8 +74,7 @@ def tasks_of(step: Step) -> list[Task]:
     return list(step.tool) or [NoopTask(name=step.step)]
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(Struct, frozen=True):
     """What the pipelines of all items of one command have in common. A task that is `broken` fails when its turn comes."""
 
     env: Environment

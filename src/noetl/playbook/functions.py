@@ -13,13 +13,13 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
 from typing import Any, TypeAlias
 from urllib.parse import quote as quote_url
 
 import orjson
+from msgspec import Struct
 
 from noetl.playbook.expressions import (
     SCALARS,
@@ -57,8 +57,7 @@ Function: TypeAlias = Callable[..., Value]
 NO_DEFAULT = Undefined("default", "default")
 
 
-@dataclass(frozen=True, slots=True)
-class Seeded:
+class Seeded(Struct, frozen=True):
     """Functions derived from a seed (the event being handled and the place of the template): replay gives the same."""
 
     seed: str

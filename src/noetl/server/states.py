@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 import msgspec
+from msgspec import Struct
 
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, Fixed, decode, empty
@@ -22,8 +23,7 @@ from noetl.server.playbooks import Playbooks
 PAGE = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """An execution as of the event `seq`."""
 
     fixed: Fixed

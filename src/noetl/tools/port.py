@@ -5,8 +5,9 @@ playbook can route on is a `Failed`; an exception means that the tool itself is 
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+
+from msgspec import Struct, field
 
 from noetl.model.errors import Failure
 from noetl.model.events import ChildRequest
@@ -21,8 +22,7 @@ def silent(stream: str, line: str) -> None:
     """Logs nowhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """Which call this is. `attempt` is the policy's try, from 1; lost leases do not count."""
 
     execution_id: ExecutionId
@@ -41,8 +41,7 @@ class Rendering(Protocol):
     async def marked(self, template: str) -> tuple[str, list[Marked]]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """`key` names this call for ever: the same over lost leases and tries, another for each item, page and run. `auth` is what
     the task's `auth` resolved to: its values, which must appear in no outcome. `secret` resolves others by name."""
 
@@ -57,22 +56,19 @@ class Call:
     secret: Secret | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Success:
+class Success(Struct, frozen=True):
     """`facts` are small and become `output.http`, `output.pg`, `output.py`."""
 
     value: Any = None
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     failure: Failure
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Suspend:
+class Suspend(Struct, frozen=True):
     """The task waits without a worker; it goes on with what it waited for."""
 
     reason: Literal["time", "signal", "approval", "child"]

@@ -14,8 +14,10 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import exp
+
+from msgspec import structs
 
 from noetl.model.clock import Clock
 from noetl.model.commands import Command
@@ -401,7 +403,7 @@ class Worker:
                 self._announce_if_it_lasts(job)
                 plan = await self._plans.get(command.playbook)
                 ending = await execute(
-                    replace(self._env, logs=printed),
+                    structs.replace(self._env, logs=printed),
                     plan,
                     command,
                     lambda sent: self._journal(job, sent),
