@@ -2,10 +2,10 @@
 
 import asyncio
 from dataclasses import dataclass
+from itertools import islice
 
 from noetl.model.events import Ending
 from noetl.model.exchange import Ack, Held
-from noetl.model.ids import CommandId
 from noetl.model.messages import Report
 
 AT_ONCE = 64  # reports in one exchange: far below its limit of 4 MB, since a report is some KB
@@ -14,40 +14,52 @@ AT_ONCE = 64  # reports in one exchange: far below its limit of 4 MB, since a re
 @dataclass(slots=True, eq=False)
 class Entry:
     report: Report
+    held: Held
+    ending: bool  # the worker lets go of the command with it
     answer: asyncio.Future[Ack] | None = None  # a journal entry whose task waits for it
     spooled: bool = False
 
     @property
-    def ending(self) -> bool:
-        """The worker lets go of the command with it."""
-        return isinstance(self.report.event, Ending)
+    def place(self) -> "Place":
+        return self.held, self.report.key
 
-    @property
-    def held(self) -> Held:
-        return Held(self.report.command_id, self.report.attempt)
+
+Place = tuple[Held, str]
 
 
 class Outbox:
+    """In the order they were made; found by their command too, since a worker may hold hundreds."""
+
     def __init__(self) -> None:
-        self._entries: dict[tuple[CommandId, int, str], Entry] = {}
+        self._entries: dict[Place, Entry] = {}
+        self._endings: dict[Place, Entry] = {}
+        self._of: dict[Held, dict[Place, None]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def add(self, report: Report, answer: asyncio.Future[Ack] | None = None, *, spooled: bool = False) -> Entry:
-        entry = Entry(report, answer, spooled)
-        self._entries[report.command_id, report.attempt, report.key] = entry
+        held = Held(report.command_id, report.attempt)
+        entry = Entry(report, held, isinstance(report.event, Ending), answer, spooled)
+        self._entries[entry.place] = entry
+        self._of.setdefault(held, {})[entry.place] = None
+        if entry.ending:
+            self._endings[entry.place] = entry
         return entry
 
     def batch(self) -> list[Entry]:
-        return list(self._entries.values())[:AT_ONCE]
+        return list(islice(self._entries.values(), AT_ONCE))
 
     def endings(self) -> list[Entry]:
-        return [entry for entry in self._entries.values() if entry.ending]
+        return list(self._endings.values())
+
+    @property
+    def ending(self) -> int:
+        """How many commands wait for their ending to be acknowledged."""
+        return len(self._endings)
 
     def acknowledged(self, entry: Entry) -> None:
-        report = entry.report
-        self._entries.pop((report.command_id, report.attempt, report.key), None)
+        self._remove(entry.place)
 
     def answers(self, batch: list[Entry], acks: tuple[Ack, ...]) -> list[tuple[Entry, Ack]]:
         """Each entry of the batch that was answered, with its answer; a repeated acknowledgement changes nothing."""
@@ -55,21 +67,26 @@ class Outbox:
         found: list[tuple[Entry, Ack]] = []
         for entry in batch:
             ack = given.get((entry.report.command_id, entry.report.key))
-            if ack is not None and self._is_here(entry):
+            if ack is not None and self._entries.get(entry.place) is entry:
                 found.append((entry, ack))
         return found
 
-    def _is_here(self, entry: Entry) -> bool:
-        report = entry.report
-        return self._entries.get((report.command_id, report.attempt, report.key)) is entry
-
     def forget(self, held: Held) -> None:
         """Entries of a command that is no longer worked on as this attempt, its ending excepted."""
-        for key, entry in list(self._entries.items()):
-            if entry.held == held and not entry.ending:
-                del self._entries[key]
+        for place in list(self._of.get(held, ())):
+            entry = self._entries[place]
+            if not entry.ending:
+                self._remove(place)
                 if entry.answer is not None:
                     entry.answer.cancel()
 
     def has_ending(self, held: Held) -> bool:
-        return any(entry.held == held for entry in self.endings())
+        return any(place in self._endings for place in self._of.get(held, ()))
+
+    def _remove(self, place: Place) -> None:
+        self._endings.pop(place, None)
+        if self._entries.pop(place, None) is not None:
+            places = self._of[place[0]]
+            places.pop(place, None)
+            if not places:
+                del self._of[place[0]]

@@ -241,12 +241,12 @@ class Worker:
         slots = self._settings.slots
         ahead = min(int(self._rate.at(self._now()) * AHEAD), slots * MOST_AHEAD)
         places = slots + ahead - len(self._jobs) - len(self._dying)
-        return max(0, min(places, self._spool.room - len(self.holds)))
+        return max(0, min(places, self._spool.room - len(self._jobs) - self._outbox.ending))
 
     def _wants_poll(self) -> bool:
         """Not while an ending is unanswered: the exchange that brings it asks for more itself, and a poll that lists it would
         be answered at once, as soon as it is recorded."""
-        return self._poll is None and self._free() > 0 and not self._outbox.endings()
+        return self._poll is None and self._free() > 0 and not self._outbox.ending
 
     def _keep_polling(self) -> None:
         if self._wants_poll() and self._polling.not_before <= self._now():
@@ -296,10 +296,10 @@ class Worker:
             left = self._outbox.batch()
             if any(entry in left for entry in batch):
                 self._talking.failed(self._now())  # some are to be repeated, but not at once
-        if self._talking.failures and self._outbox.endings():
+        if self._talking.failures and self._outbox.ending:
             self._behind = True
             await self._keep_endings()
-        elif not self._outbox.endings():
+        elif not self._outbox.ending:
             self._behind = False
 
     async def _exchange(self, request: ExchangeRequest, patience: float, pace: Pace) -> ExchangeReply | None:
