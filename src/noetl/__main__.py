@@ -1,6 +1,24 @@
-"""`python -m noetl` is `noetl`."""
+"""The entry point of `noetl` and `python -m noetl`."""
 
-from noetl.cli import main
+import os
+import sys
+
+
+def main() -> None:
+    keep_compiled()
+    from noetl.cli import main as run
+
+    run()
+
+
+def keep_compiled() -> None:
+    """Where Python is told to leave no compiled modules beside their sources, they go to the user's cache: a command that
+    compiles everything anew takes twice as long."""
+    if sys.dont_write_bytecode and sys.pycache_prefix is None:
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        sys.pycache_prefix = os.path.join(cache, "noetl", "python")
+        sys.dont_write_bytecode = False
+
 
 if __name__ == "__main__":
     main()
