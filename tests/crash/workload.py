@@ -8,7 +8,7 @@ import psycopg
 
 from noetl.cli.remote import Remote
 from noetl.cli.run import follow
-from noetl.cli.story import Story
+from noetl.cli.story import Silent, Story
 from noetl.model.ids import ExecutionId
 from tests.play import workflow
 from tests.waiting import look_again
@@ -121,5 +121,5 @@ async def start(http: httpx.AsyncClient, name: str, key: str, **payload: Any) ->
 async def outcomes(client: Remote, executions: dict[str, ExecutionId]) -> dict[str, Story]:
     """Each one followed to its end over HTTP, and its result resolved."""
     forever = asyncio.Event()
-    told = [follow(client, each, lambda story: None, forever) for each in executions.values()]
+    told = [follow(client, each, Silent(logs=False), forever) for each in executions.values()]
     return dict(zip(executions, await asyncio.gather(*told), strict=True))
