@@ -148,7 +148,7 @@ def stored_credentials(ports: Ports) -> "CredentialService":
 def _for_a_moment(ports: Ports) -> Options:
     told = options(ports.home, settings.read(settings.Work), settings.read(settings.Shards))
     pools = tuple(dict.fromkeys((*told.pools, *USUAL_POOLS)))
-    return replace(told, pools=pools, drain=LEAVE, data=ports.data)
+    return replace(told, pools=pools, drain=LEAVE, find_data=lambda: ports.data)
 
 
 @asynccontextmanager

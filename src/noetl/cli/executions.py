@@ -10,7 +10,7 @@ import typer
 
 from noetl.cli.client import Again, Change, Client, Need, Row, connect, named
 from noetl.cli.output import coloured, columns, lines_of, log_lines, say, say_json
-from noetl.model.errors import NotFound
+from noetl.model.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from noetl.log.port import Recorded
@@ -77,6 +77,10 @@ def list_executions(
 
     Example: noetl exec list --status failed --path examples/hello
     """
+    if before is not None and not before.isdecimal():
+        raise InvalidInput(
+            f"--before {before!r}: not an execution id", hint="the id of the last one on the page before"
+        )
     rows = talk(lambda client: client.executions(status=status, path=path, before=before, limit=limit))
     if as_json:
         say_json(rows)

@@ -351,7 +351,7 @@ def _similar(file: Path) -> str | None:
     from difflib import get_close_matches
 
     names = os.listdir(file.parent) if file.parent.is_dir() else []
-    close = get_close_matches(file.name, names, 1)
+    close = get_close_matches(file.name, [name for name in names if name != file.name], 1, cutoff=0.75)
     return f"did you mean {file.parent / close[0]}?" if close else None
 
 

@@ -149,7 +149,7 @@ async def _dev(folder: Path, host: str | None, port: int | None) -> None:
         told = options(read(Place).where, read(Work), read(Shards))
         parted = asyncio.Event()  # the server goes on until the worker has said what it has to say
         serving = asyncio.ensure_future(serve(node, listening, several=True, stop=parted))
-        working = asyncio.ensure_future(work(node.server, replace(told, data=data), stop))
+        working = asyncio.ensure_future(work(node.server, replace(told, find_data=lambda: data), stop))
         watching = asyncio.ensure_future(_watch(folder, node))
         try:
             await asyncio.wait((serving, working, watching), return_when=asyncio.FIRST_COMPLETED)

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -41,8 +42,9 @@ def start(
 
 
 async def _work(pools: list[str] | None, slots: int | None, name: str | None) -> None:
-    from noetl.settings import Place, Shards, Work, read
-    from noetl.worker.app import options, serve
+    from noetl.embedded.postgres import address
+    from noetl.settings import Place, Shards, Store, Work, read
+    from noetl.worker.app import nowhere, options, serve
     from noetl.worker.http import HttpChannel
 
     place = read(Place)
@@ -51,7 +53,9 @@ async def _work(pools: list[str] | None, slots: int | None, name: str | None) ->
     channel = HttpChannel(servers)
     say(f"worker of {', '.join(work.worker_pools)} for {', '.join(servers)}")
     try:
-        await serve(channel, options(place.where, work, read(Shards)), _stop())
+        ours = read(Store).db_url is None
+        find = (lambda: address(place.where)) if ours else nowhere
+        await serve(channel, replace(options(place.where, work, read(Shards)), find_data=find), _stop())
     finally:
         await channel.close()
 

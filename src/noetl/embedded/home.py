@@ -68,6 +68,8 @@ def explained(home: Path) -> Iterator[None]:
                 raise full(home, f"{where}: {why}") from error
             case errno.EACCES | errno.EPERM | errno.EROFS:
                 remedy = "make it writable for this user, or set NOETL_HOME to a directory that is"
+            case errno.ENOENT:
+                remedy = "nothing can be made there: set NOETL_HOME to another directory"
             case errno.ENAMETOOLONG:
                 remedy = "set NOETL_HOME to a shorter path"
             case errno.EEXIST | errno.ENOTDIR:

@@ -315,6 +315,13 @@ def rotate(log: Path) -> None:
 _HOMES: dict[Path, Embedded] = {}
 
 
+def address(home: Path) -> str | None:
+    """Where the database for users' tables of this home is, or will be again. None: there is none yet."""
+    embedded = Embedded(home)
+    port = embedded.cluster.last_port()
+    return None if port is None else embedded.dsns(port).data
+
+
 async def ensure(home: Path | None = None) -> Dsns:
     """Addresses that work now: of the database at `NOETL_DB_URL`, else of the one in home, started if need be."""
     if url := os.environ.get("NOETL_DB_URL"):

@@ -40,7 +40,10 @@ class Playbooks:
         number = int(wanted) if wanted is not None and wanted.isdigit() else None
         entry = None if wanted is not None and number is None else await self._catalog.find(path, number, tenant)
         if entry is None:
-            raise NotFound(f"no playbook {path!r}" + (f" version {wanted}" if wanted else ""), hint="noetl register")
+            raise NotFound(
+                f"no playbook {path!r}" + (f" version {wanted}" if wanted else ""),
+                hint="noetl catalog list shows what there is; noetl catalog register FILE adds one",
+            )
         return entry
 
 

@@ -10,10 +10,11 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from noetl.model.commands import DEFAULT_POOL
@@ -25,7 +26,7 @@ from noetl.results.files import Files
 from noetl.results.router import Router
 from noetl.settings import Shards, Work
 from noetl.tools import registry
-from noetl.tools.credentials import Credentials, EnvCredentials, FirstOf, MemoryCredentials
+from noetl.tools.credentials import Credentials, EnvCredentials, FirstOf, missing
 from noetl.worker.channel import Channel
 from noetl.worker.credentials import StoredCredentials
 from noetl.worker.settings import WorkerSettings
@@ -36,6 +37,13 @@ log = logging.getLogger(__name__)
 
 FAREWELL = 2.0  # seconds to stop what still runs and to say so
 NAMES = 1000  # workers on one machine that have no name of their own
+
+
+Find = Callable[[], str | None]
+
+
+def nowhere() -> None:
+    """There is no database of users' tables that is ours to name."""
 
 
 class SystemClock:
@@ -54,9 +62,7 @@ class Options:
     poll: float = 1.5
     drain: float = 30.0  # seconds for what runs when the worker is told to stop
     lease: float = 6.0  # seconds, as the servers give it
-    data: str | None = field(
-        default=None, repr=False
-    )  # address of the users' database on this machine, with its password
+    find_data: Find = nowhere  # the address of the users' database on this machine, with its password
 
 
 def options(home: Path, work: Work, shards: Shards) -> Options:
@@ -93,7 +99,7 @@ class Wired:
         self._clean = Clean(redactor)
         self._worker = Worker(
             channel, store, self._registry, SystemClock(), spool, settings,
-            credentials=credentials(channel, told.data), redactor=redactor,
+            credentials=credentials(channel, told.find_data), redactor=redactor,
         )  # fmt: skip
 
     @property
@@ -140,10 +146,21 @@ class Wired:
             log.warning("worker leaves work behind", extra={"worker": self.holder, "held": self.held})
 
 
-def credentials(channel: Channel, data: str | None) -> Credentials:
+def credentials(channel: Channel, find: Find) -> Credentials:
     """Those of the environment; those that are stored; and `local`, the database for users' tables, where there is one."""
-    here = {} if data is None else {"local": {"dsn": data}}
-    return FirstOf([EnvCredentials(), StoredCredentials(channel), MemoryCredentials(here)])
+    return FirstOf([EnvCredentials(), StoredCredentials(channel), LocalDatabase(find)])
+
+
+class LocalDatabase:
+    """The credential `local`. Its address is asked for when it is used: a worker may be there before the database."""
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+
+    async def get(self, name: str) -> dict[str, Any]:
+        if name != "local" or (dsn := self._find()) is None:
+            raise missing(name)
+        return {"dsn": dsn}
 
 
 @contextmanager

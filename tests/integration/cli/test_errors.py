@@ -40,6 +40,7 @@ def test_what_is_not_there(noetl: Noetl) -> None:
     complains(noetl, 2, "no execution 42", "exec", "get", "42")
     complains(noetl, 2, "is not an execution id", "exec", "get", "latest")
     complains(noetl, 2, "there is no execution yet", "exec", "get", "@latest")
+    complains(noetl, 2, "not an execution id", "exec", "list", "--before", "xyz")
 
 
 def test_an_unreachable_server(noetl: Noetl) -> None:
@@ -76,6 +77,7 @@ def test_a_port_that_is_in_use(noetl: Noetl) -> None:
 def test_a_home_that_cannot_be_used(noetl: Noetl, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     complains(Noetl(tmp_path / "file" / "home"), 2, "a file is in the way", "run", "examples/hello.yaml")
+    complains(Noetl(Path("/proc/none")), 2, "set NOETL_HOME", "run", "examples/hello.yaml")
 
 
 def test_a_setting_that_makes_no_sense(noetl: Noetl) -> None:

@@ -45,3 +45,13 @@ def test_dev_registers_playbooks_as_they_are_saved(noetl: Noetl, tmp_path: Path,
         playbook(tmp_path, "saved", DONE.replace("5", "6"))
         assert "saved version 2" in next(told)
         assert noetl.with_env(NOETL_SERVER_URL=url).json("run", "saved")["result"] == 6
+
+
+def test_a_worker_of_its_own_finds_the_database_for_tables(noetl: Noetl, tmp_path: Path, free_port: int) -> None:
+    query = "  - step: one\n    tool: {kind: postgres, auth: local, query: SELECT 40 + 2 AS n}\n"
+    there = noetl.with_env(NOETL_SERVER_URL=f"http://127.0.0.1:{free_port}")
+    with noetl.running("server", "start", "--port", free_port):
+        ready(f"http://127.0.0.1:{free_port}")
+        with there.running("worker", "start"):
+            said = there.json("run", playbook(tmp_path, "asks", query))
+    assert said["result"]["rows"] == [{"n": 42}]
