@@ -92,14 +92,21 @@ class Tool(Protocol):
     async def run(self, call: Call) -> Outcome: ...
 
 
+class Ran(Struct, frozen=True):
+    """Outcomes in the order of the inputs, and how long the calls were worked on, without what they waited."""
+
+    outcomes: list[Success | Failed]
+    seconds: float
+
+
 @runtime_checkable
 class ManyTool(Tool, Protocol):
     """A tool whose cheap calls are dearer to make than to run. `config` is the same for all and fully rendered; what is not raw
-    in it is empty. The outcomes come in the order of the inputs; cancelled, none of the calls runs any more."""
+    in it is empty. `log` gives the log of the nth call, when it needs one. Cancelled, none of the calls runs any more."""
 
     async def run_many(
-        self, config: dict[str, Any], inputs: Sequence[dict[str, Any]], logs: Sequence[Log]
-    ) -> Sequence["Success | Failed"]: ...
+        self, config: dict[str, Any], inputs: Sequence[dict[str, Any]], log: Callable[[int], Log]
+    ) -> Ran: ...
 
 
 def raw_fields(tool: Tool) -> frozenset[str]:
