@@ -1,5 +1,9 @@
 """Executions over HTTP, with a worker that speaks HTTP too."""
 
+from typing import Any
+
+import httpx
+
 from tests.integration.api.site import NOOP, WAITS, site, working
 
 
@@ -37,6 +41,36 @@ async def test_one_idempotency_key_starts_one_execution() -> None:
         first, second = [answer.json() for answer in answers]
         assert first["execution_id"] == second["execution_id"]
         assert (first["created"], second["created"]) == (True, False)
+
+
+async def test_one_idempotency_key_is_for_one_request() -> None:
+    async with site() as here:
+        await here.register(NOOP)
+        await here.register(WAITS)
+
+        async def ask(**body: Any) -> httpx.Response:
+            return await here.http.post("/api/execute", json=body, headers={"Idempotency-Key": "k"})
+
+        first = (await ask(path="tests/simple", payload={"n": 1, "m": {"a": 1, "b": 2}})).json()
+        await here.register(NOOP.replace("{n: 1}", "{n: 1, later: true}"))
+        again = {"n": 1, "m": {"b": 2, "a": 1}}
+        for repeated in (
+            await ask(path="tests/simple", payload=again),
+            await ask(path="tests/simple", version="latest", payload=again),
+            await ask(path="tests/simple", version=1, payload=again),
+        ):
+            assert (repeated.status_code, repeated.json()["execution_id"]) == (202, first["execution_id"])
+        for other in (
+            await ask(path="tests/simple"),
+            await ask(path="tests/simple", payload={**again, "n": True}),
+            await ask(path="tests/simple", payload={**again, "more": None}),
+            await ask(path="tests/simple", version=2, payload=again),
+            await ask(path="tests/waits", payload=again),
+        ):
+            assert (other.status_code, other.json()["code"]) == (409, "CONFLICT")
+            assert other.headers["content-type"] == "application/problem+json"
+            assert first["execution_id"] in other.json()["detail"]
+            assert "new key" in other.json()["hint"]
 
 
 async def test_a_playbook_can_be_named_by_its_hash() -> None:

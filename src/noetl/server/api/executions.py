@@ -130,7 +130,7 @@ def asked_view(asked: Asked) -> AskedView:
 @routes.post("/api/executions/execute", status_code=202)
 @routes.post("/api/execute", status_code=202, name="execute")
 async def start_execution(body: Execute, has: Has, who: Who, key: Key = None) -> StartedView:
-    """Start a playbook. With an Idempotency-Key a repeat gives the same execution."""
+    """Start a playbook. With an Idempotency-Key a repeat gives the same execution; 409 when it was for another one."""
     content = body.playbook if body.playbook is not None and fullmatch("[0-9a-f]{64}", body.playbook) else None
     path = body.path if body.path is not None else body.playbook
     started = await has.executions.start(

@@ -6,13 +6,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
+
 from noetl.engine.explain import Explanation, explain
 from noetl.engine.state import Execution, decode
 from noetl.log.port import EventLog, Projection, Recorded, Wanted
-from noetl.model.errors import NotFound, Unavailable
+from noetl.model.errors import Conflict, NotFound, Unavailable
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
-from noetl.server.playbooks import Playbooks
+from noetl.playbook.workload import merge
+from noetl.server.playbooks import Playbooks, Version, newest
 from noetl.server.requests import Requests
 from noetl.server.services.access import Access
 from noetl.server.services.live import Live, events_of, row_of
@@ -75,10 +78,11 @@ class ExecutionService:
         *,
         path: str | None = None,
         content: str | None = None,
-        version: str | int | None = None,
+        version: Version = None,
         payload: dict[str, Any] | None = None,
         key: str | None = None,
     ) -> Started:
+        """Conflict when that key has started something else."""
         drawn = self._new_id()
         execution_id = await self._requests.start(
             path,
@@ -90,6 +94,11 @@ class ExecutionService:
             tenant=identity.tenant,
             execution_id=drawn,
         )
+        if execution_id != drawn and not await self._same(identity, execution_id, path, content, version, payload):
+            raise Conflict(
+                f"this Idempotency-Key has started execution {execution_id}, of another playbook or workload",
+                hint="repeat the request as it was, or draw a new key for a new execution",
+            )
         return Started(execution_id, execution_id == drawn)
 
     async def retry(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> ExecutionId:
@@ -99,6 +108,27 @@ class ExecutionService:
     async def rerun(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> ExecutionId:
         await self._access.check(identity, execution_id)
         return await self._requests.rerun(execution_id, request_key(key), by=identity.name)
+
+    async def _same(
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        path: str | None,
+        content: str | None,
+        version: Version,
+        payload: dict[str, Any] | None,
+    ) -> bool:
+        """Would this request have started it? Without a version: with any that was the latest then."""
+        pinned = await self._log.pinned(execution_id)
+        if pinned is None:
+            raise NotFound(f"no execution {execution_id}")
+        named = content or (await self._playbooks.find(path or "", version, identity.tenant)).hash
+        if named != pinned.playbook:
+            earlier = content is None and newest(version)
+            if not earlier or (await self.get(identity, execution_id)).path != path:
+                return False
+        workload = merge((await self._playbooks.plan(pinned.playbook)).playbook, payload)
+        return _sorted(workload) == _sorted(pinned.workload)
 
     # -- changing --
 
@@ -232,6 +262,11 @@ class ExecutionService:
                 if self._live.closing or (left := deadline - loop.time()) <= 0:
                     raise NotYet(f"seq {min_seq} is not visible yet", hint="try again, or read without min_seq")
                 await watch.changed(min(left, LOOK_EVERY))
+
+
+def _sorted(value: Any) -> bytes:
+    """As JSON, whatever the order of names: in Python 1 equals true."""
+    return msgspec.json.encode(value, order="sorted")
 
 
 def state_of(row: Projection) -> Execution | None:
