@@ -1,9 +1,9 @@
 """Server-sent events. A reader that does not read is dropped; one that comes back goes on after its Last-Event-ID."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import Header, Query, Request, Response
@@ -33,6 +33,7 @@ MOST = 200  # readers of one server
 PATIENCE = 30.0  # seconds that a reader may leave what was sent unread
 AGAIN = 1000  # milliseconds until a reader that was cut off comes back
 TYPE = "text/event-stream"
+Item = TypeVar("Item")
 
 
 class TooManyStreams(Unavailable):
@@ -121,6 +122,21 @@ async def _left(receive: Receive) -> None:
         pass
 
 
+async def told(
+    pages: AsyncGenerator[list[Item] | Quiet | End, None], item: Callable[[Item], bytes], execution_id: str
+) -> AsyncGenerator[bytes, None]:
+    """What comes of one execution, page by page, and its end."""
+    async with aclosing(pages):
+        async for page in pages:
+            match page:
+                case Quiet():
+                    yield b":\n\n"
+                case End():
+                    yield message({"execution_id": execution_id}, "end")
+                case _:
+                    yield b"".join(map(item, page))
+
+
 @routes.get("/api/executions/stream", response_class=Response, responses=DESCRIBED)
 async def stream_executions(
     request: Request,
@@ -160,18 +176,7 @@ async def stream_events(
     readers = readers_of(request)
     pages = has.streams.events(who, ExecutionId(execution_id), start)
 
-    async def parts() -> AsyncGenerator[bytes, None]:
-        async with aclosing(pages):
-            async for page in pages:
-                match page:
-                    case Quiet():
-                        yield b":\n\n"
-                    case End():
-                        yield message({"execution_id": execution_id}, "end")
-                    case _:
-                        yield b"".join(map(_event, page))
-
-    return EventStream(parts(), readers)
+    return EventStream(told(pages, _event, execution_id), readers)
 
 
 def _row(row: Projection | Gone) -> bytes:
