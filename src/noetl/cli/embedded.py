@@ -230,7 +230,7 @@ class Local:
 
     async def again(self, execution_id: ExecutionId, how: Again) -> ExecutionId:
         executions = self._executions
-        return await (executions.retry if how == "retry" else executions.rerun)(LOCAL, execution_id)
+        return (await (executions.retry if how == "retry" else executions.rerun)(LOCAL, execution_id)).execution_id
 
     async def change(self, execution_id: ExecutionId, how: Change) -> Row:
         executions = self._executions

@@ -1,10 +1,18 @@
 """Executions over HTTP, with a worker that speaks HTTP too."""
 
+import dataclasses
 from typing import Any
 
 import httpx
 
-from tests.integration.api.site import NOOP, WAITS, site, working
+from noetl.leases.memory import LeasesMemory
+from noetl.log.memory import LogMemory
+from noetl.log.port import Received
+from noetl.log.tables import Database
+from noetl.model.errors import StoreUnavailable
+from noetl.model.ids import ExecutionId
+from noetl.twins import shard_rows
+from tests.integration.api.site import NOOP, SHARDS, WAITS, Clock, site, twins, working
 
 
 async def test_an_execution_runs_to_its_end_over_http() -> None:
@@ -135,6 +143,40 @@ async def test_pages_of_the_list_go_back_in_time() -> None:
         assert (await here.get("/api/executions", status="failed"))["executions"] == []
         assert (await here.get("/api/executions", since="2100-01-01T00:00:00Z"))["executions"] == []
         assert len((await here.get("/api/executions", since="2020-01-01", path="tests/simple"))["executions"]) == 5
+
+
+async def test_a_start_is_seen_by_the_list_that_follows() -> None:
+    async with site() as here, working(here):
+        await here.register(NOOP)
+        for _ in range(8):
+            began = (await here.http.post("/api/execute", json={"path": "tests/simple"})).json()
+            rows = (await here.get("/api/executions", min_seq=began["seq"]))["executions"]
+            assert rows[0]["execution_id"] == began["execution_id"]
+            row = await here.get(f"/api/executions/{began['execution_id']}", min_seq=began["seq"])
+            assert row["last_seq"] >= began["seq"]
+            events = await here.get(f"/api/executions/{began['execution_id']}/events", limit=1)
+            assert events["events"][0]["seq"] == began["seq"]
+        await here.ended(began["execution_id"])
+        again = (await here.http.post(f"/api/executions/{began['execution_id']}/rerun")).json()
+        rows = (await here.get("/api/executions", min_seq=again["seq"]))["executions"]
+        assert rows[0]["execution_id"] == again["execution_id"]
+
+
+class Mute(LogMemory):
+    """Takes what it is given, and then cannot be asked about it."""
+
+    async def received(self, execution_id: ExecutionId, key: str) -> Received:
+        raise StoreUnavailable("away")
+
+
+async def test_a_start_that_was_accepted_is_answered_so_whatever_follows() -> None:
+    rows, clock = shard_rows(SHARDS), Clock()
+    log, leases = Mute(Database(rows, clock)), LeasesMemory(rows, clock)
+    async with site(dataclasses.replace(twins(), log=log, leases=leases, clock=clock)) as here:
+        await here.register(NOOP)
+        answer = await here.http.post("/api/execute", json={"path": "tests/simple"})
+        assert (answer.status_code, answer.json()["created"], answer.json()["seq"]) == (202, True, 1)
+        await here.get(f"/api/executions/{answer.json()['execution_id']}", min_seq=1)
 
 
 async def test_a_cancel_is_seen_by_the_read_that_follows() -> None:

@@ -14,6 +14,7 @@ from noetl.model.ids import ExecutionId, Micros
 from noetl.server.api import shapes
 from noetl.server.api.bodies import Body, Id, Key, Limit, MinSeq, OptionalId, View, router
 from noetl.server.api.depends import Has, Who
+from noetl.server.services.executions import Started
 from noetl.server.services.requests import Asked, Fate
 from noetl.server.services.signals import Outside
 
@@ -42,7 +43,9 @@ class Execute(Body):
 class StartedView(View):
     execution_id: str = Field(examples=[ID])
     created: bool | None = Field(default=None, description="false: the Idempotency-Key had started it before")
-    seq: int = Field(default=1, description="read with min_seq of this to wait until it is visible")
+    seq: int = Field(
+        description="where it begins in the log: a read or a list with this as min_seq shows it; 1 when it was not begun in time"
+    )
 
 
 class ExecutionView(View):
@@ -120,6 +123,10 @@ class SignalBody(Body):
     payload: Any = None
 
 
+def started_view(started: Started) -> StartedView:
+    return StartedView(execution_id=started.execution_id, created=started.created, seq=started.seq)
+
+
 def asked_view(asked: Asked) -> AskedView:
     return AskedView(execution_id=asked.execution_id, request=asked.request, status=asked.status, seq=asked.seq)
 
@@ -141,19 +148,19 @@ async def start_execution(body: Execute, has: Has, who: Who, key: Key = None) ->
         payload=body.payload,
         key=key,
     )
-    return StartedView(execution_id=started.execution_id, created=started.created)
+    return started_view(started)
 
 
 @routes.post("/api/executions/{execution_id}/retry", status_code=202)
 async def retry_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> StartedView:
     """A new execution that takes over what the ended one finished, and runs the rest."""
-    return StartedView(execution_id=await has.executions.retry(who, ExecutionId(execution_id), key))
+    return started_view(await has.executions.retry(who, ExecutionId(execution_id), key))
 
 
 @routes.post("/api/executions/{execution_id}/rerun", status_code=202)
 async def rerun_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> StartedView:
     """The same playbook and workload from the beginning."""
-    return StartedView(execution_id=await has.executions.rerun(who, ExecutionId(execution_id), key))
+    return started_view(await has.executions.rerun(who, ExecutionId(execution_id), key))
 
 
 # -- changing --
@@ -204,9 +211,10 @@ async def list_executions(
     since: Annotated[str | None, Query(max_length=40, description="ISO 8601; UTC when it names no zone")] = None,
     before: OptionalId = None,
     limit: Limit = 50,
+    min_seq: MinSeq = None,
 ) -> ExecutionsView:
     """Newest first. `next` is the `before` of the page that follows."""
-    rows = await has.executions.page(who, wanted(status, path, parent, since), _id(before), limit)
+    rows = await has.executions.page(who, wanted(status, path, parent, since), _id(before), limit, min_seq)
     return ExecutionsView(
         executions=[ExecutionView(**shapes.execution(row)) for row in rows],
         next=rows[-1].execution_id if len(rows) == limit else None,

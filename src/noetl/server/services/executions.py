@@ -3,6 +3,7 @@ projection has come that far, so that a client sees what it wrote."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,13 +19,15 @@ from noetl.playbook.workload import merge
 from noetl.server.playbooks import Playbooks, Version, newest
 from noetl.server.requests import Requests
 from noetl.server.services.access import Access
-from noetl.server.services.live import Live, events_of, row_of
+from noetl.server.services.live import ROWS, Live, events_of, row_of
 from noetl.server.services.requests import Asked, request_key, settle
 from noetl.server.shards import Shards
 from noetl.server.states import States
 
 PATIENCE = 5.0  # seconds that a read waits for `min_seq`
 LOOK_EVERY = 0.25
+START = "start"  # the key of what begins an execution, message and event
+FIRST = 1  # no sequence number is smaller
 Seen = TypeVar("Seen")
 SCANNED = 10_000  # events that one read looks at
 
@@ -37,8 +40,11 @@ class NotYet(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Started:
+    """`seq` is where it begins in the log: a read with `min_seq` of it shows the execution."""
+
     execution_id: ExecutionId
-    created: bool  # False: that key had started it before
+    created: bool | None  # False: that key had started it before; None: not known
+    seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +105,22 @@ class ExecutionService:
                 f"this Idempotency-Key has started execution {execution_id}, of another playbook or workload",
                 hint="repeat the request as it was, or draw a new key for a new execution",
             )
-        return Started(execution_id, execution_id == drawn)
+        return await self._begun(execution_id, execution_id == drawn)
 
-    async def retry(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> ExecutionId:
+    async def retry(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> Started:
         await self._access.check(identity, execution_id)
-        return await self._requests.retry(execution_id, request_key(key), by=identity.name)
+        return await self._begun(await self._requests.retry(execution_id, request_key(key), by=identity.name))
 
-    async def rerun(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> ExecutionId:
+    async def rerun(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> Started:
         await self._access.check(identity, execution_id)
-        return await self._requests.rerun(execution_id, request_key(key), by=identity.name)
+        return await self._begun(await self._requests.rerun(execution_id, request_key(key), by=identity.name))
+
+    async def _begun(self, execution_id: ExecutionId, created: bool | None = None) -> Started:
+        """It is accepted, whatever happens from here on: one that is not seen to begin in time does so later."""
+        seq: int | None = None
+        with suppress(Unavailable):
+            _, seq = await settle(self._log, self._live, execution_id, START, START)
+        return Started(execution_id, created, FIRST if seq is None else seq)
 
     async def _same(
         self,
@@ -167,9 +180,16 @@ class ExecutionService:
     # -- reading --
 
     async def page(
-        self, identity: Identity, wanted: Wanted, before: ExecutionId | None = None, limit: int = 50
+        self,
+        identity: Identity,
+        wanted: Wanted,
+        before: ExecutionId | None = None,
+        limit: int = 50,
+        min_seq: int | None = None,
     ) -> list[Projection]:
         """Newest first; the id of the last one is where the next page begins."""
+        if min_seq is not None:
+            await self._listed(min_seq)
         return await self._log.executions(identity.tenant, wanted, before, limit)
 
     async def get(self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None) -> Projection:
@@ -245,6 +265,18 @@ class ExecutionService:
             return row if row is not None and row.last_seq >= min_seq else None
 
         return await self._wait(row_of(execution_id), look, min_seq)
+
+    async def _listed(self, min_seq: int) -> None:
+        """Every shard counts for itself: each is to show what it has up to there."""
+        behind = set(range(self._shards.count))
+
+        async def look() -> bool | None:
+            checkpoints = {shard: await self._log.checkpoint(shard) for shard in sorted(behind)}
+            missing = await self._log.changes(checkpoints, 1)
+            behind.intersection_update({change.shard for change in missing if change.seq <= min_seq})
+            return not behind or None
+
+        await self._wait(ROWS, look, min_seq)
 
     async def _recorded(self, execution_id: ExecutionId, min_seq: int) -> None:
         async def look() -> bool | None:
