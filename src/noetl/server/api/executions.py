@@ -70,7 +70,9 @@ class ExecutionsView(View):
 
 
 class StepView(View):
-    status: str = Field(examples=["ok"])
+    status: str = Field(
+        examples=["completed"], description="waiting, running, completed, failed, skipped, cancelled or inherited"
+    )
     runs: int
 
 
