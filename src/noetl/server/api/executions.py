@@ -14,7 +14,7 @@ from noetl.model.ids import ExecutionId, Micros
 from noetl.server.api import shapes
 from noetl.server.api.bodies import Body, Id, Key, Limit, MinSeq, OptionalId, View, router
 from noetl.server.api.depends import Has, Who
-from noetl.server.services.executions import Started
+from noetl.server.services.executions import Started, known_status
 from noetl.server.services.requests import Asked, Fate
 from noetl.server.services.signals import Outside
 
@@ -277,7 +277,9 @@ async def explain_step(execution_id: Id, step: Name, has: Has, who: Who) -> Expl
 
 
 def wanted(status: str | None, path: str | None, parent: str | None, since: str | None) -> Wanted:
-    return Wanted(status=status, path=path, parent=_id(parent), since=None if since is None else micros(since))
+    return Wanted(
+        status=known_status(status), path=path, parent=_id(parent), since=None if since is None else micros(since)
+    )
 
 
 def micros(text: str) -> Micros:

@@ -12,10 +12,11 @@ import msgspec
 from noetl.engine.explain import Explanation, explain
 from noetl.engine.state import Execution, decode
 from noetl.log.port import EventLog, Projection, Recorded, Wanted
-from noetl.model.errors import Conflict, NotFound, Unavailable
+from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.playbook.workload import merge
+from noetl.server.duties.projector import STATUSES
 from noetl.server.playbooks import Playbooks, Version, newest
 from noetl.server.requests import Requests
 from noetl.server.services.access import Access
@@ -294,6 +295,13 @@ class ExecutionService:
                 if self._live.closing or (left := deadline - loop.time()) <= 0:
                     raise NotYet(f"seq {min_seq} is not visible yet", hint="try again, or read without min_seq")
                 await watch.changed(min(left, LOOK_EVERY))
+
+
+def known_status(status: str | None) -> str | None:
+    """A status that no execution ever has would find nothing, and say nothing."""
+    if status is not None and status not in STATUSES:
+        raise InvalidInput(f"no execution is ever {status!r}", hint=f"statuses: {', '.join(STATUSES)}")
+    return status
 
 
 def _sorted(value: Any) -> bytes:

@@ -3,13 +3,17 @@
 import inspect
 import json
 from dataclasses import fields
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
+import pytest
 from fastapi.routing import APIRoute
 
+from noetl.engine.state import Status
+from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
 from noetl.server.api import catalog, credentials, events, executions, health, logs, queue, render, streams, vars
 from noetl.server.app import openapi
+from noetl.server.duties.projector import STATUSES
 from noetl.server.services.all import Services
 
 MODULES = (catalog, credentials, events, executions, health, logs, queue, render, streams, vars)
@@ -61,3 +65,10 @@ def test_ids_are_text_everywhere() -> None:
             if field.endswith("_id") or field in ("parent", "retry_of"):
                 kinds = {kind.get("type"), *(each.get("type") for each in kind.get("anyOf", ()))}
                 assert "integer" not in kinds, f"{name}.{field}"
+
+
+def test_every_status_that_an_execution_may_have_can_be_asked_for() -> None:
+    assert {*get_args(Status)} - {"new"} <= {*STATUSES}
+    assert executions.wanted("paused", None, None, None).status == "paused"
+    with pytest.raises(InvalidInput, match="pausd"):
+        executions.wanted("pausd", None, None, None)
