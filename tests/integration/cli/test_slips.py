@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 
+from noetl.embedded import Embedded
 from tests.integration.cli.conftest import Done, Noetl, free, playbook, ready
 from tests.waiting import until
 
@@ -97,3 +99,17 @@ def test_an_execution_that_has_not_ended_cannot_be_retried_and_may_have_been_lef
     cancel = f"noetl exec cancel {waiting}, then retry"
     refused(client("exec", "retry", waiting), 2, "has not ended", cancel, "noetl worker start")
     refused(noetl("exec", "retry", waiting), 2, "has not ended", cancel, "noetl server start")
+
+
+def test_a_dead_command_is_a_finding_until_its_execution_has_ended(client: Noetl, noetl: Noetl, waiting: str) -> None:
+    mark = "update noetl.command set status = %s where execution_id = %s and step = 'ask'"
+    with psycopg.connect(Embedded(noetl.home).serve().control, autocommit=True) as database:
+        database.execute(mark, ("dead", waiting))
+        done = client("doctor")
+        assert done.code == 1
+        assert f"1 command(s) that killed their workers five times ({waiting})" in done.out
+        database.execute(mark, ("parked", waiting))
+        client.json("exec", "cancel", waiting)
+        until(lambda: client.json("exec", "get", waiting)["ended_at"])
+        database.execute(mark, ("dead", waiting))
+    assert client("doctor").code == 0
