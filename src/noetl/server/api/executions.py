@@ -12,7 +12,20 @@ from noetl.log.port import Recorded, Wanted
 from noetl.model.errors import InvalidInput
 from noetl.model.ids import ExecutionId, Micros
 from noetl.server.api import shapes
-from noetl.server.api.bodies import Body, Id, Key, Limit, MinSeq, OptionalId, View, router
+from noetl.server.api.bodies import (
+    AfterSeq,
+    Body,
+    Id,
+    Key,
+    Limit,
+    MinSeq,
+    OfParent,
+    OfPath,
+    OfStatus,
+    Since,
+    View,
+    router,
+)
 from noetl.server.api.depends import Has, Who
 from noetl.server.services.executions import Started, known_status
 from noetl.server.services.requests import Asked, Fate
@@ -21,6 +34,9 @@ from noetl.server.services.signals import Outside
 routes = router("executions")
 
 ID = "724551830122291200"
+Before = Annotated[
+    str | None, Query(pattern=r"^[1-9][0-9]{0,18}$", description="older than this execution: `next` of the page before")
+]
 Name = Annotated[str, Path(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -182,6 +198,7 @@ async def pause_execution(execution_id: Id, has: Has, who: Who, key: Key = None)
 
 @routes.post("/api/executions/{execution_id}/resume", status_code=202)
 async def resume_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
+    """A paused execution goes on."""
     return asked_view(await has.executions.resume(who, ExecutionId(execution_id), key))
 
 
@@ -207,11 +224,11 @@ async def signal_execution(
 async def list_executions(
     has: Has,
     who: Who,
-    status: Annotated[str | None, Query(max_length=20)] = None,
-    path: Annotated[str | None, Query(max_length=200)] = None,
-    parent: OptionalId = None,
-    since: Annotated[str | None, Query(max_length=40, description="ISO 8601; UTC when it names no zone")] = None,
-    before: OptionalId = None,
+    status: OfStatus = None,
+    path: OfPath = None,
+    parent: OfParent = None,
+    since: Since = None,
+    before: Before = None,
     limit: Limit = 50,
     min_seq: MinSeq = None,
 ) -> ExecutionsView:
@@ -232,6 +249,7 @@ async def get_execution(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = 
 
 @routes.get("/api/executions/{execution_id}/status")
 async def get_status(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> StatusView:
+    """How far it is, in a word."""
     row = await has.executions.get(who, ExecutionId(execution_id), min_seq)
     return StatusView(
         execution_id=row.execution_id,
@@ -247,8 +265,8 @@ async def list_events(
     execution_id: Id,
     has: Has,
     who: Who,
-    after: Annotated[int, Query(ge=0, le=1 << 62)] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 500,
+    after: AfterSeq = 0,
+    limit: Annotated[int, Query(ge=1, le=1000, description="how many at most")] = 500,
     types: Annotated[str, Query(max_length=1000, description="names, separated by commas")] = "",
     names: Annotated[Literal["today", "older"], Query(description="older: names of the older documents")] = "today",
     min_seq: MinSeq = None,

@@ -38,6 +38,7 @@ After = Annotated[int, Query(ge=0, le=1 << 62, description="the part after which
 
 @routes.get("/api/executions/{execution_id}/logs", response_class=Response, responses=PAGE)
 async def get_logs(execution_id: Id, has: Has, who: Who, step: OfStep = None, after: After = 0) -> Response:
+    """What its steps printed, in the order it came."""
     page = await has.logs.page(who, ExecutionId(execution_id), step, after)
     body = b"".join(msgspec.json.encode(line) + b"\n" for part in page for line in lines(part))
     return Response(body, media_type=LINES)

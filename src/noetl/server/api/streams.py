@@ -14,7 +14,7 @@ from noetl.metrics import Metrics
 from noetl.model.errors import Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.server.api import shapes
-from noetl.server.api.bodies import Id, OptionalId, router
+from noetl.server.api.bodies import AfterSeq, Id, OfParent, OfPath, OfStatus, Since, router
 from noetl.server.api.depends import Has, Who
 from noetl.server.api.executions import wanted
 from noetl.server.services.streams import End, Gone, Quiet
@@ -142,11 +142,11 @@ async def stream_executions(
     request: Request,
     has: Has,
     who: Who,
-    status: Annotated[str | None, Query(max_length=20)] = None,
-    path: Annotated[str | None, Query(max_length=200)] = None,
-    parent: OptionalId = None,
-    since: Annotated[str | None, Query(max_length=40)] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    status: OfStatus = None,
+    path: OfPath = None,
+    parent: OfParent = None,
+    since: Since = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="how many rows")] = 50,
 ) -> Response:
     """The newest rows of the list, then every change among them: `execution` (new or changed), `gone`."""
     readers = readers_of(request)
@@ -166,7 +166,7 @@ async def stream_events(
     execution_id: Id,
     has: Has,
     who: Who,
-    after: Annotated[int, Query(ge=0, le=1 << 62)] = 0,
+    after: AfterSeq = 0,
     last_event_id: Annotated[int | None, Header(ge=0, le=1 << 62)] = None,
 ) -> Response:
     """Events from `after` (or Last-Event-ID) on, live; `end` after the last one. 204: there will be no more."""

@@ -46,6 +46,7 @@ def test_every_route_is_described_with_an_id_of_its_own() -> None:
     assert {route.path.replace(":path", "") for route in routes if route.include_in_schema} == set(described["paths"])
     assert all({"4XX", "5XX"} <= operation["responses"].keys() for operation in operations)
     assert "422" not in operations[0]["responses"]
+    assert [operation["operationId"] for operation in operations if not operation.get("description")] == []
 
 
 def test_requests_are_described_by_example_and_refuse_what_they_do_not_know() -> None:
