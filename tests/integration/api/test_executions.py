@@ -149,7 +149,7 @@ async def test_a_start_is_seen_by_the_list_that_follows() -> None:
     async with site() as here, working(here):
         await here.register(NOOP)
         for _ in range(8):
-            began = (await here.http.post("/api/execute", json={"path": "tests/simple"})).json()
+            began = (await here.http.post("/api/execute?wait=true", json={"path": "tests/simple"})).json()
             rows = (await here.get("/api/executions", min_seq=began["seq"]))["executions"]
             assert rows[0]["execution_id"] == began["execution_id"]
             row = await here.get(f"/api/executions/{began['execution_id']}", min_seq=began["seq"])
@@ -157,7 +157,7 @@ async def test_a_start_is_seen_by_the_list_that_follows() -> None:
             events = await here.get(f"/api/executions/{began['execution_id']}/events", limit=1)
             assert events["events"][0]["seq"] == began["seq"]
         await here.ended(began["execution_id"])
-        again = (await here.http.post(f"/api/executions/{began['execution_id']}/rerun")).json()
+        again = (await here.http.post(f"/api/executions/{began['execution_id']}/rerun?wait=true")).json()
         rows = (await here.get("/api/executions", min_seq=again["seq"]))["executions"]
         assert rows[0]["execution_id"] == again["execution_id"]
 
@@ -174,7 +174,7 @@ async def test_a_start_that_was_accepted_is_answered_so_whatever_follows() -> No
     log, leases = Mute(Database(rows, clock)), LeasesMemory(rows, clock)
     async with site(dataclasses.replace(twins(), log=log, leases=leases, clock=clock)) as here:
         await here.register(NOOP)
-        answer = await here.http.post("/api/execute", json={"path": "tests/simple"})
+        answer = await here.http.post("/api/execute?wait=true", json={"path": "tests/simple"})
         assert (answer.status_code, answer.json()["created"], answer.json()["seq"]) == (202, True, 1)
         await here.get(f"/api/executions/{answer.json()['execution_id']}", min_seq=1)
 

@@ -56,11 +56,14 @@ class Execute(Body):
         return self
 
 
+Wait = Annotated[bool, Query(description="answer when it has begun, or after a second")]
+
+
 class StartedView(View):
     execution_id: str = Field(examples=[ID])
     created: bool | None = Field(default=None, description="false: the Idempotency-Key had started it before")
     seq: int = Field(
-        description="where it begins in the log: a read or a list with this as min_seq shows it; 1 when it was not begun in time"
+        description="a read with this as min_seq shows it, and after `wait` a list too: then it is where it begins in the log"
     )
 
 
@@ -154,7 +157,7 @@ def asked_view(asked: Asked) -> AskedView:
 
 @routes.post("/api/executions/execute", status_code=202)
 @routes.post("/api/execute", status_code=202, name="execute")
-async def start_execution(body: Execute, has: Has, who: Who, key: Key = None) -> StartedView:
+async def start_execution(body: Execute, has: Has, who: Who, key: Key = None, wait: Wait = False) -> StartedView:
     """Start a playbook. With an Idempotency-Key a repeat gives the same execution; 409 when it was for another one."""
     content = body.playbook if body.playbook is not None and fullmatch("[0-9a-f]{64}", body.playbook) else None
     path = body.path if body.path is not None else body.playbook
@@ -165,20 +168,21 @@ async def start_execution(body: Execute, has: Has, who: Who, key: Key = None) ->
         version=body.version,
         payload=body.payload,
         key=key,
+        wait=wait,
     )
     return started_view(started)
 
 
 @routes.post("/api/executions/{execution_id}/retry", status_code=202)
-async def retry_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> StartedView:
+async def retry_execution(execution_id: Id, has: Has, who: Who, key: Key = None, wait: Wait = False) -> StartedView:
     """A new execution that takes over what the ended one finished, and runs the rest."""
-    return started_view(await has.executions.retry(who, ExecutionId(execution_id), key))
+    return started_view(await has.executions.retry(who, ExecutionId(execution_id), key, wait=wait))
 
 
 @routes.post("/api/executions/{execution_id}/rerun", status_code=202)
-async def rerun_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> StartedView:
+async def rerun_execution(execution_id: Id, has: Has, who: Who, key: Key = None, wait: Wait = False) -> StartedView:
     """The same playbook and workload from the beginning."""
-    return started_view(await has.executions.rerun(who, ExecutionId(execution_id), key))
+    return started_view(await has.executions.rerun(who, ExecutionId(execution_id), key, wait=wait))
 
 
 # -- changing --

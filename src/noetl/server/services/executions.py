@@ -88,8 +88,9 @@ class ExecutionService:
         version: Version = None,
         payload: dict[str, Any] | None = None,
         key: str | None = None,
+        wait: bool = False,
     ) -> Started:
-        """Conflict when that key has started something else."""
+        """Conflict when that key has started something else. `wait`: until it has begun."""
         drawn = self._new_id()
         execution_id = await self._requests.start(
             path,
@@ -106,21 +107,28 @@ class ExecutionService:
                 f"this Idempotency-Key has started execution {execution_id}, of another playbook or workload",
                 hint="repeat the request as it was, or draw a new key for a new execution",
             )
-        return await self._begun(execution_id, execution_id == drawn)
+        return await self._begun(execution_id, execution_id == drawn, wait=wait)
 
-    async def retry(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> Started:
+    async def retry(
+        self, identity: Identity, execution_id: ExecutionId, key: str | None = None, *, wait: bool = False
+    ) -> Started:
         await self._access.check(identity, execution_id)
-        return await self._begun(await self._requests.retry(execution_id, request_key(key), by=identity.name))
+        new = await self._requests.retry(execution_id, request_key(key), by=identity.name)
+        return await self._begun(new, wait=wait)
 
-    async def rerun(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> Started:
+    async def rerun(
+        self, identity: Identity, execution_id: ExecutionId, key: str | None = None, *, wait: bool = False
+    ) -> Started:
         await self._access.check(identity, execution_id)
-        return await self._begun(await self._requests.rerun(execution_id, request_key(key), by=identity.name))
+        new = await self._requests.rerun(execution_id, request_key(key), by=identity.name)
+        return await self._begun(new, wait=wait)
 
-    async def _begun(self, execution_id: ExecutionId, created: bool | None = None) -> Started:
+    async def _begun(self, execution_id: ExecutionId, created: bool | None = None, *, wait: bool) -> Started:
         """It is accepted, whatever happens from here on: one that is not seen to begin in time does so later."""
         seq: int | None = None
-        with suppress(Unavailable):
-            _, seq = await settle(self._log, self._live, execution_id, START, START)
+        if wait:
+            with suppress(Unavailable):
+                _, seq = await settle(self._log, self._live, execution_id, START, START)
         return Started(execution_id, created, FIRST if seq is None else seq)
 
     async def _same(
