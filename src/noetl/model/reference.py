@@ -43,13 +43,18 @@ class Address(Struct, frozen=True):
         return f"noetl://execution/{self.execution_id}/{self.kind}/{self.step}/{self.key}"
 
 
-@lru_cache(maxsize=4096)  # each is made, stored, checked and read
-def address(execution_id: str, kind: str, step: str, key: str) -> Address:
-    """An address whose every part is allowed; BadReference otherwise."""
+def execution(execution_id: str) -> ExecutionId:
     if not _NUMBER.fullmatch(execution_id) or int(execution_id) >= 1 << 63:
         raise BadReference(
             f"{execution_id!r} is not an execution id", hint="execution ids are decimal numbers below 2^63"
         )
+    return ExecutionId(execution_id)
+
+
+@lru_cache(maxsize=4096)  # each is made, stored, checked and read
+def address(execution_id: str, kind: str, step: str, key: str) -> Address:
+    """An address whose every part is allowed; BadReference otherwise."""
+    execution(execution_id)
     if kind not in _KINDS:
         raise BadReference(f"{kind!r} is not a kind of reference", hint=f"one of {', '.join(_KINDS)}")
     for part in (step, key):

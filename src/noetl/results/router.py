@@ -2,7 +2,7 @@
 
   up to 64 KB    rides with the report that names it and is stored in its transaction (`carry`), or is put like the next
   up to 1 MB     kv: put through a server, before the report
-  above          the large tier: files, as long as there is no object store
+  above          the large tier: files, or an object store
 
 A reference says its tier; one of which only the address is known is looked for in each.
 """
@@ -11,22 +11,27 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from noetl.model.errors import Conflict, NotFound
 from noetl.model.reference import Address, Reference
 from noetl.results.cache import Cache
 from noetl.results.encoding import decoded, encode, encoded_within, rows_in, sliced, verify
 from noetl.results.kv import LARGEST, Blobs, Kv
-from noetl.results.port import Carrier, ResultStore, Rider
+from noetl.results.large import Large
+from noetl.results.port import Carrier, Rider, Source
+from noetl.results.sources import Held
+from noetl.results.staging import Staged, Staging
 
 RIDING: Final = 64 * 1024
 CACHE: Final = 64 * 1024 * 1024
 
 
 class Router(Carrier):
-    def __init__(self, blobs: Blobs, large: ResultStore, *, cache: int = CACHE) -> None:
+    def __init__(self, blobs: Blobs, large: Large, *, cache: int = CACHE) -> None:
         self._kv = Kv(blobs)
         self._large = large
+        self.staging: Staging = large.staging
         self._cache = Cache(cache)
         self._riders: WeakValueDictionary[str, Rider] = (
             WeakValueDictionary()
@@ -40,7 +45,22 @@ class Router(Carrier):
         data = encoded_within(value, LARGEST) if isinstance(value, list) else encode(value)
         if data is None or len(data) > LARGEST:
             return await self._large.put(address, value if data is None else Raw(data)), None
-        reference = self._kv.reference(str(address), data, rows_in(value))
+        return await self._carry_small(self._kv.reference(str(address), data, rows_in(value)), data, room)
+
+    async def carry_staged(
+        self, address: Address, staged: Staged, room: int, *, rows: int | None, format: str
+    ) -> tuple[Reference, Rider | None]:
+        """`carry` of bytes that are encoded already. Those in a file are large, whatever their size."""
+        if staged.data is None or staged.size > LARGEST:
+            return await self._large.put_staged(address, staged, rows=rows, format=format), None
+        reference = replace(self._kv.reference(str(address), staged.data, rows), format=format)
+        return await self._carry_small(reference, staged.data, room)
+
+    async def put_staged(self, address: Address, staged: Staged, *, rows: int | None, format: str) -> Reference:
+        reference, _ = await self.carry_staged(address, staged, 0, rows=rows, format=format)
+        return reference
+
+    async def _carry_small(self, reference: Reference, data: bytes, room: int) -> tuple[Reference, Rider | None]:
         rider = self._ride(reference, data) if len(data) <= min(room, RIDING) else None
         if rider is None:
             await self._kv.write(reference, data)
@@ -64,6 +84,11 @@ class Router(Carrier):
         if data is not None:
             return sliced(data, reference.uri, start, stop)
         return await self._large.rows(reference, start, stop)
+
+    async def open(self, reference: Reference) -> Source:
+        """The stored bytes, whatever their format. Small ones are checked; of others a reader checks what it reads."""
+        data = await self._read(reference)
+        return Held(data) if data is not None else await self._large.open(reference)
 
     async def _read(self, reference: Reference) -> bytes | None:
         """None: it is in the large tier, if anywhere."""

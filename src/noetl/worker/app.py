@@ -23,6 +23,7 @@ from noetl.model.exchange import holder
 from noetl.model.ids import Micros
 from noetl.pipeline.redaction import Clean, Redactor
 from noetl.results.files import Files
+from noetl.results.large import Large
 from noetl.results.router import Router
 from noetl.settings import Shards, Work
 from noetl.tools import registry
@@ -178,7 +179,8 @@ def _cleaned(clean: Clean) -> Iterator[None]:
 
 def open_store(channel: Channel, home: Path) -> Router:
     """Small payloads live with the servers, large ones in files."""
-    return Router(channel, Files(home / "results"))
+    files = Files(home / "results")
+    return Router(channel, Large(files, files.staging))
 
 
 async def serve(channel: Channel, told: Options, stop: asyncio.Event) -> None:

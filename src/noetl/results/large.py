@@ -1,0 +1,81 @@
+"""Payloads of any size as files of one tier, in the format of `blocks.py`; and bytes of any other format, as they are."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, TypeVar
+
+from noetl.model.errors import Conflict, CorruptLog
+from noetl.model.reference import Address, Reference
+from noetl.results import blocks
+from noetl.results.encoding import decoded, ref_id_of, reference_to, verify
+from noetl.results.port import Source, Tier
+from noetl.results.staging import Draft, Staged, Staging
+
+T = TypeVar("T")
+
+
+class Large:
+    def __init__(self, tier: Tier, staging: Staging) -> None:
+        self._tier = tier
+        self.staging = staging
+
+    async def put(self, address: Address, value: Any) -> Reference:
+        async with self.staging.draft() as draft:
+            made = await asyncio.to_thread(blocks.write, draft, value)
+            reference = reference_to(str(address), self._tier.home, made.sha256, made.bytes, made.rows)
+            await self._write_blocks(address, draft, reference)
+        return reference
+
+    async def _write_blocks(self, address: Address, draft: Draft, reference: Reference) -> None:
+        staged = draft.staged()
+        try:
+            await self._tier.write(address, staged)
+        except Conflict:
+            if await self._is_whole(reference):
+                raise
+            await self._tier.delete(address)
+            await self._tier.write(address, staged)
+
+    async def _is_whole(self, reference: Reference) -> bool:
+        """False: what is there was torn by a file system; nobody can have read it."""
+        try:
+            await self._reading(reference, lambda source: blocks.Payload(source, reference.uri))
+        except CorruptLog:
+            return False
+        return True
+
+    async def put_staged(self, address: Address, staged: Staged, *, rows: int | None, format: str) -> Reference:
+        await self._tier.write(address, staged)
+        return Reference(
+            ref_id=ref_id_of(str(address)), type=self._tier.home, uri=str(address),
+            sha256=staged.sha256, bytes=staged.size, rows=rows, format=format,
+        )  # fmt: skip
+
+    async def open(self, reference: Reference) -> Source:
+        return await self._tier.open(reference)
+
+    async def resolve(self, reference: Reference) -> Any:
+        return await self._reading(reference, lambda source: _whole(reference, source))
+
+    async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
+        return await self._reading(reference, lambda source: _payload(reference, source).rows(start, stop))
+
+    async def _reading(self, reference: Reference, read: Callable[[Source], T]) -> T:
+        source = await self._tier.open(reference)
+        return await asyncio.to_thread(_closing, source, read)
+
+
+def _closing(source: Source, read: Callable[[Source], T]) -> T:
+    with closing(source):
+        return read(source)
+
+
+def _payload(reference: Reference, source: Source) -> blocks.Payload:
+    payload = blocks.Payload(source, reference.uri)
+    verify(reference, payload.summary.sha256)
+    return payload
+
+
+def _whole(reference: Reference, source: Source) -> Any:
+    return decoded(_payload(reference, source).whole(), reference.uri)
