@@ -83,6 +83,11 @@ class Payloads:
     def keep(self, reference: Reference, value: Any) -> None:
         self._whole[reference.uri] = value
 
+    def forget(self) -> None:
+        """What was read or made so far. A command's parts refer to each other, so that only a rare collection would free it."""
+        self._whole.clear()
+        self._rows.clear()
+
     async def load(self, request: object) -> None:
         match request:
             case Whole(reference):

@@ -41,6 +41,8 @@ async def execute(
             raise
         message = f"step {command.step} did not end within {limit:g} s"
         event = context.failed(failed(Failure(code="TIMEOUT", kind="timeout", message=message)))
+    finally:
+        context.payloads.forget()
     return env.clean(Sent(event, context.persist.refs()))
 
 
