@@ -96,6 +96,7 @@ class Wired:
             slots=told.slots,
             poll=min(told.poll, told.lease / 4),
             heartbeat=told.lease / 4,
+            context_limit=told.storage.event_result_context_max_bytes,
             deadline=told.lease * 2 / 3,  # it stops a tool before anyone else may start it
         )
         self._channel = channel
