@@ -1,6 +1,6 @@
-"""An S3 server for tests: one per test process, started at first use; whoever asks gets a bucket of its own.
+"""An S3 server for tests: one per test process, started at first use; whoever asks gets a place of its own in it.
 
-with server().bucket() as settings: ...      # NOETL_STORAGE_* of a process that keeps its large results there
+with server().place() as settings: ...      # NOETL_STORAGE_* of a process that keeps its large results there
 server().stop(); server().start()            # the same data again
 """
 
@@ -24,6 +24,7 @@ from obstore.exceptions import BaseError
 from noetl.results.objects import connect
 from tests.waiting import until
 
+BUCKET = "test-results"
 KEY, SECRET, REGION = "test-key", "test-secret", "us-east-1"
 PREFIX = "noetl-test-s3-"
 PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc",
@@ -70,11 +71,9 @@ class S3:
         finally:
             os.killpg(self._process.pid, signal.SIGCONT)
 
-    def bucket(self) -> str:
-        """The URL of a place in one that is new."""
-        name = f"s3://test-{os.getpid()}-{next(_numbers)}"
-        self.connected(name).put("made", b"by its first object")
-        return f"{name}/results"
+    def place(self) -> str:
+        """The URL of a place that nobody else uses. One bucket is enough for all: each more takes volumes of its own."""
+        return f"s3://{BUCKET}/{next(_numbers)}/results"
 
     def settings(self, bucket: str) -> dict[str, str]:
         """The environment of a process that keeps its large results there: keys as any client of S3 finds them."""
@@ -96,7 +95,7 @@ class S3:
         assert self._process is not None
         assert self._process.poll() is None, (self._folder / "out").read_text()[-2000:]
         try:
-            self.connected("s3://is-it-ready").put("key", b"1")
+            self.connected(f"s3://{BUCKET}").put("ready", b"1")
         except BaseError:
             return False
         return True
