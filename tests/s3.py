@@ -30,6 +30,7 @@ PREFIX = "noetl-test-s3-"
 PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc",
          "s3.port", "s3.port.grpc", "admin.port", "admin.port.grpc")  # fmt: skip
 NOT_NEEDED = ("-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false")
+ENDS_WITH_US = '"$@" & read -r _; kill -9 $!'  # also when we are killed: then nobody holds the pipe any more
 _numbers = count(1)
 
 
@@ -47,10 +48,12 @@ class S3:
         ports = [f"-{name}={port}" for name, port in self._ports.items()]
         sockets = [f"-s3.localSocket={self._folder}/s3.sock", f"-filer.localSocket={self._folder}/filer.sock"]
         self._process = subprocess.Popen(
-            [Path(sys.executable).parent / "weed", f"-logdir={self._folder}", "mini", f"-dir={self._folder}/data",
-             "-ip=127.0.0.1", "-ip.bind=127.0.0.1", *ports, *sockets, *NOT_NEEDED],
-            env={"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "HOME": str(self._folder), "GOMAXPROCS": "2"},
-            stdout=(self._folder / "out").open("ab"), stderr=subprocess.STDOUT, cwd=self._folder, start_new_session=True,
+            ["sh", "-c", ENDS_WITH_US, "sh", Path(sys.executable).parent / "weed", f"-logdir={self._folder}",
+             "mini", f"-dir={self._folder}/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", *ports, *sockets, *NOT_NEEDED],
+            env={"PATH": os.defpath, "HOME": str(self._folder), "GOMAXPROCS": "2",
+                 "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET},
+            stdin=subprocess.PIPE, stdout=(self._folder / "out").open("ab"), stderr=subprocess.STDOUT,
+            cwd=self._folder, start_new_session=True,
         )  # fmt: skip
         until(self._writable)
 
