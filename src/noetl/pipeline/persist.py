@@ -20,7 +20,9 @@ from noetl.model.reference import Address, ParentRef, Reference, address, result
 from noetl.pipeline.data import RESERVED, TRIES, Payloads
 from noetl.pipeline.failures import Failing
 from noetl.playbook.assignments import REFERENCE
+from noetl.results import records
 from noetl.results.port import Carrier, ResultStore, Rider
+from noetl.results.tables import Table, Tables
 
 SELECTIONS_INLINE = 4_096
 SCALARS_INLINE = 1_024
@@ -99,9 +101,14 @@ class Persist:
     async def result(
         self, label: str, value: Any, facts: dict[str, Any], *, parent: Envelope | None = None, meta: Meta | None = None
     ) -> Envelope:
-        """The value is durable when this returns. A null value needs no payload."""
+        """The value is durable when this returns. A null value needs no payload; records become columns when they fit."""
         above = parent.reference.ref_id if parent is not None and parent.reference is not None else None
-        reference = None if value is None else await self.put(label, value, parent=above)
+        value = await self._in_columns(value)
+        try:
+            reference = None if value is None else await self.put(label, value, parent=above)
+        finally:
+            if isinstance(value, Table):
+                value.close()
         return checked(
             Envelope(
                 status="ok",
@@ -111,6 +118,13 @@ class Persist:
                 meta=meta,
             )
         )
+
+    async def _in_columns(self, value: Any) -> Any:
+        found = records.found(value)
+        if found is None:
+            return value
+        tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)
+        return await asyncio.to_thread(records.as_table, value, found, tables)
 
     async def selections(self, label: str, found: dict[str, Selected]) -> dict[str, Any]:
         """Smallest first while they fit together; the others by reference."""
@@ -173,23 +187,38 @@ def with_context(envelope: Envelope, selections: dict[str, Any], results: dict[s
 def context_of(value: Any, facts: dict[str, Any]) -> dict[str, Any]:
     """What arcs and people may know of a value without opening it; keys of secrets are left out."""
     context = dict(facts)
-    if isinstance(value, list):
+    if isinstance(value, Table):
+        context |= _of_table(value)
+    elif isinstance(value, list):
         context |= _rows(value, None)
     elif isinstance(value, dict):
         if isinstance(value.get("rows"), list):
-            context |= _rows(value["rows"], value.get("columns"))
-            if isinstance(counted := value.get("row_count"), int):  # of a statement that changes rows and gives none
-                context["row_count"] = counted
+            context |= _rows(value["rows"], value.get("columns")) | _own_count(value)
         context |= _scalars(value)
     cleaned: dict[str, Any] = redacted(context)
     return cleaned
 
 
+def _of_table(table: Table) -> dict[str, Any]:
+    at, rest = table.head.at, table.head.rest
+    known = _counted(table.rows, rest.get("columns"), table.columns) if at in (None, "rows") else {}
+    return known | _own_count(rest) | _scalars(rest)
+
+
+def _own_count(value: dict[str, Any]) -> dict[str, Any]:
+    """A statement that changes rows and gives none counts them."""
+    return {"row_count": counted} if isinstance(counted := value.get("row_count"), int) else {}
+
+
 def _rows(rows: list[Any], columns: Any) -> dict[str, Any]:
-    if not isinstance(columns, list):
-        columns = list(rows[0]) if rows and isinstance(rows[0], dict) else None
-    known: dict[str, Any] = {"row_count": len(rows)}
-    return known if columns is None or len(encode(columns)) > COLUMNS_INLINE else {**known, "columns": columns}
+    return _counted(len(rows), columns, list(rows[0]) if rows and isinstance(rows[0], dict) else None)
+
+
+def _counted(count: int, columns: Any, found: list[str] | None) -> dict[str, Any]:
+    """`columns` are those that the value itself names."""
+    names = columns if isinstance(columns, list) else found
+    known: dict[str, Any] = {"row_count": count}
+    return known if names is None or len(encode(names)) > COLUMNS_INLINE else {**known, "columns": names}
 
 
 def _scalars(value: dict[str, Any]) -> dict[str, Any]:
