@@ -22,6 +22,7 @@ from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
@@ -30,7 +31,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from noetl.model.errors import CorruptLog
 from noetl.results.encoding import ARROW, PARQUET, PARQUET_BEGINS
 from noetl.results.port import Source
-from noetl.results.staging import Draft, Staged, explained
+from noetl.results.staging import Draft, Staged, Staging, explained
 from noetl.results.tables import Head, Table, Tables, TooLarge
 from noetl.results.values import decimal_to_json, to_json
 
@@ -207,6 +208,8 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_union(column.type):
         texts = [None if value is None else json.dumps(to_json(value)) for value in column.to_pylist()]
         return pa.array(texts, pa.string()).cast(kind)
+    if isinstance(kind, pa.UuidType) and pa.types.is_string(column.type):
+        return pa.array([None if text is None else UUID(text) for text in column.to_pylist()], kind)
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, column.cast(kind.storage_type))
     return column.cast(kind)
@@ -264,11 +267,6 @@ class Reader(ABC):
         self._source = source
         self._uri = uri
 
-    @property
-    def path(self) -> Path | None:
-        """Of the Parquet file, when it is one of this machine."""
-        return None
-
     @abstractmethod
     def batches(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Rows [start, stop), of the named columns; what is beside them is not read."""
@@ -280,13 +278,23 @@ class Reader(ABC):
         return self.head.around(self.rows(0, self.count))
 
     def check(self, expected: str | None) -> None:
-        """All of it, by its sha256, in pieces."""
-        found, at = sha256(), 0
-        while expected is not None and (data := self._source.read(at, GROUP)):
+        """All of it, by its sha256."""
+        found = sha256()
+        for data in self._pieces():
             found.update(data)
-            at += len(data)
         if expected is not None and found.hexdigest() != expected:
             raise CorruptLog(f"{self._uri} does not match its checksum")
+
+    def _pieces(self) -> Iterator[bytes]:
+        at = 0
+        while data := self._source.read(at, GROUP):
+            yield data
+            at += len(data)
+
+    @contextmanager
+    def local(self, staging: Staging) -> Iterator[Path | None]:
+        """A Parquet file of this machine with these rows, as long as the block lasts; None: there is none, they are in memory."""
+        yield None
 
     def close(self) -> None:
         self._source.close()
@@ -326,9 +334,20 @@ class _InFile(Reader):
         groups = range(self.footer.num_row_groups)
         self._ends = list(accumulate(self.footer.row_group(group).num_rows for group in groups))
 
-    @property
-    def path(self) -> Path | None:
-        return self._source.path
+    @contextmanager
+    def local(self, staging: Staging) -> Iterator[Path | None]:
+        if self._source.path is not None:
+            yield self._source.path
+            return
+        draft = staging.begin()
+        try:
+            with explained(draft.path):
+                for data in self._pieces():
+                    draft.write(data)
+                draft.staged()
+            yield draft.path
+        finally:
+            draft.discard()
 
     def batches(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> Iterator[Any]:
         start, stop = max(start, 0), self.count if stop is None else min(stop, self.count)
