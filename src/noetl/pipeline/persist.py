@@ -65,11 +65,14 @@ class Persist:
         self._riders = []
         return made
 
-    async def put(self, label: str, value: Any, *, kind: str = "result", parent: RefId | None = None) -> Reference:
+    async def put(
+        self, label: str, value: Any, *, kind: str = "result", parent: RefId | None = None, store: str | None = None
+    ) -> Reference:
+        """`store` is the tier that the playbook's author wishes for."""
         command = self._command
         value = self._payloads.keychain.redactor.value(value, payload=True)
         key = result_key(command.command_id, command.attempt, label) + self._suffix
-        reference, rider = await self._put(address(command.execution_id, kind, command.step, key), value)
+        reference, rider = await self._put(address(command.execution_id, kind, command.step, key), value, store)
         payload = None if rider is None else rider.payload
         inputs = tuple(self._payloads.read)
         self._refs.append(StoredRef(reference=reference, parent=parent, inputs=inputs, payload=payload))
@@ -77,15 +80,16 @@ class Persist:
         fault("persist.after")
         return reference
 
-    async def _store_or_carry(self, where: Address, value: Any) -> tuple[Reference, Rider | None]:
+    async def _store_or_carry(self, where: Address, value: Any, store: str | None) -> tuple[Reference, Rider | None]:
         if self._carrier is None:
             return await self._store.put(where, value), None
-        return await self._carrier.carry(where, value, PER_REPORT - sum(len(rider.payload) for rider in self._riders))
+        room = PER_REPORT - sum(len(rider.payload) for rider in self._riders)
+        return await self._carrier.carry(where, value, room, store)
 
-    async def _put(self, where: Address, value: Any) -> tuple[Reference, Rider | None]:
+    async def _put(self, where: Address, value: Any, store: str | None) -> tuple[Reference, Rider | None]:
         for number in range(TRIES):
             try:
-                return await self._store_or_carry(where, value)
+                return await self._store_or_carry(where, value, store)
             except Unavailable as error:
                 if number + 1 == TRIES:
                     raise Failing(
@@ -99,13 +103,20 @@ class Persist:
         raise AssertionError("the last try returns or raises")
 
     async def result(
-        self, label: str, value: Any, facts: dict[str, Any], *, parent: Envelope | None = None, meta: Meta | None = None
+        self,
+        label: str,
+        value: Any,
+        facts: dict[str, Any],
+        *,
+        parent: Envelope | None = None,
+        meta: Meta | None = None,
+        store: str | None = None,
     ) -> Envelope:
         """The value is durable when this returns. A null value needs no payload; records become columns when they fit."""
         above = parent.reference.ref_id if parent is not None and parent.reference is not None else None
         value = await self._in_columns(value)
         try:
-            reference = None if value is None else await self.put(label, value, parent=above)
+            reference = None if value is None else await self.put(label, value, parent=above, store=store)
         finally:
             if isinstance(value, Table):
                 value.close()

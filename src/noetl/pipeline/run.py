@@ -282,7 +282,10 @@ class Pipeline:
         meta = await self._meta(turn)
         if self._journal is None:
             return Stored(Envelope(status="ok", context=dict(outcome.facts), meta=meta), self.payloads, outcome.value)
-        envelope = await self.persist.result(self._label(turn), outcome.value, outcome.facts, parent=parent, meta=meta)
+        store = turn.task.output.store
+        envelope = await self.persist.result(
+            self._label(turn), outcome.value, outcome.facts, parent=parent, meta=meta, store=store
+        )
         return Stored(envelope, self.payloads, MISSING if isinstance(outcome.value, Table) else outcome.value)
 
     async def _meta(self, turn: Turn) -> Meta:

@@ -46,7 +46,7 @@ class Files:
     async def write(self, address: Address, staged: Staged) -> None:
         await asyncio.to_thread(self._write, address, staged)
 
-    async def open(self, reference: Reference) -> Source:
+    async def open(self, reference: Reference, size: int | None = None) -> Source:
         return await asyncio.to_thread(self._open, reference)
 
     async def delete(self, address: Address) -> None:

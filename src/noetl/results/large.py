@@ -1,35 +1,50 @@
 """Payloads of any size as files of one tier: JSON in the format of `blocks.py`, row sets as Parquet (`rowsets.py`)."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import closing
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, closing
 from typing import Any, TypeVar
 
-from noetl.model.errors import Conflict, CorruptLog
+from noetl.model.errors import Conflict, CorruptLog, StoreUnavailable
 from noetl.model.reference import Address, Reference
 from noetl.results import blocks
-from noetl.results.encoding import JSON, PARQUET, decoded, is_rowset, ref_id_of, reference_to, verify
+from noetl.results.encoding import ARROW, JSON, PARQUET, decoded, is_rowset, ref_id_of, reference_to, verify
 from noetl.results.port import Source, Tier
-from noetl.results.staging import Draft, Staged, Staging
+from noetl.results.staging import Staged, Staging
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_SHORTEST, _LONGEST = 0.1, 5.0  # seconds between two tries
 
 
 class Large:
-    def __init__(self, tier: Tier, staging: Staging) -> None:
+    """A tier that does not answer is asked again for `patience` seconds: what is to be stored waits in its file."""
+
+    def __init__(self, tier: Tier, staging: Staging, *, patience: float = 0.0) -> None:
         self._tier = tier
+        self._patience = patience
         self.staging = staging
         self._footers: Any = None
 
     async def put(self, address: Address, value: Any) -> Reference:
-        async with self.staging.draft() as draft:
-            made = await asyncio.to_thread(blocks.write, draft, value)
+        async with AsyncExitStack() as stack:
+            staged, made = await self._patiently(lambda: self._staged(stack, value))
             reference = reference_to(str(address), self._tier.home, made.sha256, made.bytes, made.rows)
-            await self._write_blocks(address, draft, reference)
+            await self._patiently(lambda: self._write_blocks(address, staged, reference))
         return reference
 
-    async def _write_blocks(self, address: Address, draft: Draft, reference: Reference) -> None:
-        staged = draft.staged()
+    async def _staged(self, stack: AsyncExitStack, value: Any) -> tuple[Staged, blocks.Summary]:
+        """In a file that stays as long as the stack does."""
+        async with AsyncExitStack() as meanwhile:
+            draft = await meanwhile.enter_async_context(self.staging.draft())
+            made = await asyncio.to_thread(blocks.write, draft, value)
+            staged = draft.staged()
+            stack.push_async_exit(meanwhile.pop_all())
+        return staged, made
+
+    async def _write_blocks(self, address: Address, staged: Staged, reference: Reference) -> None:
         try:
             await self._tier.write(address, staged)
         except Conflict:
@@ -41,20 +56,20 @@ class Large:
     async def _is_whole(self, reference: Reference) -> bool:
         """False: what is there was torn by a file system; nobody can have read it."""
         try:
-            await self._reading(reference, lambda source: blocks.Payload(source, reference.uri))
+            await self._read(reference, lambda source: blocks.Payload(source, reference.uri))
         except CorruptLog:
             return False
         return True
 
     async def put_staged(self, address: Address, staged: Staged, *, rows: int | None, format: str) -> Reference:
-        await self._tier.write(address, staged)
+        await self._patiently(lambda: self._tier.write(address, staged))
         return Reference(
             ref_id=ref_id_of(str(address)), type=self._tier.home, uri=str(address),
             sha256=staged.sha256, bytes=staged.size, rows=rows, format=format,
         )  # fmt: skip
 
     async def open(self, reference: Reference) -> Source:
-        return await self._tier.open(reference)
+        return await self._patiently(lambda: self._tier.open(reference))
 
     async def resolve(self, reference: Reference) -> Any:
         def whole(source: Source) -> Any:
@@ -64,7 +79,7 @@ class Large:
             found.check(reference.sha256)
             return found.value()
 
-        return await self._reading(reference, whole)
+        return await self._patiently(lambda: self._read(reference, whole))
 
     async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
         def part(source: Source) -> list[Any]:
@@ -73,7 +88,7 @@ class Large:
             rows: list[Any] = found.rows(start, stop)
             return rows
 
-        return await self._reading(reference, part)
+        return await self._patiently(lambda: self._read(reference, part))
 
     def _rowset(self, reference: Reference, source: Source) -> Any:
         from noetl.results import rowsets  # Arrow: only who meets a row set pays for it
@@ -81,9 +96,22 @@ class Large:
         self._footers = self._footers or rowsets.Footers()
         return rowsets.read(source, reference.uri, self._footers)
 
-    async def _reading(self, reference: Reference, read: Callable[[Source], T]) -> T:
+    async def _read(self, reference: Reference, read: Callable[[Source], T]) -> T:
         source = await self._tier.open(reference)
         return await asyncio.to_thread(_closing, source, read)
+
+    async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+        delay, left = _SHORTEST, self._patience
+        while True:
+            try:
+                return await act()
+            except StoreUnavailable as error:
+                if left <= 0:
+                    raise
+                log.warning("result store is waited for", extra={"why": str(error)})
+            await asyncio.sleep(delay)
+            left -= delay
+            delay = min(2 * delay, _LONGEST)
 
 
 def _closing(source: Source, read: Callable[[Source], T]) -> T:
@@ -92,7 +120,7 @@ def _closing(source: Source, read: Callable[[Source], T]) -> T:
 
 
 def _is_rowset(reference: Reference, source: Source) -> bool:
-    return reference.format == PARQUET or (reference.format != JSON and is_rowset(source.read(0, 4)))
+    return reference.format in (ARROW, PARQUET) or (reference.format != JSON and is_rowset(source.read(0, 4)))
 
 
 def _payload(reference: Reference, source: Source) -> blocks.Payload:

@@ -71,7 +71,7 @@ class TierMemory:
         if self._kept.setdefault(address, data) != data:
             raise _another(str(address))
 
-    async def open(self, reference: Reference) -> Source:
+    async def open(self, reference: Reference, size: int | None = None) -> Source:
         kept = self._kept.get(parse_uri(reference.uri))
         if kept is None:
             raise _gone(reference.uri)

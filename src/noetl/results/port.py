@@ -48,8 +48,11 @@ class Carrier(ABC):
     """A result store whose small payloads may travel with the report that names them, instead of being put before it."""
 
     @abstractmethod
-    async def carry(self, address: Address, value: Any, room: int) -> tuple[Reference, Rider | None]:
+    async def carry(
+        self, address: Address, value: Any, room: int, store: str | None = None
+    ) -> tuple[Reference, Rider | None]:
         """With a rider: durable once a report that brings its payload is recorded. Without: durable already, it was put.
+        `store` is the tier that the author of the playbook wishes for.
 
         `room` is how many bytes the report may still take. Who repeats a report under the same key must not carry other
         payloads in it: a report that is known already is acknowledged, and what it brings is not looked at.
@@ -88,8 +91,9 @@ class Tier(Protocol):
         """Durable when it returns. The same bytes again are fine, others are a `Conflict`."""
         ...
 
-    async def open(self, reference: Reference) -> Source:
-        """NotFound when it is gone. Whoever reads checks what the bytes are."""
+    async def open(self, reference: Reference, size: int | None = None) -> Source:
+        """NotFound when it is gone. Whoever reads checks what the bytes are. When the number of bytes is known already, a tier
+        that is far away need not be asked before the first read; that may then find it gone."""
         ...
 
     async def delete(self, address: Address) -> None:

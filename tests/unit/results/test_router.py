@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from noetl.model.commands import Command
 from noetl.model.errors import Conflict, NotFound, StoreUnavailable
@@ -18,7 +19,8 @@ from noetl.pipeline.failures import Failing
 from noetl.pipeline.persist import PER_REPORT, Persist
 from noetl.results.cache import ENTRY, Cache
 from noetl.results.kv import LARGEST
-from noetl.results.router import RIDING, Router
+from noetl.results.router import RIDING, Router, warn_once
+from noetl.results.staging import Staged
 from tests.stores import in_files
 from tests.waiting import virtually
 
@@ -76,6 +78,54 @@ def test_size_decides(tmp_path: Path, size: int, home: str, rides: bool) -> None
     assert (reference.type, reference.bytes, rider is not None) == (home, size, rides)
     assert servers.calls == (["put_payload"] if home == "kv" and not rides else [])
     assert asyncio.run(router.resolve(reference)) == text(size)
+
+
+@pytest.mark.parametrize(
+    ("hint", "setting", "home"),
+    [
+        (None, "auto", "kv"),
+        ("disk", "auto", "disk"),
+        ("object", "auto", "disk"),
+        (None, "disk", "disk"),
+        (None, "object", "disk"),
+        ("kv", "disk", "kv"),
+        ("db", "auto", "kv"),
+    ],
+)
+def test_a_hint_decides_before_size(tmp_path: Path, hint: str | None, setting: str, home: str) -> None:
+    router = Router(Servers(), in_files(tmp_path), tier=setting)
+    reference, rider = asyncio.run(router.carry(PLACE, [1, 2], PER_REPORT, hint))
+    assert (reference.type, rider is not None) == (home, home == "kv")
+    assert asyncio.run(router.rows(reference, 1, 2)) == [2]
+
+
+def test_a_hint_of_kv_does_not_make_a_large_payload_small(tmp_path: Path) -> None:
+    router = Router(Servers(), in_files(tmp_path))
+    assert asyncio.run(router.carry(PLACE, text(LARGEST + 1), PER_REPORT, "kv"))[0].type == "disk"
+
+
+def test_object_reads_as_disk_with_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    warn_once.cache_clear()
+    router = Router(Servers(), in_files(tmp_path))
+    reference = asyncio.run(router.put(PLACE, text(LARGEST + 1)))
+    for _ in range(3):
+        assert asyncio.run(router.resolve(replace(reference, type="object_store"))) == text(LARGEST + 1)
+    assert [record.getMessage() for record in caplog.records] == ["this store reads as disk"]
+
+
+@pytest.mark.parametrize(("size", "home"), [(10, "kv"), (LARGEST + 1, "disk")])
+def test_bytes_of_any_format_are_stored_and_opened(tmp_path: Path, size: int, home: str) -> None:
+    async def run() -> None:
+        servers, data = Servers(), bytes(size)
+        router = Router(servers, in_files(tmp_path))
+        reference = await router.put_staged(PLACE, Staged.of(data), rows=3, format="arrow")
+        assert (reference.type, reference.format, reference.rows, reference.bytes) == (home, "arrow", 3, size)
+        for reader in (router, Router(servers, in_files(tmp_path))):
+            source = await reader.open(reference)
+            assert source.read(0, source.size) == data
+            source.close()
+
+    asyncio.run(run())
 
 
 def test_what_a_process_has_put_or_read_it_does_not_ask_for(tmp_path: Path) -> None:
