@@ -387,7 +387,7 @@ class Stored:
         if self.rows_known is not None:
             return self.rows_known
         if (table := self.table) is not None:
-            return len(self._payloads.head(table)) + 1
+            return len(self._payloads.head(table))
         value = self.plain()
         if isinstance(value, list | dict | str):
             return len(value)

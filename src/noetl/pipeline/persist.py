@@ -211,7 +211,8 @@ def context_of(value: Any, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_table(table: Table) -> dict[str, Any]:
-    at, rest = table.head.at, table.head.rest
+    at = table.head.at
+    rest = {name: part for name, part in table.head.rest.items() if name != at}
     known = _counted(table.rows, rest.get("columns"), table.columns) if at in (None, "rows") else {}
     return known | _own_count(rest) | _scalars(rest)
 

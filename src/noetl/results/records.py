@@ -39,7 +39,7 @@ def found(value: Any) -> Records | None:
     lists = [name for name, part in value.items() if isinstance(part, list) and len(part) >= FEWEST]
     if len(lists) != 1 or not isinstance(at := lists[0], str):
         return None
-    rest = {name: part for name, part in value.items() if name != at}
+    rest = {name: None if name == at else part for name, part in value.items()}
     return _records(value[at], Head(at, rest)) if _small(rest) else None
 
 

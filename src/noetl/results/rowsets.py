@@ -116,7 +116,7 @@ class Writer:
         return self._file, self._draft
 
     def done(self) -> Table:
-        head = self._head or Head("rows", {"row_count": self.rows, "columns": self.schema.names})
+        head = self._head or Head("rows", {"rows": None, "row_count": self.rows, "columns": self.schema.names})
         metadata = {_HEAD: msgspec.json.encode(head)}
         if self._draft is None:
             data = _stream(pa.Table.from_batches(self._pending, self.schema), metadata)

@@ -10,7 +10,7 @@ from noetl.results.staging import Draft, Staged, Staging
 
 
 class Head(Struct, frozen=True, omit_defaults=True):
-    """The value without its rows: a map, of which they are the member `at`; or, without that, nothing but the rows."""
+    """The value without its rows: a map, where null stands in their place at the member `at`; or, without that, nothing."""
 
     at: str | None = None
     rest: dict[str, Any] = {}

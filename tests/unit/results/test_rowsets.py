@@ -135,7 +135,7 @@ def test_no_rows_have_columns_still() -> None:
 
 def test_a_list_has_no_head_and_an_answer_keeps_its_own() -> None:
     assert written(numbered(2), SCHEMA, Head()).value()[1]["id"] == 1
-    found = written(numbered(1), SCHEMA, Head("data", {"status_code": 200})).value()
+    found = written(numbered(1), SCHEMA, Head("data", {"status_code": 200, "data": None})).value()
     assert found == {"status_code": 200, "data": [{"id": 0, "name": "n0", "noise": ""}]}
 
 
