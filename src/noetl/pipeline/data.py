@@ -15,16 +15,18 @@ from msgspec.structs import replace
 
 from noetl.model.decisions import AddPart
 from noetl.model.envelope import SELECTIONS, Envelope
-from noetl.model.errors import CorruptLog, Failure, InvalidInput, Unavailable
-from noetl.model.ids import RefId
-from noetl.model.reference import Reference
+from noetl.model.errors import BadReference, CorruptLog, Failure, InvalidInput, Unavailable
+from noetl.model.ids import ExecutionId, RefId
+from noetl.model.reference import Reference, parse_uri
 from noetl.pipeline.environment import Manifests
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.keychain import Entry, Handle, Keychain
 from noetl.playbook.assignments import REFERENCE
 from noetl.playbook.expressions import WORKER_LIMITS, FailedError, NeedsData, item, kind_of, member
-from noetl.results.encoding import ARROW, PARQUET
+from noetl.results.encoding import ARROW, PARQUET, ref_id_of
+from noetl.results.encoding import is_rowset as starts_rowset
 from noetl.results.port import ResultStore
+from noetl.results.tables import Head
 from noetl.tools.secrets import HANDLE
 
 MANIFEST = "manifest"
@@ -98,8 +100,18 @@ def is_manifest(reference: Reference) -> bool:
 
 
 class Payloads:
-    def __init__(self, store: ResultStore, manifests: Manifests, keychain: Keychain | None = None) -> None:
+    """`execution_id` is whose data `fetch` may read, beside what the server itself named (`known`)."""
+
+    def __init__(
+        self,
+        store: ResultStore,
+        manifests: Manifests,
+        keychain: Keychain | None = None,
+        execution_id: ExecutionId | None = None,
+    ) -> None:
         self.keychain = keychain or Keychain()
+        self.known: set[str] = set()
+        self._execution_id = execution_id
         self._store = store
         self._manifests = manifests
         self._kept: OrderedDict[Key, tuple[Any, int]] = OrderedDict()
@@ -178,7 +190,28 @@ class Payloads:
 
         self._note(reference)
         source = await _patiently(reference.uri, lambda: self._store.open(reference))
-        return await _patiently(reference.uri, lambda: asyncio.to_thread(rowsets.read, source, reference.uri))
+        reader = await _patiently(reference.uri, lambda: asyncio.to_thread(rowsets.read, source, reference.uri))
+        if reference.ref_id and reference.rows_at is None:  # the rows alone, whatever they are a member of
+            reader.head = Head()
+        return reader
+
+    async def fetch(self, uri: str) -> Any:
+        """What an address leads to: a value, or a reader of rows. It may have been written by anybody."""
+        try:
+            foreign = parse_uri(uri).execution_id != self._execution_id
+        except BadReference as error:
+            raise Failing(Failure(code=error.code, kind="config", message=f"{error}; {error.hint}")) from error
+        if foreign and uri not in self.known:
+            message = f"{uri} belongs to another execution, which has not given it to this one"
+            raise Failing(Failure(code="REFERENCE_FORBIDDEN", kind="auth", message=message))
+        reference = by_uri(uri)
+        source = await _patiently(uri, lambda: self._store.open(reference))
+        try:
+            rowset = starts_rowset(await asyncio.to_thread(source.read, 0, 4))
+        finally:
+            await asyncio.to_thread(source.close)
+        self.read[ref_id_of(uri)] = None
+        return await (self.open(reference) if rowset else self.resolve(reference))
 
     async def _read_head(self, reference: Reference) -> dict[str, Any]:
         reader = await self.open(reference)
@@ -467,5 +500,6 @@ def held(value: Any, payloads: Payloads) -> Any:
     if not isinstance(value, dict):
         return value
     if len(value) == 1 and isinstance(uri := value.get(REFERENCE), str):
+        payloads.known.add(uri)
         return Stored(Envelope(status="ok", reference=by_uri(uri)), payloads)
     return {name: held(part, payloads) for name, part in value.items()}

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import select
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +59,10 @@ class Postgres:
         if self._loop is asyncio.get_running_loop():
             for pool in pools.values():
                 await pool.close()
+
+    def connection(self, auth: Any, database: Any) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        """For a tool that does more than statements."""
+        return self._pool(address(auth, database)).connection()
 
     async def run(self, call: Call) -> Outcome:
         found = await prepared(call)
