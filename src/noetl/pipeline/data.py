@@ -22,7 +22,7 @@ from noetl.pipeline.environment import Manifests
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.keychain import Entry, Handle, Keychain
 from noetl.playbook.assignments import REFERENCE
-from noetl.playbook.expressions import WORKER_LIMITS, FailedError, NeedsData, item, kind_of, member
+from noetl.playbook.expressions import FailedError, NeedsData, item, kind_of, member
 from noetl.results.encoding import ARROW, PARQUET, ref_id_of
 from noetl.results.encoding import is_rowset as starts_rowset
 from noetl.results.port import ResultStore
@@ -36,6 +36,7 @@ RESERVED: Final = frozenset({*FACTS, SELECTIONS, "row_count", "columns", "result
 MISSING: Final = object()
 TRIES = 5
 KEPT = 32 * 1024 * 1024  # bytes, as stored, of what a command keeps in memory from one template to the next
+MOST_ROWS = 1_000_000  # of a row set as one value in memory
 ROW = 100  # bytes that a row weighs at least, however well it was packed
 GAPS = 10_000  # items of a chunk that may have no row in its part: they were put off
 
@@ -176,10 +177,11 @@ class Payloads:
                 raise TypeError(f"cannot load {request!r}")
 
     async def resolve(self, reference: Reference) -> Any:
-        size = await self.size(reference) if is_manifest(reference) else reference.rows
-        if size is not None and size > WORKER_LIMITS.items:
+        if is_manifest(reference):
+            return await self.range(reference, 0, await self.size(reference))
+        if is_rowset(reference) and (size := reference.rows or 0) > MOST_ROWS:
             raise Failing(_too_many(reference, size))
-        if size is not None and (is_manifest(reference) or _is_list_in_map(reference)):
+        if is_rowset(reference) and reference.rows_at is None:  # maybe the rows of a map, without the map
             return await self.range(reference, 0, size)
         self._note(reference)
         return await _patiently(reference.uri, lambda: self._store.resolve(reference))
@@ -285,11 +287,6 @@ class Payloads:
     def _note(self, reference: Reference) -> None:
         if reference.ref_id:
             self.read[reference.ref_id] = None
-
-
-def _is_list_in_map(reference: Reference) -> bool:
-    """The rows of a map's row set, without the map."""
-    return is_rowset(reference) and reference.rows_at is None
 
 
 def _too_many(reference: Reference, size: int) -> Failure:

@@ -126,6 +126,7 @@ async def _in_bulk(connection: AsyncConnection[Any], conninfo: str, found: list[
         return None
     from noetl.tools.postgres_bulk import Bulk, BulkError, is_lost  # its driver is for those who need it
 
+    query += "\n"  # it will stand in brackets, and may end in a comment
     bulk = Bulk(conninfo, query, None if call.timeout is None else max(1, call.timeout // 1_000), call.tables)
     try:
         return await in_thread(bulk.run, bulk.interrupt, "postgres")

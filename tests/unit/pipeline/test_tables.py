@@ -179,6 +179,16 @@ def test_a_secret_is_in_no_row() -> None:
     assert found["rows"][4] == {"id": 4, "name": "n4 has ***pg.password***"}
 
 
+def test_too_many_rows_are_no_value_and_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "MOST_ROWS", 10)
+    bench = Bench()
+    up = upstream(bench, 11)
+    for template in ("{{ up }}", "{{ up.rows }}"):
+        report = run(bench, plan_of(INPUT.format(template)), results={"up": up})
+        assert report.result.error.code == "RESULT_TOO_LARGE"
+        assert "duckdb" in report.result.error.message
+
+
 # ---- loops -----------------------------------------------------------------------------------------------------------------
 
 
