@@ -16,7 +16,8 @@ _KINDS = ("result", "collection", "manifest", "input", "log", "workload")
 
 
 class Reference(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What travels instead of data. `sha256` is of the payload's bytes."""
+    """What travels instead of data. `sha256` is of the payload's bytes, `rows` how many it has. They are the value itself, or,
+    when the value is a map, its member `rows_at`."""
 
     ref_id: RefId
     type: Home
@@ -24,6 +25,7 @@ class Reference(Struct, frozen=True, omit_defaults=True, kw_only=True):
     sha256: str | None = None
     bytes: int | None = None
     rows: int | None = None
+    rows_at: str | None = None
     format: str | None = None
 
 

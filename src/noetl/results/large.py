@@ -1,4 +1,4 @@
-"""Payloads of any size as files of one tier, in the format of `blocks.py`; and bytes of any other format, as they are."""
+"""Payloads of any size as files of one tier: JSON in the format of `blocks.py`, row sets as Parquet (`rowsets.py`)."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from noetl.model.errors import Conflict, CorruptLog, StoreUnavailable
 from noetl.model.reference import Address, Reference
 from noetl.results import blocks
-from noetl.results.encoding import decoded, ref_id_of, reference_to, verify
+from noetl.results.encoding import ARROW, JSON, PARQUET, decoded, is_rowset, ref_id_of, reference_to, verify
 from noetl.results.port import Source, Tier
 from noetl.results.staging import Staged, Staging
 from noetl.results.sweeping import Judge, Swept, sweep
@@ -27,6 +27,7 @@ class Large:
         self._tier = tier
         self._patience = patience
         self.staging = staging
+        self._footers: Any = None
 
     async def put(self, address: Address, value: Any) -> Reference:
         async with AsyncExitStack() as stack:
@@ -72,12 +73,29 @@ class Large:
         return await self._patiently(lambda: self._tier.open(reference))
 
     async def resolve(self, reference: Reference) -> Any:
-        return await self._patiently(lambda: self._read(reference, lambda source: _whole(reference, source)))
+        def whole(source: Source) -> Any:
+            if not _is_rowset(reference, source):
+                return _whole(reference, source)
+            found = self._rowset(reference, source)
+            found.check(reference.sha256)
+            return found.value()
+
+        return await self._patiently(lambda: self._read(reference, whole))
 
     async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
-        return await self._patiently(
-            lambda: self._read(reference, lambda source: _payload(reference, source).rows(start, stop))
-        )
+        def part(source: Source) -> list[Any]:
+            rowset = _is_rowset(reference, source)
+            found = self._rowset(reference, source) if rowset else _payload(reference, source)
+            rows: list[Any] = found.rows(start, stop)
+            return rows
+
+        return await self._patiently(lambda: self._read(reference, part))
+
+    def _rowset(self, reference: Reference, source: Source) -> Any:
+        from noetl.results import rowsets  # Arrow: only who meets a row set pays for it
+
+        self._footers = self._footers or rowsets.Footers()
+        return rowsets.read(source, reference.uri, self._footers)
 
     async def _read(self, reference: Reference, read: Callable[[Source], T]) -> T:
         source = await self._tier.open(reference)
@@ -103,6 +121,10 @@ class Large:
 def _closing(source: Source, read: Callable[[Source], T]) -> T:
     with closing(source):
         return read(source)
+
+
+def _is_rowset(reference: Reference, source: Source) -> bool:
+    return reference.format in (ARROW, PARQUET) or (reference.format != JSON and is_rowset(source.read(0, 4)))
 
 
 def _payload(reference: Reference, source: Source) -> blocks.Payload:

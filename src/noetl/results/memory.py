@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from noetl.model.errors import Conflict, NotFound
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Address, Home, Reference, address, execution, parse_uri
@@ -10,24 +12,37 @@ from noetl.results.encoding import checksum, decoded, encode, reference_to, rows
 from noetl.results.port import Source, Stored
 from noetl.results.sources import Held
 from noetl.results.staging import Staged, Staging
+from noetl.results.tables import Table
 
 
 class ResultsMemory:
     def __init__(self) -> None:
         self._payloads: dict[str, bytes] = {}
 
+    @property
+    def staging(self) -> Staging:
+        return Staging(None)
+
     async def put(self, address: Address, value: Any) -> Reference:
-        uri, data = str(address), encode(value)
+        if isinstance(value, Table):
+            made = self._kept(str(address), b"".join(value.staged.parts()), value.rows)
+            return replace(made, format=value.format, rows_at=value.head.at)
+        return self._kept(str(address), encode(value), rows_in(value))
+
+    def _kept(self, uri: str, data: bytes, rows: int | None) -> Reference:
         stored = self._payloads.setdefault(uri, data)
         if stored != data:
             raise _another(uri)
-        return reference_to(uri, "memory", checksum(data), len(data), rows_in(value))
+        return reference_to(uri, "memory", checksum(data), len(data), rows)
 
     async def resolve(self, reference: Reference) -> Any:
         return decoded(self._checked(reference), reference.uri)
 
     async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
         return sliced(self._checked(reference), reference.uri, start, stop)
+
+    async def open(self, reference: Reference) -> Source:
+        return Held(self._checked(reference))
 
     def _checked(self, reference: Reference) -> bytes:
         parse_uri(reference.uri)

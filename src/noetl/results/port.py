@@ -10,12 +10,17 @@ from typing import Any, Protocol
 
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Address, Home, Reference
-from noetl.results.staging import Staged
+from noetl.results.staging import Staged, Staging
 
 
 class ResultStore(Protocol):
+    @property
+    def staging(self) -> Staging:
+        """Where row sets wait until they are put."""
+        ...
+
     async def put(self, address: Address, value: Any) -> Reference:
-        """Durable when it returns; the same address again replaces an equal payload only."""
+        """A JSON value, or a `Table`. Durable when it returns; the same address again replaces an equal payload only."""
         ...
 
     async def resolve(self, reference: Reference) -> Any:
@@ -23,7 +28,11 @@ class ResultStore(Protocol):
         ...
 
     async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
-        """Items [start, stop) of a list payload, without reading the rest."""
+        """Items [start, stop) of a list payload or a row set, without reading the rest."""
+        ...
+
+    async def open(self, reference: Reference) -> "Source":
+        """The stored bytes."""
         ...
 
 

@@ -26,6 +26,7 @@ from noetl.results.port import Carrier, Rider, Source
 from noetl.results.sources import Held
 from noetl.results.staging import Staged, Staging
 from noetl.results.sweeping import Judge, Swept
+from noetl.results.tables import Table
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +58,22 @@ class Router(Carrier):
     async def carry(
         self, address: Address, value: Any, room: int, store: str | None = None
     ) -> tuple[Reference, Rider | None]:
+        if isinstance(value, Table):
+            return await self._carry_table(address, value, room, store)
         if self._is_for_large(store):
             return await self._large.put(address, value), None
         data = encoded_within(value, LARGEST) if isinstance(value, list) else encode(value)
         if data is None or len(data) > LARGEST:
             return await self._large.put(address, value if data is None else Raw(data)), None
         return await self._carry_small(self._kv.reference(str(address), data, rows_in(value)), data, room)
+
+    async def _carry_table(
+        self, address: Address, table: Table, room: int, store: str | None
+    ) -> tuple[Reference, Rider | None]:
+        made, rider = await self.carry_staged(
+            address, table.staged, room, rows=table.rows, format=table.format, store=store
+        )
+        return replace(made, rows_at=table.head.at), rider
 
     async def carry_staged(
         self, address: Address, staged: Staged, room: int, *, rows: int | None, format: str, store: str | None = None

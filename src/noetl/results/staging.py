@@ -109,13 +109,14 @@ class Staging:
     async def draft(self) -> AsyncIterator[Draft]:
         """Open until the block ends, and gone after it unless a tier has taken the file."""
         with explained(self._folder):
-            draft = await asyncio.to_thread(self._begun)
+            draft = await asyncio.to_thread(self.begin)
             try:
                 yield draft
             finally:
                 await asyncio.to_thread(draft.discard)
 
-    def _begun(self) -> Draft:
+    def begin(self) -> Draft:
+        """In a thread; whoever begins one discards it."""
         if self._folder is None:
             return Draft(io.BytesIO(), None)
         if self._within is not None:

@@ -117,7 +117,7 @@ def test_a_command_that_has_ended_holds_no_data(tmp_path: Path) -> None:
     gc.disable()  # its parts refer to each other: nothing may depend on when they are collected
     try:
         asyncio.run(ran(2_000_000, tmp_path))
-        held = [each for each in gc.get_objects() if isinstance(each, Payloads) and (each._whole or each._rows)]
+        held = [each for each in gc.get_objects() if isinstance(each, Payloads) and each._kept]
         assert held == []
     finally:
         gc.enable()
