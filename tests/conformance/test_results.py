@@ -12,13 +12,15 @@ from noetl.model.errors import BadReference, Conflict, CorruptLog, InvalidInput,
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Address, Reference, address
-from noetl.results.files import Files
 from noetl.results.kv import LARGEST
 from noetl.results.memory import ResultsMemory
+from noetl.results.objects import Objects
 from noetl.results.port import ResultStore
 from noetl.results.router import Router
+from tests import s3
 from tests.conformance.conftest import WORLDS, World
 from tests.conformance.given import owner, signal_like
+from tests.stores import cached, in_files, in_tier
 
 EXECUTION = ExecutionId("7")
 PLACE = address(EXECUTION, "result", "step", "key")
@@ -41,7 +43,8 @@ class Door:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Only the router uses the world."""
     if "make" in metafunc.fixturenames:
-        pairs = [("memory", "memory"), ("memory", "files"), ("memory", "router without cache")]
+        alone = ["memory", "files", "objects", "cached objects", "router without cache", "router on objects"]
+        pairs = [("memory", kind) for kind in alone]
         metafunc.parametrize(("world", "make"), pairs + [(world, "router") for world in WORLDS], indirect=True)
     elif "world" in metafunc.fixturenames:
         metafunc.parametrize("world", list(WORLDS), indirect=True)
@@ -54,6 +57,11 @@ def world(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    bucket = s3.server().place() if "objects" in request.param else ""
+
+    def objects() -> Objects:
+        return Objects(s3.server().connected(bucket), bucket)
+
     async def made(world: World) -> ResultStore:
         """Another one of the same kind over the same data each time."""
         await world.log.start(Start(execution_id=EXECUTION, path="p", playbook="hash"), {})
@@ -63,9 +71,15 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
                 world.memory = memory  # type: ignore[attr-defined]
                 return memory
             case "files":
-                return Files(tmp_path)
+                return in_files(tmp_path)
+            case "objects":
+                return in_tier(objects(), tmp_path)
+            case "cached objects":
+                return in_tier(cached(objects(), tmp_path / "cache"), tmp_path / "cache")
+            case "router on objects":
+                return Router(Door(world.log), in_tier(cached(objects(), tmp_path / "cache"), tmp_path), cache=0)
             case kind:
-                return Router(Door(world.log), Files(tmp_path), cache=0 if "without" in kind else 1 << 20)
+                return Router(Door(world.log), in_files(tmp_path), cache=0 if "without" in kind else 1 << 20)
 
     return made
 
@@ -177,8 +191,8 @@ async def carried(world: World, router: Router, where: Address, value: Any) -> R
 
 async def test_what_rode_with_a_report_is_readable_once_it_is_recorded(world: World, tmp_path: Path) -> None:
     await world.log.start(Start(execution_id=EXECUTION, path="p", playbook="hash"), {})
-    reference = await carried(world, Router(Door(world.log), Files(tmp_path)), PLACE, items(100))
-    other = Router(Door(world.log), Files(tmp_path))
+    reference = await carried(world, Router(Door(world.log), in_files(tmp_path)), PLACE, items(100))
+    other = Router(Door(world.log), in_files(tmp_path))
     assert await other.resolve(reference) == items(100)
     assert await other.rows(reference, 98, 200) == items(100)[98:]
     assert await other.put(PLACE, items(100)) == reference
