@@ -14,11 +14,13 @@ from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Address, Reference, address
 from noetl.results.kv import LARGEST
 from noetl.results.memory import ResultsMemory
+from noetl.results.objects import Objects
 from noetl.results.port import ResultStore
 from noetl.results.router import Router
+from tests import s3
 from tests.conformance.conftest import WORLDS, World
 from tests.conformance.given import owner, signal_like
-from tests.stores import in_files
+from tests.stores import cached, in_files, in_tier
 
 EXECUTION = ExecutionId("7")
 PLACE = address(EXECUTION, "result", "step", "key")
@@ -41,7 +43,8 @@ class Door:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Only the router uses the world."""
     if "make" in metafunc.fixturenames:
-        pairs = [("memory", "memory"), ("memory", "files"), ("memory", "router without cache")]
+        alone = ["memory", "files", "objects", "cached objects", "router without cache", "router on objects"]
+        pairs = [("memory", kind) for kind in alone]
         metafunc.parametrize(("world", "make"), pairs + [(world, "router") for world in WORLDS], indirect=True)
     elif "world" in metafunc.fixturenames:
         metafunc.parametrize("world", list(WORLDS), indirect=True)
@@ -54,6 +57,11 @@ def world(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    bucket = s3.server().place() if "objects" in request.param else ""
+
+    def objects() -> Objects:
+        return Objects(s3.server().connected(bucket), bucket)
+
     async def made(world: World) -> ResultStore:
         """Another one of the same kind over the same data each time."""
         await world.log.start(Start(execution_id=EXECUTION, path="p", playbook="hash"), {})
@@ -64,6 +72,12 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
                 return memory
             case "files":
                 return in_files(tmp_path)
+            case "objects":
+                return in_tier(objects(), tmp_path)
+            case "cached objects":
+                return in_tier(cached(objects(), tmp_path / "cache"), tmp_path / "cache")
+            case "router on objects":
+                return Router(Door(world.log), in_tier(cached(objects(), tmp_path / "cache"), tmp_path), cache=0)
             case kind:
                 return Router(Door(world.log), in_files(tmp_path), cache=0 if "without" in kind else 1 << 20)
 

@@ -51,7 +51,7 @@ class Watched:
 
 @pytest.fixture
 def bucket() -> str:
-    return s3.server().bucket()
+    return s3.server().place()
 
 
 @pytest.fixture

@@ -161,6 +161,11 @@ class Payloads:
             _, (_, weight) = self._kept.popitem(last=False)
             self._bytes -= weight
 
+    def forget(self) -> None:
+        """What was read or made so far. A command's parts refer to each other, so that only a rare collection would free it."""
+        self._kept.clear()
+        self._bytes = 0
+
     # ---- what is read ----------------------------------------------------------------------------------------------------
 
     async def load(self, request: object) -> None:
