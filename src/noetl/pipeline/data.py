@@ -60,31 +60,16 @@ class HeadOf:
     reference: Reference
 
 
-Key = tuple[str, str | None, int, int]
+Key = tuple[str, str | None, int, int]  # of what is kept: address, member that the rows are, and which of them
+_ALL, _HEAD = (0, -1), (-1, -1)
 
 
-def _key(request: Whole | Rows | HeadOf) -> Key:
-    reference = request.reference
-    match request:
-        case Whole():
-            return reference.uri, reference.rows_at, 0, -1
-        case Rows(_, start, stop):
-            return reference.uri, None, start, stop
-        case HeadOf():
-            return reference.uri, reference.rows_at, -1, -1
-
-
-def _weight(request: Whole | Rows | HeadOf) -> int:
-    """What it takes, about: of rows their share."""
-    reference = request.reference
-    match request:
-        case Whole():
-            return max(reference.bytes or 0, ROW * (reference.rows or 0))
-        case Rows(_, start, stop):
-            each = max((reference.bytes or 0) // max(reference.rows or 1, 1), ROW)
-            return each * (stop - start)
-        case HeadOf():
-            return ROW
+def _weight(reference: Reference, rows: int | None) -> int:
+    """What so many rows take, about; None: all that is there."""
+    stored = reference.bytes or 0
+    if rows is None:
+        return max(stored, ROW * (reference.rows or 0))
+    return rows * max(stored // max(reference.rows or 1, 1), ROW)
 
 
 def by_uri(uri: str) -> Reference:
@@ -123,34 +108,42 @@ class Payloads:
     # ---- what is here ----------------------------------------------------------------------------------------------------
 
     def whole(self, reference: Reference) -> Any:
-        return self._here(Whole(reference))
-
-    def head(self, reference: Reference) -> dict[str, Any]:
-        found: dict[str, Any] = self._here(HeadOf(reference))
+        found = self._here((reference.uri, reference.rows_at, *_ALL))
+        if found is MISSING:
+            raise NeedsData(Whole(reference))
         return found
 
+    def head(self, reference: Reference) -> dict[str, Any]:
+        found = self._here((reference.uri, reference.rows_at, *_HEAD))
+        if found is MISSING:
+            raise NeedsData(HeadOf(reference))
+        head: dict[str, Any] = found
+        return head
+
     def has(self, reference: Reference) -> bool:
-        return _key(Whole(reference)) in self._kept
+        return (reference.uri, reference.rows_at, *_ALL) in self._kept
 
     def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
         if self.has(reference):
-            rows: list[Any] = self.whole(reference)[start:stop]
-            return rows
-        found: list[Any] = self._here(Rows(reference, start, stop))
-        return found
+            whole: list[Any] = self.whole(reference)
+            return whole[start:stop]
+        found = self._here((reference.uri, None, start, stop))
+        if found is MISSING:
+            raise NeedsData(Rows(reference, start, stop))
+        rows: list[Any] = found
+        return rows
 
-    def _here(self, request: Whole | Rows | HeadOf) -> Any:
-        found = self._kept.get(_key(request))
+    def _here(self, key: Key) -> Any:
+        found = self._kept.get(key)
         if found is None:
-            raise NeedsData(request)
-        self._kept.move_to_end(_key(request))
+            return MISSING
+        self._kept.move_to_end(key)
         return found[0]
 
     def keep(self, reference: Reference, value: Any) -> None:
-        self._keep(Whole(reference), value)
+        self._keep((reference.uri, reference.rows_at, *_ALL), value, _weight(reference, None))
 
-    def _keep(self, request: Whole | Rows | HeadOf, value: Any) -> None:
-        key, weight = _key(request), _weight(request)
+    def _keep(self, key: Key, value: Any, weight: int) -> None:
         self._bytes += weight - self._kept.get(key, (None, 0))[1]
         self._kept[key] = value, weight
         self._kept.move_to_end(key)
@@ -161,21 +154,22 @@ class Payloads:
             _, (_, weight) = self._kept.popitem(last=False)
             self._bytes -= weight
 
-    # ---- what is read ----------------------------------------------------------------------------------------------------
-
     def forget(self) -> None:
         """What was read or made so far. A command's parts refer to each other, so that only a rare collection would free it."""
         self._kept.clear()
         self._bytes = 0
 
+    # ---- what is read ----------------------------------------------------------------------------------------------------
+
     async def load(self, request: object) -> None:
         match request:
             case Whole(reference):
-                self._keep(request, await self.resolve(reference))
+                self.keep(reference, await self.resolve(reference))
             case Rows(reference, start, stop):
-                self._keep(request, await self.range(reference, start, stop))
+                rows = await self.range(reference, start, stop)
+                self._keep((reference.uri, None, start, stop), rows, _weight(reference, stop - start))
             case HeadOf(reference):
-                self._keep(request, await self._read_head(reference))
+                self._keep((reference.uri, reference.rows_at, *_HEAD), await self._read_head(reference), ROW)
             case Entry() | Handle():
                 await self.keychain.load(request)
             case _:

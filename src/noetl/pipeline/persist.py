@@ -116,7 +116,8 @@ class Persist:
     ) -> Envelope:
         """The value is durable when this returns. A null value needs no payload; records become columns when they fit."""
         above = parent.reference.ref_id if parent is not None and parent.reference is not None else None
-        value = await self._in_columns(value)
+        if (found := records.found(value)) is not None:
+            value = await self._in_columns(value, found)
         try:
             reference = None if value is None else await self.put(label, value, parent=above, store=store)
         finally:
@@ -132,6 +133,10 @@ class Persist:
             )
         )
 
+    async def _in_columns(self, value: Any, found: records.Records) -> Any:
+        tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)
+        return await asyncio.to_thread(records.as_table, value, found, tables)
+
     def checked(self, envelope: Envelope) -> Envelope:
         """Small enough; a cut context would change routing silently, so a larger one is an error."""
         try:
@@ -146,13 +151,6 @@ class Persist:
             )
             raise Failing(Failure(code="CONTEXT_TOO_LARGE", kind="result", message=message), final=True)
         return envelope
-
-    async def _in_columns(self, value: Any) -> Any:
-        found = records.found(value)
-        if found is None:
-            return value
-        tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)
-        return await asyncio.to_thread(records.as_table, value, found, tables)
 
     async def selections(self, label: str, found: dict[str, Selected]) -> dict[str, Any]:
         """Smallest first while they fit together; the others by reference."""

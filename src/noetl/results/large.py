@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, closing
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from noetl.model.errors import Conflict, CorruptLog, StoreUnavailable
 from noetl.model.reference import Address, Reference
 from noetl.results import blocks
@@ -13,6 +15,7 @@ from noetl.results.encoding import ARROW, JSON, PARQUET, decoded, is_rowset, ref
 from noetl.results.port import Source, Tier
 from noetl.results.staging import Staged, Staging
 from noetl.results.sweeping import Judge, Swept, sweep
+from noetl.results.tables import Table
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +33,9 @@ class Large:
         self._footers: Any = None
 
     async def put(self, address: Address, value: Any) -> Reference:
+        if isinstance(value, Table):
+            reference = await self.put_staged(address, value.staged, rows=value.rows, format=value.format)
+            return replace(reference, rows_at=value.head.at)
         async with AsyncExitStack() as stack:
             staged, made = await self._patiently(lambda: self._staged(stack, value))
             reference = reference_to(str(address), self._tier.home, made.sha256, made.bytes, made.rows)

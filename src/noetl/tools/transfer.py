@@ -1,7 +1,8 @@
-"""`transfer`: rows from one place to another, batch by batch: `{read, written, repeated}` are counts of it.
+"""`transfer`: rows from one place to another, batch by batch; `{read, written, repeated}`, and the `path` of a file.
 
 What the source gives waits in a local file, so that neither side holds the other up, and nothing is written when reading fails.
-A target is written in one transaction, or appears under its name at once; `sinks.py` says how a repetition changes nothing.
+A target is written in one transaction, or appears under its name at once; `transfer_targets.py` says why a repetition does not
+double anything.
 """
 
 import asyncio
@@ -9,11 +10,12 @@ from typing import Any
 
 import duckdb
 import psycopg
+from msgspec.structs import replace
 
 from noetl.model.errors import Failure
 from noetl.results.rowsets import Reader, Writer, reader_of
 from noetl.results.tables import Table
-from noetl.tools import sinks
+from noetl.tools import transfer_targets as targets
 from noetl.tools.artifact import copied, source
 from noetl.tools.duckdb import Duckdb, literal, table
 from noetl.tools.duckdb import failure as duckdb_failure
@@ -77,8 +79,7 @@ class Transfer:
         )
 
     async def _asked(self, call: Call, tool: Postgres | Duckdb, config: dict[str, Any], auth: Any) -> Table | Failed:
-        asked = sinks.asking(call, config, await _auth(call, auth))
-        outcome = await tool.run(asked)
+        outcome = await tool.run(replace(call, config=config, auth=await _auth(call, auth)))
         if isinstance(outcome, Success) and isinstance(outcome.value, Table):
             return outcome.value
         if isinstance(outcome, Failed):
@@ -103,22 +104,23 @@ class Transfer:
     # ---- target ----------------------------------------------------------------------------------------------------------
 
     async def _write(self, call: Call, found: Table) -> dict[str, Any]:
-        target = sinks.Target.of(call.config["target"], call.key)
+        target = targets.Target.of(call)
         reader = await asyncio.to_thread(reader_of, found)
         match target.kind:
             case "postgres":
                 auth = await _auth(call, call.config["target"].get("auth"))
                 async with self._postgres.connection(auth, target.database) as connection:
-                    written = await sinks.into_postgres(connection, target, reader)
+                    written = await targets.into_postgres(connection, target, reader)
             case "duckdb":
-                written = await sinks.into_duckdb(target, reader, call.tables.staging)
+                written = await targets.into_duckdb(target, reader, call.tables.staging)
             case "file":
-                written = await sinks.into_file(target, reader, call.tables.staging)
+                written = await targets.into_file(target, reader, call.tables.staging)
             case kind:
                 raise SqlError(
                     "TRANSFER_TARGET", f"a transfer writes postgres, duckdb or a file, not {kind!r}", "config"
                 )
-        return {"read": found.rows, "written": written or 0, "repeated": written is None}
+        where = {"path": str(targets.place(target)[0])} if target.kind == "file" else {}
+        return {"read": found.rows, "written": written or 0, "repeated": written is None, **where}
 
 
 async def _value(call: Call, template: Any) -> Any:

@@ -57,7 +57,7 @@ def test_an_insert_that_is_repeated_writes_nothing_more(given: str) -> None:
     assert value(moved(source, target)) == {"read": 30, "written": 0, "repeated": True}
     found = failure(moved(source, target, key="another"))
     assert (found.kind, found.sqlstate) == ("constraint", "23505")
-    assert asked(given, "SELECT key FROM noetl_sink") == [("k",)]
+    assert asked(given, "SELECT sink_key, execution_id, step FROM noetl_sink") == [("k", "1", "s")]
 
 
 def test_doubles_are_fine_when_the_author_says_so(given: str) -> None:
@@ -107,18 +107,24 @@ def test_postgres_to_a_file_and_back(given: str, tmp_path: Path) -> None:
     for kind in ("parquet", "csv", "json"):
         path = str(tmp_path / "deep" / f"rows.{kind}")
         query = postgres(given, query=f"SELECT {columns} FROM source")
-        assert value(moved(query, {"kind": "file", "path": path}))["written"] == 30
+        assert value(moved(query, {"kind": "file", "path": path, "mode": "replace"}))["written"] == 30
         target = postgres(given, table="target", mode="replace")
         assert value(moved({"kind": "file", "path": path}, target))["written"] == 30
         both = [asked(given, f"SELECT {columns} FROM {name} ORDER BY id") for name in ("target", "source")]
         assert both[0] == both[1]
 
 
-def test_appended_files_are_named_by_the_call(given: str, tmp_path: Path) -> None:
-    target = {"kind": "file", "path": str(tmp_path / "all"), "format": "parquet", "mode": "append"}
-    for key in ("a", "b", "a"):
-        assert value(moved(postgres(given, query="SELECT id FROM source"), target, key=key))["written"] == 30
-    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["a.parquet", "b.parquet"]
+def test_files_are_named_by_the_call(given: str, tmp_path: Path) -> None:
+    source = postgres(given, query="SELECT id FROM source")
+    for path, name in (("all", "{}.csv"), ("all/rows.csv", "rows-{}.csv")):
+        target = {"kind": "file", "path": str(tmp_path / path), "format": "csv"}
+        for key, written in (("a", 30), ("b", 30), ("a", 0)):
+            place = str(tmp_path / "all" / name.format(key))
+            assert value(moved(source, target, key=key)) == {
+                "read": 30, "written": written, "repeated": not written, "path": place,
+            }  # fmt: skip
+            assert Path(place).read_text().splitlines()[0] in ("id", '"id"')
+    assert not [path for path in (tmp_path / "all").iterdir() if path.name.startswith(".")]
 
 
 def test_postgres_to_duckdb(given: str, tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ import duckdb
 import psycopg
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pyarrow.csv as csv  # type: ignore[import-untyped]
-from msgspec.structs import replace
 from psycopg import AsyncConnection
 
 from noetl.results.rowsets import Reader
@@ -32,7 +31,11 @@ from noetl.tools.port import Call
 from noetl.tools.sql import SqlError, identifier
 from noetl.tools.threads import in_thread
 
-SINK = "CREATE TABLE IF NOT EXISTS noetl_sink (key text PRIMARY KEY, written_at timestamptz NOT NULL DEFAULT now())"
+MAKE_KEYS = """
+CREATE TABLE IF NOT EXISTS noetl_sink (
+    sink_key text PRIMARY KEY, execution_id text NOT NULL, step text NOT NULL, stored_at timestamptz NOT NULL DEFAULT now())
+"""
+KEEP_KEY = "INSERT INTO noetl_sink (sink_key, execution_id, step) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
 MODES = ("insert", "append", "upsert", "replace")
 ROWS = "noetl_rows"  # the name of what is written, where it is written from
 _CSV = csv.WriteOptions(include_header=False, quoting_style="all_valid")  # null is empty, an empty text is quoted
@@ -47,20 +50,25 @@ class Target:
     format: str | None
     mode: str
     key: list[str]
-    once: str | None  # the call's key, when its rows must not be doubled
+    once: list[str]  # the call's key, its execution and its step
+    counted: bool  # the call is remembered where its rows are
 
     @classmethod
-    def of(cls, given: dict[str, Any], key: str) -> "Target":
+    def of(cls, call: Call) -> "Target":
+        given, identity = call.config["target"], call.identity
         mode = given.get("mode") or "insert"
         if mode not in MODES:
             raise SqlError("SINK_MODE", f"mode {mode!r} is not one of {', '.join(MODES)}", "config")
-        once = None if given.get("at_least_once") or mode not in ("insert", "append") else key
-        names = [given.get(name) for name in ("table", "path")]
-        table, path = ("" if name is None else str(name) for name in names)
-        if given["kind"] == "file":
-            once = key
         return cls(
-            given["kind"], table, path, given.get("database"), given.get("format"), mode, given.get("key") or [], once
+            kind=given["kind"],
+            table=str(given.get("table") or ""),
+            path=str(given.get("path") or ""),
+            database=given.get("database"),
+            format=given.get("format"),
+            mode=mode,
+            key=given.get("key") or [],
+            once=[call.key, str(identity.execution_id), identity.step],
+            counted=mode in ("insert", "append") and not given.get("at_least_once"),
         )
 
     @property
@@ -68,24 +76,17 @@ class Target:
         return identifier(self.table.split("."))
 
 
-def asking(call: Call, config: dict[str, Any], auth: Any) -> Call:
-    """The same call with other words: for a tool that does a part of it."""
-    return replace(call, config=config, auth=auth)
-
-
 # ---- Postgres ----------------------------------------------------------------------------------------------------------------
 
 
 async def into_postgres(connection: AsyncConnection[Any], target: Target, reader: Reader) -> int | None:
     """Rows written, in one transaction; None: they were there already."""
-    if target.once is not None:
-        with (
-            _allowed(),
-            suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable),
-        ):  # another makes it now
-            await connection.execute(SINK)
+    if target.counted:
+        made_meanwhile = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable)
+        with _allowed(), suppress(*made_meanwhile):
+            await connection.execute(MAKE_KEYS)
     async with connection.transaction():
-        if target.once is not None and not await _first(connection, target.once):
+        if target.counted and not await _first(connection, target):
             return None
         columns = ", ".join(identifier(name) for name in reader.schema.names)
         stage = f"CREATE TEMP TABLE {ROWS} ON COMMIT DROP AS SELECT {columns} FROM {target.name} WITH NO DATA"
@@ -96,10 +97,9 @@ async def into_postgres(connection: AsyncConnection[Any], target: Target, reader
         return (await connection.execute(_merge(target, columns, reader.schema.names).encode())).rowcount
 
 
-async def _first(connection: AsyncConnection[Any], key: str) -> bool:
-    query = "INSERT INTO noetl_sink (key) VALUES (%s) ON CONFLICT DO NOTHING"
+async def _first(connection: AsyncConnection[Any], target: Target) -> bool:
     with _allowed():
-        return (await connection.execute(query, (key,))).rowcount == 1
+        return (await connection.execute(KEEP_KEY, target.once)).rowcount == 1
 
 
 @contextmanager
@@ -213,11 +213,10 @@ class _Writing:
 
     def _insert(self, connection: duckdb.DuckDBPyConnection) -> int | None:
         target = self._target
-        if target.once is not None:
-            connection.execute(SINK)
-            if connection.execute("SELECT 1 FROM noetl_sink WHERE key = $1", [target.once]).fetchone() is not None:
+        if target.counted:
+            connection.execute(MAKE_KEYS)
+            if connection.execute(KEEP_KEY.replace("%s", "?"), target.once).fetchone() == (0,):
                 return None
-            connection.execute("INSERT INTO noetl_sink (key) VALUES ($1)", [target.once])
         connection.execute(f"CREATE TABLE IF NOT EXISTS {target.name} AS FROM {ROWS} LIMIT 0")
         if target.mode == "replace":
             connection.execute(f"DELETE FROM {target.name}")
@@ -230,11 +229,13 @@ class _Writing:
         [count] = connection.execute(f"INSERT INTO {target.name} BY NAME ({rows})").fetchone() or (0,)
         return int(count)
 
-    def file(self) -> int:
+    def file(self) -> int | None:
         """Written beside, synced, renamed."""
-        where, kind = _place(self._target)
+        where, kind = place(self._target)
+        if self._target.mode != "replace" and where.exists():
+            return None
         where.parent.mkdir(parents=True, exist_ok=True)
-        part = where.with_name(f".{where.name}.{self._target.once}")
+        part = where.with_name(f".{where.name}.{self._target.once[0]}")
         options = {
             "parquet": "FORMAT parquet, COMPRESSION zstd",
             "csv": "FORMAT csv, HEADER, FORCE_QUOTE *",
@@ -251,7 +252,9 @@ class _Writing:
         return self._reader.count
 
 
-def _place(target: Target) -> tuple[Path, str]:
+def place(target: Target) -> tuple[Path, str]:
+    if not target.path:
+        raise SqlError("SINK_PATH", "a file target needs `path`", "config")
     path = Path(target.path)
     kind = (target.format or path.suffix.removeprefix(".") or "parquet").lower()
     kind = {"jsonl": "json", "ndjson": "json"}.get(kind, kind)
@@ -259,7 +262,10 @@ def _place(target: Target) -> tuple[Path, str]:
         raise SqlError("SINK_FORMAT", f"a file is parquet, csv or json, not {kind!r}: say `format`", "config")
     if target.mode == "upsert":
         raise SqlError("SINK_MODE", "a file has no rows to write over: use insert, append or replace", "config")
-    return (path / f"{target.once}.{kind}" if target.mode == "append" else path), kind
+    if target.mode == "replace":
+        return path, kind
+    named = path.with_stem(f"{path.stem}-{target.once[0]}") if path.suffix else path / f"{target.once[0]}.{kind}"
+    return named, kind
 
 
 def _synced(path: Path) -> None:
@@ -273,7 +279,7 @@ async def into_duckdb(target: Target, reader: Reader, staging: Staging) -> int |
     return found
 
 
-async def into_file(target: Target, reader: Reader, staging: Staging) -> int:
+async def into_file(target: Target, reader: Reader, staging: Staging) -> int | None:
     writing = _Writing(target, reader, staging)
-    count: int = await in_thread(writing.file, writing.interrupt, "duckdb")
+    count: int | None = await in_thread(writing.file, writing.interrupt, "duckdb")
     return count
