@@ -198,7 +198,12 @@ async def _in_memory(
 async def begin(client: "Client", source: "Source", others: "list[Source]", workload: dict[str, Any]) -> "ExecutionId":
     for other in others:
         await _registered(client, other)
-    path = await _registered(client, source) if source.text is not None else source.name
+    if source.text is not None:
+        row = await _registered(client, source)
+        return await client.start(
+            row["path"], row["version"], workload
+        )  # this text, though a later one may stand there
+    path = source.name
     try:
         return await client.start(path, None, workload)
     except NotFound as error:
@@ -207,11 +212,11 @@ async def begin(client: "Client", source: "Source", others: "list[Source]", work
         ) from error
 
 
-async def _registered(client: "Client", source: "Source") -> str:
+async def _registered(client: "Client", source: "Source") -> "Row":
     from noetl.cli.language import load_or_raise
 
     load_or_raise(source.text or "", source.name)  # here: so that findings name the file
-    return str((await client.register(source.text or ""))["path"])
+    return await client.register(source.text or "")
 
 
 async def _known(client: "Client", path: str) -> str:

@@ -86,3 +86,9 @@ def test_versions_of_a_playbook_can_be_compared(noetl: Noetl, tmp_path: Path) ->
         assert noetl.json("catalog", "register", file)[0]["version"] == number
     assert "+    tool: {kind: python, code: 'import time; time.sleep(2)" in noetl("catalog", "diff", "changing").out
     assert "sleep(1)" in noetl("catalog", "get", "changing", "--version", "1").out
+
+
+def test_a_file_is_run_as_it_is_also_when_a_later_text_is_registered(noetl: Noetl, tmp_path: Path) -> None:
+    step = "  - {{step: one, tool: {{kind: python, code: 'result = {}'}}}}\n"
+    results = [noetl.json("run", playbook(tmp_path, "edited", step.format(n)))["result"] for n in (1, 2, 1)]
+    assert results == [1, 2, 1]
