@@ -1,6 +1,7 @@
 """Tools that give what a test says. Kinds that need nothing outside are called as they are; of any other a call without a stub is
 a mistake of the test, and is told as one. No time passes: a moment to wait for has come, a signal that is not given is late."""
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -29,7 +30,7 @@ class Stubs(Registry):
         self._signals = Counter(sent.name for sent in case.signals)
         self._signals.update(f"approve:{step}" for step in case.approvals)
         self.calls: dict[str, list[dict[str, Any]]] = {}  # by step, and by step.task
-        self.problems: list[str] = []
+        self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # what the test does not say
 
     def get(self, kind: str) -> Tool:
         return Stubbed(kind, self._real.get(kind), self)
@@ -76,7 +77,8 @@ class Stubs(Registry):
         return self._none(f"{call.identity.step} waits for the signal {found.signal}, and the test gives none")
 
     def _none(self, problem: str) -> Failed:
-        self.problems.append(problem)
+        if not self.broken.done():
+            self.broken.set_result(problem)
         return Failed(Failure(code="NO_STUB", kind="test", message=problem))
 
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from pathlib import Path
@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # loaded by the command that runs: `--help` must not wait for
     from noetl.cli.cases import Case, Difference, Ran, Suite
     from noetl.cli.client import Row
     from noetl.cli.story import Story
+    from noetl.cli.stubs import Stubs
     from noetl.tools.registry import Registry
 
 ONE_LINE = 60  # characters of a value that is shown beside its name
@@ -74,17 +75,17 @@ def run_tests(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one test. `problems`: why it could not say anything, or not all of it."""
+    """Of one test. `problem`: why it has nothing to compare."""
 
     file: str
     name: str
     seconds: float
     differences: "list[Difference]" = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    problem: str | None = None
 
     @property
     def passed(self) -> bool:
-        return not self.differences and not self.problems
+        return not self.differences and self.problem is None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -92,7 +93,7 @@ class Outcome:
             "name": self.name,
             "passed": self.passed,
             "seconds": round(self.seconds, 3),
-            "problems": self.problems,
+            "problem": self.problem,
             "differences": [{"what": d.what, "expected": d.expected, "got": d.got} for d in self.differences],
         }
 
@@ -140,23 +141,26 @@ def _sources(file: Path, suite: "Suite") -> list[Source]:
 
 
 async def _judged(file: Path, sources: list[Source], case: "Case", tools: "Registry") -> Outcome:
-    from noetl.cli.cases import differences
+    from noetl.cli.cases import Difference, differences
     from noetl.cli.stubs import Stubs
 
-    stubs, began = Stubs(tools, case), time.monotonic()
+    began, problem, found = time.monotonic(), None, list[Difference]()
     try:
-        ran = await _ran(sources, case, stubs)
+        found = differences(case.expect, await _ran(sources, case, Stubs(tools, case)))
+    except Unsaid as unsaid:
+        problem = str(unsaid)
     except TimeoutError:
-        stubs.problems.append(f"it did not end within {case.timeout}")
+        problem = f"it did not end within {case.timeout}"
     except NoetlError as error:
-        stubs.problems.append(f"{error.code}: {error}")
-    else:
-        found = differences(case.expect, ran)
-        return Outcome(str(file), case.name, time.monotonic() - began, found, stubs.problems)
-    return Outcome(str(file), case.name, time.monotonic() - began, problems=stubs.problems)
+        problem = f"{error.code}: {error}"
+    return Outcome(str(file), case.name, time.monotonic() - began, found, problem)
 
 
-async def _ran(sources: list[Source], case: "Case", stubs: Any) -> "Ran":
+class Unsaid(Exception):
+    """The test does not say what is needed to go on."""
+
+
+async def _ran(sources: list[Source], case: "Case", stubs: "Stubs") -> "Ran":
     from noetl.cli.memory import Cluster
     from noetl.cli.run import follow
     from noetl.cli.stubs import AnyCredentials, load_at_once
@@ -173,13 +177,25 @@ async def _ran(sources: list[Source], case: "Case", stubs: Any) -> "Ran":
         execution_id = await cluster.start(playbook.text, playbook.file, case.workload)
         for number, (name, payload) in enumerate(_signals(case)):
             await cluster.server.requests.signal(execution_id, name, f"test-{number}", payload)
-        story = await follow(cluster, execution_id, watched, asyncio.Event())
+        story = await _unless_broken(follow(cluster, execution_id, watched, asyncio.Event()), stubs)
         values = {
             name: await cluster.resolve(record.result.reference)
             for name, record in story.state.steps.items()
             if name in case.expect.values and record.result is not None and record.result.reference is not None
         }
     return _told(story, watched.path, values, stubs.calls)
+
+
+async def _unless_broken(following: "Coroutine[Any, Any, Story]", stubs: "Stubs") -> "Story":
+    """Once something was not said, whatever comes says nothing about the playbook."""
+    task = asyncio.ensure_future(following)
+    try:
+        await asyncio.wait((task, stubs.broken), return_when=asyncio.FIRST_COMPLETED)
+        if stubs.broken.done():
+            raise Unsaid(stubs.broken.result())
+        return task.result()
+    finally:
+        task.cancel()
 
 
 def _pools(sources: list[Source]) -> tuple[str, ...]:
@@ -237,7 +253,8 @@ def _tell(outcome: Outcome) -> None:
 
 
 def _lines(outcome: Outcome) -> Iterator[str]:
-    yield from outcome.problems
+    if outcome.problem is not None:
+        yield outcome.problem
     for each in outcome.differences:
         expected, got = _text(each.expected), _text(each.got)
         if max(len(expected), len(got)) <= ONE_LINE:

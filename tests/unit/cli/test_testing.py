@@ -170,6 +170,12 @@ def test_a_child_runs_with_the_stubs_of_its_parent(noetl: Noetl, suite: Callable
     assert noetl("test", file).code == 0
 
 
+def test_a_test_that_does_not_end_has_failed(noetl: Noetl, suite: Callable[..., Path]) -> None:
+    steps = "\n  - {step: a, tool: {kind: python, code: 'import time\\nwhile True: time.sleep(1)'}}\n".replace("'", '"')
+    said = noetl("test", suite(case(timeout="300ms"), steps=steps))
+    assert (said.code, "it did not end within 300ms" in said.out, said.err) == (1, True, "")
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
