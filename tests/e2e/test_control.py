@@ -217,3 +217,24 @@ def test_the_final_step_runs_once_whatever_the_outcome_and_does_not_change_it(
     assert row["status"] == status
     assert stack.path(execution).count("tidy") == 1
     assert row["vars"]["saw"] == status
+
+
+# ---- admission ---------------------------------------------------------------------------------------------------------
+
+ADMIT = """
+- step: guard
+  spec: {policy: {admit: {rules: [{when: "{{ workload.n > 5 }}", then: {allow: false, next: other}}]}}}
+  set: {ctx.ran: true}
+  next: done
+- {step: done}
+- {step: other}
+"""
+
+
+def test_a_step_that_is_not_admitted_is_skipped_and_goes_on_where_its_rule_says(stack: Stack) -> None:
+    admitted = stack.run(ADMIT, {"n": 1})
+    assert (stack.path(admitted["execution_id"]), admitted["vars"]) == (["guard", "done"], {"ran": True})
+    refused = stack.run(ADMIT, {"n": 9})
+    assert (refused["status"], refused["vars"]) == ("completed", {})
+    assert "other" in stack.path(refused["execution_id"])
+    assert "done" not in stack.path(refused["execution_id"])

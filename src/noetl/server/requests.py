@@ -2,7 +2,7 @@
 asking twice with one key is asking once. Starting validates first, so that what is accepted can run."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
@@ -17,6 +17,18 @@ from noetl.server.playbooks import Playbooks
 from noetl.server.states import States, Unfoldable
 
 SIGNAL_LIMIT = 8 * 1024
+
+
+class Wish(TypedDict, total=False):
+    """What a start may say beside the path, as `Requests.prepare` takes it."""
+
+    content: str | None
+    version: str | int | None
+    payload: dict[str, Any] | None
+    start_key: str | None
+    by: str | None
+    tenant: Tenant
+    execution_id: ExecutionId | None
 
 
 class Requests:
@@ -38,9 +50,9 @@ class Requests:
 
     # -- beginning --
 
-    async def start(self, path: str | None = None, **given: Any) -> ExecutionId:
-        """As `prepare` takes it. A known `start_key` gives the execution that it started."""
-        return await self.begin(*await self.prepare(path, **given))
+    async def start(self, path: str | None = None, **wish: Unpack[Wish]) -> ExecutionId:
+        """A known `start_key` gives the execution that it started."""
+        return await self.begin(*await self.prepare(path, **wish))
 
     async def prepare(
         self,
