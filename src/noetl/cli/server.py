@@ -112,6 +112,8 @@ async def _node(
                 clock=here.clock,
                 vault=here.vault,
                 keys=KeyFile(here.home),
+                schedules=here.schedules,
+                hooks=here.hooks,
             )
             node = assemble(ports, server_settings(here.shards, address(listening)), kinds=kinds())
             await _keys(node)
