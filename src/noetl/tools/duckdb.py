@@ -33,7 +33,7 @@ class Duckdb:
             return Failed(found)
         session = _Session(call, found)
         try:
-            value = await _in_thread(session.run, session.interrupt)
+            value = await in_thread(session.run, session.interrupt)
         except SqlError as error:
             return Failed(error.failure)
         except duckdb.Error as error:
@@ -41,7 +41,7 @@ class Duckdb:
         return Success(value, {"pg": {"statements": len(found)}})
 
 
-async def _in_thread(run: Callable[[], Any], interrupt: Callable[[], None]) -> Any:
+async def in_thread(run: Callable[[], Any], interrupt: Callable[[], None]) -> Any:
     """The result of `run`, in a thread. Cancelled, it is interrupted until it ends."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = loop.create_future()

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import select
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,8 +56,7 @@ class Postgres:
         if isinstance(found, Failure):
             return Failed(found)
         try:
-            conninfo = address(call.auth, call.config.get("database"))
-            async with self._pool(conninfo).connection() as connection:
+            async with self.connection(call.auth, call.config.get("database")) as connection:
                 value = await _run(connection, found, call)
         except SqlError as error:
             return Failed(error.failure)
@@ -68,6 +67,10 @@ class Postgres:
                 Failure(code="SQL_VALUE", kind="data", message="a text in the statement is not valid Unicode")
             )
         return Success(value, {"pg": {"statements": len(found)}})
+
+    def connection(self, auth: Any, database: Any = None) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        """For whoever else writes to the same databases: reset before and after."""
+        return self._pool(address(auth, database)).connection()
 
     def _pool(self, conninfo: str) -> "_Pool":
         loop = asyncio.get_running_loop()

@@ -6,7 +6,7 @@ from typing import Any
 
 from noetl.model.ids import ExecutionId
 from noetl.playbook.templates import Marked, render_marked, render_value
-from noetl.tools.port import Call, Failed, Identity, Outcome, Success, Tool
+from noetl.tools.port import Call, Failed, Identity, Outcome, Rows, Success, Tool
 
 LONGEST = 30.0
 
@@ -19,6 +19,9 @@ class Scope:
 
     async def value(self, template: Any) -> Any:
         return render_value(template, self._names)
+
+    async def rows(self, template: Any) -> Any:
+        return template if isinstance(template, Rows) else render_value(template, self._names)
 
     async def marked(self, template: str) -> tuple[str, list[Marked]]:
         return render_marked(template, self._names)
