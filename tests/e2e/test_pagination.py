@@ -184,7 +184,7 @@ def test_items_of_a_loop_and_rows_by_reference_go_to_their_sinks(api: Api, datab
   tool:
     - {name: all, kind: postgres, auth: pg, query: "SELECT n, square, 1 AS at FROM item ORDER BY n"}
     - {name: copy, kind: sink, target: {kind: postgres, auth: pg, table: copy}}
-    - {name: count, kind: python, input: {rows: "{{ all.rows }}", same: "{{ _prev.row_count }}"}, code: "assert len(rows) == same"}
+    - {name: count, kind: python, input: {rows: "{{ all.rows }}", n: "{{ _prev.row_count }}"}, code: "assert len(rows) == n"}
   next: again
 - step: again
   tool: {kind: noop}

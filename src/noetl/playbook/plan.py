@@ -14,6 +14,7 @@ from noetl.playbook.selections import ENVELOPE, OWN_OUTPUT, cut, names, paths
 from noetl.playbook.templates import Selection, Template, parse, parse_expression
 
 ADMIT, IN, SET, WHEN = "admit", "in", "set", "when"
+WAITING = frozenset({"playbook", "wait", "spark"})  # kinds that wait, or last
 
 
 def arc_site(number: int) -> str:
@@ -51,6 +52,7 @@ class StepPlan:
     uses: Uses
     selections: tuple[Selection, ...] = ()
     workload_loop: bool = False  # its `in` needs nothing but the workload, which never changes
+    alone: bool = False  # its items share no command, and keep a journal
 
     @property
     def sites(self) -> dict[str, tuple[Any, ...]]:
@@ -97,10 +99,29 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
             if step.step not in loops
             else (),
             workload_loop=_only_workload(step, stable),
+            alone=_alone(step, workbook),
         )
         for number, step in enumerate(playbook.workflow)
     }
     return Plan(playbook, content_hash, plans, reachability(playbook), workbook)
+
+
+def _alone(step: Step, workbook: dict[str, Task]) -> bool:
+    """An item of this step waits, or asks again after a while, or goes back to a task it has run: begun anew it would not do what
+    it did before."""
+    tasks = [workbook.get(task.task, task) if isinstance(task, WorkbookCall) else task for task in step.tool]
+    polls = (task.spec.paginate for task in tasks if task.spec.paginate is not None)
+    return (
+        any(task.kind in WAITING for task in tasks)
+        or any(page.delay is not None or page.backoff is not None for page in polls)
+        or any(_goes_back(tasks, number) for number in range(len(tasks)))
+    )
+
+
+def _goes_back(tasks: list[Task], number: int) -> bool:
+    before = {"previous", *(task.name for task in tasks[: number + 1])}
+    actions = (rule.then for rule in tasks[number].spec.policy.rules)
+    return any(action.do == "jump" and (action.to or "previous") in before for action in actions)
 
 
 # ---- sites -------------------------------------------------------------------------------------------------------------
