@@ -83,6 +83,10 @@ class Payloads:
     def keep(self, reference: Reference, value: Any) -> None:
         self._whole[reference.uri] = value
 
+    def forget(self, reference: Reference) -> None:
+        """No name stands for it any more; should one, it is read again."""
+        self._whole.pop(reference.uri, None)
+
     async def load(self, request: object) -> None:
         match request:
             case Whole(reference):
