@@ -22,7 +22,7 @@ from tests.postgres import server
 from tests.waiting import comes, look_again
 
 PATIENCE = 120.0  # seconds until something hangs, however busy the machine is
-ROWS = 30_000  # 3 MB
+ROWS = 60_000  # 4 MB, however it is compressed
 
 STEPS = """
 - step: s1
@@ -30,9 +30,10 @@ STEPS = """
     kind: python
     input: {rows: "{{ workload.rows }}", begun: "{{ workload.begun }}"}
     code: |
+      from hashlib import sha512
       with open(begun, "a") as file:
           file.write("s1\\n")
-      result = [{"n": n, "text": "x" * 80} for n in range(rows)]
+      result = [{"n": n, "text": sha512(b"%d" % n).hexdigest()} for n in range(rows)]
   next: s2
 - step: s2
   tool:
@@ -114,7 +115,8 @@ def test_a_worker_that_dies_between_put_and_report_leaves_an_orphan_and_nothing_
             here.restart()
             await ended(here, client, execution_id)
             assert len(begins(here)) == 3
-            await comes(lambda: stored(bucket), 2)  # the orphan is swept: what two steps made is left
+            async with asyncio.timeout(PATIENCE):
+                await comes(lambda: stored(bucket), 2)  # the orphan is swept: what two steps made is left
             await check(here.dsn or "", client, [execution_id])
 
     asyncio.run(run())

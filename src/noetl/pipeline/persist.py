@@ -135,7 +135,12 @@ class Persist:
 
     async def _in_columns(self, value: Any, found: records.Records) -> Any:
         tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)
-        return await asyncio.to_thread(records.as_table, value, found, tables)
+        try:
+            return await self._store.patiently(lambda: asyncio.to_thread(records.as_table, value, found, tables))
+        except Unavailable as error:
+            raise Failing(
+                _not_stored(f"the result could not be stored: {error}", retryable=True), final=True
+            ) from error
 
     def checked(self, envelope: Envelope) -> Envelope:
         """Small enough; a cut context would change routing silently, so a larger one is an error."""

@@ -109,3 +109,6 @@ def as_table(value: Any, records: Records, tables: Tables) -> Any:
     except (OverflowError, UnicodeError, pa.ArrowException):
         writer.discard()
         return value
+    except BaseException:
+        writer.discard()
+        raise

@@ -7,7 +7,11 @@ from tests.integration.cli.conftest import Noetl, playbook
 
 LARGE = """\
   - step: many
-    tool: {kind: python, code: "result = [{'n': n, 'text': 'x' * 80} for n in range(30_000)]"}
+    tool:
+      kind: python
+      code: |
+        from hashlib import sha512
+        result = [{"n": n, "text": sha512(b"%d" % n).hexdigest()} for n in range(30_000)]
     next: one
   - step: one
     tool: {kind: python, input: {n: "{{ many[20_000].n }}"}, code: "result = n"}
