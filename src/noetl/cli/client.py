@@ -78,7 +78,8 @@ class Client(Protocol):
 
 
 @asynccontextmanager
-async def connect(need: Need = "read") -> AsyncIterator[Client]:
+async def connect(need: Need = "read", pools: tuple[str, ...] = ()) -> AsyncIterator[Client]:
+    """`pools` that a worker of this process takes too."""
     from noetl.settings import Place, read
 
     place = read(Place)
@@ -90,7 +91,7 @@ async def connect(need: Need = "read") -> AsyncIterator[Client]:
         return
     from noetl.cli.embedded import local
 
-    async with local(place.where, need) as client:
+    async with local(place.where, need, pools) as client:
         yield client
 
 

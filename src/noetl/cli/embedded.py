@@ -127,13 +127,13 @@ def micros(seconds: float) -> Micros:
 
 
 @asynccontextmanager
-async def local(home: Path, need: Need) -> AsyncIterator["Local"]:
+async def local(home: Path, need: Need, pools: tuple[str, ...] = ()) -> AsyncIterator["Local"]:
     async with opened(home) as ports:
         server = _server(ports)
         if need == "read" or (need == "change" and await ports.leases.servers()):
             yield Local(ports, server, runs=need == "change")
             return
-        worker = within(server, _for_a_moment(ports)) if need == "run" else None
+        worker = within(server, _for_a_moment(ports, pools)) if need == "run" else None
         async with _running(server, worker, ports) as tasks:
             yield Local(ports, server, tasks)
 
@@ -154,11 +154,11 @@ def stored_credentials(ports: Ports) -> "CredentialService":
     return CredentialService(ports.vault, KeyFile(ports.home))
 
 
-def _for_a_moment(ports: Ports) -> Options:
+def _for_a_moment(ports: Ports, more: tuple[str, ...]) -> Options:
     told = options(
         ports.home, settings.read(settings.Work), settings.read(settings.Shards), settings.read(settings.Storage)
     )
-    pools = tuple(dict.fromkeys((*told.pools, *USUAL_POOLS)))
+    pools = tuple(dict.fromkeys((*told.pools, *USUAL_POOLS, *more)))
     return replace(told, pools=pools, drain=LEAVE, find_data=lambda: ports.data)
 
 

@@ -189,7 +189,7 @@ async def _run(
             return await _in_memory(source, others, workload, show, stop)
         from noetl.cli.client import connect
 
-        async with connect("run") as client:
+        async with connect("run", pools_in(source, *others)) as client:
             with suppress(NotFound):  # said when it is started
                 text = source.text or (assigned and (await client.playbook(source.name))["content"])
                 warn_of_strangers(text or "", assigned)
@@ -213,12 +213,19 @@ async def _in_memory(
     source: "Source", others: "list[Source]", workload: dict[str, Any], show: Show, stop: asyncio.Event
 ) -> "Story":
     from noetl.cli.memory import Cluster
+    from noetl.model.commands import USUAL_POOLS
 
-    async with Cluster() as cluster:
+    async with Cluster(pools=(*USUAL_POOLS, *pools_in(source, *others))) as cluster:
         for other in others:
             await cluster.register(other.text or "", other.name)
         execution_id = await cluster.start(source.text or "", source.name, workload)
         return await follow(cluster, execution_id, show, stop)
+
+
+def pools_in(*sources: "Source") -> tuple[str, ...]:
+    """Names that may be pools of their steps: taken from the text, since one too many does no harm."""
+    found = [name for source in sources for name in re.findall(r"""\bpool:\s*["']?([\w.-]+)""", source.text or "")]
+    return tuple(dict.fromkeys(found))
 
 
 async def begin(client: "Client", source: "Source", others: "list[Source]", workload: dict[str, Any]) -> "ExecutionId":

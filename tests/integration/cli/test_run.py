@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.integration.cli.conftest import Noetl, playbook
 from tests.waiting import until
 
@@ -103,3 +105,9 @@ def test_a_file_is_run_as_it_is_also_when_a_later_text_is_registered(noetl: Noet
     step = "  - {{step: one, tool: {{kind: python, code: 'result = {}'}}}}\n"
     results = [noetl.json("run", playbook(tmp_path, "edited", step.format(n)))["result"] for n in (1, 2, 1)]
     assert results == [1, 2, 1]
+
+
+@pytest.mark.parametrize("how", [[], ["--memory"]])
+def test_a_pool_of_the_playbooks_own_is_served(noetl: Noetl, tmp_path: Path, how: list[str]) -> None:
+    step = "  - {step: one, spec: {pool: 'my-lab'}, tool: {kind: python, code: 'result = 7'}}\n"
+    assert noetl.json("run", *how, playbook(tmp_path, "lab", step))["result"] == 7
