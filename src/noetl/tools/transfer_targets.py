@@ -28,14 +28,10 @@ from noetl.results.staging import Staging
 from noetl.results.values import to_json
 from noetl.tools.duckdb import SETTINGS, literal, registered
 from noetl.tools.port import Call
+from noetl.tools.sinks.keys import MAKE_KEYS, keep_key
 from noetl.tools.sql import SqlError, identifier
 from noetl.tools.threads import in_thread
 
-MAKE_KEYS = """
-CREATE TABLE IF NOT EXISTS noetl_sink (
-    sink_key text PRIMARY KEY, execution_id text NOT NULL, step text NOT NULL, stored_at timestamptz NOT NULL DEFAULT now())
-"""
-KEEP_KEY = "INSERT INTO noetl_sink (sink_key, execution_id, step) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
 MODES = ("insert", "append", "upsert", "replace")
 ROWS = "noetl_rows"  # the name of what is written, where it is written from
 _CSV = csv.WriteOptions(include_header=False, quoting_style="all_valid")  # null is empty, an empty text is quoted
@@ -99,7 +95,7 @@ async def into_postgres(connection: AsyncConnection[Any], target: Target, reader
 
 async def _first(connection: AsyncConnection[Any], target: Target) -> bool:
     with _allowed():
-        return (await connection.execute(KEEP_KEY, target.once)).rowcount == 1
+        return (await connection.execute(keep_key("%s", "%s", "%s").encode(), target.once)).rowcount == 1
 
 
 @contextmanager
@@ -215,7 +211,7 @@ class _Writing:
         target = self._target
         if target.counted:
             connection.execute(MAKE_KEYS)
-            if connection.execute(KEEP_KEY.replace("%s", "?"), target.once).fetchone() == (0,):
+            if connection.execute(keep_key("?", "?", "?"), target.once).fetchone() == (0,):
                 return None
         connection.execute(f"CREATE TABLE IF NOT EXISTS {target.name} AS FROM {ROWS} LIMIT 0")
         if target.mode == "replace":

@@ -19,6 +19,7 @@ from psycopg import AsyncConnection, AsyncRawCursor
 from psycopg.errors import DataError, InsufficientPrivilege, InvalidColumnReference
 
 from noetl.tools.port import Call
+from noetl.tools.sinks.keys import MAKE_KEYS, keep_key
 from noetl.tools.sinks.records import Column, Record, SinkError, Table, Target, batches, name_parts, quoted
 from noetl.tools.sql import identifier
 
@@ -32,11 +33,6 @@ JOIN pg_type t ON t.oid = a.atttypid JOIN pg_type b ON b.oid = coalesce(nullif(t
 LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typcategory = 'A'
 WHERE c.oid = coalesce(to_regclass($1), to_regclass($2)) ORDER BY a.attnum
 """
-MAKE_KEYS = """
-CREATE TABLE IF NOT EXISTS noetl_sink (
-    sink_key text PRIMARY KEY, execution_id text NOT NULL, step text NOT NULL, stored_at timestamptz NOT NULL DEFAULT now())
-"""
-KEEP_KEY = "INSERT INTO noetl_sink (sink_key, execution_id, step) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 LOCK = 7_201_402_613  # of whoever makes `noetl_sink`: making it twice at once fails
 SHAPES = {"json": "json", "jsonb": "json", "bytea": "bytes"}
 ROWS = "pg_temp.noetl_rows"
@@ -137,7 +133,9 @@ class Writing:
         """False: this very call has been done. Another that is about to be is waited for."""
         identity = self.call.identity
         try:
-            kept = await _do(self.connection, KEEP_KEY, [self.call.key, str(identity.execution_id), identity.step])
+            kept = await _do(
+                self.connection, keep_key("$1", "$2", "$3"), [self.call.key, str(identity.execution_id), identity.step]
+            )
         except InsufficientPrivilege as error:
             raise _no_keys(error) from None
         return kept.rowcount == 1
