@@ -33,7 +33,7 @@ from noetl.model.ids import ExecutionId
 ROOT = Path(__file__).parents[1]
 FILES = Path(__file__).parent / "patients"
 PAGES = {"assessments": (2, 4), "conditions": (1, 3), "medications": (2, 3), "vital_signs": (1, 1)}
-LOOK_EVERY = 0.1  # seconds
+LOOK_EVERY = 0.5  # seconds
 KILL_AT = 0.4  # of the work
 PATIENCE = 4 * 3600.0  # seconds
 

@@ -1,10 +1,17 @@
 """The one door through which the tools of this worker connect to other hosts over HTTP."""
 
+import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import Any
 
 import httpcore
 import httpx
+
+if find_spec("sniffio") is None:
+    # httpcore imports it at every lock it takes, to know the event loop, and an import that fails is not remembered: until it is
+    # told that there is none, a third of a small request's time goes by looking for it
+    sys.modules["sniffio"] = None  # type: ignore[assignment]  # means: not to be found
 
 
 class Egress(httpcore.AsyncNetworkBackend):

@@ -259,6 +259,14 @@ def test_a_call_without_the_right_to_keep_keys_is_told_what_else_there_is(here: 
     assert value(here.sink({"a": 1, "b": "x"}, **UPSERT)) == {"row_count": 1}
 
 
+def test_a_call_whose_time_is_up_stops_in_the_server(here: Here) -> None:
+    with psycopg.connect(here.dsn) as other:
+        other.execute("LOCK TABLE t")
+        found = failure(here.sink({"a": 1}, timeout=200_000))
+    assert (found.kind, found.sqlstate, found.retryable) == ("timeout", "57014", True)
+    assert value(here.sink({"a": 1})) == {"row_count": 1}
+
+
 def test_a_call_that_is_cancelled_leaves_nothing(here: Here) -> None:
     async def played() -> None:
         postgres = Postgres()

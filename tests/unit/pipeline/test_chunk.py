@@ -298,3 +298,16 @@ def test_an_item_that_goes_back_goes_on_where_it_was() -> None:
     sink.calls.clear()
     bench.run(plan, attempt=2, journal=resumed(lost), **chunk(1))
     assert [(call.config["data"]["n"], call.key) for call in sink.calls][0] == kept[1]
+
+
+def test_an_item_that_polls_slowly_holds_no_worker_and_goes_on() -> None:
+    plan = plan_of(
+        "- step: s\n  loop: {in: [1], iterator: row, spec: {mode: parallel}}\n"
+        '  tool: {kind: python, code: x, spec: {paginate: {when: "{{ response.more }}", delay: 30s}}}\n'
+    )
+    asked = iter([{"more": True}, {"more": False, "job": 7}])
+    bench = Bench(lambda call: next(asked))
+    parked = bench.run(plan, **chunk(1))
+    assert (parked.reason, parked.delay) == ("retry", 30_000_000)
+    report = bench.run(plan, attempt=2, journal=resumed(bench.journal), **chunk(1))
+    assert bench.value(report.result)[0]["result"] == {"more": False, "job": 7}
