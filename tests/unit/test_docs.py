@@ -28,7 +28,7 @@ def generate() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["events.md", "cli.md", "settings.md"])
+@pytest.mark.parametrize("page", ["events.md", "cli.md", "http-api.md", "settings.md"])
 def test_a_generated_page_is_up_to_date(page: str, generate: ModuleType) -> None:
     assert (DOCS / page).read_text(encoding="utf-8") == generate.pages()[page], "run `make docs`"
 

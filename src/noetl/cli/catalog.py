@@ -8,6 +8,7 @@ import typer
 from noetl.cli.client import Client, Row
 from noetl.cli.executions import AsJson, talk
 from noetl.cli.output import columns, say, say_json
+from noetl.model.errors import NotFound
 
 ABOUT = """Playbooks as they are registered: by path, each text with a version of its own.
 
@@ -89,8 +90,17 @@ def get(path: Named, version: Version = None, as_json: AsJson = False) -> None:
 
     Example: noetl catalog get examples/hello --version 1
     """
-    row = talk(lambda client: client.playbook(path, version))
+    row = talk(lambda client: _found(client, path, version))
     say_json(row) if as_json else say(row["content"].rstrip("\n"))
+
+
+async def _found(client: Client, path: str, version: int | None = None) -> Row:
+    from noetl.cli.run import meant
+
+    try:
+        return await client.playbook(path, version)
+    except NotFound as error:
+        raise NotFound(str(error), hint=await meant(client, path)) from error
 
 
 def diff(
@@ -105,7 +115,7 @@ def diff(
     """
 
     async def work(client: Client) -> Row:
-        latest = (await client.playbook(path))["version"]
+        latest = (await _found(client, path))["version"]
         return await client.diff(path, older or max(1, (newer or latest) - 1), newer)
 
     row = talk(work)

@@ -12,6 +12,7 @@ import typer
 from noetl.cli.client import Client, Row, connect
 from noetl.cli.executions import AsJson
 from noetl.cli.output import coloured, say, say_json
+from noetl.model.ids import ExecutionId
 
 if TYPE_CHECKING:
     from noetl.settings import Place
@@ -116,7 +117,7 @@ async def _commands(client: Client) -> list[Finding]:
     queued = await client.queue("queued")
     homeless = [row for row in queued if row["pool"] not in pools]
     expired = [row for row in await client.queue("leased") if row["lease_until"] and _since(row["lease_until"]) > LATE]
-    dead = await client.queue("dead")
+    dead = await _dead(client)
     named = ", ".join(sorted({row["pool"] for row in homeless}))
     waiting = (
         f"command(s) wait for a worker of {named}" if homeless else f"{len(queued)} queued, {len(workers)} worker(s)"
@@ -131,6 +132,14 @@ async def _commands(client: Client) -> list[Finding]:
         ),
         _finding("dead", dead, "command(s) that killed their workers five times", "noetl exec get {}, then retry"),
     ]
+
+
+async def _dead(client: Client) -> list[Row]:
+    """Of executions that go on; once one has ended it says itself how."""
+    rows = await client.queue("dead")
+    ids = dict.fromkeys(ExecutionId(row["execution_id"]) for row in rows)
+    alive = {each for each in ids if (await client.execution(each))["ended_at"] is None}
+    return [row for row in rows if row["execution_id"] in alive]
 
 
 async def _lag(client: Client) -> list[Finding]:

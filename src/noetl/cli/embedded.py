@@ -232,7 +232,7 @@ class Local:
 
     async def again(self, execution_id: ExecutionId, how: Again) -> ExecutionId:
         executions = self._executions
-        return await (executions.retry if how == "retry" else executions.rerun)(LOCAL, execution_id)
+        return (await (executions.retry if how == "retry" else executions.rerun)(LOCAL, execution_id)).execution_id
 
     async def change(self, execution_id: ExecutionId, how: Change) -> Row:
         executions = self._executions
@@ -260,10 +260,10 @@ class Local:
         rows = await self._ports.log.executions(LOCAL.tenant, Wanted(status=status, path=path), older, limit)
         return [shapes.execution(row) for row in rows]
 
-    async def execution(self, execution_id: ExecutionId) -> Row:
+    async def execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
         from noetl.server.api import shapes
 
-        return shapes.detailed(await self._row(execution_id))
+        return shapes.detailed(await self._row(execution_id, min_seq))
 
     async def explain(self, execution_id: ExecutionId, step: str) -> Row:
         found = await self._executions.explain(LOCAL, execution_id, step)
@@ -336,9 +336,9 @@ class Local:
 
     # -- services --
 
-    async def _row(self, execution_id: ExecutionId) -> Projection:
+    async def _row(self, execution_id: ExecutionId, min_seq: int | None = None) -> Projection:
         try:
-            return await self._executions.get(LOCAL, execution_id)
+            return await self._executions.get(LOCAL, execution_id, min_seq)
         except NotFound as error:
             raise NotFound(f"no execution {execution_id}", hint="noetl exec list shows those there are") from error
 

@@ -104,8 +104,8 @@ class Remote:
         rows: list[Row] = page["executions"]
         return rows
 
-    async def execution(self, execution_id: ExecutionId) -> Row:
-        return await self._get(f"/api/executions/{execution_id}")
+    async def execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
+        return await self._get(f"/api/executions/{execution_id}", min_seq=min_seq)
 
     async def explain(self, execution_id: ExecutionId, step: str) -> Row:
         return await self._get(f"/api/executions/{execution_id}/explain/{quote(step, safe='')}")

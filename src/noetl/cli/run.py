@@ -203,7 +203,7 @@ async def begin(client: "Client", source: "Source", others: "list[Source]", work
         return await client.start(path, None, workload)
     except NotFound as error:
         raise NotFound(
-            f"no file and no playbook of the catalog is called {path!r}", hint=await _known(client, path)
+            f"no file and no playbook of the catalog is called {path!r}", hint=await meant(client, path)
         ) from error
 
 
@@ -214,7 +214,8 @@ async def _registered(client: "Client", source: "Source") -> str:
     return str((await client.register(source.text or ""))["path"])
 
 
-async def _known(client: "Client", path: str) -> str:
+async def meant(client: "Client", path: str) -> str:
+    """A hint for whoever named a playbook that is not there."""
     from difflib import get_close_matches
 
     names = [row["path"] for row in await client.playbooks()]

@@ -33,7 +33,7 @@ def start(
     """Start a worker for the server of NOETL_SERVER_URL (http://127.0.0.1:8082).
 
     Ctrl-C or SIGTERM: it claims nothing more, finishes what it runs (at most NOETL_WORKER_DRAIN_SEC) and ends. It waits for a
-    server that is not there.
+    server that is not there; told to stop, it keeps its reports for the next worker of its name and waits no longer.
 
     Example: NOETL_SERVER_URL=http://127.0.0.1:8082 noetl worker start --pool cpu --pool gpu --slots 4
     """

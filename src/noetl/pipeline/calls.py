@@ -11,7 +11,7 @@ from noetl.faults import fault
 from noetl.model.commands import Command
 from noetl.model.errors import Failure, Unavailable
 from noetl.model.ids import ExecutionId, Micros, derive
-from noetl.pipeline.data import Stored
+from noetl.pipeline.data import Payloads, Stored
 from noetl.pipeline.environment import Environment
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.names import Names
@@ -100,19 +100,13 @@ class Caller:
 
     async def _input(self, turn: Turn) -> dict[str, Any]:
         """The task's own input, the step's over it, the arc's args over both."""
-        merged = {name: await self._data(value) for name, value in self.names.args.items()}
+        payloads = self.names.payloads
+        merged = {name: await input_of(value, payloads) for name, value in self.names.args.items()}
         if self.step.input:
             merged = {**await self.rendering(turn, {}, "step input").value(self.step.input), **merged}
         if not turn.task.input:
             return dict(merged)
         return {**await self.rendering(turn, {"input": merged}, "input").value(turn.task.input), **merged}
-
-    async def _data(self, value: Any) -> Any:
-        """An arc's argument is data, never a template; a large one travels by reference."""
-        if not isinstance(value, Stored):
-            return value
-        reference = value.envelope.reference
-        return value.plain() if reference is None else await self.names.payloads.resolve(reference)
 
     async def _config(self, task: Task, tool: Tool, rendering: Rendering) -> dict[str, Any]:
         fields = task.options if isinstance(task, OutsideTask) else task.config
@@ -142,6 +136,14 @@ class Caller:
 
     def _index(self) -> int | None:
         return self.names.item.index if self.names.item is not None else None
+
+
+async def input_of(value: Any, payloads: Payloads) -> Any:
+    """An arc's argument is data, never a template; a large one travels by reference."""
+    if not isinstance(value, Stored):
+        return value
+    reference = value.envelope.reference
+    return value.plain() if reference is None else await payloads.resolve(reference)
 
 
 async def perform(prepared: Prepared) -> Outcome:

@@ -12,10 +12,13 @@ at the first failure. The last kind is in no count and has no row: count - ok - 
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+from msgspec import Struct
+
 from noetl.model import events as e
+from noetl.model.clock import iso
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
@@ -28,23 +31,35 @@ from noetl.pipeline.environment import Sent
 from noetl.pipeline.evaluate import site_rendering
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.names import Item, Writes, folded
+from noetl.pipeline.plain import Plain
 from noetl.pipeline.run import Ended, Parked, Pipeline, tasks_of
 from noetl.playbook.model import Cursor, WorkbookCall
 from noetl.tools.port import Call, Failed, Identity, Success, raw_fields
 
 PROGRESS_EVERY = 1.0  # seconds
+CHEAP_BATCH = 0.1  # seconds
 ALONE = frozenset(("playbook", "wait", "spark"))  # kinds that wait or last: such items are alone in their commands
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """One item that needs no worker any more."""
 
     micros: int
     row: dict[str, Any] | None = None  # None: deferred
     failure: Failure | None = None
     deferred: e.Deferred | None = None
-    reduced: list[tuple[str, Any]] = field(default_factory=list)
+    reduced: list[tuple[str, Any]] = []
+
+
+def row_of(index: int, status: str, failure: Failure | None, ms: float, tries: int, value: Any) -> dict[str, Any]:
+    return {
+        "index": index,
+        "status": status,
+        "error": None if failure is None else failure.shown(),
+        "ms": round(ms),
+        "tries": tries,
+        "result": value if failure is None else None,
+    }
 
 
 class _Stop(Exception):
@@ -95,15 +110,33 @@ class Chunk:
         self._entry: asyncio.Task[None] | None = None  # the journal entry on its way
         self._stopped = False  # an item failed, and the loop ends at the first failure
         self._told = asyncio.get_running_loop().time()
+        self._plain = Plain.of(context.shared, self._writes, iso(context.env.clock.now()))
 
     async def run(self) -> None:
         """So many together as the command allows; when one fails and the loop stops at that, the others are cancelled."""
         positions = iter(range(len(self._items)))
         together = min(max(self._context.command.together, 1), len(self._items))
-        if together <= 1:
-            with suppress(_Stop):
+        with suppress(_Stop):
+            if together == 1:
                 await self._sequence(positions)
-            return
+            else:
+                if self._plain is not None:
+                    await self._in_batches(self._plain, positions, together)
+                await self._side_by_side(positions, together)
+
+    async def _in_batches(self, plain: Plain, positions: Iterator[int], together: int) -> None:
+        """While items are cheap: the calls of a batch begin and end together, which would hold up what takes its time."""
+        while batch := list(islice(positions, together)):
+            ended, worked = await plain.run([self._named(self._items[position]) for position in batch])
+            for position, value in zip(batch, ended, strict=True):
+                self._keep(position, self._row(position, value, worked, worked / len(batch)))
+            await self._tell()
+            if self._stopped:
+                raise _Stop
+            if worked > CHEAP_BATCH:
+                return
+
+    async def _side_by_side(self, positions: Iterator[int], together: int) -> None:
         runners = [asyncio.ensure_future(self._sequence(positions)) for _ in range(together)]
         try:
             await asyncio.wait(runners, return_when=asyncio.FIRST_EXCEPTION)
@@ -117,26 +150,39 @@ class Chunk:
 
     async def _sequence(self, positions: Iterator[int]) -> None:
         for position in positions:
-            result = await self._item(position)
-            self._stopped = self._stopped or (result.failure is not None and self._context.command.stop_on_failure)
-            await self.finish(position, result)
+            await self.finish(position, await self._item(position))
             if self._stopped:
                 raise _Stop
             await asyncio.sleep(0)  # cheap items never wait by themselves, and the worker must renew its leases
 
     async def _item(self, position: int) -> Result:
         began = asyncio.get_running_loop().time()
-        pipeline = self.pipeline(self._items[position], journal=False)
-        return await self.result(position, pipeline, await pipeline.run(), began)
+        if self._plain is None:
+            pipeline = self.pipeline(self._items[position], journal=False)
+            return await self.result(position, pipeline, await pipeline.run(), began)
+        (value,), _ = await self._plain.run([self._named(self._items[position])])
+        taken = asyncio.get_running_loop().time() - began
+        return self._row(position, value, taken, taken)
+
+    def _named(self, indexed: Indexed) -> Item:
+        loop = self._context.step.loop
+        return Item(*indexed, loop.iterator if loop is not None else "item", self._size)
 
     def pipeline(self, indexed: Indexed, *, journal: bool) -> Pipeline:
-        context, command = self._context, self._context.command
-        index, value = indexed
-        iterator = context.step.loop.iterator if context.step.loop is not None else "item"
-        item = Item(index, value, iterator, self._size)
+        context = self._context
         return context.pipeline(
-            self._writes, item=item, journal=context.journal if journal else None, behind=command.attempts
+            self._writes,
+            item=self._named(indexed),
+            journal=context.journal if journal else None,
+            behind=context.command.attempts,
         )
+
+    def _row(self, position: int, value: Any, seconds: float, share: float) -> Result:
+        """Of a plain item: its value, or its failure. It took `seconds` until it was known, and its share of them."""
+        failure = value if isinstance(value, Failure) else None
+        status = "ok" if failure is None else "error"
+        row = row_of(self._items[position][0], status, failure, share * 1_000, 1, value)
+        return Result(round(seconds * 1_000_000), row, failure)
 
     async def result(self, position: int, pipeline: Pipeline, ended: Ended | Parked, began: float) -> Result:
         micros = round((asyncio.get_running_loop().time() - began) * 1_000_000)
@@ -147,20 +193,21 @@ class Chunk:
         status = "error" if failure is not None else "ok" if ended.ran else "skipped"
         reference = ended.value.envelope.reference
         value = await self._context.payloads.resolve(reference) if reference is not None else ended.value.plain()
-        row = {
-            "index": index,
-            "status": status,
-            "error": None if failure is None else failure.shown(),
-            "ms": round(micros / 1_000),
-            "tries": ended.tries,
-            "result": value if failure is None else None,
-        }
+        row = row_of(index, status, failure, micros / 1_000, ended.tries, value)
         return Result(micros, row, failure, reduced=pipeline.names.reduced if failure is None else [])
 
     # ---- progress and report -----------------------------------------------------------------------------------------------
 
     async def finish(self, position: int, result: Result) -> None:
+        self._keep(position, result)
+        await self._tell()
+
+    def _keep(self, position: int, result: Result) -> None:
         self._results[position] = result
+        self._stopped = self._stopped or (result.failure is not None and self._context.command.stop_on_failure)
+
+    async def _tell(self) -> None:
+        """Journal what has ended, when it is time."""
         now = asyncio.get_running_loop().time()
         while self._done in self._results:
             self._done += 1

@@ -106,7 +106,7 @@ class Names:
             "step": {**self.writes.step, **self.own_step},
         }
         names |= {"results": tasks, "_prev": self.prev}
-        names |= self._iteration()
+        names |= {"iter": self.writes.step} if self.item is None else iteration(self.item, self.iter)
         if outcome is not None:
             names |= self.output(outcome)
         else:
@@ -114,19 +114,6 @@ class Names:
         names |= more
         names["args"] = names["input"]
         return names
-
-    def _iteration(self) -> dict[str, Any]:
-        item = self.item
-        if item is None:
-            return {"iter": self.writes.step}
-        loop: dict[str, Any] = {"index": item.index, "first": item.index == 0}
-        if item.size is not None:
-            loop |= {"last": item.index == item.size - 1, "length": item.size}
-        return {
-            item.iterator: item.value,
-            "iter": {"index": item.index, item.iterator: item.value, **self.iter},
-            "loop": loop,
-        }
 
     def output(self, outcome: Stored) -> dict[str, Any]:
         envelope = outcome.envelope
@@ -177,6 +164,18 @@ class Names:
                 self.iter = placed(self.iter, root_of(name)[1], held(value, self.payloads))
             else:
                 self.writes.write(name, value, self.payloads)
+
+
+def iteration(item: Item, written: dict[str, Any]) -> dict[str, Any]:
+    """Names of one item; `written` is what it assigned to `iter`."""
+    loop: dict[str, Any] = {"index": item.index, "first": item.index == 0}
+    if item.size is not None:
+        loop |= {"last": item.index == item.size - 1, "length": item.size}
+    return {
+        item.iterator: item.value,
+        "iter": {"index": item.index, item.iterator: item.value, **written},
+        "loop": loop,
+    }
 
 
 def folded(reduce: dict[str, tuple[str, str]], writes: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, overload
 from urllib.parse import quote, quote_plus
 
 import msgspec
@@ -133,6 +133,10 @@ class Redactor:
             return failure
         return msgspec.structs.replace(failure, message=self.text(failure.message), detail=self.value(failure.detail))
 
+    @overload
+    def outcome(self, outcome: Success | Failed) -> Success | Failed: ...
+    @overload
+    def outcome(self, outcome: Outcome) -> Outcome: ...
     def outcome(self, outcome: Outcome) -> Outcome:
         match outcome:
             case Failed(failure, facts) if self._shown:

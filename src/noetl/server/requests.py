@@ -13,7 +13,7 @@ from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
 from noetl.model.messages import Cancel, Message, Pause, Release, Resume, Signal, Start
 from noetl.playbook.workload import merge
-from noetl.server.playbooks import Playbooks
+from noetl.server.playbooks import Playbooks, Version
 from noetl.server.states import States, Unfoldable
 
 SIGNAL_LIMIT = 8 * 1024
@@ -43,7 +43,7 @@ class Requests:
         path: str | None = None,
         *,
         content: str | None = None,
-        version: str | int | None = None,
+        version: Version = None,
         payload: dict[str, Any] | None = None,
         start_key: str | None = None,
         by: str | None = None,
@@ -95,7 +95,7 @@ class Requests:
             )
         return await self._post(execution_id, Signal(name=name, request=request, payload=payload, by=by))
 
-    async def _entry(self, path: str | None, content: str | None, version: str | int | None, tenant: Tenant) -> Entry:
+    async def _entry(self, path: str | None, content: str | None, version: Version, tenant: Tenant) -> Entry:
         if content is not None:
             return await self._playbooks.text(content, tenant)
         if path is None:

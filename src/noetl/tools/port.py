@@ -4,8 +4,8 @@ A tool stops when its coroutine is cancelled: whatever it started (a process, a 
 playbook can route on is a `Failed`; an exception means that the tool itself is broken.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
@@ -97,6 +97,23 @@ class Tool(Protocol):
     def kind(self) -> str: ...
 
     async def run(self, call: Call) -> Outcome: ...
+
+
+class Ran(Struct, frozen=True):
+    """Outcomes in the order of the inputs, and how long the calls were worked on, without what they waited."""
+
+    outcomes: list[Success | Failed]
+    seconds: float
+
+
+@runtime_checkable
+class ManyTool(Tool, Protocol):
+    """A tool whose cheap calls are dearer to make than to run. `config` is the same for all and fully rendered; what is not raw
+    in it is empty. `log` gives the log of the nth call, when it needs one. Cancelled, none of the calls runs any more."""
+
+    async def run_many(
+        self, config: dict[str, Any], inputs: Sequence[dict[str, Any]], log: Callable[[int], Log]
+    ) -> Ran: ...
 
 
 def raw_fields(tool: Tool) -> frozenset[str]:

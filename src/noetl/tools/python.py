@@ -7,6 +7,7 @@ namespace for every call. What stays from call to call is which modules are impo
 import asyncio
 import json
 import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ import msgspec
 
 from noetl.model.errors import Failure
 from noetl.tools.nursery import Nursery
-from noetl.tools.port import Call, Failed, Outcome, Success
+from noetl.tools.port import Call, Failed, Log, Outcome, Ran, Success
 from noetl.tools.python_pool import Crashed, Pool, PoolSettings, Program
 
 
@@ -39,20 +40,28 @@ class Python:
         await self._nursery.close()
 
     async def run(self, call: Call) -> Outcome:
-        code = await source(call.config)
+        (outcome,) = (await self.run_many(call.config, (call.input,), lambda nth: call.log)).outcomes
+        return outcome
+
+    async def run_many(
+        self, config: dict[str, Any], inputs: Sequence[dict[str, Any]], log: Callable[[int], Log]
+    ) -> Ran:
+        code = await source(config)
         if isinstance(code, Failure):
-            return Failed(code)
+            return Ran([Failed(code)] * len(inputs), 0.0)
         env = tuple(
-            sorted((name, _text(value)) for name, value in (call.config.get("env") or {}).items() if value is not None)
+            sorted((name, _text(value)) for name, value in (config.get("env") or {}).items() if value is not None)
         )
-        try:
-            given = msgspec.json.encode(call.input)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            return Failed(Failure(code="INPUT_NOT_JSON", kind="python", message=f"the input is not JSON: {error}"))
-        try:
-            answer = await self._pool_here().call(Program(code, env), given, call.log)
-        except Crashed as crash:
-            return crashed("python", crash.status)
+        given = [_written(each) for each in inputs]
+        calls = [(data, nth) for nth, data in enumerate(given) if isinstance(data, bytes)]
+        pool, program = self._pool_here(), Program(code, env)
+        answers = iter(await pool.call(program, calls, log))
+        outcomes = [each if isinstance(each, Failed) else self._outcome(next(answers)) for each in given]
+        return Ran(outcomes, pool.mean(program) * len(calls) / 1_000_000)
+
+    def _outcome(self, answer: dict[str, Any] | Crashed) -> Success | Failed:
+        if isinstance(answer, Crashed):
+            return crashed("python", answer.status)
         return _outcome(answer, self._settings.result_limit)
 
     def _pool_here(self) -> Pool:
@@ -90,11 +99,18 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def _written(given: dict[str, Any]) -> bytes | Failed:
+    try:
+        return msgspec.json.encode(given)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        return Failed(Failure(code="INPUT_NOT_JSON", kind="python", message=f"the input is not JSON: {error}"))
+
+
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _outcome(answer: dict[str, Any], limit: int) -> Outcome:
+def _outcome(answer: dict[str, Any], limit: int) -> Success | Failed:
     facts = {"py": {"exit_code": 0}}
     if "error" not in answer:
         return Success(answer["value"], facts)

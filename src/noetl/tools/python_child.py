@@ -8,6 +8,7 @@ length, a payload. Whatever a call changes about the process is put back before 
 processes, descriptors left behind) the child says so and ends: the next call gets another one.
 """
 
+import _signal  # type: ignore[import-not-found]  # the same without enums
 import _thread
 import ast
 import base64
@@ -99,8 +100,7 @@ class Batch:
     def run(self) -> str | None:
         """Why the process cannot be used again, or None."""
         state, inputs = self.state, self.inputs
-        state.environment = {**state.own_environment, **(self.env or {})}
-        state.restore_environment()
+        state.use_environment(self.env or {})
         several = len(inputs) > 1
         for number, given in enumerate(inputs):
             if several and not taken():
@@ -183,10 +183,11 @@ class State:
         self.stdin = open(os.devnull)  # noqa: SIM115 - for the rest of the process
         self.folder = os.getcwd()
         self.own_environment = self.environment = dict(os.environ)
+        self.held = dict(os.environ._data)  # type: ignore[attr-defined]  # as it was when it was last as wanted
         self.builtins = dict(vars(builtins))
         self.path = list(sys.path)
         self.signals = [
-            (number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+            (int(number), _signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
         ]
         self.recursion = sys.getrecursionlimit()
         sys.argv = [FILE]
@@ -203,14 +204,21 @@ class State:
             if not stream.closed:
                 stream.flush()
 
+    def use_environment(self, more: dict[str, str]) -> None:
+        wanted = {**self.own_environment, **more}
+        if wanted != self.environment:
+            self.environment, self.held = wanted, {}
+        self.restore_environment()
+
     def restore_environment(self) -> None:
-        wanted = self.environment
-        if len(os.environ) == len(wanted) and all(os.environ.get(name) == value for name, value in wanted.items()):
+        held: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]  # one comparison: this runs after every call
+        if held == self.held:
             return
         for name in list(os.environ):
-            if name not in wanted:
+            if name not in self.environment:
                 del os.environ[name]
-        os.environ.update(wanted)
+        os.environ.update(self.environment)
+        self.held = dict(held)
 
     def restore(self) -> str | None:
         """Put back what the last call changed; or say what cannot be."""
@@ -226,7 +234,7 @@ class State:
             return "changed interpreter"
         if sys.gettrace() is not None or not gc.isenabled():
             return "changed interpreter"
-        if any(signal.getsignal(number) is not known for number, known in self.signals):
+        if any(_signal.getsignal(number) is not known for number, known in self.signals):
             return "changed signals"
         if lowest_free() > self.descriptors + SPARE_DESCRIPTORS:
             return "open files"

@@ -19,7 +19,7 @@ import sys
 import termios
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -121,32 +121,52 @@ class Lines:
         self._more = 0
 
 
-@dataclass(slots=True, eq=False)
+class Together:
+    """Calls that somebody makes at once and waits for."""
+
+    __slots__ = ("done", "left", "log")
+
+    def __init__(self, number: int, log: Callable[[int], Log], loop: asyncio.AbstractEventLoop) -> None:
+        self.left = number
+        self.log = log
+        self.done: asyncio.Future[None] = loop.create_future()
+
+    def one_ended(self) -> None:
+        self.left -= 1
+        if not self.left and not self.done.done():
+            self.done.set_result(None)
+
+
 class Work:
     """One call: waiting, or in the batch of a child."""
 
-    program: Program
-    given: bytes
-    log: Log
-    answer: asyncio.Future[Any]
-    child: "Child | None" = None
-    lost: int = 0
-    lines: dict[int, Lines] = field(default_factory=dict)
+    __slots__ = ("answer", "child", "given", "lines", "lost", "nth", "over", "program", "together")
+
+    def __init__(self, program: Program, given: bytes, nth: int, together: Together) -> None:
+        self.program = program
+        self.given = given
+        self.nth = nth
+        self.together = together
+        self.answer: Any = None
+        self.over = False  # it has its answer, or nobody wants it any more
+        self.child: Child | None = None
+        self.lost = 0
+        self.lines: dict[int, Lines] | None = None
 
     def logged(self, stream: int, data: bytes) -> None:
+        if self.lines is None:
+            self.lines = {}
         if stream not in self.lines:
-            self.lines[stream] = Lines(STREAMS[stream], self.log)
+            self.lines[stream] = Lines(STREAMS[stream], self.together.log(self.nth))
         self.lines[stream].add(data)
 
     def ended(self, answer: Any) -> None:
-        for lines in self.lines.values():
-            lines.end()
-        if self.answer.done():
-            return
-        if isinstance(answer, Exception):
-            self.answer.set_exception(answer)
-        else:
-            self.answer.set_result(answer)
+        if self.lines is not None:
+            for lines in self.lines.values():
+                lines.end()
+        if not self.over:
+            self.answer, self.over = answer, True
+            self.together.one_ended()
 
 
 class Child:
@@ -365,7 +385,7 @@ class Pool:
         self._idle: list[Child] = []
         self._queue: OrderedDict[Program, deque[Work]] = OrderedDict()
         self._queued = 0
-        self._outstanding = 0  # calls that have no answer yet
+        self._outstanding = 0  # callers that wait
         self.closed = False
         self._pumping = False
         self._micros: OrderedDict[Program, float] = OrderedDict()  # a call's mean time
@@ -381,10 +401,15 @@ class Pool:
         while len(self._children) < self.settings.size:
             self._grow()
 
-    async def call(self, program: Program, given: bytes, log: Log) -> Any:
-        """The child's answer. Raises Crashed. When it is cancelled, the call is over when this returns."""
-        work = Work(program, given, log, self.loop.create_future())
-        self._enqueue(work)
+    async def call(self, program: Program, calls: Sequence[tuple[bytes, int]], log: Callable[[int], Log]) -> list[Any]:
+        """What the children answer, in the order of the calls; a Crashed where one died. A call's number is what its log is
+        asked for by. When it is cancelled, all of them are over when this returns."""
+        if not calls:
+            return []
+        together = Together(len(calls), log, self.loop)
+        works = [Work(program, given, nth, together) for given, nth in calls]
+        self._queue.setdefault(program, deque()).extend(works)
+        self._queued += len(works)
         self._outstanding += 1
         if self._outstanding == 1:
             self._pump()
@@ -392,13 +417,17 @@ class Pool:
             self._pumping = True
             self.loop.call_soon(self._pump)
         try:
-            return await work.answer
+            await together.done
         except asyncio.CancelledError:
-            work.answer.cancel()
-            await self._withdraw(work)
+            unwanted = [work for work in works if not work.over]
+            for work in unwanted:
+                work.over = True
+            for work in unwanted:
+                await self._withdraw(work)
             raise
         finally:
             self._outstanding -= 1
+        return [work.answer for work in works]
 
     def idle(self, child: Child) -> None:
         if child.calls >= self.settings.calls:
@@ -412,6 +441,10 @@ class Pool:
         if child in self._idle:
             self._idle.remove(child)
 
+    def mean(self, program: Program) -> float:
+        """Microseconds that a call takes its child."""
+        return self._micros.get(program, 0.0)
+
     def took(self, program: Program, micros: float) -> None:
         known = self._micros.pop(program, None)
         self._micros[program] = micros if known is None else known + (micros - known) / 4
@@ -420,14 +453,10 @@ class Pool:
 
     # ---- the queue -----------------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, work: Work) -> None:
-        self._queue.setdefault(work.program, deque()).append(work)
-        self._queued += 1
-
     def requeue(self, works: list[Work], status: int = 0) -> None:
         """Calls that came back from a child go first."""
         for work in reversed(works):
-            if work.answer.done():
+            if work.over:
                 continue
             work.child = None
             work.lost += status != 0

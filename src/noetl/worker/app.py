@@ -1,7 +1,7 @@
 """Wires one worker: a channel in; its store, tools and spool below home. `serve` keeps it going until it is told to stop.
 
 The order of an end: nothing more is claimed, what runs may finish within the time given, what does not is stopped and handed
-back. An ending that no server took waits in the spool for the next worker of this name.
+back. An ending that no server took waits in the spool for the next worker of this name; nobody waits for a server that is gone.
 """
 
 import asyncio

@@ -13,6 +13,7 @@ from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest
 from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
+from noetl.worker.channel import Unreached
 from noetl.worker.wire import Answer, BrokenOff, NotConnected, Wire
 
 EXCHANGE = "/api/worker/exchange"
@@ -21,12 +22,6 @@ PATIENCE = 5.0  # seconds for an answer, beyond what the server was allowed to w
 _reply = msgspec.json.Decoder(ExchangeReply)
 _parts = msgspec.json.Decoder(list[AddPart])
 _fields = msgspec.json.Decoder(dict[str, Any])
-
-
-class Unreached(Unavailable):
-    """No server could be reached: nothing was done."""
-
-    code = "SERVER_UNREACHED"
 
 
 class HttpChannel:

@@ -105,6 +105,10 @@ def look_into(home: Path) -> None:
 
 @pytest.fixture
 def free_port() -> int:
+    return free()
+
+
+def free() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

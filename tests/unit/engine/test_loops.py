@@ -365,3 +365,9 @@ def test_an_evaluation_after_the_loop_is_not_one_of_its_commands() -> None:
     p.evaluated(p.command("each"), True)
     assert stats(p) == (2, 0, 0, 2)
     assert p.path() == ["each", "end"]
+
+
+def test_a_chunk_carries_its_own_items_and_not_the_whole_collection() -> None:
+    p = loop("{mode: parallel}", items=1_000)
+    assert {len(command.items) for command in p.ready()} == {1}
+    assert all(command.scope.workload == {} for command in p.ready())

@@ -11,6 +11,7 @@ from noetl.model.clock import iso
 from noetl.model.events import CommandCompleted
 from noetl.model.ids import Micros
 from noetl.server.services.executions import state_of
+from noetl.server.steps import steps_of
 
 
 def time(at: Micros | None) -> str | None:
@@ -40,19 +41,12 @@ def detailed(row: Projection) -> dict[str, Any]:
     if state is None:
         return {**shown, "version": None, "playbook": None, "failure": None, "steps": {}}
     failure = state.failure if state.status == "failed" else None
-    live = {each.step for each in state.activations.values()}
-    names = dict.fromkeys([*state.steps, *sorted(live)])
-    steps = {}
-    for name in names:
-        record = state.steps.get(name)
-        status = "running" if name in live else record.status if record is not None else "none"
-        steps[name] = {"status": status, "runs": 0 if record is None else record.runs}
     return {
         **shown,
         "version": state.version,
         "playbook": state.playbook,
         "failure": None if failure is None else {**failure.shown(), "step": state.failed_step},
-        "steps": steps,
+        "steps": {name: {"status": step.status, "runs": step.runs} for name, step in steps_of(state).items()},
     }
 
 

@@ -1,0 +1,116 @@
+"""Items of a loop whose body is one plain task: no rule looks at it, nothing is assigned, only its input is rendered.
+
+Such items need no pipeline each. Their tool takes many inputs in one call (`Tool.run_many`), and every item ends as its pipeline
+would have ended it.
+"""
+
+import asyncio
+from typing import Any
+
+from noetl.faults import fault
+from noetl.model.errors import Failure
+from noetl.pipeline.calls import input_of
+from noetl.pipeline.environment import Given
+from noetl.pipeline.failures import Failing, bounded, template_failure
+from noetl.pipeline.names import Item, Names, Writes, iteration
+from noetl.pipeline.rendering import Rendering
+from noetl.pipeline.run import Shared
+from noetl.playbook import templates
+from noetl.playbook.expressions import WORKER_LIMITS, NeedsData, TemplateError
+from noetl.playbook.model import SinkTask, Task
+from noetl.tools.port import Failed, ManyTool, Ran, Success, raw_fields
+
+
+class Plain:
+    """What all items of one command have in common."""
+
+    def __init__(self, shared: Shared, task: Task, tool: ManyTool, writes: Writes, now: str) -> None:
+        self._shared = shared
+        self._task = task
+        self._tool = tool
+        self._names = Names(shared.issued, writes, None, now, journaled=False)
+        self._scope = self._names.scope(None, task.name, _task=task.name, _attempt=1)
+        self._args: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, shared: Shared, writes: Writes, now: str) -> "Plain | None":
+        """None: an item of this step is more than one call."""
+        if len(shared.tasks) != 1 or shared.broken or shared.command.attempts:
+            return None
+        (task,) = shared.tasks
+        tool = shared.env.registry.get(task.kind)
+        if not isinstance(tool, ManyTool) or isinstance(task, SinkTask):
+            return None
+        spec = task.spec
+        rules = spec.when is not None or spec.paginate is not None or spec.policy.rules
+        if rules or task.set or task.auth is not None or task.timeout is not None or task.provenance:
+            return None
+        if any(value and name not in raw_fields(tool) for name, value in task.config.items()):
+            return None
+        return cls(shared, task, tool, writes, now)
+
+    async def run(self, items: list[Item]) -> tuple[list[Failure | Any], float]:
+        """The value of each, or its failure; and the seconds that they were worked on."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        ended: list[Any] = [await self._input(item) for item in items]
+        rendered = clock() - began
+        ready = [number for number, given in enumerate(ended) if not isinstance(given, Failure)]
+        if not ready:
+            return ended, rendered
+        fault("tool.before")
+        ran = await self._call([ended[number] for number in ready], [items[number].index for number in ready])
+        fault("tool.after")
+        clean = self._shared.env.redactor.outcome
+        for number, outcome in zip(ready, map(clean, ran.outcomes), strict=True):
+            ended[number] = outcome.value if isinstance(outcome, Success) else self._failed(outcome.failure)
+        return ended, rendered + ran.seconds
+
+    async def _call(self, given: list[dict[str, Any]], indexes: list[int]) -> Ran:
+        env, task = self._shared.env, self._task
+        try:
+            return await self._tool.run_many(
+                task.config, given, lambda nth: env.redactor.log(env.logs(task.name, indexes[nth]))
+            )
+        except Exception as error:  # a tool that raises is broken, but the playbook's author must see where
+            message = f"the {self._tool.kind} tool raised {type(error).__name__}: {error}"
+            return Ran([Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message))] * len(given), 0.0)
+
+    def _failed(self, failure: Failure) -> Failure:
+        return bounded(failure, task=self._task.name, attempt=1)
+
+    # ---- the input ---------------------------------------------------------------------------------------------------------
+
+    async def _input(self, item: Item) -> dict[str, Any] | Failure:
+        try:
+            if self._args is None:
+                self._args = {
+                    name: await input_of(value, self._names.payloads) for name, value in self._names.args.items()
+                }
+            merged = self._args
+            if self._shared.step.input:
+                merged = {
+                    **await self._rendered(item, self._shared.step.input, self._names.args, "step input"),
+                    **merged,
+                }
+            if not self._task.input:
+                return dict(merged)
+            return {**await self._rendered(item, self._task.input, merged, "input"), **merged}
+        except Failing as failing:
+            return self._failed(failing.failure)
+
+    async def _rendered(
+        self, item: Item, template: dict[str, Any], given: dict[str, Any], place: str
+    ) -> dict[str, Any]:
+        command, task = self._shared.command, self._task.name
+        scope = {**self._scope, **iteration(item, {}), "input": given, "args": given}
+        functions = Given(f"{command.command_id}:{item.index}:{task}:1:1:{place}", self._shared.env.clock)
+        try:
+            made: dict[str, Any] = templates.render_value(template, scope, limits=WORKER_LIMITS, functions=functions)
+            return made
+        except NeedsData:  # loaded, and rendered again
+            where = f"step {command.step}, task {task}, {place}"
+            made = await Rendering(lambda: scope, self._names.payloads, functions, where).value(template)
+            return made
+        except TemplateError as error:
+            raise Failing(template_failure(error, f"step {command.step}, task {task}, {place}")) from error
