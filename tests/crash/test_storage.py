@@ -11,6 +11,7 @@ import pytest
 
 from noetl.cli.remote import Remote
 from noetl.model.ids import ExecutionId
+from noetl.results.objects import Objects
 from tests import s3
 from tests.crash.checks import check
 from tests.crash.house import House, house
@@ -18,7 +19,7 @@ from tests.crash.workload import outcomes
 from tests.disk import fill, small_disk
 from tests.play import workflow
 from tests.postgres import server
-from tests.waiting import look_again
+from tests.waiting import comes, look_again
 
 PATIENCE = 120.0  # seconds until something hangs, however busy the machine is
 ROWS = 30_000  # 3 MB
@@ -50,6 +51,7 @@ STEPS = """
 """
 RESULT = {"one": 12_346, "count": ROWS, "last": ROWS - 1}
 PLAYBOOK = workflow(STEPS, metadata={"name": "large", "path": "crash/large"}, workload={"rows": ROWS, "begun": ""})
+SWEEPING = {"NOETL_STORAGE_SWEEP_SEC": "1", "NOETL_STORAGE_ORPHAN_AGE_SEC": "0"}
 Build = Callable[..., House]
 
 
@@ -92,6 +94,10 @@ def staged(folder: Path) -> list[Path]:
     return [path for path in folder.glob("staging/*") if path.stat().st_size > 1_000_000]
 
 
+async def stored(bucket: str) -> int:
+    return len([each async for each in Objects(s3.server().connected(bucket), bucket).listed()])
+
+
 def begins(here: House) -> list[str]:
     """The steps whose tools were begun."""
     return (here.home / "begun").read_text().split()
@@ -100,13 +106,16 @@ def begins(here: House) -> list[str]:
 @pytest.mark.parametrize("nth", [1, 2])
 def test_a_worker_that_dies_between_put_and_report_leaves_an_orphan_and_nothing_else(build: Build, nth: int) -> None:
     async def run() -> None:
-        here = build(**s3.server().settings(s3.server().bucket()))
+        bucket = s3.server().bucket()
+        here = build(**s3.server().settings(bucket), **SWEEPING)
         here.worker.told("persist.after", nth)
         async with begun(here) as (client, execution_id):
             await here.worker.death()
             here.restart()
             await ended(here, client, execution_id)
-        assert len(begins(here)) == 3
+            assert len(begins(here)) == 3
+            await comes(lambda: stored(bucket), 2)  # the orphan is swept: what two steps made is left
+            await check(here.dsn or "", client, [execution_id])
 
     asyncio.run(run())
 

@@ -40,7 +40,7 @@ class Context:
     ) -> "Context":
         keychain = Keychain(plan.playbook.keychain, env.credentials, env.redactor, command.step)
         payloads = Payloads(env.store, env.manifests, keychain)
-        persist = Persist(command, env.store, payloads, launch)
+        persist = Persist(command, env.store, payloads, launch, env.context_limit)
 
         async def journal_clean(sent: Sent) -> None:
             await journal(env.clean(sent))

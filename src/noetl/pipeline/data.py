@@ -150,6 +150,11 @@ class Payloads:
 
     # ---- what is read ----------------------------------------------------------------------------------------------------
 
+    def forget(self) -> None:
+        """What was read or made so far. A command's parts refer to each other, so that only a rare collection would free it."""
+        self._kept.clear()
+        self._bytes = 0
+
     async def load(self, request: object) -> None:
         match request:
             case Whole(reference):

@@ -12,6 +12,7 @@ from noetl.results import blocks
 from noetl.results.encoding import ARROW, JSON, PARQUET, decoded, is_rowset, ref_id_of, reference_to, verify
 from noetl.results.port import Source, Tier
 from noetl.results.staging import Staged, Staging
+from noetl.results.sweeping import Judge, Swept, sweep
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +100,9 @@ class Large:
     async def _read(self, reference: Reference, read: Callable[[Source], T]) -> T:
         source = await self._tier.open(reference)
         return await asyncio.to_thread(_closing, source, read)
+
+    async def sweep(self, orphans: Judge, before: float) -> Swept:
+        return await sweep(self._tier, orphans, before)
 
     async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
         delay, left = _SHORTEST, self._patience
