@@ -23,7 +23,7 @@ from noetl.pipeline.failures import Failing
 from noetl.pipeline.keychain import Entry, Handle, Keychain
 from noetl.playbook.assignments import REFERENCE
 from noetl.playbook.expressions import WORKER_LIMITS, FailedError, NeedsData, item, kind_of, member
-from noetl.results.encoding import ARROW, PARQUET
+from noetl.results.encoding import ARROW, PARQUET, ref_id_of
 from noetl.results.port import ResultStore
 from noetl.tools.secrets import HANDLE
 
@@ -255,8 +255,7 @@ class Payloads:
         return list(await _patiently(manifest, lambda: self._manifests(manifest)))
 
     def _note(self, reference: Reference) -> None:
-        if reference.ref_id:
-            self.read[reference.ref_id] = None
+        self.read[reference.ref_id or ref_id_of(reference.uri)] = None
 
 
 def _is_list_in_map(reference: Reference) -> bool:

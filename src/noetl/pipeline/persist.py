@@ -17,7 +17,7 @@ from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Address, ParentRef, Reference, address, result_key
-from noetl.pipeline.data import RESERVED, TRIES, Payloads
+from noetl.pipeline.data import RESERVED, TRIES, Payloads, is_manifest
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.provenance import is_small
 from noetl.playbook.assignments import REFERENCE
@@ -116,7 +116,7 @@ class Persist:
         store: str | None = None,
     ) -> Envelope:
         """The value is durable when this returns. A null value needs no payload; records become columns when they fit."""
-        above = parent.reference.ref_id if parent is not None and parent.reference is not None else None
+        above = _made_from(parent)
         value = await self._in_columns(value)
         try:
             reference = None if value is None else await self.put(label, value, parent=above, store=store)
@@ -194,6 +194,12 @@ class Persist:
         if len(encode(made)) > RESULTS_INLINE:
             made = {REFERENCE: to_builtins(await self.put(f"{label}.tasks", made))}
         return {"results": made}
+
+
+def _made_from(parent: Envelope | None) -> RefId | None:
+    """A loop's manifest is no payload: what is read of it says which of its parts were used."""
+    reference = parent.reference if parent is not None else None
+    return None if reference is None or is_manifest(reference) else reference.ref_id
 
 
 def _not_stored(message: str, *, retryable: bool) -> Failure:

@@ -4,8 +4,11 @@ from typing import Any
 
 from noetl.model import events as e
 from noetl.model.codec import encode
+from noetl.model.commands import Journal
+from noetl.model.decisions import AddPart
 from noetl.model.envelope import Envelope, Input, Meta
 from noetl.model.errors import StoreUnavailable
+from noetl.model.ids import RefId
 from noetl.model.reference import Address, Reference, parse_uri
 from noetl.pipeline.provenance import INLINE, made_with
 from noetl.results.memory import ResultsMemory
@@ -110,3 +113,26 @@ def test_decisions_do_not_know_what_tasks_were_given() -> None:
     told = Envelope(status="ok", meta=Meta(tool={"kind": "x"}, input=Input(value={"a": 1})))
     assert told.known().meta == Meta(tool={"kind": "x"})
     assert told.known().known() == told.known()
+
+
+def test_a_value_kept_by_reference_counts_as_an_input() -> None:
+    bench = Bench(lambda call: 1)
+    kept = bench.put([1, 2])
+    assert kept.reference is not None
+    bench.run(one('{n: "{{ ctx.kept | length }}"}'), ctx={"kept": {"$reference": kept.reference.uri}})
+    assert bench.refs[-1].inputs == (kept.reference.ref_id,)
+
+
+def test_what_follows_a_loop_of_a_child_has_its_parts_as_inputs_and_no_parent() -> None:
+    bench = Bench(lambda call: sum(call.input["rows"]))
+    rows = bench.put([{"index": n, "status": "ok", "result": n} for n in range(3)]).reference
+    assert rows is not None
+    bench.parts["ac7"] = [AddPart("ac7", 0, 3, rows)]
+    uri = "noetl://execution/78/manifest/each/ac7"
+    manifest = Reference(ref_id=RefId("ac7"), type="db", uri=uri, rows=3, format="manifest")
+    child = Envelope(status="ok", reference=manifest)
+    tasks = "- call: {kind: noop}\n  - sum: {kind: python, code: x, input: {rows: '{{ call.rows }}'}}\n"
+    journal = Journal(goto=1, runs={"call": 1}, results={"call": child}, prev=child, last=child)
+    report = bench.run(plan_of(f"- step: s\n  tool:\n  {tasks}"), journal=journal)
+    assert bench.value(report.result) == 3
+    assert (bench.refs[-1].parent, bench.refs[-1].inputs) == (None, (rows.ref_id,))
