@@ -22,7 +22,7 @@ from tests.postgres import server
 from tests.waiting import comes, look_again
 
 PATIENCE = 120.0  # seconds until something hangs, however busy the machine is
-ROWS = 30_000  # 3 MB
+ROWS = 60_000  # 4 MB, however it is compressed
 
 STEPS = """
 - step: s1
@@ -30,9 +30,10 @@ STEPS = """
     kind: python
     input: {rows: "{{ workload.rows }}", begun: "{{ workload.begun }}"}
     code: |
+      from hashlib import sha512
       with open(begun, "a") as file:
           file.write("s1\\n")
-      result = [{"n": n, "text": "x" * 80} for n in range(rows)]
+      result = [{"n": n, "text": sha512(b"%d" % n).hexdigest()} for n in range(rows)]
   next: s2
 - step: s2
   tool:
@@ -106,7 +107,7 @@ def begins(here: House) -> list[str]:
 @pytest.mark.parametrize("nth", [1, 2])
 def test_a_worker_that_dies_between_put_and_report_leaves_an_orphan_and_nothing_else(build: Build, nth: int) -> None:
     async def run() -> None:
-        bucket = s3.server().bucket()
+        bucket = s3.server().place()
         here = build(**s3.server().settings(bucket), **SWEEPING)
         here.worker.told("persist.after", nth)
         async with begun(here) as (client, execution_id):
@@ -114,7 +115,8 @@ def test_a_worker_that_dies_between_put_and_report_leaves_an_orphan_and_nothing_
             here.restart()
             await ended(here, client, execution_id)
             assert len(begins(here)) == 3
-            await comes(lambda: stored(bucket), 2)  # the orphan is swept: what two steps made is left
+            async with asyncio.timeout(PATIENCE):
+                await comes(lambda: stored(bucket), 2)  # the orphan is swept: what two steps made is left
             await check(here.dsn or "", client, [execution_id])
 
     asyncio.run(run())
@@ -122,7 +124,7 @@ def test_a_worker_that_dies_between_put_and_report_leaves_an_orphan_and_nothing_
 
 def test_a_worker_that_dies_while_it_uploads_costs_an_attempt(build: Build) -> None:
     async def run() -> None:
-        here = build(**s3.server().settings(s3.server().bucket()))
+        here = build(**s3.server().settings(s3.server().place()))
         await here.ready()
         with ExitStack() as while_frozen:
             while_frozen.enter_context(s3.server().frozen())
@@ -139,7 +141,7 @@ def test_a_worker_that_dies_while_it_uploads_costs_an_attempt(build: Build) -> N
 
 def test_a_store_that_is_away_is_waited_for_and_no_tool_runs_again(build: Build) -> None:
     async def run() -> None:
-        here = build(**s3.server().settings(s3.server().bucket()))
+        here = build(**s3.server().settings(s3.server().place()))
         await here.ready()
         s3.server().stop()
         try:
@@ -156,7 +158,7 @@ def test_a_store_that_is_away_is_waited_for_and_no_tool_runs_again(build: Build)
 
 def test_a_cache_that_is_deleted_again_and_again_is_not_missed(build: Build) -> None:
     async def run() -> None:
-        here = build(**s3.server().settings(s3.server().bucket()))
+        here = build(**s3.server().settings(s3.server().place()))
         async with begun(here) as (client, execution_id):
             ending = asyncio.ensure_future(ended(here, client, execution_id))
             while not ending.done():
@@ -174,7 +176,7 @@ def test_a_full_disk_is_waited_for(build: Build, tmp_path: Path, what: str) -> N
         if what == "the store":
             here = build(NOETL_STORAGE_CLOUD_TIER=f"file://{disk}")
         else:
-            bucket = s3.server().settings(s3.server().bucket())
+            bucket = s3.server().settings(s3.server().place())
             here = build(**bucket, NOETL_STORAGE_LOCAL_CACHE_DIR=str(disk))
         await here.ready()
         fill(disk / "full")

@@ -117,7 +117,8 @@ class Persist:
     ) -> Envelope:
         """The value is durable when this returns. A null value needs no payload; records become columns when they fit."""
         above = _made_from(parent)
-        value = await self._in_columns(value)
+        if (found := records.found(value)) is not None:
+            value = await self._in_columns(value, found)
         try:
             reference = None if value is None else await self.put(label, value, parent=above, store=store)
         finally:
@@ -141,12 +142,14 @@ class Persist:
             return Input(value=redacted(given))
         return Input(ref=(await self.put(label, given, kind="input")).uri)
 
-    async def _in_columns(self, value: Any) -> Any:
-        found = records.found(value)
-        if found is None:
-            return value
+    async def _in_columns(self, value: Any, found: records.Records) -> Any:
         tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)
-        return await asyncio.to_thread(records.as_table, value, found, tables)
+        try:
+            return await self._store.patiently(lambda: asyncio.to_thread(records.as_table, value, found, tables))
+        except Unavailable as error:
+            raise Failing(
+                _not_stored(f"the result could not be stored: {error}", retryable=True), final=True
+            ) from error
 
     def checked(self, envelope: Envelope) -> Envelope:
         """Small enough; a cut context would change routing silently, so a larger one is an error."""

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, closing
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from noetl.model.errors import Conflict, CorruptLog, StoreUnavailable
 from noetl.model.reference import Address, Reference
 from noetl.results import blocks
@@ -13,6 +15,7 @@ from noetl.results.encoding import ARROW, JSON, PARQUET, decoded, is_rowset, ref
 from noetl.results.port import Source, Tier
 from noetl.results.staging import Staged, Staging
 from noetl.results.sweeping import Judge, Swept, sweep
+from noetl.results.tables import Table
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +33,13 @@ class Large:
         self._footers: Any = None
 
     async def put(self, address: Address, value: Any) -> Reference:
+        if isinstance(value, Table):
+            reference = await self.put_staged(address, value.staged, rows=value.rows, format=value.format)
+            return replace(reference, rows_at=value.head.at)
         async with AsyncExitStack() as stack:
-            staged, made = await self._patiently(lambda: self._staged(stack, value))
+            staged, made = await self.patiently(lambda: self._staged(stack, value))
             reference = reference_to(str(address), self._tier.home, made.sha256, made.bytes, made.rows)
-            await self._patiently(lambda: self._write_blocks(address, staged, reference))
+            await self.patiently(lambda: self._write_blocks(address, staged, reference))
         return reference
 
     async def _staged(self, stack: AsyncExitStack, value: Any) -> tuple[Staged, blocks.Summary]:
@@ -63,14 +69,14 @@ class Large:
         return True
 
     async def put_staged(self, address: Address, staged: Staged, *, rows: int | None, format: str) -> Reference:
-        await self._patiently(lambda: self._tier.write(address, staged))
+        await self.patiently(lambda: self._tier.write(address, staged))
         return Reference(
             ref_id=ref_id_of(str(address)), type=self._tier.home, uri=str(address),
             sha256=staged.sha256, bytes=staged.size, rows=rows, format=format,
         )  # fmt: skip
 
     async def open(self, reference: Reference) -> Source:
-        return await self._patiently(lambda: self._tier.open(reference))
+        return await self.patiently(lambda: self._tier.open(reference))
 
     async def resolve(self, reference: Reference) -> Any:
         def whole(source: Source) -> Any:
@@ -80,7 +86,7 @@ class Large:
             found.check(reference.sha256)
             return found.value()
 
-        return await self._patiently(lambda: self._read(reference, whole))
+        return await self.patiently(lambda: self._read(reference, whole))
 
     async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
         def part(source: Source) -> list[Any]:
@@ -89,7 +95,7 @@ class Large:
             rows: list[Any] = found.rows(start, stop)
             return rows
 
-        return await self._patiently(lambda: self._read(reference, part))
+        return await self.patiently(lambda: self._read(reference, part))
 
     def _rowset(self, reference: Reference, source: Source) -> Any:
         from noetl.results import rowsets  # Arrow: only who meets a row set pays for it
@@ -104,7 +110,8 @@ class Large:
     async def sweep(self, orphans: Judge, before: float) -> Swept:
         return await sweep(self._tier, orphans, before)
 
-    async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+    async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+        """What may be repeated, until the store or its disk can do it."""
         delay, left = _SHORTEST, self._patience
         while True:
             try:

@@ -1,7 +1,7 @@
 """In memory: the result store, encoded payloads by URI, checked against their reference whenever they are read; and a tier."""
 
-from collections.abc import AsyncIterator
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -14,6 +14,8 @@ from noetl.results.sources import Held
 from noetl.results.staging import Staged, Staging
 from noetl.results.tables import Table
 
+T = TypeVar("T")
+
 
 class ResultsMemory:
     def __init__(self) -> None:
@@ -22,6 +24,9 @@ class ResultsMemory:
     @property
     def staging(self) -> Staging:
         return Staging(None)
+
+    async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+        return await act()
 
     async def put(self, address: Address, value: Any) -> Reference:
         if isinstance(value, Table):

@@ -3,20 +3,26 @@ tier: it keeps bytes under addresses and knows nothing of what they mean; encodi
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Address, Home, Reference
 from noetl.results.staging import Staged, Staging
+
+T = TypeVar("T")
 
 
 class ResultStore(Protocol):
     @property
     def staging(self) -> Staging:
         """Where row sets wait until they are put."""
+        ...
+
+    async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+        """What stages there, again and again for a while when there is no room."""
         ...
 
     async def put(self, address: Address, value: Any) -> Reference:

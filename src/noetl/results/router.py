@@ -9,8 +9,9 @@ is an older word for it. A reference says its tier; one of which only the addres
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from msgspec import Raw
@@ -29,6 +30,7 @@ from noetl.results.sweeping import Judge, Swept
 from noetl.results.tables import Table
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 RIDING: Final = 64 * 1024
 CACHE: Final = 64 * 1024 * 1024
@@ -124,6 +126,9 @@ class Router(Carrier):
         """The stored bytes, whatever their format. Small ones are checked; of others a reader checks what it reads."""
         data = await self._read(reference)
         return Held(data) if data is not None else await self._large.open(reference)
+
+    async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+        return await self._large.patiently(act)
 
     async def sweep(self, orphans: Judge, before: float) -> Swept:
         """Of the large tier: what servers keep is theirs to sweep."""

@@ -11,12 +11,24 @@ from fastapi.routing import APIRoute
 from noetl.engine.state import Status
 from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
-from noetl.server.api import catalog, credentials, events, executions, health, logs, queue, render, streams, vars
+from noetl.server.api import (
+    catalog,
+    credentials,
+    events,
+    executions,
+    health,
+    logs,
+    queue,
+    render,
+    results,
+    streams,
+    vars,
+)
 from noetl.server.app import openapi
 from noetl.server.duties.projector import STATUSES
 from noetl.server.services.all import Services
 
-MODULES = (catalog, credentials, events, executions, health, logs, queue, render, streams, vars)
+MODULES = (catalog, credentials, events, executions, health, logs, queue, render, results, streams, vars)
 OPEN = {"ready", "metrics"}  # say nothing about anyone's data
 
 
