@@ -65,6 +65,12 @@ async def spawn(home: Path, *command: str, **environment: str) -> Process:
     )
 
 
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+
 async def end(process: Process) -> None:
     if process.returncode is None:
         process.send_signal(signal.SIGTERM)
@@ -159,9 +165,7 @@ class Http:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        self.url = free_address()
         self._wire = Wire(self.url)
         self._channel = HttpChannel([self.url])
         self._payloads = Payloads(open_store(self._channel, home, read(Storage)), self._channel.manifest)
@@ -169,9 +173,12 @@ class Http:
         self._worker: Process | None = None
 
     async def open(self) -> None:
+        self._worker = await self._another()
+        await self._serve()
+
+    async def _serve(self) -> None:
         port = self.url.rpartition(":")[2]
         self._server = await spawn(self._home, "-m", "noetl", "server", "start", "--port", port)
-        self._worker = await self._another()
         async with asyncio.timeout(PATIENCE):
             while not await self._ready():
                 await asyncio.sleep(0.01)
@@ -218,6 +225,12 @@ class Http:
         self._worker.kill()
         await self._worker.communicate()
         self._worker = await self._another()
+
+    async def lose_server(self) -> None:
+        assert self._server is not None
+        self._server.kill()
+        await self._server.communicate()
+        await self._serve()
 
     async def get(self, path: str) -> Any:
         answer = await self._wire.ask("GET", path, patience=PATIENCE)

@@ -344,7 +344,7 @@ def _shown_call(verb: str, path: str, told: Schema, parts: dict[str, Schema]) ->
     if "text/yaml" in bodies:
         words += ["-H", "'Content-Type: text/yaml'", "--data-binary", "@hello.yaml"]
     elif (body := bodies.get("application/json")) is not None:
-        given = _body(_named(body["schema"], parts), parts)
+        given = body["example"] if "example" in body else _body(_named(body["schema"], parts), parts)
         words += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(json.dumps(given, ensure_ascii=False))]
     yield from ("```sh", " ".join(words), "```", "")
     answer = next(answer for status, answer in told["responses"].items() if not status.endswith("XX"))

@@ -1,4 +1,5 @@
-"""What every test shares: it does not sleep; what is looked at in the logs it leaves behind; and the profiles of hypothesis.
+"""What every test shares: it does not sleep; what is looked at in the logs it leaves behind; an API to ask; the profiles
+of hypothesis.
 
 `HYPOTHESIS_PROFILE=search` looks for new examples instead of the same ones.
 """
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import inspection, waiting
+from tests.api.process import Api, served
 
 settings.register_profile(
     "suite", deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
@@ -30,6 +32,13 @@ def the_projection_is_the_fold(request: pytest.FixtureRequest) -> Iterator[None]
     inspection.excepted = request.node.get_closest_marker("corrupts") is not None
     yield
     inspection.excepted = False
+
+
+@pytest.fixture(scope="session")
+def api() -> Iterator[Api]:
+    """The API to test against: one process for all tests that ask for it."""
+    with served() as made:
+        yield made
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -1,9 +1,10 @@
-"""The environment that processes of ours get in tests: nothing of the caller's NoETL, and compiled modules that are kept.
+"""What processes of ours get in tests: an environment with nothing of the caller's NoETL, and compiled modules that are kept.
 
 A server starts in a third of the time when nobody has to compile it, as it does where it is installed.
 """
 
 import os
+import socket
 import tempfile
 from pathlib import Path
 
@@ -14,3 +15,9 @@ def environment(**more: str) -> dict[str, str]:
     known = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
     known.pop("PYTHONDONTWRITEBYTECODE", None)
     return {**known, "PYTHONPYCACHEPREFIX": str(COMPILED), **more}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import httpx
 
 from noetl.cli.remote import Remote
 from tests.postgres import scratch
-from tests.processes import environment
+from tests.processes import environment, free_port
 from tests.waiting import look_again
 
 ROOT = Path(__file__).parents[2]
@@ -171,9 +170,3 @@ def house(dsn: str | None, *, workers: int = 1, **more: str) -> Iterator[House]:
             if machine.alive:
                 machine.kill()
         shutil.rmtree(home, ignore_errors=True)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -38,3 +38,22 @@ def test_the_benchmark_of_the_data_plane_checks_what_it_runs() -> None:
     assert found["rows"] == 200_000
     assert found.keys() >= {"rows_s", "bare_rows_s", "worker_peak_mb", "server_growth_mb", "database_growth_mb"}
     assert found["database_growth_mb"] < 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [
+        ("A", {"assessments": 63, "conditions": 39, "medications": 50, "mds_details": 20}),
+        ("C", {"assessments": 20, "conditions": 20, "medications": 20, "mds_details": 0}),
+    ],
+)
+def test_the_patient_flow_is_exact(shape: str, rows: dict[str, int]) -> None:
+    done = subprocess.run(
+        [sys.executable, "bench/patients.py", shape, "--facilities", "1", "--patients", "20", "--json"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["rows"] == {**rows, "vital_signs": 20, "demographics": 20}
+    assert (found["duplicates"], found["http_calls"]) == (0, {"A": 6, "C": 100}[shape])
+    assert found.keys() >= {"seconds", "events_s", "event_bytes_p99", "dispatch_ms", "database_mb", "peak_rss_mb"}

@@ -16,6 +16,7 @@ ABOUT = """Playbooks as they are registered: by path, each text with a version o
   noetl catalog register playbooks/*.yaml
   noetl catalog diff examples/hello
 """
+TESTS = (".test.yaml", ".test.yml")  # how the names of tests end: they stand beside playbooks and are none
 Named = Annotated[str, typer.Argument(metavar="PATH", help="a path of the catalog")]
 
 
@@ -66,7 +67,8 @@ def register_files(
 def playbooks_in(given: Path) -> list[Path]:
     if not given.is_dir():
         return [given]
-    return sorted(path for pattern in ("*.yaml", "*.yml") for path in given.rglob(pattern) if path.is_file())
+    found = (path for pattern in ("*.yaml", "*.yml") for path in given.rglob(pattern) if path.is_file())
+    return sorted(path for path in found if not path.name.endswith(TESTS))
 
 
 def list_playbooks(

@@ -18,7 +18,7 @@ from noetl import settings
 from noetl.bus.postgres import BusPostgres
 from noetl.catalog.port import Entry
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
-from noetl.cli.client import Again, Change, Need, Row, Span, pages_of, printed
+from noetl.cli.client import Again, Change, Need, Row, Span, Turned, pages_of, printed
 from noetl.database import Database, connect
 from noetl.embedded import ensure, stop
 from noetl.leases.postgres import LeasesPostgres
@@ -34,13 +34,17 @@ from noetl.model.reference import Reference
 from noetl.pipeline.reading import Reading
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
+from noetl.triggers.port import Call
+from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
 from noetl.worker.app import Options, SystemClock, Wired, open_store, options, within
 
 if TYPE_CHECKING:  # services bring more than `noetl run` needs: they are loaded by the command that asks for one
     from noetl.server.services.catalog import CatalogService
     from noetl.server.services.credentials import CredentialService
     from noetl.server.services.executions import ExecutionService
+    from noetl.server.services.hooks import HookService
     from noetl.server.services.results import ResultService
+    from noetl.server.services.schedules import ScheduleService
     from noetl.server.services.signals import SignalService
 
 LOOK_FIRST, LOOK_LAST = 0.01, 0.1  # seconds between looks at the log
@@ -59,6 +63,8 @@ class Ports:
     bus: BusPostgres
     catalog: CatalogPostgres
     vault: VaultPostgres
+    schedules: SchedulesPostgres
+    hooks: HooksPostgres
     clock: SystemClock
     shards: int
     data: str | None = field(repr=False)  # address of the database for users' tables; None: it is not ours to divide
@@ -80,7 +86,10 @@ async def opened(home: Path) -> AsyncIterator[Ports]:
             watching = asyncio.ensure_future(_keep_there(home, bus, store))
             try:
                 log, catalog, vault = LogPostgres(database, count), CatalogPostgres(database), VaultPostgres(database)
-                yield Ports(home, log, leases, bus, catalog, vault, SystemClock(), count, dsns.data)
+                schedules, hooks = SchedulesPostgres(database, count), HooksPostgres(database)
+                yield Ports(
+                    home, log, leases, bus, catalog, vault, schedules, hooks, SystemClock(), count, dsns.data
+                )  # fmt: skip
             finally:
                 watching.cancel()
                 await leases.close()
@@ -230,6 +239,52 @@ class Local:
 
     async def delete_credential(self, name: str) -> Row:
         await stored_credentials(self._ports).delete(LOCAL, name)
+        return {"name": name}
+
+    # -- what starts executions --
+
+    async def add_schedule(self, **wanted: Any) -> Row:
+        from noetl.server.api import shapes
+
+        kept = await self._schedules.add(LOCAL, **wanted)
+        return {**shapes.schedule(kept.schedule), "created": kept.created}
+
+    async def schedules(self) -> list[Row]:
+        from noetl.server.api import shapes
+
+        return [shapes.schedule(each) for each in await self._schedules.page(LOCAL, limit=100_000)]
+
+    async def schedule(self, name: str) -> Row:
+        from noetl.server.api import shapes
+
+        return shapes.schedule(await self._schedules.get(LOCAL, name))
+
+    async def change_schedule(self, name: str, how: Turned) -> Row:
+        from noetl.server.api import shapes
+
+        schedules = self._schedules
+        return shapes.schedule(await (schedules.pause if how == "pause" else schedules.resume)(LOCAL, name))
+
+    async def delete_schedule(self, name: str) -> Row:
+        await self._schedules.delete(LOCAL, name)
+        return {"name": name}
+
+    async def slots(self, name: str, count: int) -> Row:
+        return {"name": name, "slots": await self._schedules.upcoming(LOCAL, name, count)}
+
+    async def add_hook(self, **call: Any) -> Row:
+        from noetl.server.api import shapes
+
+        hooked = await self._hooks.add(LOCAL, Call(tenant=LOCAL.tenant, **call))
+        return {**shapes.hook(hooked.hook), "created": hooked.created}
+
+    async def hooks(self) -> list[Row]:
+        from noetl.server.api import shapes
+
+        return [shapes.hook(each) for each in await self._hooks.page(LOCAL, limit=100_000)]
+
+    async def delete_hook(self, name: str) -> Row:
+        await self._hooks.delete(LOCAL, name)
         return {"name": name}
 
     # -- executions --
@@ -405,6 +460,19 @@ class Local:
 
         log = self._ports.log
         return ResultService(log, self._executions, Access(log), self._results)
+
+    @cached_property
+    def _schedules(self) -> "ScheduleService":
+        from noetl.server.services.schedules import ScheduleService
+
+        return ScheduleService(self._ports.schedules, self._server.playbooks, self._server.clock)
+
+    @cached_property
+    def _hooks(self) -> "HookService":
+        from noetl.server.services.hooks import HookService
+
+        server = self._server
+        return HookService(self._ports.hooks, server.playbooks, server.requests, stored_credentials(self._ports).reveal)
 
     @cached_property
     def _signals(self) -> "SignalService":

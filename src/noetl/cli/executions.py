@@ -28,7 +28,7 @@ SETTLE = 10.0  # seconds that a cancelled execution of this machine may take to 
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(name="exec", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
-    for command in (get, events, logs, cancel, pause, resume, release, retry, rerun, explain, signal):
+    for command in (get, events, logs, cancel, pause, resume, release, retry, rerun, explain, signal, approve, reject):
         group.command()(command)
     group.command("list")(list_executions)
     app.add_typer(group)
@@ -361,6 +361,45 @@ async def _warn_of_stranger(client: Client, execution_id: "ExecutionId", name: s
     if name not in waited:
         now = f"; it waits for {', '.join(waited)}" if waited else ""
         print(f"warning: no step of {row['path']} waits for the signal {name!r}{now}", file=sys.stderr)
+
+
+By = Annotated[
+    str | None, typer.Option("--by", metavar="WHO", help="who says so; without it, the user of this machine")
+]
+Comment = Annotated[str | None, typer.Option("--comment", metavar="TEXT", help="a word on why")]
+
+
+def approve(execution: ID, step: Step, by: By = None, comment: Comment = None, as_json: AsJson = False) -> None:
+    """Approve what a step (`wait` with `approval`) waits for: the execution goes on.
+
+    Example: noetl exec approve @latest ask --comment 'looks good'
+    """
+    _approval(execution, step, True, by, comment, as_json)
+
+
+def reject(execution: ID, step: Step, by: By = None, comment: Comment = None, as_json: AsJson = False) -> None:
+    """Refuse what a step waits for: the step fails with REJECTED, which its router may handle.
+
+    Example: noetl exec reject @latest ask --comment 'not on a Friday'
+    """
+    _approval(execution, step, False, by, comment, as_json)
+
+
+def _approval(execution: str, step: str, approved: bool, by: str | None, comment: str | None, as_json: bool) -> None:
+    from getpass import getuser
+
+    who = by or getuser()
+
+    async def work(client: Client) -> Row:
+        execution_id = await named(client, execution)
+        await client.explain(execution_id, step)  # says so when there is no such step: a signal would wait for ever
+        return await client.signal(
+            execution_id, f"approve:{step}", {"approved": approved, "by": who, "comment": comment}
+        )
+
+    row = talk(work, "change")
+    verdict = "approved" if approved else "rejected"
+    say_json(row) if as_json else say(f"step {step} of execution {row['execution_id']} is {verdict} by {who}")
 
 
 # ---- again -------------------------------------------------------------------------------------------------------------

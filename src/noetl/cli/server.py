@@ -112,6 +112,8 @@ async def _node(
                 clock=here.clock,
                 vault=here.vault,
                 keys=KeyFile(here.home),
+                schedules=here.schedules,
+                hooks=here.hooks,
             )
             told = server_settings(here.shards, address(listening))
             node = assemble(ports, told, kinds=kinds(), open_results=lambda server: opened_results(server, here.home))

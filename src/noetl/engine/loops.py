@@ -23,10 +23,10 @@ from noetl.model.reference import Reference, address
 from noetl.playbook import reducers
 from noetl.playbook.assignments import full_name, is_reference, root_of
 from noetl.playbook.expressions import FailedError, LimitError
-from noetl.playbook.model import Loop, MaxFailed, Task, WorkbookCall
+from noetl.playbook.model import Loop, MaxFailed
 from noetl.playbook.plan import IN
 
-LANES = 16  # commands of one loop in flight; a larger window puts more items into each
+LANES = 16  # commands of one loop in flight; a larger window puts more items into each, unless each is alone in its own
 PARALLEL_WINDOW = 100
 CHUNK_TIME: Micros = 250_000
 SHORT_TIME: Micros = 20_000
@@ -34,7 +34,6 @@ LARGEST_CHUNK = 10_000
 SLOW_ITEM: Micros = 1_000_000
 INLINE_BYTES = 4_096
 BEFORE = -1  # where the manifest of the run before stands in that of a retried loop
-ALONE = frozenset({"playbook", "wait", "spark"})  # kinds whose items never share a command
 
 
 # ---- planning ----------------------------------------------------------------------------------------------------------
@@ -115,7 +114,6 @@ def _loop(fixed: Fixed, activation: Activation) -> Loop:
 
 
 def _start(fixed: Fixed, activation: Activation, collection: e.Collection, moment: Moment) -> Made:
-    step = fixed.plan.steps[activation.step].step
     loop = _loop(fixed, activation)
     spec = loop.spec
     on_spark = spec.policy.exec == "spark"
@@ -132,7 +130,7 @@ def _start(fixed: Fixed, activation: Activation, collection: e.Collection, momen
         chunk=0 if spec.chunk == "auto" else spec.chunk,
         frame=spec.frame.size if spec.frame is not None else 50,
         max_failed=_max_failed(loop, collection.size),
-        single=any(_kind(fixed, task) in ALONE for task in step.tool),
+        single=fixed.plan.steps[activation.step].alone,
         reduce=dict(spec.reduce),
         timer=timer,
     )
@@ -140,12 +138,6 @@ def _start(fixed: Fixed, activation: Activation, collection: e.Collection, momen
         yield SetTimer(timer, moment.at + timeout + LEASE)
     if collection.manifest is not None:  # what runs again stands over what was there
         yield AddPart(activation.id, BEFORE, 0, collection.manifest)
-
-
-def _kind(fixed: Fixed, task: Task) -> str:
-    """Through the workbook: what is called there decides."""
-    called = fixed.plan.workbook.get(task.task) if isinstance(task, WorkbookCall) else None
-    return task.kind if called is None else called.kind
 
 
 def _window(loop: Loop, mode: str, size: int) -> int:
@@ -215,7 +207,7 @@ def _fill(fixed: Fixed, state: Execution, activation: Activation, loop: LoopStat
         if running < loop.window:
             yield from _chunk(fixed, state, activation, loop, moment, index, 1, 1, attempts, moment.at + delay)
             running += 1
-    lanes = 1 if loop.mode == "spark" else min(loop.window, LANES)
+    lanes = 1 if loop.mode == "spark" else loop.window if loop.single else min(loop.window, LANES)
     lane = -(-loop.window // lanes)
     live, first, size = loop.live, loop.next, loop.collection.size
     while first < size and running < loop.window and live < lanes:

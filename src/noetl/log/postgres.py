@@ -144,7 +144,7 @@ class LogPostgres:
             execution_id=[int(start.execution_id) for start in starts],
             shard=[shard_of(start.execution_id, self._shards) for start in starts],
             tenant=[start.tenant for start in starts],
-            key=[None if start.start_key is None else f"key:{start.start_key}" for start in starts],
+            key=[start.stored_key for start in starts],
             playbook=[start.playbook for start in starts],
             workload=[workload for _, workload in given],
             body=[codec.encode(start) for start in starts],

@@ -84,7 +84,7 @@ class Caller:
             input=given,
             key=self.key(turn, 0),
             identity=self._identity(turn),
-            auth=None if task.auth is None else await keychain.auth(await rendering.value(task.auth)),
+            auth=None if (auth := _auth(task)) is None else await keychain.auth(await rendering.value(auth)),
             timeout=None if task.timeout is None else durations.micros(task.timeout),
             log=self.env.redactor.log(self.env.logs(task.name, self._index())),
             rendering=rendering,
@@ -106,13 +106,12 @@ class Caller:
 
     async def _config(self, task: Task, tool: Tool, rendering: Rendering) -> dict[str, Any]:
         fields = task.options if isinstance(task, OutsideTask) else task.config
+        if isinstance(task, SinkTask) and task.data is None:
+            fields = {**fields, "data": "{{ _prev }}"}
         raw = raw_fields(tool)
-        config = {  # what is empty renders to itself
+        return {  # what is empty renders to itself
             name: value if not value or name in raw else await rendering.value(value) for name, value in fields.items()
         }
-        if isinstance(task, SinkTask) and task.data is None:
-            config["data"] = await rendering.value("{{ _prev }}")
-        return config
 
     def key(self, turn: Turn, page: int) -> str:
         """Stable over attempts and tries, so that a sink can know a call it has seen."""
@@ -132,6 +131,11 @@ class Caller:
 
     def _index(self) -> int | None:
         return self.names.item.index if self.names.item is not None else None
+
+
+def _auth(task: Task) -> Any:
+    """A sink's stands with its target."""
+    return task.target.auth if isinstance(task, SinkTask) and task.target.auth is not None else task.auth
 
 
 async def input_of(value: Any, payloads: Payloads) -> Any:

@@ -33,13 +33,12 @@ from noetl.pipeline.failures import Failing
 from noetl.pipeline.names import Item, Writes, folded
 from noetl.pipeline.plain import Plain
 from noetl.pipeline.provenance import made_with
-from noetl.pipeline.run import Ended, Parked, Pipeline, tasks_of
-from noetl.playbook.model import Cursor, WorkbookCall
+from noetl.pipeline.run import Ended, Parked, Pipeline
+from noetl.playbook.model import Cursor
 from noetl.tools.port import Call, Failed, Identity, Success, raw_fields
 
 PROGRESS_EVERY = 1.0  # seconds
 CHEAP_BATCH = 0.1  # seconds
-ALONE = frozenset(("playbook", "wait", "spark"))  # kinds that wait or last: such items are alone in their commands
 
 
 class Result(Struct, frozen=True):
@@ -71,22 +70,15 @@ async def run_chunk(context: Context) -> e.Reported:
     command = context.command
     start = max(command.first, command.journal.done)
     items = await items_of(context, site_rendering(context), start, command.first + command.count)
-    if command.count == 1 and items and _alone(context):
+    if command.count == 1 and items and context.plan.steps[command.step].alone:
         return await _run_alone(context, items[0])
     chunk = Chunk(context, items, start)
     await chunk.run()
     return await chunk.report()
 
 
-def _alone(context: Context) -> bool:
-    workbook = context.plan.workbook
-    tasks = tasks_of(context.step)
-    kinds = {workbook[t.task].kind if isinstance(t, WorkbookCall) and t.task in workbook else t.kind for t in tasks}
-    return bool(kinds & ALONE)
-
-
 async def _run_alone(context: Context, indexed: Indexed) -> e.Reported:
-    """An item that may wait keeps a journal, so that it can be parked and go on."""
+    """It keeps a journal, so that it can be parked, or lost with its worker, and go on."""
     chunk = Chunk(context, [indexed], max(context.command.first, context.command.journal.done))
     pipeline = chunk.pipeline(indexed, journal=True)
     began = asyncio.get_running_loop().time()

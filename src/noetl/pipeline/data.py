@@ -154,6 +154,11 @@ class Payloads:
             _, (_, weight) = self._kept.popitem(last=False)
             self._bytes -= weight
 
+    def drop(self, reference: Reference) -> None:
+        """No name stands for it any more; should one, it is read again."""
+        _, weight = self._kept.pop((reference.uri, reference.rows_at, *_ALL), (None, 0))
+        self._bytes -= weight
+
     def forget(self) -> None:
         """What was read or made so far. A command's parts refer to each other, so that only a rare collection would free it."""
         self._kept.clear()

@@ -1,10 +1,11 @@
 """Templates over data that may be elsewhere: evaluate, load what was missing, evaluate again."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads, Stored, is_rowset
 from noetl.pipeline.failures import Failing, template_failure
 from noetl.playbook import templates
@@ -12,6 +13,17 @@ from noetl.playbook.expressions import WORKER_LIMITS, Functions, LimitError, Nee
 from noetl.playbook.templates import Marked
 
 MOST_LOADS = 10_000  # of one template: each brings data the one before did not have
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    reference: Reference
+    count: int
+    payloads: Payloads
+
+    async def batches(self, size: int) -> AsyncIterator[list[Any]]:
+        for start in range(0, self.count, size):
+            yield await self.payloads.range(self.reference, start, min(start + size, self.count))
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,13 @@ class Rendering:
 
     async def fetched(self, uri: str) -> Any:
         return await self.payloads.fetch(uri)
+
+    async def rows(self, template: Any) -> Any:
+        """Like `value`, but rows that are stored stay where they are, to be read by batches."""
+        found = await self.lazy(template) if isinstance(template, str) else None
+        if isinstance(found, Stored) and found.rows_known is not None and found.envelope.reference is not None:
+            return StoredRows(found.envelope.reference, found.rows_known, self.payloads)
+        return await self.value(template)
 
     async def guard(self, template: Any) -> bool:
         return bool(await self._evaluate(templates.guard, template))

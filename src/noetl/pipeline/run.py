@@ -193,6 +193,7 @@ class Pipeline:
         target = self._target(task, verdict)
         self._ran = True
         if not transparent:
+            self._replace(task.name)
             self.names.tasks[task.name] = self.names.last = result
             if result.envelope.ok:
                 self.names.prev = result
@@ -213,6 +214,12 @@ class Pipeline:
         )  # fmt: skip
         self._sinks.clear()
         return None
+
+    def _replace(self, task: str) -> None:
+        """A pipeline that goes back for more, again and again, holds the data of its last round alone."""
+        former = self.names.tasks.get(task)
+        if former is not None and former.envelope.reference is not None:
+            self.payloads.drop(former.envelope.reference)
 
     def _target(self, task: Task, verdict: Verdict) -> int:
         match verdict:

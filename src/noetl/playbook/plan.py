@@ -14,6 +14,7 @@ from noetl.playbook.selections import ENVELOPE, OWN_OUTPUT, cut, names, paths
 from noetl.playbook.templates import Selection, Template, parse, parse_expression
 
 ADMIT, IN, SET, WHEN = "admit", "in", "set", "when"
+WAITING = frozenset({"playbook", "wait", "spark"})  # kinds that wait, or last
 
 
 def arc_site(number: int) -> str:
@@ -52,6 +53,7 @@ class StepPlan:
     body: Uses  # of those that are rendered while its tasks run
     selections: tuple[Selection, ...] = ()
     workload_loop: bool = False  # its `in` needs nothing but the workload, which never changes
+    alone: bool = False  # its items share no command, and keep a journal
 
     @property
     def sites(self) -> dict[str, tuple[Any, ...]]:
@@ -99,10 +101,29 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
             if step.step not in loops
             else (),
             workload_loop=_only_workload(step, stable),
+            alone=_alone(step, workbook),
         )
         for number, step in enumerate(playbook.workflow)
     }
     return Plan(playbook, content_hash, plans, reachability(playbook), workbook)
+
+
+def _alone(step: Step, workbook: dict[str, Task]) -> bool:
+    """An item of this step waits, or asks again after a while, or goes back to a task it has run: begun anew it would not do what
+    it did before."""
+    tasks = [workbook.get(task.task, task) if isinstance(task, WorkbookCall) else task for task in step.tool]
+    polls = (task.spec.paginate for task in tasks if task.spec.paginate is not None)
+    return (
+        any(task.kind in WAITING for task in tasks)
+        or any(page.delay is not None or page.backoff is not None for page in polls)
+        or any(_goes_back(tasks, number) for number in range(len(tasks)))
+    )
+
+
+def _goes_back(tasks: list[Task], number: int) -> bool:
+    before = {"previous", *(task.name for task in tasks[: number + 1])}
+    actions = (rule.then for rule in tasks[number].spec.policy.rules)
+    return any(action.do == "jump" and (action.to or "previous") in before for action in actions)
 
 
 # ---- sites -------------------------------------------------------------------------------------------------------------
@@ -209,7 +230,7 @@ def templates_in(value: Any) -> Iterator[Template]:
 
 def rendered_fields(task: Task) -> dict[str, Any]:
     """A task as data, without what is never rendered (code)."""
-    data = task.model_dump(exclude={"code", "script", "name", "kind"}, exclude_defaults=True)
+    data = task.model_dump(exclude={"code", "name", "kind"}, exclude_defaults=True)
     return data
 
 

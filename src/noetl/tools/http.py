@@ -3,7 +3,8 @@
 `data` is decoded JSON when the answer says it is JSON, text when it is text, null when it is empty, else `{"$bytes": base64}`.
 Anything but 2xx is a failure whose `kind` says what to do about it: connection, timeout, rate_limit, auth, not_found,
 client_error, server_error, redirect; what the server said is in its detail. `output.http` has status, content type and, when
-told, `retry_after` in seconds. Connections are shared by all calls of a worker; its proxy settings and `.netrc` are not used.
+told, `retry_after` in seconds. An answer with a header `Link` has `links` too: `{next: address}`. Connections are shared by all
+calls of a worker; its proxy settings and `.netrc` are not used.
 """
 
 import asyncio
@@ -209,7 +210,15 @@ def _outcome(answer: httpx.Response, body: bytes, elapsed: float) -> Outcome:
         "elapsed": round(elapsed, 6),
         "data": decoded(answer, body),
     }
+    if links := _links(answer):
+        value["links"] = links
     return Success(value, {"http": facts})
+
+
+def _links(answer: httpx.Response) -> dict[str, str]:
+    """What the header `Link` names, by relation, as addresses."""
+    named = ((name, found.get("url")) for name, found in answer.links.items())
+    return {name: str(answer.url.join(url)) for name, url in named if name and url}
 
 
 def decoded(answer: httpx.Response, body: bytes) -> Any:

@@ -4,7 +4,7 @@ A tool stops when its coroutine is cancelled: whatever it started (a process, a 
 playbook can route on is a `Failed`; an exception means that the tool itself is broken.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct, field
@@ -35,6 +35,15 @@ class Identity(Struct, frozen=True):
     page: int = 0
 
 
+@runtime_checkable
+class Rows(Protocol):
+    """Rows that are stored elsewhere, and may be more than memory holds."""
+
+    def batches(self, size: int) -> AsyncIterator[list[Any]]:
+        """So many at a time, in order."""
+        ...
+
+
 class Rendering(Protocol):
     """For fields that a tool declares `raw` and renders itself, in the scope of its task."""
 
@@ -45,6 +54,10 @@ class Rendering(Protocol):
 
     async def fetched(self, uri: str) -> Any:
         """What an address leads to, if this command may know it: a value, or a reader of rows."""
+        ...
+
+    async def rows(self, template: Any) -> Any:
+        """Like `value`, but rows that are stored stay where they are: `Rows`."""
         ...
 
     async def marked(self, template: str) -> tuple[str, list[Marked]]: ...

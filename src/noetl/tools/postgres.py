@@ -60,10 +60,6 @@ class Postgres:
             for pool in pools.values():
                 await pool.close()
 
-    def connection(self, auth: Any, database: Any) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
-        """For a tool that does more than statements."""
-        return self._pool(address(auth, database)).connection()
-
     async def run(self, call: Call) -> Outcome:
         found = await prepared(call)
         if isinstance(found, Failure):
@@ -86,6 +82,10 @@ class Postgres:
                 Failure(code="SQL_VALUE", kind="data", message="a text in the statement is not valid Unicode")
             )
         return Success(value, {"pg": {"statements": len(found)}})
+
+    def connection(self, auth: Any, database: Any = None) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        """For whoever else writes to the same databases: reset before and after."""
+        return self._pool(address(auth, database)).connection()
 
     def _pool(self, conninfo: str) -> "_Pool":
         loop = asyncio.get_running_loop()

@@ -5,6 +5,7 @@ A built-in tool is imported when it is first asked for, so a worker that runs no
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
@@ -50,17 +51,20 @@ class Registry:
 
 def built_in() -> dict[str, Make]:
     nursery = Nursery()  # one for all tools that need processes
+    http = cache(lambda: _class("http", "Http")())  # each with its connections, which sinks use too
+    postgres = cache(lambda: _class("postgres", "Postgres")())
     return {
         "noop": lambda: _class("noop", "Noop")(),
         "wait": lambda: _class("wait", "Wait")(),
         "playbook": lambda: _class("playbook", "Child")(),
         "python": lambda: _class("python", "Python")(nursery),
         "shell": lambda: _class("shell", "Shell")(nursery),
-        "http": lambda: _class("http", "Http")(),
-        "postgres": lambda: _class("postgres", "Postgres")(),
+        "http": http,
+        "postgres": postgres,
         "duckdb": lambda: _class("duckdb", "Duckdb")(),
         "artifact": lambda: _class("artifact", "Artifact")(),
         "transfer": lambda: _class("transfer", "Transfer")(),
+        "sink": lambda: _class("sink", "Sink")(postgres, http),
         "secrets": lambda: _class("secrets", "Secrets")(),
     }
 

@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ import httpx
 import pytest
 
 from noetl.embedded import Embedded
+from tests import processes
 from tests.inspection import inspect
 from tests.postgres import scratch
 from tests.processes import environment
@@ -43,6 +43,9 @@ class Noetl:
 
     def with_env(self, **more: str) -> "Noetl":
         return replace(self, more=tuple(more.items()))
+
+    def and_env(self, **more: str) -> "Noetl":
+        return replace(self, more=(*self.more, *more.items()))
 
     def __call__(self, *arguments: object) -> Done:
         return self.wait(self.start(*arguments))
@@ -105,13 +108,7 @@ def look_into(home: Path) -> None:
 
 @pytest.fixture
 def free_port() -> int:
-    return free()
-
-
-def free() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return processes.free_port()
 
 
 def ready(url: str) -> None:

@@ -97,3 +97,9 @@ def test_rows_keep_their_types_from_one_database_to_another(noetl: Noetl) -> Non
             "lines": [f"customer {n}: {sum(g for g in range(1, 1001) if g % 7 == n) / 100}" for n in range(7)],
             "copied": 7,
         }
+
+
+def test_a_file_is_run_as_it_is_also_when_a_later_text_is_registered(noetl: Noetl, tmp_path: Path) -> None:
+    step = "  - {{step: one, tool: {{kind: python, code: 'result = {}'}}}}\n"
+    results = [noetl.json("run", playbook(tmp_path, "edited", step.format(n)))["result"] for n in (1, 2, 1)]
+    assert results == [1, 2, 1]

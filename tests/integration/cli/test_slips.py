@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 from noetl.embedded import Embedded
-from tests.integration.cli.conftest import Done, Noetl, free, playbook, ready
+from tests import processes
+from tests.integration.cli.conftest import Done, Noetl, playbook, ready
 from tests.waiting import until
 
 WAITS = """\
@@ -22,7 +23,7 @@ WAITS = """\
 
 @pytest.fixture(scope="module")
 def client(noetl: Noetl) -> Iterator[Noetl]:
-    url = f"http://127.0.0.1:{(port := free())}"
+    url = f"http://127.0.0.1:{(port := processes.free_port())}"
     there = noetl.with_env(NOETL_SERVER_URL=url)
     with noetl.running("server", "start", "--port", port):
         ready(url)

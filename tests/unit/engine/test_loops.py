@@ -371,3 +371,27 @@ def test_a_chunk_carries_its_own_items_and_not_the_whole_collection() -> None:
     p = loop("{mode: parallel}", items=1_000)
     assert {len(command.items) for command in p.ready()} == {1}
     assert all(command.scope.workload == {} for command in p.ready())
+
+
+# ---- items that are alone ----------------------------------------------------------------------------------------------
+
+BACK = "{policy: {rules: [{when: '{{ output.status == 1 }}', then: {do: jump, to: %s}}]}}"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "alone"),
+    [
+        ("[{name: a, kind: http, url: 'http://x'}, {name: b, kind: noop}]", False),
+        ("[{name: a, kind: noop}, {name: b, kind: wait, duration: 3s}]", True),
+        (f"[{{name: a, kind: noop}}, {{name: b, kind: noop, spec: {BACK % 'a'}}}]", True),
+        (f"[{{name: a, kind: noop}}, {{name: b, kind: noop, spec: {BACK % 'previous'}}}]", True),
+        (f"[{{name: a, kind: noop, spec: {BACK % 'b'}}}, {{name: b, kind: noop}}]", False),
+        ("[{name: a, kind: http, url: 'http://x', spec: {paginate: {when: '{{ response.more }}'}}}]", False),
+        ("[{name: a, kind: http, url: 'http://x', spec: {paginate: {when: '{{ response.more }}', delay: 1s}}}]", True),
+    ],
+)
+def test_items_that_wait_or_go_back_fill_the_window_each_in_a_command_of_its_own(tasks: str, alone: bool) -> None:
+    loop = "{in: '{{ range(90) }}', spec: {mode: parallel, max_in_flight: 40, chunk: 2}}"
+    text = f"- {{step: each, loop: {loop}, tool: {tasks}}}"
+    p = Play(workflow(text)).start()
+    assert [(c.count, c.together) for c in p.ready()] == ([(1, 1)] * 40 if alone else [(2, 2)] * LANES)

@@ -275,3 +275,26 @@ def test_an_empty_claim_ends_the_frame() -> None:
     bench = Bench(more=[claiming()])
     report = bench.run(cursor(), kind="frame", count=2)
     assert (report.items.claimed, report.result.reference, bench.journal) == (0, None, [])
+
+
+# ---- items that go back ------------------------------------------------------------------------------------------------
+
+
+def test_an_item_that_goes_back_goes_on_where_it_was() -> None:
+    """What it claimed before its worker was lost is not claimed again."""
+    plan = plan_of(
+        "- step: s\n  loop: {in: [1], iterator: row, spec: {mode: parallel}}\n  tool:\n"
+        "  - {name: claim, kind: python, code: x}\n"
+        '  - {name: keep, kind: sink, target: {kind: file, path: x}, data: "{{ claim }}", spec: {policy: {rules: [{then: '
+        '{do: jump, to: claim}, when: "{{ claim.n < 3 }}"}]}}}\n'
+    )
+    claimed = iter(range(1, 9))
+    sink = Scripted(lambda call: None, kind="sink", raw=frozenset())
+    bench = Bench(lambda call: {"n": next(claimed)}, more=[sink])
+    bench.run(plan, **chunk(1))
+    kept = [(call.config["data"]["n"], call.key) for call in sink.calls]
+    assert [number for number, _ in kept] == [1, 2, 3]
+    lost = [entry for entry in bench.journal if isinstance(entry, e.TaskDone)][:3]  # 1 is stored, 2 is claimed
+    sink.calls.clear()
+    bench.run(plan, attempt=2, journal=resumed(lost), **chunk(1))
+    assert [(call.config["data"]["n"], call.key) for call in sink.calls][0] == kept[1]

@@ -1,6 +1,7 @@
 """A step's pipeline: scope, input, policies, journal, resuming, parking."""
 
 import asyncio
+import weakref
 from typing import Any
 
 import msgspec
@@ -343,3 +344,25 @@ def test_one_row_of_a_stored_list_is_read_without_the_rest() -> None:
     report = bench.run(plan, results={"up": up})
     assert bench.value(report.result) == {"one": 20, "n": 3, "m": 3, "last": 30}
     assert bench.store.whole == 1  # only the test itself has read a whole payload
+
+
+def test_a_pipeline_that_goes_back_holds_the_data_of_its_last_round_alone() -> None:
+    class Large(dict[str, Any]):
+        """Has weak references, as a plain one has not."""
+
+    made: list[weakref.ref[Large]] = []
+    held: list[int] = []
+
+    def does(call: Call) -> Large:
+        held.append(sum(one() is not None for one in made))
+        value = Large(n=len(made))
+        made.append(weakref.ref(value))
+        return value
+
+    plan = plan_of(
+        "- step: s\n  tool:\n  - {name: a, kind: python, code: x}\n"
+        "  - {name: b, kind: python, code: x, spec: {policy: {rules: [{when: '{{ a.n < 40 }}', then: {do: jump, to: a}}]}}}\n"
+    )
+    Bench(does).run(plan)
+    assert len(made) > 40
+    assert max(held) <= 4

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from noetl.playbook.expressions import TemplateError, Undefined, UndefinedError, unparse
+from noetl.playbook.plan import compile_plan
 from noetl.playbook.selections import cut, names, never, paths, select, suggest
 from noetl.playbook.templates import Selection, parse, parse_expression, render
+from noetl.playbook.validation import load_or_raise
+from tests.play import workflow
 
 STEPS = ("fetch", "a", "b")
 STABLE = frozenset({"workload", "limit"})
@@ -233,3 +236,11 @@ def test_unparsing_gives_the_same_tree(expression: str) -> None:
     again = parse("{{ " + text + " }}").expression
     assert again == tree
     assert unparse(again) == text if again is not None else False
+
+
+def test_the_address_of_a_script_may_use_the_workload() -> None:
+    text = (
+        "- {step: a, tool: {kind: postgres, script: {uri: '{{ workload.files }}/x.sql'}, params: {n: '{{ ctx.n }}'}}}"
+    )
+    uses = compile_plan(load_or_raise(workflow(text)), "hash").steps["a"].uses
+    assert (uses.workload, uses.ctx) == (frozenset({"files", "ctx", "workload"}), frozenset({"n"}))

@@ -7,7 +7,7 @@ from typing import Any
 from noetl.model.ids import ExecutionId
 from noetl.playbook.templates import Marked, render_marked, render_value
 from noetl.results.tables import Table
-from noetl.tools.port import Call, Failed, Identity, Outcome, Success, Tool
+from noetl.tools.port import Call, Failed, Identity, Outcome, Rows, Success, Tool
 
 LONGEST = 30.0
 
@@ -23,6 +23,9 @@ class Scope:
 
     async def source(self, template: Any) -> Any:
         return await self.value(template)
+
+    async def rows(self, template: Any) -> Any:
+        return template if isinstance(template, Rows) else render_value(template, self._names)
 
     async def marked(self, template: str) -> tuple[str, list[Marked]]:
         return render_marked(template, self._names)

@@ -1,5 +1,5 @@
-"""How executions, events and credentials look in JSON. Ids are text, times ISO 8601 in UTC. Made with msgspec: lists
-of them are long."""
+"""How executions, events, credentials, schedules and hooks look in JSON. Ids are text, times ISO 8601 in UTC. Made with
+msgspec: lists of them are long."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,10 +13,12 @@ from noetl.model.clock import iso
 from noetl.model.events import CommandCompleted
 from noetl.model.ids import ExecutionId, Micros
 from noetl.model.reference import Reference, made_by, parse_uri
+from noetl.playbook import durations
 from noetl.server.services.executions import state_of
 from noetl.server.services.lineage import Source, Trace
 from noetl.server.services.results import Shown
 from noetl.server.steps import steps_of
+from noetl.triggers.port import Cron, Hook, Schedule
 
 
 def time(at: Micros | None) -> str | None:
@@ -95,6 +97,44 @@ def encode(value: Any) -> bytes:
 def credential(row: Sealed) -> dict[str, Any]:
     """Without its value."""
     return {"name": row.name, "kind": row.kind, "created_at": iso(row.created_at), "changed_at": iso(row.changed_at)}
+
+
+def schedule(row: Schedule) -> dict[str, Any]:
+    cron, every = (row.rule, None) if isinstance(row.rule, Cron) else (None, row.rule)
+    return {
+        "name": row.name,
+        "path": row.path,
+        "version": row.version,
+        "cron": cron and cron.expression,
+        "timezone": cron and cron.zone,
+        "every": every and durations.spelled(every.interval),
+        "payload": row.payload,
+        "catch_up": row.catch_up,
+        "overlap": row.overlap,
+        "paused": row.paused,
+        "next_at": time(row.next_at),
+        "last_at": time(row.last_at),
+        "last_execution": row.last_execution,
+        "waiting": [iso(slot) for slot in row.waiting],
+        "skipped": row.skipped,
+        "error": row.error,
+        "created_at": iso(row.created_at),
+        "changed_at": iso(row.changed_at),
+    }
+
+
+def hook(row: Hook) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "path": row.path,
+        "version": row.version,
+        "into": row.into,
+        "secret": row.secret,
+        "signature_header": row.signature_header,
+        "key_header": row.key_header,
+        "created_at": iso(row.created_at),
+        "changed_at": iso(row.changed_at),
+    }
 
 
 def result(execution_id: ExecutionId, step: str, found: Shown) -> dict[str, Any]:

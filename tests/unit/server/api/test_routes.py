@@ -17,10 +17,12 @@ from noetl.server.api import (
     events,
     executions,
     health,
+    hooks,
     logs,
     queue,
     render,
     results,
+    schedules,
     streams,
     vars,
 )
@@ -28,7 +30,9 @@ from noetl.server.app import openapi
 from noetl.server.duties.projector import STATUSES
 from noetl.server.services.all import Services
 
-MODULES = (catalog, credentials, events, executions, health, logs, queue, render, results, streams, vars)
+MODULES = (
+    catalog, credentials, events, executions, health, hooks, logs, queue, render, results, schedules, streams, vars,
+)  # fmt: skip
 OPEN = {"ready", "metrics"}  # say nothing about anyone's data
 
 
@@ -64,7 +68,8 @@ def test_every_route_is_described_with_an_id_of_its_own() -> None:
 def test_requests_are_described_by_example_and_refuse_what_they_do_not_know() -> None:
     described = openapi()
     schemas = described["components"]["schemas"]
-    for name in ("Execute", "EventBody", "BatchBody", "RenderBody", "SignalBody", "OutsideEvent", "CredentialBody"):
+    for name in ("Execute", "EventBody", "BatchBody", "RenderBody", "SignalBody", "OutsideEvent", "CredentialBody",
+                 "ScheduleBody", "HookBody"):  # fmt: skip
         assert schemas[name]["additionalProperties"] is False, name
     assert '"examples"' in json.dumps(schemas["Execute"])
     body = described["paths"]["/api/catalog/register"]["post"]["requestBody"]["content"]

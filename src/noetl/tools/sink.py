@@ -1,0 +1,82 @@
+"""`sink`: stores the data of a task, an item or a page, once: a call with the same key again changes nothing.
+
+`data` stays a template until here, so that rows which are stored elsewhere are read batch by batch. Its value is `{row_count}`,
+and `repeated` when it had been done before.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from noetl.model.errors import Failure
+from noetl.tools.port import Call, Failed, Outcome, Success, Tool
+from noetl.tools.sinks.records import SinkError, Target
+from noetl.tools.sql import SqlError
+
+KINDS = ("postgres", "duckdb", "file", "http")
+
+
+class Sink:
+    """`postgres` and `http` are the tools of these kinds: their connections are used."""
+
+    kind = "sink"
+    raw = frozenset({"data"})
+
+    def __init__(self, postgres: Callable[[], Any], http: Callable[[], Tool]) -> None:
+        self._postgres = postgres
+        self._http = http
+
+    async def run(self, call: Call) -> Outcome:
+        try:
+            target = msgspec.convert(call.config["target"], Target)
+        except msgspec.ValidationError as error:
+            return Failed(Failure(code="SINK_TARGET", kind="config", message=f"the target is not valid: {error}"))
+        data = call.config.get("data")
+        value = data if call.rendering is None else await call.rendering.rows(data)
+        try:
+            return await self._by_kind(target, call, value)
+        except (SinkError, SqlError) as error:
+            return Failed(error.failure)
+
+    async def _by_kind(self, target: Target, call: Call, value: Any) -> Outcome:
+        """Each kind is imported when it is first used: its driver is large."""
+        match target.kind:
+            case "postgres":
+                return await self._to_postgres(target, call, value)
+            case "duckdb":
+                return await self._to_duckdb(target, call, value)
+            case "file":
+                from noetl.tools.sinks import files
+
+                return Success(await files.write(target, call, value))
+            case "http":
+                from noetl.tools.sinks import http
+
+                return await http.write(self._http(), target, call, value)
+            case other:
+                message = f"this worker has no sink for {other!r}; it has {', '.join(KINDS)}"
+                return Failed(Failure(code="SINK_KIND", kind="config", message=message))
+
+    async def _to_postgres(self, target: Target, call: Call, value: Any) -> Outcome:
+        import psycopg
+
+        from noetl.tools.postgres import failure
+        from noetl.tools.sinks import postgres
+
+        try:
+            async with self._postgres().connection(call.auth, target.database) as connection:
+                return Success(await postgres.write(connection, target, call, value))
+        except psycopg.Error as error:
+            return Failed(failure(error), {"pg": {"sqlstate": error.sqlstate}})
+
+    async def _to_duckdb(self, target: Target, call: Call, value: Any) -> Outcome:
+        import duckdb
+
+        from noetl.tools.duckdb import failure
+        from noetl.tools.sinks import duckdb as table
+
+        try:
+            return Success(await table.write(target, call, value))
+        except duckdb.Error as error:
+            return Failed(failure(error))

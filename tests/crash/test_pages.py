@@ -1,0 +1,172 @@
+"""A worker dies in the middle of a pagination, of a pipeline, and between what a sink commits and what is reported of it."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from noetl.model import events as e
+from noetl.model.ids import ExecutionId
+from tests.api.process import Api, served
+from tests.crash.checks import all_events, check
+from tests.crash.house import House, house
+from tests.crash.workload import document, outcomes
+from tests.postgres import server
+from tests.waiting import look_again
+
+PATIENCE = 240.0  # seconds until something hangs, however busy the machine is
+PATH = "/api/v1/assessments"
+
+PAGES = """
+- step: fetch
+  tool:
+    kind: http
+    url: "{{ workload.base }}/api/v1/assessments"
+    params: {page: 1, pageSize: 5, total: "{{ workload.total }}"}
+    spec:
+      paginate:
+        when: "{{ response.paging.hasMore }}"
+        next_call: {params: {page: "{{ response.paging.page + 1 }}"}}
+        max_attempts: 10000
+        sink: {target: {kind: postgres, auth: rows, table: page_row}, data: "{{ response.data.data }}"}
+"""
+
+# Every task leaves a row behind, each time it runs.
+PIPELINE = """
+- step: pipe
+  tool:
+    - {name: one, kind: postgres, auth: rows, query: "insert into mark values ({{ execution_id }}, 'one') returning 1 as n"}
+    - {name: two, kind: postgres, auth: rows, query: "insert into mark values ({{ execution_id }}, 'two') returning 2 as n"}
+    - {name: three, kind: postgres, auth: rows, query: "insert into mark values ({{ execution_id }}, 'three') returning 3 as n"}
+    - {name: four, kind: postgres, auth: rows, query: "insert into mark values ({{ execution_id }}, 'four') returning 4 as n"}
+    - name: five
+      kind: python
+      input: {a: "{{ one.rows[0].n }}", b: "{{ two.rows[0].n }}", c: "{{ three.rows[0].n }}", d: "{{ _prev.rows[0].n }}"}
+      code: "result = [a, b, c, d]"
+"""
+
+LOOP = """
+- step: each
+  loop: {in: "{{ range(workload.items) }}", iterator: n, spec: {mode: parallel, max_in_flight: 8, chunk: 10}}
+  tool:
+    - {name: square, kind: python, input: {n: "{{ n }}"}, code: "result = {'n': n, 'square': n * n}"}
+    - {name: keep, kind: sink, target: {kind: postgres, auth: rows, table: item_row}}
+"""
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[Api]:
+    with served() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[House]:
+    with server().database() as dsn:
+        do(dsn, "create table page_row (id int, name text, score int); create table item_row (n int, square int);"
+                "create table mark (execution bigint, task text)")  # fmt: skip
+        with house(dsn, NOETL_CREDENTIAL_ROWS=f'{{"dsn": "{dsn}"}}') as made:
+            yield made
+
+
+def do(dsn: str | None, query: str) -> list[Any]:
+    assert dsn is not None
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        done = connection.execute(query.encode())
+        return done.fetchall() if done.description else []
+
+
+async def killed(here: House, playbook: str, payload: dict[str, Any], point: str, nth: int) -> tuple[Any, ExecutionId]:
+    """Its result, though its worker died where it was told to."""
+    here.restart()
+    await here.ready()
+    async with here.client() as client:
+        path = (await client.register(playbook))["path"]
+        here.worker.told(point, nth)
+        execution_id = await client.start(path, None, payload)
+        await here.worker.death()
+        here.restart()
+        told = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
+        assert told.failure is None, told.failure
+        assert here.dsn is not None
+        await check(here.dsn, client, [execution_id])
+        return told.result, execution_id
+
+
+def test_a_pagination_goes_on_at_the_next_page(here: House, api: Api) -> None:
+    asyncio.run(paged(here, api, pages=60, at=30))
+
+
+@pytest.mark.long
+def test_a_pagination_of_a_thousand_pages_goes_on_at_the_next_page(here: House, api: Api) -> None:
+    asyncio.run(paged(here, api, pages=1_000, at=500))
+
+
+async def paged(here: House, api: Api, pages: int, at: int) -> None:
+    """At most one page is fetched twice: the one whose entry was not in the journal yet."""
+    api.forget()
+    do(here.dsn, "truncate page_row")
+    payload = {"total": 5 * pages, "base": api.url}
+    await killed(here, document("pages", PAGES, base="", total=0), payload, "journal.after", at)
+    assert pages <= api.calls()[PATH] <= pages + 1
+    assert do(here.dsn, "select id from page_row order by id") == [(id,) for id in range(1, 5 * pages + 1)]
+
+
+def test_a_page_that_was_stored_and_not_reported_is_not_stored_again(here: House, api: Api) -> None:
+    """Its call, then its sink: the tenth of both is the fifth page's sink."""
+    api.forget()
+    do(here.dsn, "truncate page_row")
+    payload = {"total": 50, "base": api.url}
+    asyncio.run(killed(here, document("pages", PAGES, base="", total=0), payload, "tool.after", 10))
+    assert api.calls()[PATH] == 11
+    assert do(here.dsn, "select id from page_row order by id") == [(id,) for id in range(1, 51)]
+
+
+@pytest.mark.parametrize(("point", "again"), [("journal.after", 0), ("tool.after", 1)])
+def test_a_pipeline_goes_on_after_its_last_finished_task(here: House, point: str, again: int) -> None:
+    """Killed after the third task: what was in the journal runs once, what was not runs again."""
+    result, execution_id = asyncio.run(killed(here, document("tasks", PIPELINE), {}, point, 3))
+    assert result == [1, 2, 3, 4]
+    ran = dict(do(here.dsn, f"select task, count(*) from mark where execution = {execution_id} group by 1"))
+    assert ran == {"one": 1, "two": 1, "three": 1 + again, "four": 1}
+
+
+@pytest.mark.parametrize("nth", [2, 7, 40, 61])
+def test_items_that_were_stored_and_not_reported_are_not_stored_again(here: House, nth: int) -> None:
+    do(here.dsn, "truncate item_row")
+    asyncio.run(killed(here, document("rows", LOOP, items=0), {"items": 40}, "tool.after", nth))
+    assert do(here.dsn, "select n, square from item_row order by n") == [(n, n * n) for n in range(40)]
+
+
+@pytest.mark.long
+def test_items_of_a_loop_are_stored_once_whatever_dies(here: House) -> None:
+    """Worker and server by turns, at any moment, thirty times."""
+    do(here.dsn, "truncate item_row")
+
+    async def run() -> None:
+        here.restart()
+        await here.ready()
+        async with here.client() as client:
+            path = (await client.register(document("rows", LOOP, items=0)))["path"]
+            execution_id = await client.start(path, None, {"items": 1_000})
+            for number in range(30):
+                await grown(here, 1_000 * number // 31)
+                (here.worker if number % 2 else here.server).kill()
+                here.restart()
+            told = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
+            assert told.failure is None
+            assert here.dsn is not None
+            await check(here.dsn, client, [execution_id])
+            events = [row.event for row in await all_events(client, execution_id)]
+            assert len([event for event in events if isinstance(event, e.LoopDone)]) == 1
+
+    asyncio.run(run())
+    assert do(here.dsn, "select n, square from item_row order by n") == [(n, n * n) for n in range(1_000)]
+
+
+async def grown(here: House, least: int) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while do(here.dsn, "select count(*) from item_row")[0][0] < least:
+            await look_again()

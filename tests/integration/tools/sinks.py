@@ -1,0 +1,32 @@
+"""Sinks as the pipeline calls them: a target, data, and a key of which a second call is a repetition."""
+
+from typing import Any
+
+from noetl.tools.http import Http
+from noetl.tools.port import Outcome
+from noetl.tools.postgres import Postgres
+from noetl.tools.sink import Sink
+from tests.unit.tools.calls import call, run
+
+
+def outcomes(*calls: tuple[dict[str, Any], Any, str], auth: Any = None, **more: Any) -> list[Outcome]:
+    """Of calls made one after the other: target, data, key."""
+
+    async def played() -> list[Outcome]:
+        postgres, http = Postgres(), Http()
+        tool = Sink(lambda: postgres, lambda: http)
+        try:
+            return [
+                await tool.run(call({"target": target, "data": data}, {}, key=key, auth=auth, **more))
+                for target, data, key in calls
+            ]
+        finally:
+            await postgres.close()
+            await http.close()
+
+    found: list[Outcome] = run(played())
+    return found
+
+
+def outcome(target: dict[str, Any], data: Any, key: str = "k", **more: Any) -> Outcome:
+    return outcomes((target, data, key), **more)[0]

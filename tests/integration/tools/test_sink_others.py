@@ -1,0 +1,175 @@
+"""Sinks into DuckDB files, files and HTTP addresses: once, whole or not at all."""
+
+import csv
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from noetl.tools.port import Outcome
+from noetl.tools.sinks.records import BATCH
+from tests.api.process import Api
+from tests.integration.tools import sinks
+from tests.unit.tools.calls import failure, value
+
+MANY = 2 * BATCH + 7
+REPEATED = {"row_count": 0, "repeated": True}
+
+
+def records(count: int) -> list[dict[str, Any]]:
+    return [{"a": number, "b": f"row {number}"} for number in range(count)]
+
+
+# ---- duckdb ------------------------------------------------------------------------------------------------------------
+
+
+class Here:
+    def __init__(self, file: Path) -> None:
+        self.file = str(file)
+
+    def do(self, statement: str) -> list[Any]:
+        with duckdb.connect(self.file) as connection:
+            return connection.execute(statement).fetchall()
+
+    def sink(self, data: Any, again: str = "k", **target: Any) -> Outcome:
+        return sinks.outcome({"kind": "duckdb", "table": "t", "database": self.file, **target}, data, again)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    made = Here(tmp_path / "d.duckdb")
+    made.do("CREATE TABLE t (a int PRIMARY KEY, b varchar)")
+    return made
+
+
+@pytest.mark.parametrize("count", [1, MANY])
+@pytest.mark.parametrize("mode", ["insert", "staged"])
+def test_rows_are_added_to_a_duckdb_file_once(here: Here, mode: str, count: int) -> None:
+    assert value(here.sink(records(count), mode=mode)) == {"row_count": count}
+    assert value(here.sink(records(count), mode=mode)) == REPEATED
+    assert here.do("FROM t ORDER BY a") == [tuple(row.values()) for row in records(count)]
+    found = failure(here.sink(records(1), "other", mode=mode))
+    assert (found.code, found.kind) == ("SQL_ERROR", "constraint")
+
+
+@pytest.mark.parametrize("count", [3, MANY])
+def test_rows_of_a_duckdb_file_are_replaced_by_key_and_as_a_whole(here: Here, count: int) -> None:
+    here.do("INSERT INTO t VALUES (0, 'old'), (-1, 'other')")
+    data = [*records(count), {"a": 1, "b": "last"}]
+    for _ in range(2):
+        value(here.sink(data, mode="upsert", key=["a"]))
+    assert here.do("SELECT b FROM t WHERE a IN (-1, 0, 1) ORDER BY a") == [("other",), ("row 0",), ("last",)]
+    for _ in range(2):
+        assert value(here.sink(records(count), mode="replace")) == {"row_count": count}
+    assert here.do("FROM t ORDER BY a") == [tuple(row.values()) for row in records(count)]
+
+
+def test_values_become_the_types_of_a_duckdb_table(here: Here) -> None:
+    here.do(
+        "CREATE TABLE x (d date, z timestamp, j json, l int[], s struct(k int), m map(varchar, int), y blob, h hugeint)"
+    )
+    row = {
+        "d": "2030-01-02", "z": "2030-01-02T03:04:05", "j": {"k": [1]}, "l": [1, None], "s": {"k": 1}, "m": {"a": 1}, "y": "/w==",
+        "h": 2**100,
+    }  # fmt: skip
+    value(here.sink([row, {"d": None}], table="x"))
+    shown = "d::varchar, z::varchar, j, l, s, m, y, h"
+    first, nothing = here.do(f"SELECT {shown} FROM x ORDER BY d NULLS LAST")
+    assert first == (
+        "2030-01-02", "2030-01-02 03:04:05", '{"k":[1]}', [1, None], {"k": 1}, {"a": 1}, b"\xff", 2**100
+    )  # fmt: skip
+    assert nothing == (None,) * 8
+
+
+def test_what_is_wrong_with_a_duckdb_target_is_named(here: Here) -> None:
+    found = failure(here.sink([{"a": 1}, {"a": "x"}]))
+    assert (found.code, found.detail["row"], found.detail["column"]) == ("SINK_VALUE", 1, "a")
+    assert failure(here.sink({"c": 1})).code == "SINK_COLUMN"
+    assert failure(here.sink({"a": 1}, table="nowhere")).code == "SINK_TABLE"
+    assert failure(here.sink({"a": 1}, mode="upsert", key=["z"])).code == "SINK_COLUMN"
+    assert here.do("FROM t") == []
+    assert value(here.sink({"a": 1})) == {"row_count": 1}
+
+
+# ---- files -------------------------------------------------------------------------------------------------------------
+
+
+def stored(path: Path) -> list[Any]:
+    match path.suffix:
+        case ".jsonl":
+            return [json.loads(line) for line in path.read_text().splitlines()]
+        case ".json":
+            found: list[Any] = json.loads(path.read_text())
+            return found
+        case ".csv":
+            with path.open(newline="") as file:
+                return [{"a": int(row["a"]), "b": row["b"]} for row in csv.DictReader(file)]
+        case _:
+            rows: list[Any] = pq.read_table(path).to_pylist()
+            return rows
+
+
+@pytest.mark.parametrize("count", [1, MANY])
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".parquet"])
+def test_a_file_is_named_by_its_key_and_written_once(tmp_path: Path, suffix: str, count: int) -> None:
+    target = {"kind": "file", "path": str(tmp_path / "out" / f"orders{suffix}")}
+    made = tmp_path / "out" / f"orders-k{suffix}"
+    assert value(sinks.outcome(target, records(count))) == {"row_count": count, "path": str(made)}
+    assert value(sinks.outcome(target, records(count))) == {**REPEATED, "path": str(made)}
+    value(sinks.outcome(target, records(2), "other"))
+    assert stored(made) == records(count)
+    assert sorted(path.name for path in made.parent.iterdir()) == [f"orders-k{suffix}", f"orders-other{suffix}"]
+
+
+def test_a_folder_takes_files_and_replace_takes_the_name_as_it_is(tmp_path: Path) -> None:
+    folder = {"kind": "file", "path": f"{tmp_path}/out", "format": "csv"}
+    assert value(sinks.outcome(folder, {"a": 1, "b": {"c": 'x"y'}}))["path"] == f"{tmp_path}/out/k.csv"
+    assert (tmp_path / "out" / "k.csv").read_text().splitlines() == ["a,b", '1,"{""c"":""x\\""y""}"']
+    whole = {"kind": "file", "path": str(tmp_path / "all.json"), "mode": "replace"}
+    for data in (records(3), records(2), None):
+        value(sinks.outcome(whole, data))
+    assert stored(tmp_path / "all.json") == []
+
+
+def test_a_file_that_fails_is_not_there(tmp_path: Path) -> None:
+    class Failing:
+        async def batches(self, size: int) -> AsyncIterator[list[Any]]:
+            yield records(3)
+            yield [5]
+
+    target = {"kind": "file", "path": str(tmp_path / "x.jsonl")}
+    assert failure(sinks.outcome(target, Failing())).code == "SINK_DATA"
+    assert (
+        failure(sinks.outcome({**target, "path": str(tmp_path / "x.parquet")}, [{"a": 1}, {"a": "x"}])).code
+        == "SINK_VALUE"
+    )
+    late = [*records(BATCH), {"new": 1}]
+    assert failure(sinks.outcome({**target, "path": str(tmp_path / "x.csv")}, late)).detail["row"] == BATCH
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    assert failure(sinks.outcome({**target, "path": str(tmp_path / "file" / "x.csv")}, records(1))).code == "SINK_FILE"
+
+
+# ---- http --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_sent_says_which_one_it_is(api: Api) -> None:
+    target = {"kind": "http", "url": f"{api.url}/api/v1/inbox/once", "headers": {"x": "y"}}
+    for _ in range(2):
+        assert value(sinks.outcome(target, {"a": 1})) == {"row_count": 1, "requests": 1}
+    assert value(sinks.outcome({**target, "method": "PUT"}, records(MANY), "many")) == {
+        "row_count": MANY,
+        "requests": 3,
+    }
+    found = api.get("/api/v1/inbox/once")
+    assert found["keys"] == ["k", "k", "many", "many-1", "many-2"]
+    assert [found["taken"][0], *(row for part in found["taken"][1:] for row in part)] == [{"a": 1}, *records(MANY)]
+
+
+def test_an_address_that_refuses_is_a_failure(api: Api) -> None:
+    found = failure(sinks.outcome({"kind": "http", "url": f"{api.url}/hosts/httpbin/status/503"}, {"a": 1}))
+    assert (found.code, found.retryable) == ("HTTP_503", True)
