@@ -59,6 +59,7 @@ def application() -> typer.Typer:
         executions,
         hooks,
         playbooks,
+        results,
         run,
         schedules,
         server,
@@ -76,7 +77,9 @@ def application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(root)
-    for module in (run, testing, playbooks, executions, catalog, credentials, schedules, hooks, server, worker, doctor):
+    for module in (
+        run, testing, playbooks, executions, results, catalog, credentials, schedules, hooks, server, worker, doctor,
+    ):  # fmt: skip
         module.register(app)
     return app
 

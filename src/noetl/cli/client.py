@@ -1,16 +1,15 @@
 """Whom the commands talk to: a server over HTTP when one is given, else the home of this machine. Both answer alike."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from noetl.model.errors import NotFound, Unavailable
+from noetl.model.errors import NotFound
 from noetl.model.ids import ExecutionId
 
 if TYPE_CHECKING:  # loaded by the command that runs: `--help` must not wait for it
     from noetl.log.port import Recorded
     from noetl.model.reference import Reference
-    from noetl.pipeline.data import Payloads
     from noetl.server.services.logs import LogService
 
 Need = Literal["read", "change", "run"]  # what a command is about to do
@@ -18,7 +17,9 @@ Change = Literal["cancel", "pause", "resume", "release"]
 Again = Literal["retry", "rerun"]
 Turned = Literal["pause", "resume"]  # what can be done to a schedule
 Row = dict[str, Any]  # as the API has it
+Span = tuple[int, int | None]  # rows [first, last)
 LATEST = "@latest"
+MOST_NODES = 1_000
 _LOOKED_AT = 50
 
 
@@ -69,6 +70,16 @@ class Client(Protocol):
         ...
 
     async def resolve(self, reference: "Reference") -> Any: ...
+    async def preview(self, execution_id: ExecutionId, step: str, rows: int) -> Row: ...
+    def download(
+        self, execution_id: ExecutionId, step: str, format: str | None, rows: Span = (0, None)
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of a result; without a format as it is stored."""
+        ...
+
+    async def trace(self, execution_id: ExecutionId, step: str, depth: int) -> Row:
+        """With so many nodes as MOST_NODES; `next` is set when there are more."""
+        ...
 
     async def queue(self, status: str | None = None, execution_id: ExecutionId | None = None) -> list[Row]: ...
     async def workers(self) -> list[Row]: ...
@@ -114,18 +125,15 @@ async def printed(
         yield [line for part in found for line in lines(part)]
 
 
-async def resolved(payloads: "Payloads", reference: "Reference") -> Any:
-    """The value. NotFound or Unavailable when it cannot be had: here nobody routes on a failure."""
-    from noetl.pipeline.failures import Failing
-
-    try:
-        return await payloads.resolve(reference)
-    except Failing as failing:
-        kind = Unavailable if failing.failure.retryable else NotFound
-        raise kind(
-            failing.failure.message,
-            hint="it lives where its worker has put it: same NOETL_HOME, same NOETL_STORAGE_CLOUD_TIER?",
-        ) from failing
+async def pages_of(page: Callable[[str | None], Awaitable[Row]]) -> Row:
+    """`Client.trace`: all pages as one."""
+    whole = await page(None)
+    while whole["next"] is not None and len(whole["nodes"]) < MOST_NODES:
+        more = await page(whole["next"])
+        whole["nodes"] += more["nodes"]
+        whole["edges"] += more["edges"]
+        whole["next"] = more["next"]
+    return whole
 
 
 async def named(client: Client, text: str) -> ExecutionId:

@@ -8,7 +8,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from noetl import settings
 from noetl.bus.postgres import BusPostgres
 from noetl.catalog.port import Entry
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
-from noetl.cli.client import Again, Change, Need, Row, Turned, printed, resolved
+from noetl.cli.client import Again, Change, Need, Row, Span, Turned, pages_of, printed
 from noetl.database import Database, connect
 from noetl.embedded import ensure, stop
 from noetl.leases.postgres import LeasesPostgres
@@ -31,7 +31,7 @@ from noetl.model.errors import NotFound, Unavailable
 from noetl.model.identity import LOCAL, Identity
 from noetl.model.ids import ExecutionId, Micros
 from noetl.model.reference import Reference
-from noetl.pipeline.data import Payloads
+from noetl.pipeline.reading import Reading
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
 from noetl.triggers.port import Call
@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # services bring more than `noetl run` needs: they are loaded
     from noetl.server.services.credentials import CredentialService
     from noetl.server.services.executions import ExecutionService
     from noetl.server.services.hooks import HookService
+    from noetl.server.services.results import ResultService
     from noetl.server.services.schedules import ScheduleService
     from noetl.server.services.signals import SignalService
 
@@ -117,6 +118,12 @@ def server_settings(count: int, address: str | None = None) -> ServerSettings:
         renew_every=shards.heartbeat_sec,
         projector_interval=duties.projection_poll_ms / 1000,
     )
+
+
+def opened_results(server: Server, home: Path) -> Reading:
+    """What this process may read of results. Whoever asks for one waits; a store that is away is not waited for as well."""
+    storage = settings.read(settings.Storage).model_copy(update={"storage_patience_sec": 0.0})
+    return Reading(open_store(server, home, storage), server.manifest)
 
 
 def micros(seconds: float) -> Micros:
@@ -197,7 +204,7 @@ class Local:
         self._server = server
         self._tasks = tasks
         self._delay = LOOK_FIRST
-        self._payloads = Payloads(open_store(server, ports.home, settings.read(settings.Storage)), server.manifest)
+        self._results = opened_results(server, ports.home)
 
     # -- playbooks --
 
@@ -355,7 +362,31 @@ class Local:
         return printed(LogService(log, Live(), Access(log), LOOK_LAST), execution_id, step, follow=follow)
 
     async def resolve(self, reference: Reference) -> Any:
-        return await resolved(self._payloads, reference)
+        return await self._results.resolve(reference)
+
+    async def preview(self, execution_id: ExecutionId, step: str, rows: int) -> Row:
+        from noetl.server.api import shapes
+
+        return shapes.result(execution_id, step, await self._result_service.shown(LOCAL, execution_id, step, rows))
+
+    async def download(
+        self, execution_id: ExecutionId, step: str, format: str | None, rows: Span = (0, None)
+    ) -> AsyncGenerator[bytes, None]:
+        found = await self._result_service.download(LOCAL, execution_id, step, format, *rows)
+        async with aclosing(found.parts(0, None)) as parts:
+            async for part in parts:
+                yield part
+
+    async def trace(self, execution_id: ExecutionId, step: str, depth: int) -> Row:
+        from noetl.server.api import shapes
+        from noetl.server.services.lineage import LineageService
+
+        service = LineageService(self._ports.log, self._executions)
+
+        async def page(after: str | None) -> Row:
+            return shapes.trace(execution_id, step, await service.trace(LOCAL, execution_id, step, depth, after))
+
+        return await pages_of(page)
 
     # -- the queue --
 
@@ -421,6 +452,14 @@ class Local:
             Access(log),
             server.keeper.new_id,
         )
+
+    @cached_property
+    def _result_service(self) -> "ResultService":
+        from noetl.server.services.access import Access
+        from noetl.server.services.results import ResultService
+
+        log = self._ports.log
+        return ResultService(log, self._executions, Access(log), self._results)
 
     @cached_property
     def _schedules(self) -> "ScheduleService":

@@ -1,4 +1,4 @@
-"""`noetl exec`: what happened, why, and what to do about it; `noetl result`: the data that a step made."""
+"""`noetl exec`: what happened, why, and what to do about it."""
 
 import asyncio
 import re
@@ -11,12 +11,11 @@ import typer
 
 from noetl.cli.client import Again, Change, Client, Need, Row, connect, named
 from noetl.cli.output import coloured, columns, lines_of, log_lines, say, say_json
-from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Unavailable
+from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from noetl.cli.story import Story
     from noetl.log.port import Recorded
-    from noetl.model.envelope import Envelope
     from noetl.model.ids import ExecutionId
 
 ID = Annotated[str, typer.Argument(metavar="ID", help="an execution's id, or @latest")]
@@ -24,7 +23,6 @@ Step = Annotated[str, typer.Argument(metavar="STEP", help="a step of its playboo
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 PAUSE = 0.2  # seconds between looks at an execution that is about to stop
-SHOWN = 4_000  # characters of a value shown to a person
 SETTLE = 10.0  # seconds that a cancelled execution of this machine may take to stop
 
 
@@ -34,12 +32,6 @@ def register(app: typer.Typer) -> None:
         group.command()(command)
     group.command("list")(list_executions)
     app.add_typer(group)
-    results = typer.Typer(
-        name="result", help="The data that steps have made.", no_args_is_help=True, rich_markup_mode=None
-    )
-    results.callback()(lambda: None)  # a group, though it has one command
-    results.command()(show)
-    app.add_typer(results)
 
 
 ABOUT = """Executions: list them, look into one, change it, run it again.
@@ -459,55 +451,6 @@ def _first(client: Client, execution_id: "ExecutionId", how: Again) -> str:
     return f"noetl exec cancel {execution_id}, then {how}; if it was left behind, {goes_on} goes on with it"
 
 
-# ---- results -----------------------------------------------------------------------------------------------------------
-
-
-def show(
-    execution: ID,
-    step: Step,
-    as_json: Annotated[bool, typer.Option("--json", help="print the value as JSON, whole")] = False,
-) -> None:
-    """Show the result of a step.
-
-    Exit code: 0 it has one, 1 the step failed (what it left is shown), 2 there is none.
-
-    \b
-    Examples:
-      noetl result show @latest shout
-      noetl result show @latest fetch --json | jq '.[0]'
-    """
-
-    async def work(client: Client) -> Any:
-        execution_id = await named(client, execution)
-        result = await _result(client, execution_id, step)
-        if result.reference is not None or result.error is None:
-            _show(None if result.reference is None else await client.resolve(result.reference), as_json)
-        if result.error is not None:
-            raise NoetlError(
-                f"step {step} failed: {result.error.code}: {result.error.message}",
-                hint=f"noetl exec explain {execution_id} {step}",
-            )
-
-    talk(work)
-
-
-def _show(value: Any, as_json: bool) -> None:
-    if as_json:
-        lines_of([value])
-        return
-    text = value if isinstance(value, str) else _pretty(value)
-    say(text if len(text) <= SHOWN else f"{text[:SHOWN]}…\n({len(text)} characters; --json prints all of it)")
-
-
-async def _result(client: Client, execution_id: "ExecutionId", step: str) -> "Envelope":
-    story = await _story(client, execution_id)
-    record = story.state.steps.get(step)
-    if record is None or record.result is None:
-        names = ", ".join(name for name, known in story.state.steps.items() if known.result is not None)
-        raise NotFound(f"step {step!r} has no result", hint=f"steps that have one: {names or 'none'}")
-    return record.result
-
-
 async def _story(client: Client, execution_id: "ExecutionId") -> "Story":
     """From the log: a row of the list may lag behind it."""
     from noetl.cli.story import Story
@@ -516,9 +459,3 @@ async def _story(client: Client, execution_id: "ExecutionId") -> "Story":
     while page := await client.events(execution_id, story.last_seq):
         story.add(page)
     return story
-
-
-def _pretty(value: Any) -> str:
-    import json
-
-    return json.dumps(value, ensure_ascii=False, indent=2)

@@ -10,13 +10,13 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from noetl.cli.client import Again, Change, Row, Turned, resolved
+from noetl.cli.client import Again, Change, Row, Span, Turned, pages_of
 from noetl.log.port import Recorded
 from noetl.model import codec
 from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
-from noetl.pipeline.data import Payloads
+from noetl.pipeline.reading import Reading
 from noetl.settings import Storage, read
 from noetl.worker.app import open_store
 from noetl.worker.http import HttpChannel
@@ -40,7 +40,7 @@ class Remote:
         except (ValueError, httpx.InvalidURL) as error:
             raise _no_url(url) from error
         self._channel = HttpChannel([url])
-        self._payloads = Payloads(open_store(self._channel, home, read(Storage)), self._channel.manifest)
+        self._results = Reading(open_store(self._channel, home, read(Storage)), self._channel.manifest)
 
     async def __aenter__(self) -> Self:
         return self
@@ -187,7 +187,28 @@ class Remote:
             await asyncio.sleep(PAUSE)
 
     async def resolve(self, reference: Reference) -> Any:
-        return await resolved(self._payloads, reference)
+        return await self._results.resolve(reference)
+
+    async def preview(self, execution_id: ExecutionId, step: str, rows: int) -> Row:
+        return await self._get(_result(execution_id, step), rows=rows)
+
+    async def download(
+        self, execution_id: ExecutionId, step: str, format: str | None, rows: Span = (0, None)
+    ) -> AsyncGenerator[bytes, None]:
+        query = _given(format=format, start=rows[0] or None, stop=rows[1])
+        try:
+            async with self._http.stream("GET", f"{_result(execution_id, step)}/data", params=query) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    raise _refused(answer)
+                async for part in answer.aiter_bytes():
+                    yield part
+        except httpx.TransportError as error:
+            raise Unavailable(f"{self.url} broke off: {error}", hint="try again") from error
+
+    async def trace(self, execution_id: ExecutionId, step: str, depth: int) -> Row:
+        place = f"/api/executions/{execution_id}/trace/{quote(step, safe='')}"
+        return await pages_of(lambda after: self._get(place, depth=depth, after=after))
 
     # -- the queue --
 
@@ -250,6 +271,10 @@ class Remote:
         if answer.is_success:
             return answer
         raise _refused(answer)
+
+
+def _result(execution_id: ExecutionId, step: str) -> str:
+    return f"/api/executions/{execution_id}/result/{quote(step, safe='')}"
 
 
 def _given(**query: Any) -> dict[str, Any]:

@@ -93,7 +93,7 @@ async def _node(
     host: str | None, port: int | None
 ) -> AsyncIterator[tuple["Node", "socket.socket", asyncio.Event, str | None]]:
     """The socket first: whoever cannot have it should not start a database."""
-    from noetl.cli.embedded import opened, server_settings
+    from noetl.cli.embedded import opened, opened_results, server_settings
     from noetl.cli.language import kinds
     from noetl.server.app import Ports, address, assemble, listen, stop_on_signals
     from noetl.server.services.keys import KeyFile
@@ -115,7 +115,8 @@ async def _node(
                 schedules=here.schedules,
                 hooks=here.hooks,
             )
-            node = assemble(ports, server_settings(here.shards, address(listening)), kinds=kinds())
+            told = server_settings(here.shards, address(listening))
+            node = assemble(ports, told, kinds=kinds(), open_results=lambda server: opened_results(server, here.home))
             await _keys(node)
             yield node, listening, stop, here.data
     finally:

@@ -346,7 +346,7 @@ def _reported(state: Execution, event: e.CommandCompleted | e.CommandFailed) -> 
     if activation.loop is not None and live.kind in ITEMS:
         activation = replace(activation, loop=tallies.reported(activation.loop, live, event))
     else:
-        activation = replace(activation, outcome=event.result)
+        activation = replace(activation, outcome=event.result.known())
     activation = replace(activation, scratch=assign_scratch(activation.scratch, event.set))
     state = replace(state, ctx=assign_ctx(state.ctx, event.set))
     return _with(_end(state, live.id), activation)

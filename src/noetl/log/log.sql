@@ -71,6 +71,11 @@ select noetl.accept(:execution_id, :command_id, :attempt, :event_key, :report_ke
 select shard, seq, epoch, meta, result from noetl.event
 where execution_id = :execution_id and seq > :after order by seq limit :limit;
 
+-- name: named_events
+select e.execution_id, e.shard, e.seq, e.epoch, e.meta, e.result
+from unnest(:executions::bigint[], :keys::text[]) n (execution_id, key)
+    join noetl.event e on e.execution_id = n.execution_id and e.dedup_key = n.key;
+
 -- name: follow
 -- Without gaps: a shard's numbers are given under the lock of its row, which is held until the commit.
 select execution_id, seq, epoch, meta, result from noetl.event
@@ -167,6 +172,27 @@ select payload from noetl.result_blob where ref_id = :ref_id and uri = :uri;
 select u.uri from unnest(:uris::text[]) as u (uri)
 where exists (select from noetl.event t where t.execution_id = :execution_id and t.dedup_key = 'terminal')
 and u.uri not in (select r.uri from noetl.result_ref r where r.execution_id = :execution_id);
+
+-- name: lineage
+-- Breadth first: each round of the recursion is one step back, and what is met twice in a round counts once. A cycle goes round
+-- until the depth ends it. Rounds are made as they are read, so the limit ends a walk over a graph that is too large.
+with recursive walked (ref_id, depth) as (
+    select u.ref_id, 0 from unnest(:roots::bigint[]) u (ref_id)
+    union
+    select m.ref_id, w.depth + 1
+    from walked w join noetl.result_ref r on r.ref_id = w.ref_id and r.tenant = :tenant,
+        lateral (select r.parent_ref_id where r.parent_ref_id is not null
+                 union all
+                 select i.input_id from noetl.result_input i where i.ref_id = w.ref_id) m (ref_id)
+    where w.depth < :depth),
+met as (select ref_id, depth from walked limit :most),
+near as (select m.ref_id, min(m.depth) as depth from met m group by m.ref_id)
+select n.depth, r.ref_id, r.tier, r.uri, r.bytes, r.rows, r.format, r.sha256, r.parent_ref_id,
+       array(select i.input_id from noetl.result_input i where i.ref_id = n.ref_id order by i.input_id) as inputs,
+       (extract(epoch from r.at) * 1000000)::bigint as at
+from near n join noetl.result_ref r on r.ref_id = n.ref_id and r.tenant = :tenant
+where (n.depth, n.ref_id) > (:after_depth::int, :after_ref::bigint)
+order by n.depth, n.ref_id limit :limit;
 
 -- name: put_logs
 select noetl.put_logs(:execs::bigint[], :steps::text[], :refs::bigint[], :uris::text[], :payloads::bytea[]);

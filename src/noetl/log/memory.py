@@ -30,6 +30,7 @@ from noetl.log.port import (
     ShardLost,
     ShardRows,
     StaleAttempt,
+    Traced,
     Wanted,
 )
 from noetl.log.tables import FINISHED, CommandRow, Database, EventRow, Posted, WorkerRow
@@ -185,6 +186,11 @@ class LogMemory:
         first = bisect_right(rows, after, key=lambda row: row.seq)
         return [self._recorded(row) for row in rows[first : first + limit]]
 
+    async def named_events(self, names: list[tuple[ExecutionId, str]]) -> list[Recorded]:
+        wanted = {(execution_id, key) for execution_id, key in names}
+        found = [each for execution_id in {each for each, _ in names} for each in await self.events(execution_id)]
+        return [each for each in found if (each.execution_id, each.event.key) in wanted]
+
     async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]:
         # gapless from 1, so a sequence number is a position
         return [self._recorded(row) for row in self._db.by_shard[shard][after : after + limit]]
@@ -274,6 +280,33 @@ class LogMemory:
             return []
         known = {_stored_ref.decode(data).reference.uri for data in self._db.refs.values()}
         return [uri for uri in uris if uri not in known]
+
+    async def lineage(
+        self, tenant: Tenant, roots: list[RefId], depth: int, after: tuple[int, RefId] | None, limit: int
+    ) -> list[Traced]:
+        met: dict[RefId, int] = {}
+        front = dict.fromkeys(roots)
+        found: list[Traced] = []
+        for back in range(depth + 1):
+            traced = [each for ref_id in front if (each := self._traced(tenant, ref_id, back)) is not None]
+            met |= dict.fromkeys(front, back)
+            found += sorted(traced, key=_place)
+            sources = [source for each in traced for source in (each.parent, *each.inputs) if source is not None]
+            front = dict.fromkeys(source for source in sources if source not in met)
+        beyond = (-1, 0) if after is None else (after[0], int(after[1]))
+        return [each for each in found if _place(each) > beyond][:limit]
+
+    def _traced(self, tenant: Tenant, ref_id: RefId, depth: int) -> Traced | None:
+        data = self._db.refs.get(ref_id)
+        if data is None:
+            return None
+        ref = _stored_ref.decode(data)
+        pinned = self._db.pinned.get(parse_uri(ref.reference.uri).execution_id)
+        if pinned is None or _pinned.decode(pinned).tenant != tenant:
+            return None
+        inputs = tuple(sorted(dict.fromkeys(ref.inputs), key=int))
+        reference = msgspec.structs.replace(ref.reference, rows_at=None)
+        return Traced(depth=depth, reference=reference, parent=ref.parent, inputs=inputs, at=self._db.ref_times[ref_id])
 
     # -- step logs --
 
@@ -503,6 +536,10 @@ def _pin_and_start(db: Database, start: Start, workload: dict[str, Any]) -> None
         return
     db.pin(start.execution_id, Pinned(start.execution_id, start.tenant, start.playbook, workload))
     db.post(start.execution_id, start)
+
+
+def _place(traced: Traced) -> tuple[int, int]:
+    return traced.depth, int(traced.reference.ref_id)
 
 
 def _inbox_row(row: Posted) -> InboxRow:

@@ -25,6 +25,9 @@ from noetl.model.reference import Reference
 
 BATCH_EVENTS = 500
 BLOB_LIMIT = 1024 * 1024  # bytes of a payload kept here
+LINEAGE_LIMIT = (
+    100_000  # references that one walk over lineage meets; one that is met at several depths counts for each
+)
 
 
 class Recorded(Struct, frozen=True):
@@ -228,6 +231,16 @@ class LogPart(Struct, frozen=True):
     payload: bytes
 
 
+class Traced(Struct, frozen=True, kw_only=True):
+    """A reference and what it was made from. `depth`: steps back from the nearest of those that were asked for."""
+
+    depth: int
+    reference: Reference
+    parent: RefId | None
+    inputs: tuple[RefId, ...]
+    at: Micros
+
+
 class Renewal(Struct, frozen=True):
     """What a worker must stop: cancelled commands, and those that are not its own any more."""
 
@@ -251,6 +264,7 @@ class EventLog(Protocol):
 
     # -- readers --
     async def events(self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000) -> list[Recorded]: ...
+    async def named_events(self, names: list[tuple[ExecutionId, str]]) -> list[Recorded]: ...  # by key; in no order
     async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]: ...
     async def changes(
         self, after: dict[int, int], limit: int
@@ -285,6 +299,13 @@ class EventLog(Protocol):
     async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
         """Those that no reference of this execution names and none ever will, for it has ended. None of one that is not here:
         another log may know it."""
+        ...
+
+    async def lineage(
+        self, tenant: Tenant, roots: list[RefId], depth: int, after: tuple[int, RefId] | None, limit: int
+    ) -> list[Traced]:
+        """These references and whatever they were made from, up to `depth` steps back, in whichever execution: each once, nearest
+        first, then by id; beyond `after`, which is (depth, id). Of a graph that is too large the nearest part."""
         ...
 
     # -- step logs --

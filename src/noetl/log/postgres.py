@@ -15,6 +15,7 @@ from noetl.database import Database, Grouped, Raised, Record, UniqueViolation
 from noetl.log.limits import check_size
 from noetl.log.port import (
     BLOB_LIMIT,
+    LINEAGE_LIMIT,
     Batch,
     Change,
     Depth,
@@ -29,6 +30,7 @@ from noetl.log.port import (
     Recorded,
     Renewal,
     ShardRows,
+    Traced,
     Wanted,
 )
 from noetl.log.writes import Writes, command_of, join, message_columns, ref_row
@@ -195,6 +197,14 @@ class LogPostgres:
             for row in rows
         ]
 
+    async def named_events(self, names: list[tuple[ExecutionId, str]]) -> list[Recorded]:
+        executions, keys = [int(each) for each, _ in names], [key for _, key in names]
+        rows = await self._main.read(_SQL["named_events"], executions=executions, keys=keys)
+        return [
+            Recorded(_id(row["execution_id"]), row["shard"], row["seq"], row["epoch"], join(row["meta"], row["result"]))
+            for row in rows
+        ]
+
     async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]:
         rows = await self._background.read(_SQL["follow"], shard=shard, after=after, limit=limit)
         return [
@@ -284,6 +294,22 @@ class LogPostgres:
     async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
         rows = await self._background.read(_SQL["orphans"], execution_id=int(execution_id), uris=uris)
         return [row["uri"] for row in rows]
+
+    async def lineage(
+        self, tenant: Tenant, roots: list[RefId], depth: int, after: tuple[int, RefId] | None, limit: int
+    ) -> list[Traced]:
+        beyond = (-1, 0) if after is None else (after[0], int(after[1]))
+        rows = await self._background.read(
+            _SQL["lineage"],
+            tenant=tenant,
+            roots=[int(each) for each in roots],
+            depth=depth,
+            most=LINEAGE_LIMIT,
+            after_depth=beyond[0],
+            after_ref=beyond[1],
+            limit=limit,
+        )
+        return [_traced(row) for row in rows]
 
     # -- step logs --
 
@@ -404,6 +430,20 @@ def _id(number: int) -> ExecutionId:
 def _value(rows: Sequence[Record], default: int) -> int:
     value: int = rows[0][0] if rows else default
     return value
+
+
+def _traced(row: Record) -> Traced:
+    reference = Reference(
+        ref_id=RefId(str(row["ref_id"])), type=row["tier"], uri=row["uri"], sha256=row["sha256"], bytes=row["bytes"],
+        rows=row["rows"], format=row["format"],
+    )  # fmt: skip
+    return Traced(
+        depth=row["depth"],
+        reference=reference,
+        parent=None if row["parent_ref_id"] is None else RefId(str(row["parent_ref_id"])),
+        inputs=tuple(RefId(str(each)) for each in row["inputs"]),
+        at=row["at"],
+    )
 
 
 def _pinned(row: Record) -> Pinned:

@@ -109,6 +109,7 @@ class Database:
         self.timers: list[dict[tuple[ExecutionId, TimerId], Micros]] = [{} for _ in shards]
         self.admissions: dict[tuple[Tenant, str], Admission] = {}
         self.refs: dict[RefId, bytes] = {}
+        self.ref_times: dict[RefId, Micros] = {}
         self.blobs: dict[tuple[RefId, str], bytes] = {}  # by reference and address
         self.logs: dict[ExecutionId, list[tuple[str, tuple[RefId, str]]]] = {}  # step and blob of each part, in order
         self.manifests: dict[str, dict[int, bytes]] = {}
@@ -274,6 +275,7 @@ class Database:
         for ref in refs:
             reference = ref.reference
             self.refs.setdefault(reference.ref_id, codec.encode(msgspec.structs.replace(ref, payload=None)))
+            self.ref_times.setdefault(reference.ref_id, self.clock.now())
             if ref.payload is not None:
                 self.blobs.setdefault((reference.ref_id, reference.uri), ref.payload)
 

@@ -22,9 +22,18 @@ class Selected(Struct, frozen=True, omit_defaults=True):
     reference: str | None = None
 
 
+class Input(Struct, frozen=True, omit_defaults=True):
+    """What a task was given, without secrets: small scalars themselves, anything else the address of a payload."""
+
+    value: dict[str, Any] | None = None
+    ref: str | None = None
+
+
 class Meta(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Where a result comes from: `tool` is `{kind, version, noetl, runtime}`, `provenance` what the playbook's author says."""
+
     tool: dict[str, str] = {}
-    input: str | None = None
+    input: Input | None = None
     provenance: dict[str, Any] = {}
 
 
@@ -47,6 +56,12 @@ class Envelope(Struct, frozen=True, omit_defaults=True, kw_only=True):
     def bare(self) -> "Envelope":
         """The same without its context: for events that follow the one that already carries it."""
         return msgspec.structs.replace(self, context={}, meta=None)
+
+    def known(self) -> "Envelope":
+        """What decisions and templates may know of it: the input is for those who look into the log."""
+        if self.meta is None or self.meta.input is None:
+            return self
+        return msgspec.structs.replace(self, meta=msgspec.structs.replace(self.meta, input=None))
 
 
 def failed(failure: Failure, **context: Any) -> Envelope:

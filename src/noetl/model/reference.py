@@ -7,11 +7,14 @@ from typing import Literal
 from msgspec import Struct
 
 from noetl.model.errors import BadReference
-from noetl.model.ids import ExecutionId, RefId
+from noetl.model.ids import CommandId, ExecutionId, RefId
 
 Home = Literal["object_store", "kv", "db", "disk", "memory", "eventlog"]
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+_KEY = re.compile(
+    r"(\w+)-([0-9]{1,9})-(.+?)(?:\.r([0-9]{1,9}))?(?:\.t[0-9]{1,9})?(?:\.p([0-9]{1,9}))?(?:-l[0-9]+)?", re.ASCII
+)
 _KINDS = ("result", "collection", "manifest", "input", "log", "workload")
 
 
@@ -78,3 +81,21 @@ def parse_uri(uri: str) -> Address:
 def result_key(command: str, attempt: int, task: str, index: int | None = None) -> str:
     """Derived from who made it, so that a retry leaves an orphan to sweep, never a second truth."""
     return f"{command}-{attempt}-{task}" + ("" if index is None else f"-{index}")
+
+
+class Made(Struct, frozen=True):
+    """Who made a payload, as its key says: a task in its nth run, or a part of the command that has a name of its own."""
+
+    command_id: CommandId
+    attempt: int
+    task: str
+    run: int = 1
+    page: int = 0
+
+
+def made_by(key: str) -> Made | None:
+    """None: not a key of `result_key`."""
+    found = _KEY.fullmatch(key)
+    if found is None:
+        return None
+    return Made(CommandId(found[1]), int(found[2]), found[3], int(found[4] or 1), int(found[5] or 0))

@@ -20,7 +20,7 @@ from msgspec import Struct
 from noetl.model import events as e
 from noetl.model.clock import iso
 from noetl.model.commands import Command
-from noetl.model.envelope import Envelope
+from noetl.model.envelope import Envelope, Meta
 from noetl.model.errors import Failure
 from noetl.model.ids import ExecutionId, derive
 from noetl.model.reference import Reference
@@ -32,6 +32,7 @@ from noetl.pipeline.evaluate import site_rendering
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.names import Item, Writes, folded
 from noetl.pipeline.plain import Plain
+from noetl.pipeline.provenance import made_with
 from noetl.pipeline.run import Ended, Parked, Pipeline
 from noetl.playbook.model import Cursor
 from noetl.tools.port import Call, Failed, Identity, Success, raw_fields
@@ -102,6 +103,7 @@ class Chunk:
         self._entry: asyncio.Task[None] | None = None  # the journal entry on its way
         self._stopped = False  # an item failed, and the loop ends at the first failure
         self._told = asyncio.get_running_loop().time()
+        self._kind = context.shared.tasks[-1].kind
         self._plain = Plain.of(context.shared, self._writes, iso(context.env.clock.now()))
 
     async def run(self) -> None:
@@ -237,7 +239,8 @@ class Chunk:
     async def _put(self, label: str, results: list[Result]) -> Envelope:
         rows = [result.row for result in results if result.row is not None]
         reference: Reference | None = await self._context.persist.put(label, rows) if rows else None
-        return Envelope(status="ok", reference=reference, context={"row_count": len(rows)})
+        meta = Meta(tool=made_with(self._kind, self._context.env.registry.get(self._kind)))
+        return Envelope(status="ok", reference=reference, context={"row_count": len(rows)}, meta=meta)
 
     def _counted(self, results: list[Result], claimed: int | None = None) -> e.Items:
         """Of what no journal entry covers yet."""

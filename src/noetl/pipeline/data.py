@@ -187,14 +187,14 @@ class Payloads:
             raise Failing(_too_many(reference, size))
         if is_rowset(reference) and reference.rows_at is None:  # maybe the rows of a map, without the map
             return await self.range(reference, 0, size)
-        self._note(reference)
+        self.note(reference)
         return await _patiently(reference.uri, lambda: self._store.resolve(reference))
 
     async def open(self, reference: Reference) -> Any:
         """A stored row set, to be read by batches: a `rowsets.Reader`, which whoever asks closes."""
         from noetl.results import rowsets  # Arrow: only who reads row sets pays for it
 
-        self._note(reference)
+        self.note(reference)
         source = await _patiently(reference.uri, lambda: self._store.open(reference))
         reader = await _patiently(reference.uri, lambda: asyncio.to_thread(rowsets.read, source, reference.uri))
         if reference.ref_id and reference.rows_at is None:  # the rows alone, whatever they are a member of
@@ -229,7 +229,7 @@ class Payloads:
     async def range(self, reference: Reference, start: int, stop: int) -> list[Any]:
         """Items [start, stop); of a loop's result, one value per item."""
         if not is_manifest(reference):
-            self._note(reference)
+            self.note(reference)
             return list(await _patiently(reference.uri, lambda: self._store.rows(reference, start, stop)))
         rows = await self.item_rows(reference, start, stop)
         return [item_value(rows[index]) if index in rows else None for index in range(start, stop)]
@@ -288,9 +288,10 @@ class Payloads:
         """Of a loop's result, or of the pages of a call."""
         return list(await _patiently(manifest, lambda: self._manifests(manifest)))
 
-    def _note(self, reference: Reference) -> None:
-        if reference.ref_id:
-            self.read[reference.ref_id] = None
+    def note(self, reference: Reference) -> None:
+        """Of a loop's result its parts are noted, as they are read."""
+        if not is_manifest(reference):
+            self.read[reference.ref_id or ref_id_of(reference.uri)] = None
 
 
 def _too_many(reference: Reference, size: int) -> Failure:
@@ -337,6 +338,7 @@ class Stored:
             self._value = envelope.context.get("value")
 
     def member(self, name: str) -> Any:
+        self._note()
         context = self.envelope.context
         if (table := self.table) is not None:
             return self._of_table(table, name)
@@ -398,6 +400,7 @@ class Stored:
         return Stored(Envelope(status="ok", reference=msgspec.convert(found, Reference)), self._payloads)
 
     def item(self, index: int | slice) -> Any:
+        self._note()
         if self.table is not None:
             raise LookupError(index)
         size = self.rows_known
@@ -418,6 +421,7 @@ class Stored:
         return self._payloads.rows(reference, start, max(start, stop))
 
     def length(self) -> int:
+        self._note()
         if self.rows_known is not None:
             return self.rows_known
         if (table := self.table) is not None:
@@ -428,8 +432,14 @@ class Stored:
         raise FailedError(f"{kind_of(value)} has no length")
 
     def plain(self) -> Any:
+        self._note()
         reference = self.envelope.reference
         return self._value if reference is None else self._payloads.whole(reference)
+
+    def _note(self) -> None:
+        """Whatever is used of it, its envelope's scalars too, was made from it."""
+        if (reference := self.envelope.reference) is not None:
+            self._payloads.note(reference)
 
     @property
     def rows_known(self) -> int | None:

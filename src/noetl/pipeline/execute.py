@@ -80,11 +80,11 @@ async def _final(context: Context, pipeline: Pipeline, ended: Ended) -> Envelope
     if ended.failure is not None:
         above = base.reference.ref_id if base.reference is not None else None
         parent = ParentRef(above) if above is not None else None
-        base = Envelope(status="error", error=ended.failure, context=ended.facts, parent_ref=parent)
+        base = Envelope(status="error", error=ended.failure, context=ended.facts, parent_ref=parent, meta=ended.meta)
     try:
         return await _with_selections(context, pipeline, base)
     except Failing as failing:  # too large, or the store is down: the step fails, its selections as far as they go
-        return replace(failed(bounded(failing.failure)), parent_ref=base.parent_ref)
+        return replace(failed(bounded(failing.failure)), parent_ref=base.parent_ref, meta=base.meta)
 
 
 async def _with_selections(context: Context, pipeline: Pipeline, base: Envelope) -> Envelope:

@@ -12,13 +12,14 @@ from msgspec import to_builtins
 from noetl.faults import fault
 from noetl.model.codec import encode
 from noetl.model.commands import Command
-from noetl.model.envelope import CONTEXT_LIMIT, SELECTIONS, Envelope, Meta, Selected
+from noetl.model.envelope import CONTEXT_LIMIT, SELECTIONS, Envelope, Input, Meta, Selected
 from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Address, ParentRef, Reference, address, result_key
-from noetl.pipeline.data import RESERVED, TRIES, Payloads
+from noetl.pipeline.data import RESERVED, TRIES, Payloads, is_manifest
 from noetl.pipeline.failures import Failing
+from noetl.pipeline.provenance import is_small
 from noetl.playbook.assignments import REFERENCE
 from noetl.results import records
 from noetl.results.port import Carrier, ResultStore, Rider
@@ -76,7 +77,7 @@ class Persist:
         key = result_key(command.command_id, command.attempt, label) + self._suffix
         reference, rider = await self._put(address(command.execution_id, kind, command.step, key), value, store)
         payload = None if rider is None else rider.payload
-        inputs = tuple(self._payloads.read)
+        inputs = () if kind == "input" else tuple(self._payloads.read)
         self._refs.append(StoredRef(reference=reference, parent=parent, inputs=inputs, payload=payload))
         self._riders += [rider] if rider is not None else []
         fault("persist.after")
@@ -115,7 +116,7 @@ class Persist:
         store: str | None = None,
     ) -> Envelope:
         """The value is durable when this returns. A null value needs no payload; records become columns when they fit."""
-        above = parent.reference.ref_id if parent is not None and parent.reference is not None else None
+        above = _made_from(parent)
         if (found := records.found(value)) is not None:
             value = await self._in_columns(value, found)
         try:
@@ -132,6 +133,14 @@ class Persist:
                 meta=meta,
             )
         )
+
+    async def input(self, label: str, given: dict[str, Any]) -> Input:
+        """What a task was given, to be kept beside its result. Keys of secrets are left out where it is shown to everyone; a
+        payload keeps them, as results do."""
+        given = self._payloads.keychain.redactor.value(given)
+        if is_small(given):
+            return Input(value=redacted(given))
+        return Input(ref=(await self.put(label, given, kind="input")).uri)
 
     async def _in_columns(self, value: Any, found: records.Records) -> Any:
         tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)
@@ -188,6 +197,12 @@ class Persist:
         if len(encode(made)) > RESULTS_INLINE:
             made = {REFERENCE: to_builtins(await self.put(f"{label}.tasks", made))}
         return {"results": made}
+
+
+def _made_from(parent: Envelope | None) -> RefId | None:
+    """A loop's manifest is no payload: what is read of it says which of its parts were used."""
+    reference = parent.reference if parent is not None else None
+    return None if reference is None or is_manifest(reference) else reference.ref_id
 
 
 def _not_stored(message: str, *, retryable: bool) -> Failure:

@@ -18,7 +18,7 @@ from noetl.model import events as e
 from noetl.model.clock import iso
 from noetl.model.commands import LONGEST_HELD_DELAY, Command, Journal
 from noetl.model.decisions import AddPart
-from noetl.model.envelope import SELECTIONS, Envelope, Meta, failed
+from noetl.model.envelope import SELECTIONS, Envelope, Input, Meta, failed
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros, call_id
 from noetl.pipeline import pages, policy
@@ -30,6 +30,7 @@ from noetl.pipeline.names import Issued, Item, Names, Writes, nothing
 from noetl.pipeline.pages import Later
 from noetl.pipeline.persist import Persist
 from noetl.pipeline.policy import Again, Break, Fail, Go, Jump, Verdict
+from noetl.pipeline.provenance import made_with
 from noetl.pipeline.rendering import Rendering
 from noetl.playbook.model import NoopTask, SinkTask, Step, Target, Task
 from noetl.results.tables import Table
@@ -47,6 +48,7 @@ class Ended(Struct, frozen=True):
     tries: int = 1
     ran: bool = True
     sinks: tuple[str, ...] = ()
+    meta: Meta | None = None  # of the task that failed
 
 
 class Parked(Struct, frozen=True):
@@ -69,6 +71,7 @@ class Tasks:
     jumps: int = 0
     page: Any = None
     resolved: Envelope | None = None
+    given: dict[str, Any] = field(default_factory=dict)  # the input of the try under way
 
 
 def tasks_of(step: Step) -> list[Task]:
@@ -143,7 +146,7 @@ class Pipeline:
             try:
                 ended = await self._task(task)
             except Failing as failing:
-                return self._failed(bounded(failing.failure, task=task.name), {})
+                return self._failed(bounded(failing.failure, task=task.name), {}, Meta(tool=self._tool(task)))
             if ended is not None:
                 return ended
         return self._good()
@@ -152,9 +155,10 @@ class Pipeline:
         value = self.names.prev or nothing(self.payloads)
         return Ended(value, tries=self._most_tries, ran=self._ran, sinks=tuple(self._sinks))
 
-    def _failed(self, failure: Failure, facts: dict[str, Any]) -> Ended:
+    def _failed(self, failure: Failure, facts: dict[str, Any], meta: Meta | None) -> Ended:
         value = self.names.prev or nothing(self.payloads)
-        return Ended(value, failure, facts, tries=max(self._most_tries, self._at.tries), sinks=tuple(self._sinks))
+        tries = max(self._most_tries, self._at.tries)
+        return Ended(value, failure, facts, tries=tries, sinks=tuple(self._sinks), meta=meta)
 
     async def _task(self, task: Task) -> Ended | Parked | None:
         """One task until it has ended for good; None: on with the next."""
@@ -197,7 +201,7 @@ class Pipeline:
             self._sinks.append(task.name)
         if isinstance(verdict, Fail):
             failure = bounded(verdict.failure, task=task.name, attempt=turn.attempt)
-            return self._failed(failure, result.envelope.context)
+            return self._failed(failure, result.envelope.context, result.envelope.meta)
         at.runs[task.name] = turn.run
         at.goto, at.tries, at.page = target, 0, None
         if target >= len(self.tasks):
@@ -245,7 +249,7 @@ class Pipeline:
         """None: the task is passed over."""
         at = self._at
         try:
-            task = turn.task
+            task, at.given = turn.task, {}
             if task.name in self._broken:
                 return Failed(self._broken[task.name])
             if at.resolved is not None:
@@ -258,6 +262,7 @@ class Pipeline:
             ):
                 return None
             prepared = await self._caller.prepare(turn)
+            at.given = prepared.call.input
             if task.spec.paginate is not None:
                 return await self._pages(turn, prepared)
             outcome = await (perform_in_memory if self._journal is None else perform)(prepared)
@@ -283,10 +288,11 @@ class Pipeline:
         parent = self.names.last.envelope if self.names.last is not None else None
         if isinstance(outcome, Failed):
             failure = bounded(outcome.failure, task=turn.task.name, attempt=turn.attempt)
-            return Stored(failed(failure, **outcome.facts), self.payloads, None)
-        if outcome.stored is not None:
-            return outcome.stored
+            envelope = failed(failure, **outcome.facts)
+            return Stored(replace(envelope, meta=await self._meta_of_failure(turn)), self.payloads, None)
         meta = await self._meta(turn)
+        if outcome.stored is not None:
+            return Stored(replace(outcome.stored.envelope, meta=meta), self.payloads)
         if self._journal is None:
             return Stored(Envelope(status="ok", context=dict(outcome.facts), meta=meta), self.payloads, outcome.value)
         store = turn.task.output.store
@@ -299,7 +305,23 @@ class Pipeline:
         provenance: dict[str, Any] = {}
         if turn.task.provenance:
             provenance = await self._rendering(turn, {}, "provenance").value(turn.task.provenance)
-        return Meta(tool={"kind": turn.task.kind}, provenance=provenance)
+        return Meta(tool=self._tool(turn.task), input=await self._input(turn), provenance=provenance)
+
+    async def _meta_of_failure(self, turn: Turn) -> Meta:
+        """As far as it can be made: the failure is to be told as it is."""
+        try:
+            return await self._meta(turn)
+        except Failing:
+            return Meta(tool=self._tool(turn.task))
+
+    def _tool(self, task: Task) -> dict[str, str]:
+        return made_with(task.kind, self.env.registry.get(task.kind))
+
+    async def _input(self, turn: Turn) -> Input | None:
+        """None of an item: a loop names its collection."""
+        if not self._at.given or self._journal is None or self.names.item is not None:
+            return None
+        return await self.persist.input(self._label(turn), self._at.given)
 
     def _label(self, turn: Turn, page: int = 0) -> str:
         """Distinct for every put of one attempt: a task may run again and be tried again."""
@@ -355,7 +377,8 @@ class Pipeline:
         message = (
             f"{task.kind} waits, which an item can do only when it is alone in its command: set loop.spec.chunk: 1"
         )
-        return self._failed(Failure(code="CANNOT_WAIT", kind="config", message=message, task=task.name), {})
+        failure = Failure(code="CANNOT_WAIT", kind="config", message=message, task=task.name)
+        return self._failed(failure, {}, Meta(tool=self._tool(task)))
 
     # ---- pages -----------------------------------------------------------------------------------------------------------
 
@@ -403,7 +426,8 @@ class Pipeline:
 
     async def _page_done(self, turn: Turn, number: int, page: Success, cursor: dict[str, Any]) -> None:
         value = page.value if page.value is not None else {}  # a page is a part of a manifest: it needs a reference
-        envelope = await self.persist.result(self._label(turn, number), value, page.facts)
+        meta = Meta(tool=self._tool(turn.task))
+        envelope = await self.persist.result(self._label(turn, number), value, page.facts, meta=meta)
         await self._send(
             lambda common, values: e.CallPage(
                 task=turn.task.name, run=turn.run, page=number, result=envelope, cursor=cursor, set=values, **common

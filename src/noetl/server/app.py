@@ -38,6 +38,7 @@ from noetl.server.api import (
     problems,
     queue,
     render,
+    results,
     schedules,
     streams,
     vars,
@@ -46,6 +47,7 @@ from noetl.server.api.guard import Guard, check_bind
 from noetl.server.api.worker import WorkerDoor
 from noetl.server.node import Server
 from noetl.server.presence import Presence
+from noetl.server.results import Results
 from noetl.server.services.access import Access
 from noetl.server.services.all import Services
 from noetl.server.services.catalog import CatalogService
@@ -54,10 +56,12 @@ from noetl.server.services.executions import ExecutionService
 from noetl.server.services.health import HealthService
 from noetl.server.services.hooks import HookService
 from noetl.server.services.keys import KeyFile
+from noetl.server.services.lineage import LineageService
 from noetl.server.services.live import HeardLog, Live, announce, hear, heard
 from noetl.server.services.logs import LogService
 from noetl.server.services.queue import QueueService
 from noetl.server.services.rendering import RenderService
+from noetl.server.services.results import ResultService
 from noetl.server.services.schedules import ScheduleService
 from noetl.server.services.signals import SignalService
 from noetl.server.services.streams import StreamService
@@ -105,9 +109,15 @@ class Node:
 
 
 def assemble(
-    ports: Ports, settings: ServerSettings, metrics: Metrics | None = None, *, kinds: Kinds | None = None
+    ports: Ports,
+    settings: ServerSettings,
+    metrics: Metrics | None = None,
+    *,
+    kinds: Kinds | None = None,
+    open_results: Callable[[Server], Results] | None = None,
 ) -> Node:
-    """`kinds`: the tools that packages bring; a server runs none, but checks their fields when a playbook is registered."""
+    """`kinds`: the tools that packages bring; a server runs none, but checks their fields when a playbook is registered.
+    `open_results`: the way to stored data; a server opens none by itself."""
     metrics, live = metrics or Metrics(), Live()
     port, listened = heard(ports.log, live, metrics, settings.shards)
     stored = CredentialService(ports.vault, ports.keys)
@@ -118,14 +128,15 @@ def assemble(
     presence = Presence(port, ports.bus, settings.shards, settings.name, metrics)
     door = WorkerDoor(server, presence, metrics)
     playbooks = CatalogService(ports.catalog, kinds)
-    services = make_services(server, ports, port, live, metrics, playbooks, stored)
+    results_ = None if open_results is None else open_results(server)
+    services = make_services(server, ports, port, live, metrics, playbooks, stored, results_)
     app = create_app(services, metrics, door.routes())
     return Node(ports, server, services, live, listened, presence, door, metrics, app)
 
 
 def make_services(
     server: Server, ports: Ports, eventlog: EventLog, live: Live, metrics: Metrics,
-    playbooks: CatalogService, stored: CredentialService,
+    playbooks: CatalogService, stored: CredentialService, results_: Results | None,
 ) -> Services:  # fmt: skip
     access = Access(eventlog)
     keeper = server.keeper
@@ -143,6 +154,8 @@ def make_services(
         rendering=RenderService(eventlog, executions_),
         streams=StreamService(eventlog, live, access),
         logs=LogService(eventlog, live, access),
+        results=ResultService(eventlog, executions_, access, results_),
+        lineage=LineageService(eventlog, executions_),
         health=HealthService(server.settings.name, eventlog, server.shards, ports.clock, metrics, _can(keeper.new_id)),
     )
 
@@ -179,7 +192,7 @@ def _routes(worker_routes: list[Route]) -> FastAPI:
     problems.install(app)
     app.router.routes[:0] = worker_routes  # first: every command passes through them
     for module in (
-        streams, catalog, credentials, executions, events, logs, vars, queue, render, schedules, hooks, health,
+        streams, catalog, credentials, executions, events, logs, results, vars, queue, render, schedules, hooks, health,
     ):  # fmt: skip
         app.include_router(module.routes)
     app.router.routes.extend(queue.GONE)

@@ -16,7 +16,9 @@ from noetl.catalog.memory import CatalogMemory, VaultMemory
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
 from noetl.log.tables import Database
+from noetl.pipeline.reading import Reading
 from noetl.results.memory import ResultsMemory
+from noetl.results.port import ResultStore
 from noetl.server.app import Node, Ports, address, assemble, listen, serve
 from noetl.server.services.keys import KeyFile
 from noetl.server.settings import ServerSettings
@@ -125,11 +127,18 @@ async def messages(stream: httpx.Response) -> AsyncIterator[tuple[str, int | Non
 
 @asynccontextmanager
 async def site(
-    ports: Ports | None = None, name: str = "s1", several: bool = False, **settings: Any
+    ports: Ports | None = None,
+    name: str = "s1",
+    several: bool = False,
+    store: ResultStore | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Site]:
+    """With a store it can show data."""
     opened = listen(port=0)
     url = address(opened)
-    node = assemble(ports or twins(), ServerSettings(name=name, address=url, shards=SHARDS, **settings))
+    told = ServerSettings(name=name, address=url, shards=SHARDS, **settings)
+    results = None if store is None else lambda server: Reading(store, server.manifest)
+    node = assemble(ports or twins(), told, open_results=results)
     stop = asyncio.Event()
     serving = asyncio.ensure_future(serve(node, opened, several=several, stop=stop))
     try:
@@ -142,11 +151,15 @@ async def site(
 
 
 @asynccontextmanager
-async def working(here: Site, name: str = "w1", slots: int = 4) -> AsyncIterator[Worker]:
+async def working(
+    here: Site, name: str = "w1", slots: int = 4, store: ResultStore | None = None
+) -> AsyncIterator[Worker]:
     channel = HttpChannel([here.url])
     settings = WorkerSettings(worker_id=name, incarnation="1", slots=slots)
     stored = StoredCredentials(channel)
-    worker = Worker(channel, ResultsMemory(), registry.default(), Clock(), MemorySpool(), settings, credentials=stored)
+    worker = Worker(
+        channel, store or ResultsMemory(), registry.default(), Clock(), MemorySpool(), settings, credentials=stored
+    )
     running = asyncio.ensure_future(worker.run())
     try:
         yield worker

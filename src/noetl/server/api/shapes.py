@@ -4,14 +4,19 @@ msgspec: lists of them are long."""
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
+
 from noetl.catalog.port import Sealed
-from noetl.log.port import Projection, Recorded
+from noetl.log.port import Projection, Recorded, Traced
 from noetl.model import codec
 from noetl.model.clock import iso
 from noetl.model.events import CommandCompleted
-from noetl.model.ids import Micros
+from noetl.model.ids import ExecutionId, Micros
+from noetl.model.reference import Reference, made_by, parse_uri
 from noetl.playbook import durations
 from noetl.server.services.executions import state_of
+from noetl.server.services.lineage import Source, Trace
+from noetl.server.services.results import Shown
 from noetl.server.steps import steps_of
 from noetl.triggers.port import Cron, Hook, Schedule
 
@@ -130,3 +135,72 @@ def hook(row: Hook) -> dict[str, Any]:
         "created_at": iso(row.created_at),
         "changed_at": iso(row.changed_at),
     }
+
+
+def result(execution_id: ExecutionId, step: str, found: Shown) -> dict[str, Any]:
+    envelope = found.envelope
+    return {
+        "execution_id": execution_id,
+        "step": step,
+        "status": envelope.status,
+        "reference": reference(envelope.reference),
+        "parent_ref": None if envelope.parent_ref is None else envelope.parent_ref.ref_id,
+        "context": envelope.context,
+        "error": None if envelope.error is None else envelope.error.shown(),
+        "meta": {} if found.meta is None else msgspec.to_builtins(found.meta),
+        "preview": None if found.preview is None else msgspec.to_builtins(found.preview),
+    }
+
+
+def trace(execution_id: ExecutionId, step: str, found: Trace) -> dict[str, Any]:
+    return {
+        "execution_id": execution_id,
+        "step": step,
+        "status": found.envelope.status,
+        "reference": reference(found.envelope.reference),
+        "roots": list(found.roots),
+        "nodes": [_node(source) for source in found.sources],
+        "edges": [edge for source in found.sources for edge in _edges(source.traced)],
+        "next": found.next,
+    }
+
+
+def reference(found: Reference | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "ref_id": found.ref_id,
+        "uri": found.uri,
+        "tier": found.type,
+        "bytes": found.bytes,
+        "rows": found.rows,
+        "format": found.format,
+        "sha256": found.sha256,
+    }
+
+
+def _node(source: Source) -> dict[str, Any]:
+    traced, meta = source.traced, source.meta
+    where = parse_uri(traced.reference.uri)
+    made = made_by(where.key)
+    return {
+        **(reference(traced.reference) or {}),
+        "depth": traced.depth,
+        "execution_id": where.execution_id,
+        "kind": where.kind,
+        "step": where.step,
+        "task": None if made is None else made.task,
+        "command_id": None if made is None else made.command_id,
+        "attempt": None if made is None else made.attempt,
+        "at": iso(traced.at),
+        "tool": None if meta is None else meta.tool,
+        "input": None if meta is None or meta.input is None else msgspec.to_builtins(meta.input),
+        "provenance": {} if meta is None else meta.provenance,
+    }
+
+
+def _edges(traced: Traced) -> Iterator[dict[str, Any]]:
+    target = traced.reference.ref_id
+    if traced.parent is not None:
+        yield {"source": traced.parent, "target": target, "kind": "parent"}
+    yield from ({"source": source, "target": target, "kind": "input"} for source in traced.inputs)

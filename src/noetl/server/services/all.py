@@ -7,9 +7,11 @@ from noetl.server.services.credentials import CredentialService
 from noetl.server.services.executions import ExecutionService
 from noetl.server.services.health import HealthService
 from noetl.server.services.hooks import HookService
+from noetl.server.services.lineage import LineageService
 from noetl.server.services.logs import LogService
 from noetl.server.services.queue import QueueService
 from noetl.server.services.rendering import RenderService
+from noetl.server.services.results import ResultService
 from noetl.server.services.schedules import ScheduleService
 from noetl.server.services.signals import SignalService
 from noetl.server.services.streams import StreamService
@@ -27,4 +29,6 @@ class Services:
     rendering: RenderService
     streams: StreamService
     logs: LogService
+    results: ResultService
+    lineage: LineageService
     health: HealthService

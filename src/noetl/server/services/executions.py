@@ -12,6 +12,7 @@ import msgspec
 from noetl.engine.explain import Explanation, explain
 from noetl.engine.state import Execution, decode
 from noetl.log.port import EventLog, Projection, Recorded, Wanted
+from noetl.model.envelope import Envelope
 from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
@@ -250,6 +251,18 @@ class ExecutionService:
         if step not in loaded.fixed.plan.steps:
             raise NotFound(f"the playbook has no step {step!r}", hint=f"steps: {', '.join(loaded.fixed.plan.steps)}")
         return explain(loaded.fixed, loaded.state, step)
+
+    async def result(self, identity: Identity, execution_id: ExecutionId, step: str) -> Envelope:
+        """Of the step's last run, from the log as it stands."""
+        await self._access.check(identity, execution_id)
+        loaded = await self._states.read(execution_id)
+        if loaded is None:
+            raise NotFound(f"no execution {execution_id}")
+        record = loaded.state.steps.get(step)
+        if record is None or record.result is None:
+            names = ", ".join(name for name, known in loaded.state.steps.items() if known.result is not None)
+            raise NotFound(f"step {step!r} has no result", hint=f"steps that have one: {names or 'none'}")
+        return record.result
 
     async def _unprojected(self, execution_id: ExecutionId) -> Projection:
         """It was accepted and its owner has not begun it: what is known is what was asked for."""

@@ -21,6 +21,7 @@ from noetl.server.api import (
     logs,
     queue,
     render,
+    results,
     schedules,
     streams,
     vars,
@@ -30,7 +31,7 @@ from noetl.server.duties.projector import STATUSES
 from noetl.server.services.all import Services
 
 MODULES = (
-    catalog, credentials, events, executions, health, hooks, logs, queue, render, schedules, streams, vars,
+    catalog, credentials, events, executions, health, hooks, logs, queue, render, results, schedules, streams, vars,
 )  # fmt: skip
 OPEN = {"ready", "metrics"}  # say nothing about anyone's data
 

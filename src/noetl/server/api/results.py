@@ -1,0 +1,182 @@
+"""Results of steps: a look at one, its data, and what it was made from."""
+
+import base64
+import re
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import Header, Query, Response
+from pydantic import Field
+from starlette.responses import StreamingResponse
+
+from noetl.model.ids import ExecutionId
+from noetl.model.shown import Download
+from noetl.server.api import shapes
+from noetl.server.api.bodies import Id, View, router
+from noetl.server.api.depends import Has, Who
+from noetl.server.api.executions import Name
+from noetl.server.services.lineage import DEEPEST, DEPTH, PAGE
+
+routes = router("results")
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
+DATA: dict[int | str, dict[str, Any]] = {
+    200: {"description": "the data; its `Content-Type` says in which format", "content": {"*/*": {}}},
+    206: {"description": "the bytes that `Range` asks for; 416 when there are none there", "content": {"*/*": {}}},
+}
+
+
+class ColumnView(View):
+    name: str
+    type: str | None = Field(description="of Arrow; null where values are JSON", examples=["int64"])
+
+
+class PreviewView(View):
+    row_count: int | None
+    columns: list[ColumnView]
+    rows: list[Any] | None = Field(description="the first of them; null: the value is no list of rows")
+    value: Any = Field(description="of what has no rows, when it is small")
+    cut: bool = Field(description="there is more than is shown")
+
+
+class ResultView(View):
+    """The envelope and the beginning of the data. Keys that name secrets (password, api_key …) are left out, long texts cut."""
+
+    execution_id: str
+    step: str
+    status: str = Field(examples=["ok"])
+    reference: dict[str, Any] | None = Field(description="where the data is: uri, tier, bytes, rows, format, sha256")
+    parent_ref: str | None
+    context: dict[str, Any]
+    error: dict[str, Any] | None
+    meta: dict[str, Any] = Field(description="tool, input and provenance")
+    preview: PreviewView | None
+
+
+class NodeView(View):
+    ref_id: str
+    depth: int = Field(description="steps back from the result, by the shortest way")
+    uri: str
+    tier: str
+    bytes: int | None
+    rows: int | None
+    format: str | None
+    sha256: str | None
+    execution_id: str
+    kind: str = Field(examples=["result"])
+    step: str
+    task: str | None
+    command_id: str | None
+    attempt: int | None
+    at: str
+    tool: dict[str, str] | None = Field(examples=[{"kind": "http"}])
+    input: dict[str, Any] | None = Field(description="what the task was given, without secrets: `value`, or `ref`")
+    provenance: dict[str, Any] = Field(description="what the playbook's author says")
+
+
+class EdgeView(View):
+    source: str = Field(description="ref_id of what was used")
+    target: str = Field(description="ref_id of what was made from it")
+    kind: Literal["parent", "input"] = Field(description="parent: the task before it; input: what was read for it")
+
+
+class TraceView(View):
+    execution_id: str
+    step: str
+    status: str
+    reference: dict[str, Any] | None
+    roots: list[str] = Field(description="ref_ids of the result itself; of a loop, of its parts")
+    nodes: list[NodeView]
+    edges: list[EdgeView] = Field(description="that lead to nodes of this page; their sources may be on a later one")
+    next: str | None = Field(description="the `after` of the next page")
+
+
+@routes.get("/api/executions/{execution_id}/trace/{step}", response_model=TraceView)
+async def trace_result(
+    execution_id: Id,
+    step: Name,
+    has: Has,
+    who: Who,
+    depth: Annotated[int, Query(ge=0, le=DEEPEST, description="steps back")] = DEPTH,
+    after: Annotated[str | None, Query(max_length=40, description="`next` of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=500, description="how many nodes at most")] = PAGE,
+) -> Response:
+    """What the step's result was made from, and that from what, across executions: nearest first."""
+    found = await has.lineage.trace(who, ExecutionId(execution_id), step, depth, after, limit)
+    return _json(shapes.trace(ExecutionId(execution_id), step, found))
+
+
+@routes.get("/api/executions/{execution_id}/result/{step}", response_model=ResultView)
+async def show_result(
+    execution_id: Id,
+    step: Name,
+    has: Has,
+    who: Who,
+    rows: Annotated[int, Query(ge=1, le=500, description="how many rows at most")] = 20,
+) -> Response:
+    """The step's result: its envelope, and the beginning of its data."""
+    found = await has.results.shown(who, ExecutionId(execution_id), step, rows)
+    return _json(shapes.result(ExecutionId(execution_id), step, found))
+
+
+@routes.get("/api/executions/{execution_id}/result/{step}/data", response_class=Response, responses=DATA)
+async def get_data(
+    execution_id: Id,
+    step: Name,
+    has: Has,
+    who: Who,
+    format: Annotated[
+        Literal["parquet", "csv", "json", "jsonl"] | None, Query(description="without one: as it is stored")
+    ] = None,
+    start: Annotated[int, Query(ge=0, le=1 << 62, description="the first row")] = 0,
+    stop: Annotated[int | None, Query(ge=0, le=1 << 62, description="the row after the last")] = None,
+    range_: Annotated[str | None, Header(alias="Range", max_length=100)] = None,
+    if_range: Annotated[str | None, Header(alias="If-Range", max_length=100)] = None,
+) -> Response:
+    """The data of the step's result. `Range` (one, in bytes) is honoured for data as it is stored."""
+    found = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
+    name = f'attachment; filename="{execution_id}-{_plain(step)}.{found.extension}"'
+    headers = {"Content-Disposition": name, "Accept-Ranges": "none" if found.size is None else "bytes"}
+    if found.size is None:
+        return StreamingResponse(_sent(found, 0, None), media_type=found.media_type, headers=headers)
+    tag = None if found.sha256 is None else f'"{found.sha256}"'
+    if tag is not None:
+        headers |= {"ETag": tag, "Repr-Digest": _digest(found.sha256 or "")}
+    wanted = range_ if if_range in (None, tag) else None
+    first, last = _span(wanted, found.size)
+    if first >= last and wanted is not None and found.size:
+        return Response(status_code=416, headers={"Content-Range": f"bytes */{found.size}"})
+    headers["Content-Length"] = str(last - first)
+    partial = (first, last) != (0, found.size)
+    if partial:
+        headers["Content-Range"] = f"bytes {first}-{last - 1}/{found.size}"
+    body = _sent(found, first, last)
+    return StreamingResponse(body, 206 if partial else 200, headers, found.media_type)
+
+
+async def _sent(found: Download, start: int, stop: int | None) -> AsyncGenerator[bytes, None]:
+    async for part in found.parts(start, stop):
+        yield part
+
+
+def _span(wanted: str | None, size: int) -> tuple[int, int]:
+    """Bytes [first, last); what is no range that we know asks for all of them."""
+    asked = None if wanted is None else _RANGE.fullmatch(wanted)
+    if asked is None or asked[0] == "bytes=-":
+        return 0, size
+    if not asked[1]:
+        return max(size - int(asked[2]), 0), size
+    last = size if not asked[2] else min(int(asked[2]) + 1, size)
+    return int(asked[1]), last
+
+
+def _digest(sha256: str) -> str:
+    return f"sha-256=:{base64.b64encode(bytes.fromhex(sha256)).decode()}:"
+
+
+def _plain(step: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", step)
+
+
+def _json(value: Any) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")
