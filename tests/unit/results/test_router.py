@@ -105,6 +105,7 @@ def test_a_hint_of_kv_does_not_make_a_large_payload_small(tmp_path: Path) -> Non
 
 
 def test_object_reads_as_disk_with_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING")
     warn_once.cache_clear()
     router = Router(Servers(), in_files(tmp_path))
     reference = asyncio.run(router.put(PLACE, text(LARGEST + 1)))
