@@ -45,9 +45,10 @@ sim:  ## the simulator: SEEDS=2000, or SEED=7 to repeat one; FAULTS=... and MUTA
 long:  ## the tests that take minutes: every planted bug is found again, every crash point is passed twenty times
 	$(PYTEST) -q -m long -n $(JOBS)
 
-docs:  ## write docs/events.md and docs/cli.md anew
+docs:  ## write the generated pages of docs/ anew
 	$(RUN) python docs/generate.py
 
-bench:  ## events folded and decided per second, then the core from end to end
+bench:  ## events folded and decided per second, then the core from end to end, then ten million rows
 	$(RUN) python bench/engine.py
 	$(RUN) python bench/core.py
+	$(RUN) python bench/data.py

@@ -1,10 +1,12 @@
-"""Writes the parts of the documentation that the code already says: `events.md`, `cli.md` and `settings.md`.
+"""Writes the parts of the documentation that the code already says: `events.md`, `cli.md`, `http-api.md` and `settings.md`.
 
 `make docs` runs it; a test compares what it would write with what stands there.
 """
 
 import inspect
+import json
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +34,12 @@ def main() -> None:
 
 
 def pages() -> dict[str, str]:
-    return {"events.md": events_page(), "cli.md": cli_page(), "settings.md": settings_page()}
+    return {
+        "events.md": events_page(),
+        "cli.md": cli_page(),
+        "http-api.md": http_page(),
+        "settings.md": settings_page(),
+    }
 
 
 # ---- events ------------------------------------------------------------------------------------------------------------
@@ -206,6 +213,188 @@ def _spelling(parameter: Any) -> str:
         return str(parameter.metavar or (parameter.name or "").upper())
     names = ", ".join([*parameter.opts, *parameter.secondary_opts])
     return names if parameter.is_flag else f"{names} {parameter.metavar or str(parameter.name).upper()}"
+
+
+# ---- the HTTP API ------------------------------------------------------------------------------------------------------
+
+Schema = dict[str, Any]
+_SERVER = "http://127.0.0.1:8082"
+_ABOUT = """\
+JSON over HTTP, on 127.0.0.1:8082 unless `noetl server start` is told otherwise. `GET /api/openapi.json` tells programs.
+Ids are text, times ISO 8601 in UTC. Lists come in pages: `next` of one is where the following begins, null at the end.
+
+What cannot be honoured (`4XX`) or not now (`5XX`) is answered with a [Problem](#problem), as `application/problem+json`: `code`
+is stable, `hint` says what to do. 503 means: try again. A request with an `Idempotency-Key` may be repeated without a second
+effect; the `seq` that a change answers is the `min_seq` of a read that is to show it."""
+
+# What stands in an example where the document has none; anything else is shown by its type.
+_VALUES: dict[str, Any] = {
+    "execution_id": "724551830122291200", "path": "examples/hello", "step": "greet", "name": "approved", "kind": "postgres",
+    "request": "8d6c1f2e", "status": "running", "message": "…", "content": "apiVersion: noetl.io/v2 …", "older": 1, "newer": 2,
+    "hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "pool": "cpu", "worker": "worker-1/7f3a",
+}  # fmt: skip
+_MOMENT = "2026-01-02T03:04:05.678901Z"
+
+
+def http_page() -> str:
+    from noetl.server.app import openapi
+
+    document = openapi()
+    routes = [(verb.upper(), path, told) for path, verbs in document["paths"].items() for verb, told in verbs.items()]
+    by_tag: dict[str, list[tuple[str, str, Schema]]] = defaultdict(list)
+    for route in routes:
+        by_tag[route[2]["tags"][0]].append(route)
+    parts: dict[str, Schema] = document["components"]["schemas"]
+    lines = ["# The HTTP API", "", _GENERATED, "", _ABOUT, "", *_contents(by_tag)]
+    for tag, those in sorted(by_tag.items()):
+        lines += [f"## {tag}", ""]
+        for verb, path, told in those:
+            lines += _route(verb, path, told, parts)
+    lines += ["## Parts", "", *_schemas(parts)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _contents(by_tag: dict[str, list[tuple[str, str, Schema]]]) -> Iterator[str]:
+    yield "| route | |"
+    yield "|---|---|"
+    for _, those in sorted(by_tag.items()):
+        for verb, path, told in those:
+            yield f"| [`{verb} {path}`](#{_anchor(f'{verb} {path}')}) | {_cell(_line(told))} |"
+    yield ""
+
+
+def _route(verb: str, path: str, told: Schema, parts: dict[str, Schema]) -> Iterator[str]:
+    yield from (f"### {verb} {path}", "", _line(told), "")
+    if parameters := told.get("parameters", ()):
+        yield from ("| parameter | in | type | meaning |", "|---|---|---|---|")
+        for each in parameters:
+            kind = _kind(each["schema"], required=each["required"])
+            yield f"| `{each['name']}` | {each['in']} | {kind} | {_cell(each.get('description', ''))} |"
+        yield ""
+    for media, body in told.get("requestBody", {}).get("content", {}).items():
+        schema = _named(body["schema"], parts)
+        yield from (f"Body, `{media}`. {_line(schema)}".rstrip(), "")
+        yield from _properties(schema)
+    for status, answer in told["responses"].items():
+        if not status.endswith("XX"):
+            yield from (_answer(status, answer), "")
+    yield from _shown_call(verb, path, told, parts)
+
+
+def _answer(status: str, answer: Schema) -> str:
+    ((media, body),) = answer["content"].items()
+    kind = f" {_kind(body['schema'])}" if body.get("schema") else f" `{media}`"
+    said = answer["description"]
+    return f"Answers `{status}`:{kind}." + ("" if said == "Successful Response" else f" {said[0].upper()}{said[1:]}")
+
+
+def _schemas(parts: dict[str, Schema]) -> Iterator[str]:
+    for name, schema in parts.items():
+        yield from (f"### {name}", "")
+        if schema.get("description"):
+            yield from (_line(schema), "")
+        yield from _properties(schema)
+
+
+def _properties(schema: Schema) -> Iterator[str]:
+    if not schema.get("properties"):
+        return
+    yield from ("| field | type | meaning |", "|---|---|---|")
+    for name, field in schema["properties"].items():
+        kind = _kind(field, required=name in schema.get("required", ()))
+        yield f"| `{name}` | {kind} | {_cell(field.get('description', ''))} |"
+    yield ""
+
+
+def _kind(schema: Schema, *, required: bool = False) -> str:
+    """A JSON schema in words; what may be left out says what it is then."""
+    default = schema.get("default")
+    told = _kind_alone(schema) + (", required" if required else "")
+    return told if default in (None, "", {}) else f"{told}, `{json.dumps(default)}` unless given"
+
+
+def _kind_alone(schema: Schema) -> str:
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{_anchor(name)})"
+    if "anyOf" in schema:
+        return " or ".join(map(_kind_alone, schema["anyOf"]))
+    if values := schema.get("enum", [schema["const"]] if "const" in schema else []):
+        return " / ".join(f"`{json.dumps(value)}`" for value in values)
+    match schema.get("type"):
+        case "array":
+            return f"list of {_kind_alone(schema['items'])}"
+        case "object":
+            below = schema.get("additionalProperties")
+            return f"map of {_kind_alone(below)}" if isinstance(below, dict) else "map"
+        case kind:
+            return {"string": "text", "boolean": "bool", None: "any"}.get(kind, str(kind))
+
+
+def _shown_call(verb: str, path: str, told: Schema, parts: dict[str, Schema]) -> Iterator[str]:
+    """As one may type it, and what comes back."""
+    needed = [each for each in told.get("parameters", ()) if each["required"]]
+    values = {each["name"]: str(_example(each["schema"], each["name"], parts)) for each in needed}
+    for each in needed:
+        if each["in"] == "path":
+            path = path.replace(f"{{{each['name']}}}", values.pop(each["name"]))
+    query = "?" + "&".join(f"{name}={value}" for name, value in values.items()) if values else ""
+    words = ["curl", *([] if verb == "GET" else ["-X", verb]), shlex.quote(f"{_SERVER}{path}{query}")]
+    bodies = told.get("requestBody", {}).get("content", {})
+    if "text/yaml" in bodies:
+        words += ["-H", "'Content-Type: text/yaml'", "--data-binary", "@hello.yaml"]
+    elif (body := bodies.get("application/json")) is not None:
+        given = body["example"] if "example" in body else _body(_named(body["schema"], parts), parts)
+        words += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(json.dumps(given, ensure_ascii=False))]
+    yield from ("```sh", " ".join(words), "```", "")
+    answer = next(answer for status, answer in told["responses"].items() if not status.endswith("XX"))
+    ((_, content),) = answer["content"].items()
+    if "example" in content:
+        yield from ("```text", content["example"].rstrip("\n"), "```", "")
+    elif content.get("schema") not in (None, {"type": "string"}):
+        shown = _example(content["schema"], "", parts)
+        yield from ("```json", json.dumps(shown, ensure_ascii=False, indent=2), "```", "")
+
+
+def _body(schema: Schema, parts: dict[str, Schema]) -> dict[str, Any]:
+    """What must be there, and what the document gives an example of."""
+    needed = schema.get("required", ())
+    fields_ = schema["properties"].items()
+    return {name: _example(field, name, parts) for name, field in fields_ if name in needed or "examples" in field}
+
+
+def _example(schema: Schema, name: str, parts: dict[str, Schema]) -> Any:
+    schema = _named(schema, parts)
+    if "examples" in schema:
+        return schema["examples"][0]
+    if "anyOf" in schema and {"type": "null"} in schema["anyOf"]:
+        return None
+    if values := schema.get("enum", [schema["const"]] if "const" in schema else []):
+        return values[0]
+    match schema.get("type"):
+        case "object" if "properties" in schema:
+            return {each: _example(field, each, parts) for each, field in schema["properties"].items()}
+        case "object":
+            below = schema.get("additionalProperties")
+            return {_VALUES["step"]: _example(below, "", parts)} if isinstance(below, dict) else {}
+        case "array":
+            return [_example(schema["items"], name, parts)]
+        case "string" if name.endswith("_at") or name == "at":
+            return _MOMENT
+        case kind:
+            return _VALUES.get(name, {"string": "…", "integer": 1, "number": 1.5, "boolean": True}.get(kind))
+
+
+def _named(schema: Schema, parts: dict[str, Schema]) -> Schema:
+    """What a reference leads to, also one that may be null."""
+    for each in (schema, *schema.get("anyOf", ())):
+        if "$ref" in each:
+            return parts[each["$ref"].rpartition("/")[2]]
+    return schema
+
+
+def _line(told: Schema) -> str:
+    return " ".join(told.get("description", "").split())
 
 
 # ---- settings ----------------------------------------------------------------------------------------------------------

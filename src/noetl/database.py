@@ -236,7 +236,8 @@ class Grouped(Generic[Given, Got]):
     async def _run_all(self) -> None:
         try:
             while self._waiting:
-                batch = self._next()
+                if not (batch := self._next()):
+                    continue
                 try:
                     await self._answer(batch)
                 except BaseException as error:
@@ -277,7 +278,8 @@ class Grouped(Generic[Given, Got]):
                 except Unavailable:
                     raise
                 except Exception as error:
-                    each[1].set_exception(error)
+                    if not each[1].done():
+                        each[1].set_exception(error)
             return
         for (_, answer), got in zip(batch, found, strict=True):
             if not answer.done():

@@ -25,6 +25,9 @@ from noetl.log.postgres import LogPostgres
 from noetl.migrations import migrate
 from noetl.results.memory import ResultsMemory
 from noetl.results.port import ResultStore
+from noetl.triggers.memory import HooksMemory, SchedulesMemory
+from noetl.triggers.port import Hooks, Schedules
+from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
 from noetl.twins import shard_rows
 from tests.postgres import server
 
@@ -49,6 +52,8 @@ class World:
     results: ResultStore
     catalog: Catalog
     vault: Vault
+    schedules: Schedules
+    hooks: Hooks
     clock: ManualClock
 
     async def pass_time(self, micros: int) -> None:
@@ -58,13 +63,16 @@ class World:
 @asynccontextmanager
 async def memory() -> AsyncIterator[World]:
     clock, shards = ManualClock(), shard_rows(SHARDS)
+    log = LogMemory(Database(shards, clock))
     yield World(
-        log=LogMemory(Database(shards, clock)),
+        log=log,
         leases=LeasesMemory(shards, clock),
         bus=BusMemory(),
         results=ResultsMemory(),
         catalog=CatalogMemory(),
         vault=VaultMemory(clock),
+        schedules=SchedulesMemory(log, clock),
+        hooks=HooksMemory(clock),
         clock=clock,
     )
 
@@ -125,6 +133,8 @@ async def postgres() -> AsyncIterator[World]:
                 results=ResultsMemory(),
                 catalog=CatalogPostgres(database),
                 vault=VaultPostgres(database),
+                schedules=SchedulesPostgres(database, SHARDS),
+                hooks=HooksPostgres(database),
                 clock=clock,
                 database=database,
             )
@@ -148,6 +158,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     wanted = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
 
     async def run() -> None:
+        if "world" not in wanted:
+            return await asyncio.wait_for(test(**wanted), 10)
         async with wanted.pop("world")() as world:
             await asyncio.wait_for(test(world=world, **wanted), 10)
 

@@ -29,6 +29,17 @@ def test_the_benchmark_of_the_core_checks_what_it_runs(mode: str) -> None:
     assert found[mode]["s1"]["events"] >= 6
 
 
+def test_the_benchmark_of_the_data_plane_checks_what_it_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, "bench/data.py", "--json", "--rows", "200000"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["rows"] == 200_000
+    assert found.keys() >= {"rows_s", "bare_rows_s", "worker_peak_mb", "server_growth_mb", "database_growth_mb"}
+    assert found["database_growth_mb"] < 1
+
+
 @pytest.mark.parametrize(
     ("shape", "rows"),
     [

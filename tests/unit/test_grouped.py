@@ -87,3 +87,26 @@ def test_who_gave_up_waiting_is_not_asked_for() -> None:
             await gone
 
     assert played(test).asked == [[1], [3]]
+
+
+def test_nothing_is_asked_when_everyone_gave_up_waiting() -> None:
+    async def test(desk: Desk, double: "Grouped[int, int]") -> None:
+        first = asyncio.ensure_future(double(1))
+        await asyncio.sleep(0.5)
+        gone = asyncio.ensure_future(double(2))
+        await asyncio.sleep(0.1)
+        gone.cancel()
+        assert await first == 2
+        assert await double(3) == 6
+
+    assert played(test).asked == [[1], [3]]
+
+
+def test_a_bad_call_that_nobody_waits_for_is_not_the_others_fault() -> None:
+    async def test(desk: Desk, double: "Grouped[int, int]") -> None:
+        bad, good = asyncio.ensure_future(double(-1)), asyncio.ensure_future(double(1))
+        await asyncio.sleep(1.5)  # together it was refused; now it is tried alone
+        bad.cancel()
+        assert await good == 2
+
+    assert played(test).asked == [[-1, 1], [-1], [1]]

@@ -18,6 +18,7 @@ ABOUT = """Run playbooks: YAML documents that describe data work as steps, loops
 Begin here:
   noetl validate FILE        is it right? where not, and what was meant
   noetl graph FILE           draw its steps
+  noetl test DIR             try it with stubs instead of tools
   noetl run FILE             run it on this machine; what happened is kept
   noetl exec get @latest     how the last execution went
 
@@ -26,6 +27,7 @@ And then:
   noetl dev DIR              a server, a worker, and playbooks registered as you save them
   noetl server start         a server of its own, with
   noetl worker start           any number of workers
+  noetl schedule add …       start it by the clock; `noetl hook` by a call from outside
 
 Without NOETL_SERVER_URL commands work on the database of this machine, below NOETL_HOME (~/.noetl). ID is an execution's id or
 @latest. `noetl COMMAND --help` explains a command with examples; every one that shows something takes --json.
@@ -50,7 +52,19 @@ def main() -> None:
 
 
 def application() -> typer.Typer:
-    from noetl.cli import catalog, credentials, doctor, executions, playbooks, run, server, worker
+    from noetl.cli import (
+        catalog,
+        credentials,
+        doctor,
+        executions,
+        hooks,
+        playbooks,
+        run,
+        schedules,
+        server,
+        testing,
+        worker,
+    )
 
     app = typer.Typer(
         name="noetl",
@@ -62,7 +76,7 @@ def application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(root)
-    for module in (run, playbooks, executions, catalog, credentials, server, worker, doctor):
+    for module in (run, testing, playbooks, executions, catalog, credentials, schedules, hooks, server, worker, doctor):
         module.register(app)
     return app
 

@@ -8,6 +8,7 @@ import typer
 from noetl.cli.client import Client, Row
 from noetl.cli.executions import AsJson, talk
 from noetl.cli.output import columns, say, say_json
+from noetl.model.errors import NotFound
 
 ABOUT = """Playbooks as they are registered: by path, each text with a version of its own.
 
@@ -15,6 +16,7 @@ ABOUT = """Playbooks as they are registered: by path, each text with a version o
   noetl catalog register playbooks/*.yaml
   noetl catalog diff examples/hello
 """
+TESTS = (".test.yaml", ".test.yml")  # how the names of tests end: they stand beside playbooks and are none
 Named = Annotated[str, typer.Argument(metavar="PATH", help="a path of the catalog")]
 
 
@@ -65,7 +67,8 @@ def register_files(
 def playbooks_in(given: Path) -> list[Path]:
     if not given.is_dir():
         return [given]
-    return sorted(path for pattern in ("*.yaml", "*.yml") for path in given.rglob(pattern) if path.is_file())
+    found = (path for pattern in ("*.yaml", "*.yml") for path in given.rglob(pattern) if path.is_file())
+    return sorted(path for path in found if not path.name.endswith(TESTS))
 
 
 def list_playbooks(
@@ -89,8 +92,17 @@ def get(path: Named, version: Version = None, as_json: AsJson = False) -> None:
 
     Example: noetl catalog get examples/hello --version 1
     """
-    row = talk(lambda client: client.playbook(path, version))
+    row = talk(lambda client: _found(client, path, version))
     say_json(row) if as_json else say(row["content"].rstrip("\n"))
+
+
+async def _found(client: Client, path: str, version: int | None = None) -> Row:
+    from noetl.cli.run import meant
+
+    try:
+        return await client.playbook(path, version)
+    except NotFound as error:
+        raise NotFound(str(error), hint=await meant(client, path)) from error
 
 
 def diff(
@@ -105,7 +117,7 @@ def diff(
     """
 
     async def work(client: Client) -> Row:
-        latest = (await client.playbook(path))["version"]
+        latest = (await _found(client, path))["version"]
         return await client.diff(path, older or max(1, (newer or latest) - 1), newer)
 
     row = talk(work)

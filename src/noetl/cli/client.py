@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # loaded by the command that runs: `--help` must not wait for
 Need = Literal["read", "change", "run"]  # what a command is about to do
 Change = Literal["cancel", "pause", "resume", "release"]
 Again = Literal["retry", "rerun"]
+Turned = Literal["pause", "resume"]  # what can be done to a schedule
 Row = dict[str, Any]  # as the API has it
 LATEST = "@latest"
 _LOOKED_AT = 50
@@ -35,6 +36,17 @@ class Client(Protocol):
     async def credentials(self) -> list[Row]: ...
     async def delete_credential(self, name: str) -> Row: ...
 
+    async def add_schedule(self, **wanted: Any) -> Row: ...
+    async def schedules(self) -> list[Row]: ...
+    async def schedule(self, name: str) -> Row: ...
+    async def change_schedule(self, name: str, how: Turned) -> Row: ...
+    async def delete_schedule(self, name: str) -> Row: ...
+    async def slots(self, name: str, count: int) -> Row: ...
+
+    async def add_hook(self, **call: Any) -> Row: ...
+    async def hooks(self) -> list[Row]: ...
+    async def delete_hook(self, name: str) -> Row: ...
+
     async def start(self, path: str, version: int | None, payload: dict[str, Any]) -> ExecutionId: ...
     async def again(self, execution_id: ExecutionId, how: Again) -> ExecutionId: ...
     async def change(self, execution_id: ExecutionId, how: Change) -> Row: ...
@@ -43,7 +55,7 @@ class Client(Protocol):
     async def executions(
         self, *, status: str | None = None, path: str | None = None, before: str | None = None, limit: int = 50
     ) -> list[Row]: ...
-    async def execution(self, execution_id: ExecutionId) -> Row: ...
+    async def execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row: ...
     async def explain(self, execution_id: ExecutionId, step: str) -> Row: ...
     async def events(self, execution_id: ExecutionId, after: int = 0) -> "list[Recorded]": ...
     async def events_after(self, execution_id: ExecutionId, after: int) -> "list[Recorded]":
@@ -66,7 +78,8 @@ class Client(Protocol):
 
 
 @asynccontextmanager
-async def connect(need: Need = "read") -> AsyncIterator[Client]:
+async def connect(need: Need = "read", pools: tuple[str, ...] = ()) -> AsyncIterator[Client]:
+    """`pools` that a worker of this process takes too."""
     from noetl.settings import Place, read
 
     place = read(Place)
@@ -78,7 +91,7 @@ async def connect(need: Need = "read") -> AsyncIterator[Client]:
         return
     from noetl.cli.embedded import local
 
-    async with local(place.where, need) as client:
+    async with local(place.where, need, pools) as client:
         yield client
 
 
@@ -109,7 +122,10 @@ async def resolved(payloads: "Payloads", reference: "Reference") -> Any:
         return await payloads.resolve(reference)
     except Failing as failing:
         kind = Unavailable if failing.failure.retryable else NotFound
-        raise kind(failing.failure.message, hint="it lives where its worker has put it: same NOETL_HOME?") from failing
+        raise kind(
+            failing.failure.message,
+            hint="it lives where its worker has put it: same NOETL_HOME, same NOETL_STORAGE_CLOUD_TIER?",
+        ) from failing
 
 
 async def named(client: Client, text: str) -> ExecutionId:

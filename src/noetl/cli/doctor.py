@@ -12,6 +12,7 @@ import typer
 from noetl.cli.client import Client, Row, connect
 from noetl.cli.executions import AsJson
 from noetl.cli.output import coloured, say, say_json
+from noetl.model.ids import ExecutionId
 
 if TYPE_CHECKING:
     from noetl.settings import Place
@@ -63,7 +64,7 @@ async def _examine() -> list[Finding]:
 
     place = read(Place)
     async with connect("read") as client:
-        found = [Finding("reach", "ok", f"{_asked(place)} answers"), *_disk(place)]
+        found = [Finding("reach", "ok", f"{_asked(place)} answers"), *_disk(place), *await _storage(place)]
         found += await _executions(client)
         found += await _commands(client)
         found += await _lag(client)
@@ -86,6 +87,23 @@ def _disk(place: "Place") -> list[Finding]:
     if free > LITTLE:
         return [Finding("disk", "ok", message)]
     return [Finding("disk", "error", message, "free some space, or move NOETL_HOME to another disk")]
+
+
+async def _storage(place: "Place") -> list[Finding]:
+    """Whether this machine reaches the store of large results that its settings name."""
+    from noetl.model.errors import NoetlError
+    from noetl.settings import Storage, read
+    from noetl.worker.stores import tier
+
+    storage = read(Storage)
+    if storage.storage_cloud_tier is None:
+        return []
+    try:
+        async for _ in tier(place.where, storage).listed():
+            break
+    except NoetlError as error:
+        return [Finding("storage", "error", str(error), error.hint or "docs/storage.md has examples")]
+    return [Finding("storage", "ok", f"{storage.storage_cloud_tier} answers")]
 
 
 async def _executions(client: Client) -> list[Finding]:
@@ -116,7 +134,7 @@ async def _commands(client: Client) -> list[Finding]:
     queued = await client.queue("queued")
     homeless = [row for row in queued if row["pool"] not in pools]
     expired = [row for row in await client.queue("leased") if row["lease_until"] and _since(row["lease_until"]) > LATE]
-    dead = await client.queue("dead")
+    dead = await _dead(client)
     named = ", ".join(sorted({row["pool"] for row in homeless}))
     waiting = (
         f"command(s) wait for a worker of {named}" if homeless else f"{len(queued)} queued, {len(workers)} worker(s)"
@@ -131,6 +149,14 @@ async def _commands(client: Client) -> list[Finding]:
         ),
         _finding("dead", dead, "command(s) that killed their workers five times", "noetl exec get {}, then retry"),
     ]
+
+
+async def _dead(client: Client) -> list[Row]:
+    """Of executions that go on; once one has ended it says itself how."""
+    rows = await client.queue("dead")
+    ids = dict.fromkeys(ExecutionId(row["execution_id"]) for row in rows)
+    alive = {each for each in ids if (await client.execution(each))["ended_at"] is None}
+    return [row for row in rows if row["execution_id"] in alive]
 
 
 async def _lag(client: Client) -> list[Finding]:

@@ -18,7 +18,7 @@ from noetl import settings
 from noetl.bus.postgres import BusPostgres
 from noetl.catalog.port import Entry
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
-from noetl.cli.client import Again, Change, Need, Row, printed, resolved
+from noetl.cli.client import Again, Change, Need, Row, Turned, printed, resolved
 from noetl.database import Database, connect
 from noetl.embedded import ensure, stop
 from noetl.leases.postgres import LeasesPostgres
@@ -34,12 +34,16 @@ from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
+from noetl.triggers.port import Call
+from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
 from noetl.worker.app import Options, SystemClock, Wired, open_store, options, within
 
 if TYPE_CHECKING:  # services bring more than `noetl run` needs: they are loaded by the command that asks for one
     from noetl.server.services.catalog import CatalogService
     from noetl.server.services.credentials import CredentialService
     from noetl.server.services.executions import ExecutionService
+    from noetl.server.services.hooks import HookService
+    from noetl.server.services.schedules import ScheduleService
     from noetl.server.services.signals import SignalService
 
 LOOK_FIRST, LOOK_LAST = 0.01, 0.1  # seconds between looks at the log
@@ -58,6 +62,8 @@ class Ports:
     bus: BusPostgres
     catalog: CatalogPostgres
     vault: VaultPostgres
+    schedules: SchedulesPostgres
+    hooks: HooksPostgres
     clock: SystemClock
     shards: int
     data: str | None = field(repr=False)  # address of the database for users' tables; None: it is not ours to divide
@@ -79,7 +85,10 @@ async def opened(home: Path) -> AsyncIterator[Ports]:
             watching = asyncio.ensure_future(_keep_there(home, bus, store))
             try:
                 log, catalog, vault = LogPostgres(database, count), CatalogPostgres(database), VaultPostgres(database)
-                yield Ports(home, log, leases, bus, catalog, vault, SystemClock(), count, dsns.data)
+                schedules, hooks = SchedulesPostgres(database, count), HooksPostgres(database)
+                yield Ports(
+                    home, log, leases, bus, catalog, vault, schedules, hooks, SystemClock(), count, dsns.data
+                )  # fmt: skip
             finally:
                 watching.cancel()
                 await leases.close()
@@ -118,13 +127,13 @@ def micros(seconds: float) -> Micros:
 
 
 @asynccontextmanager
-async def local(home: Path, need: Need) -> AsyncIterator["Local"]:
+async def local(home: Path, need: Need, pools: tuple[str, ...] = ()) -> AsyncIterator["Local"]:
     async with opened(home) as ports:
         server = _server(ports)
         if need == "read" or (need == "change" and await ports.leases.servers()):
             yield Local(ports, server, runs=need == "change")
             return
-        worker = within(server, _for_a_moment(ports)) if need == "run" else None
+        worker = within(server, _for_a_moment(ports, pools)) if need == "run" else None
         async with _running(server, worker, ports) as tasks:
             yield Local(ports, server, tasks)
 
@@ -145,9 +154,11 @@ def stored_credentials(ports: Ports) -> "CredentialService":
     return CredentialService(ports.vault, KeyFile(ports.home))
 
 
-def _for_a_moment(ports: Ports) -> Options:
-    told = options(ports.home, settings.read(settings.Work), settings.read(settings.Shards))
-    pools = tuple(dict.fromkeys((*told.pools, *USUAL_POOLS)))
+def _for_a_moment(ports: Ports, more: tuple[str, ...]) -> Options:
+    told = options(
+        ports.home, settings.read(settings.Work), settings.read(settings.Shards), settings.read(settings.Storage)
+    )
+    pools = tuple(dict.fromkeys((*told.pools, *USUAL_POOLS, *more)))
     return replace(told, pools=pools, drain=LEAVE, find_data=lambda: ports.data)
 
 
@@ -186,7 +197,7 @@ class Local:
         self._server = server
         self._tasks = tasks
         self._delay = LOOK_FIRST
-        self._payloads = Payloads(open_store(server, ports.home), server.manifest)
+        self._payloads = Payloads(open_store(server, ports.home, settings.read(settings.Storage)), server.manifest)
 
     # -- playbooks --
 
@@ -223,6 +234,52 @@ class Local:
         await stored_credentials(self._ports).delete(LOCAL, name)
         return {"name": name}
 
+    # -- what starts executions --
+
+    async def add_schedule(self, **wanted: Any) -> Row:
+        from noetl.server.api import shapes
+
+        kept = await self._schedules.add(LOCAL, **wanted)
+        return {**shapes.schedule(kept.schedule), "created": kept.created}
+
+    async def schedules(self) -> list[Row]:
+        from noetl.server.api import shapes
+
+        return [shapes.schedule(each) for each in await self._schedules.page(LOCAL, limit=100_000)]
+
+    async def schedule(self, name: str) -> Row:
+        from noetl.server.api import shapes
+
+        return shapes.schedule(await self._schedules.get(LOCAL, name))
+
+    async def change_schedule(self, name: str, how: Turned) -> Row:
+        from noetl.server.api import shapes
+
+        schedules = self._schedules
+        return shapes.schedule(await (schedules.pause if how == "pause" else schedules.resume)(LOCAL, name))
+
+    async def delete_schedule(self, name: str) -> Row:
+        await self._schedules.delete(LOCAL, name)
+        return {"name": name}
+
+    async def slots(self, name: str, count: int) -> Row:
+        return {"name": name, "slots": await self._schedules.upcoming(LOCAL, name, count)}
+
+    async def add_hook(self, **call: Any) -> Row:
+        from noetl.server.api import shapes
+
+        hooked = await self._hooks.add(LOCAL, Call(tenant=LOCAL.tenant, **call))
+        return {**shapes.hook(hooked.hook), "created": hooked.created}
+
+    async def hooks(self) -> list[Row]:
+        from noetl.server.api import shapes
+
+        return [shapes.hook(each) for each in await self._hooks.page(LOCAL, limit=100_000)]
+
+    async def delete_hook(self, name: str) -> Row:
+        await self._hooks.delete(LOCAL, name)
+        return {"name": name}
+
     # -- executions --
 
     async def start(self, path: str, version: int | None, payload: dict[str, Any]) -> ExecutionId:
@@ -230,7 +287,7 @@ class Local:
 
     async def again(self, execution_id: ExecutionId, how: Again) -> ExecutionId:
         executions = self._executions
-        return await (executions.retry if how == "retry" else executions.rerun)(LOCAL, execution_id)
+        return (await (executions.retry if how == "retry" else executions.rerun)(LOCAL, execution_id)).execution_id
 
     async def change(self, execution_id: ExecutionId, how: Change) -> Row:
         executions = self._executions
@@ -258,10 +315,10 @@ class Local:
         rows = await self._ports.log.executions(LOCAL.tenant, Wanted(status=status, path=path), older, limit)
         return [shapes.execution(row) for row in rows]
 
-    async def execution(self, execution_id: ExecutionId) -> Row:
+    async def execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
         from noetl.server.api import shapes
 
-        return shapes.detailed(await self._row(execution_id))
+        return shapes.detailed(await self._row(execution_id, min_seq))
 
     async def explain(self, execution_id: ExecutionId, step: str) -> Row:
         found = await self._executions.explain(LOCAL, execution_id, step)
@@ -334,9 +391,9 @@ class Local:
 
     # -- services --
 
-    async def _row(self, execution_id: ExecutionId) -> Projection:
+    async def _row(self, execution_id: ExecutionId, min_seq: int | None = None) -> Projection:
         try:
-            return await self._executions.get(LOCAL, execution_id)
+            return await self._executions.get(LOCAL, execution_id, min_seq)
         except NotFound as error:
             raise NotFound(f"no execution {execution_id}", hint="noetl exec list shows those there are") from error
 
@@ -364,6 +421,19 @@ class Local:
             Access(log),
             server.keeper.new_id,
         )
+
+    @cached_property
+    def _schedules(self) -> "ScheduleService":
+        from noetl.server.services.schedules import ScheduleService
+
+        return ScheduleService(self._ports.schedules, self._server.playbooks, self._server.clock)
+
+    @cached_property
+    def _hooks(self) -> "HookService":
+        from noetl.server.services.hooks import HookService
+
+        server = self._server
+        return HookService(self._ports.hooks, server.playbooks, server.requests, stored_credentials(self._ports).reveal)
 
     @cached_property
     def _signals(self) -> "SignalService":

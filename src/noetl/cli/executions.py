@@ -1,19 +1,22 @@
 """`noetl exec`: what happened, why, and what to do about it; `noetl result`: the data that a step made."""
 
 import asyncio
+import re
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from noetl.cli.client import Again, Change, Client, Need, Row, connect, named
 from noetl.cli.output import coloured, columns, lines_of, log_lines, say, say_json
-from noetl.model.errors import InvalidInput, NotFound
+from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Unavailable
 
 if TYPE_CHECKING:
+    from noetl.cli.story import Story
     from noetl.log.port import Recorded
+    from noetl.model.envelope import Envelope
     from noetl.model.ids import ExecutionId
 
 ID = Annotated[str, typer.Argument(metavar="ID", help="an execution's id, or @latest")]
@@ -27,7 +30,7 @@ SETTLE = 10.0  # seconds that a cancelled execution of this machine may take to 
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(name="exec", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
-    for command in (get, events, logs, cancel, pause, resume, release, retry, rerun, explain, signal):
+    for command in (get, events, logs, cancel, pause, resume, release, retry, rerun, explain, signal, approve, reject):
         group.command()(command)
     group.command("list")(list_executions)
     app.add_typer(group)
@@ -77,6 +80,9 @@ def list_executions(
 
     Example: noetl exec list --status failed --path examples/hello
     """
+    from noetl.server.services.executions import known_status
+
+    known_status(status)
     if before is not None and not before.isdecimal():
         raise InvalidInput(
             f"--before {before!r}: not an execution id", hint="the id of the last one on the page before"
@@ -219,6 +225,8 @@ def logs(
 
     async def work(client: Client) -> None:
         execution_id, told = await named(client, execution), False
+        if step is not None:
+            await _check_step(client, execution_id, step)
         async with aclosing(client.logs(execution_id, step, follow=follow)) as pages:
             async for rows in pages:
                 told = True
@@ -227,6 +235,14 @@ def logs(
             say("nothing was printed")
 
     talk(work)
+
+
+async def _check_step(client: Client, execution_id: "ExecutionId", step: str) -> None:
+    """NotFound when its playbook has no such step. One that is set aside cannot be explained; its logs are there."""
+    from noetl.server.states import Unfoldable
+
+    with suppress(Unfoldable, Conflict):
+        await client.explain(execution_id, step)
 
 
 def explain(execution: ID, step: Step, as_json: AsJson = False) -> None:
@@ -282,16 +298,30 @@ def _change(execution: str, how: Change, as_json: bool) -> None:
         asked = await client.change(execution_id, how)
         if how == "cancel" and not client.runs:
             await _ended(client, execution_id)
-        return {**asked, "execution": (await client.execution(execution_id))["status"]}
+        return {**asked, "execution": await _status(client, execution_id, asked)}
 
     row = talk(work, "change")
     if as_json:
         say_json(row)
     elif row["status"] == "refused":
         say(f"execution {row['execution_id']} did not take it: it is {row['execution']}")
+    elif row["execution"] is None:
+        say(f"{how} of execution {row['execution_id']} requested")
     else:
-        say(f"{how}: {row['status']}; execution {row['execution_id']} is {coloured(row['execution'])}")
+        say(f"execution {row['execution_id']} is {coloured(row['execution'])}")
     raise typer.Exit(int(row["status"] == "refused"))
+
+
+async def _status(client: Client, execution_id: "ExecutionId", asked: Row) -> str | None:
+    """With what was asked for; None while that is not to be seen."""
+    if asked["status"] == "accepted":
+        return None
+    try:
+        return str((await client.execution(execution_id, asked["seq"]))["status"])
+    except Unavailable as error:
+        if error.code != "NOT_YET":
+            raise
+        return None
 
 
 async def _ended(client: Client, execution_id: "ExecutionId") -> None:
@@ -319,10 +349,65 @@ def signal(
     given = plain(payload, "--payload") if payload is not None else None
 
     async def work(client: Client) -> Row:
-        return await client.signal(await named(client, execution), name, given)
+        execution_id = await named(client, execution)
+        await _warn_of_stranger(client, execution_id, name)
+        return await client.signal(execution_id, name, given)
 
     row = talk(work, "change")
     say_json(row) if as_json else say(f"signal {name} sent to execution {row['execution_id']}")
+
+
+async def _warn_of_stranger(client: Client, execution_id: "ExecutionId", name: str) -> None:
+    """A signal that nothing waits for and that the playbook does not name is most likely a slip."""
+    row = await client.execution(execution_id)
+    with suppress(NotFound):
+        text = (await client.playbook(row["path"], row["version"]))["content"]
+        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):
+            return
+    story = await _story(client, execution_id)
+    waited = [live.parked.signal for live in story.state.commands.values() if live.parked and live.parked.signal]
+    if name not in waited:
+        now = f"; it waits for {', '.join(waited)}" if waited else ""
+        print(f"warning: no step of {row['path']} waits for the signal {name!r}{now}", file=sys.stderr)
+
+
+By = Annotated[
+    str | None, typer.Option("--by", metavar="WHO", help="who says so; without it, the user of this machine")
+]
+Comment = Annotated[str | None, typer.Option("--comment", metavar="TEXT", help="a word on why")]
+
+
+def approve(execution: ID, step: Step, by: By = None, comment: Comment = None, as_json: AsJson = False) -> None:
+    """Approve what a step (`wait` with `approval`) waits for: the execution goes on.
+
+    Example: noetl exec approve @latest ask --comment 'looks good'
+    """
+    _approval(execution, step, True, by, comment, as_json)
+
+
+def reject(execution: ID, step: Step, by: By = None, comment: Comment = None, as_json: AsJson = False) -> None:
+    """Refuse what a step waits for: the step fails with REJECTED, which its router may handle.
+
+    Example: noetl exec reject @latest ask --comment 'not on a Friday'
+    """
+    _approval(execution, step, False, by, comment, as_json)
+
+
+def _approval(execution: str, step: str, approved: bool, by: str | None, comment: str | None, as_json: bool) -> None:
+    from getpass import getuser
+
+    who = by or getuser()
+
+    async def work(client: Client) -> Row:
+        execution_id = await named(client, execution)
+        await client.explain(execution_id, step)  # says so when there is no such step: a signal would wait for ever
+        return await client.signal(
+            execution_id, f"approve:{step}", {"approved": approved, "by": who, "comment": comment}
+        )
+
+    row = talk(work, "change")
+    verdict = "approved" if approved else "rejected"
+    say_json(row) if as_json else say(f"step {step} of execution {row['execution_id']} is {verdict} by {who}")
 
 
 # ---- again -------------------------------------------------------------------------------------------------------------
@@ -352,7 +437,11 @@ def _again(execution: str, how: Again, watch: bool, as_json: bool) -> None:
     from noetl.cli.run import finish, follow, interruptible, told
 
     async def work(client: Client) -> Any:
-        begun = await client.again(await named(client, execution), how)
+        execution_id = await named(client, execution)
+        try:
+            begun = await client.again(execution_id, how)
+        except Conflict as error:
+            raise Conflict(str(error), hint=_first(client, execution_id, how)) from error
         if client.runs and not watch:
             return begun
         async with interruptible() as stop:
@@ -362,6 +451,12 @@ def _again(execution: str, how: Again, watch: bool, as_json: bool) -> None:
     if not isinstance(ended, str):
         finish(ended, as_json)
     say_json({"execution_id": ended}) if as_json else say(f"started execution {ended}: noetl exec get {ended}")
+
+
+def _first(client: Client, execution_id: "ExecutionId", how: Again) -> str:
+    """What to do about one that has not ended; it may be that nobody runs it any more."""
+    goes_on = "noetl worker start" if client.runs else "noetl server start, or any noetl run,"
+    return f"noetl exec cancel {execution_id}, then {how}; if it was left behind, {goes_on} goes on with it"
 
 
 # ---- results -----------------------------------------------------------------------------------------------------------
@@ -374,6 +469,8 @@ def show(
 ) -> None:
     """Show the result of a step.
 
+    Exit code: 0 it has one, 1 the step failed (what it left is shown), 2 there is none.
+
     \b
     Examples:
       noetl result show @latest shout
@@ -381,9 +478,20 @@ def show(
     """
 
     async def work(client: Client) -> Any:
-        return await _result(client, await named(client, execution), step)
+        execution_id = await named(client, execution)
+        result = await _result(client, execution_id, step)
+        if result.reference is not None or result.error is None:
+            _show(None if result.reference is None else await client.resolve(result.reference), as_json)
+        if result.error is not None:
+            raise NoetlError(
+                f"step {step} failed: {result.error.code}: {result.error.message}",
+                hint=f"noetl exec explain {execution_id} {step}",
+            )
 
-    value = talk(work)
+    talk(work)
+
+
+def _show(value: Any, as_json: bool) -> None:
     if as_json:
         lines_of([value])
         return
@@ -391,20 +499,23 @@ def show(
     say(text if len(text) <= SHOWN else f"{text[:SHOWN]}…\n({len(text)} characters; --json prints all of it)")
 
 
-async def _result(client: Client, execution_id: "ExecutionId", step: str) -> Any:
+async def _result(client: Client, execution_id: "ExecutionId", step: str) -> "Envelope":
+    story = await _story(client, execution_id)
+    record = story.state.steps.get(step)
+    if record is None or record.result is None:
+        names = ", ".join(name for name, known in story.state.steps.items() if known.result is not None)
+        raise NotFound(f"step {step!r} has no result", hint=f"steps that have one: {names or 'none'}")
+    return record.result
+
+
+async def _story(client: Client, execution_id: "ExecutionId") -> "Story":
     """From the log: a row of the list may lag behind it."""
     from noetl.cli.story import Story
 
     story = Story(execution_id)
     while page := await client.events(execution_id, story.last_seq):
         story.add(page)
-    record = story.state.steps.get(step)
-    if record is None or record.result is None:
-        names = ", ".join(name for name, known in story.state.steps.items() if known.result is not None)
-        raise NotFound(f"step {step!r} has no result", hint=f"steps that have one: {names or 'none'}")
-    if record.result.reference is None:
-        return None
-    return await client.resolve(record.result.reference)
+    return story
 
 
 def _pretty(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any, Self
 
@@ -18,13 +18,18 @@ from noetl.model.commands import USUAL_POOLS
 from noetl.model.ids import ExecutionId, Micros
 from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads
-from noetl.results.memory import ResultsMemory
+from noetl.playbook.model import Playbook
+from noetl.playbook.validation import load_registered
+from noetl.results.large import Large
+from noetl.results.memory import TierMemory
 from noetl.results.router import Router
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
 from noetl.tools import registry
+from noetl.tools.credentials import Credentials
 from noetl.twins import shard_rows
 from noetl.worker import MemorySpool, Worker, WorkerSettings
+from noetl.worker.plans import Plans
 
 LOOK_EVERY = 0.02  # seconds between looks at the log
 SLOTS = 4
@@ -36,16 +41,28 @@ class SystemClock:
 
 
 class Cluster:
-    def __init__(self) -> None:
+    """`tools`, `credentials` and `pools` of its worker, and how it reads a playbook."""
+
+    def __init__(
+        self,
+        tools: registry.Registry | None = None,
+        credentials: Credentials | None = None,
+        load: Callable[[str], Playbook] = load_registered,
+        pools: tuple[str, ...] = USUAL_POOLS,
+    ) -> None:
         settings, clock = ServerSettings(name="memory"), SystemClock()
         rows = shard_rows(settings.shards)
         self._log = LogMemory(Database(rows, clock))
         self._catalog = CatalogMemory()
         self.server = Server(self._log, LeasesMemory(rows, clock), BusMemory(), self._catalog, clock, settings)
-        worker = WorkerSettings(worker_id="memory", incarnation="1", pools=USUAL_POOLS, slots=SLOTS)
-        large = ResultsMemory()
+        worker = WorkerSettings(worker_id="memory", incarnation="1", pools=pools, slots=SLOTS)
+        tier = TierMemory()
+        large = Large(tier, tier.staging)
         store = Router(self.server, large)
-        self._worker = Worker(self.server, store, registry.default(), clock, MemorySpool(), worker)
+        self._worker = Worker(
+            self.server, store, tools or registry.default(), clock, MemorySpool(), worker,
+            credentials=credentials, plans=Plans(self.server, worker.plans, load),
+        )  # fmt: skip
         reader = Router(self.server, large)  # what the worker has in memory is its own
         self._payloads = Payloads(reader, self.server.manifest)
         self._running: list[asyncio.Task[None]] = []

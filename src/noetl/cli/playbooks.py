@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from noetl.cli.catalog import TESTS
+
 if TYPE_CHECKING:  # the language is loaded by the command that needs it: `--help` must not wait for it
     from noetl.playbook.findings import Finding
     from noetl.playbook.validation import Loaded
@@ -144,7 +146,7 @@ def _files(paths: list[Path]) -> tuple[list[Path], bool]:
 
 def _below(folder: Path) -> Iterator[Path]:
     for path in folder.rglob("*"):
-        if path.suffix in (".yaml", ".yml") and path.is_file():
+        if path.suffix in (".yaml", ".yml") and path.is_file() and not path.name.endswith(TESTS):
             yield path
 
 

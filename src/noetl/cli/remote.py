@@ -10,13 +10,14 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from noetl.cli.client import Again, Change, Row, resolved
+from noetl.cli.client import Again, Change, Row, Turned, resolved
 from noetl.log.port import Recorded
 from noetl.model import codec
 from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads
+from noetl.settings import Storage, read
 from noetl.worker.app import open_store
 from noetl.worker.http import HttpChannel
 
@@ -39,7 +40,7 @@ class Remote:
         except (ValueError, httpx.InvalidURL) as error:
             raise _no_url(url) from error
         self._channel = HttpChannel([url])
-        self._payloads = Payloads(open_store(self._channel, home), self._channel.manifest)
+        self._payloads = Payloads(open_store(self._channel, home, read(Storage)), self._channel.manifest)
 
     async def __aenter__(self) -> Self:
         return self
@@ -54,13 +55,7 @@ class Remote:
         return await self._post("/api/catalog/register", {"content": text, "path": path})
 
     async def playbooks(self, prefix: str = "") -> list[Row]:
-        found: list[Row] = []
-        after: str | None = ""
-        while after is not None:
-            page = await self._get("/api/catalog", prefix=prefix, after=after, limit=LISTED)
-            found += page["playbooks"]
-            after = page["next"]
-        return found
+        return await self._pages("/api/catalog", "playbooks", prefix=prefix)
 
     async def playbook(self, path: str, version: int | None = None) -> Row:
         return await self._get(f"/api/catalog/playbooks/{quote(path)}", version=version)
@@ -78,8 +73,36 @@ class Remote:
         return rows
 
     async def delete_credential(self, name: str) -> Row:
-        answer: Row = (await self._ask("DELETE", f"/api/credentials/{quote(name, safe='')}")).json()
-        return answer
+        return await self._delete(f"/api/credentials/{quote(name, safe='')}")
+
+    # -- what starts executions --
+
+    async def add_schedule(self, **wanted: Any) -> Row:
+        return await self._post("/api/schedules", wanted)
+
+    async def schedules(self) -> list[Row]:
+        return await self._pages("/api/schedules", "schedules")
+
+    async def schedule(self, name: str) -> Row:
+        return await self._get(f"/api/schedules/{quote(name, safe='')}")
+
+    async def change_schedule(self, name: str, how: Turned) -> Row:
+        return await self._post(f"/api/schedules/{quote(name, safe='')}/{how}")
+
+    async def delete_schedule(self, name: str) -> Row:
+        return await self._delete(f"/api/schedules/{quote(name, safe='')}")
+
+    async def slots(self, name: str, count: int) -> Row:
+        return await self._get(f"/api/schedules/{quote(name, safe='')}/next", count=count)
+
+    async def add_hook(self, **call: Any) -> Row:
+        return await self._post("/api/hooks", call)
+
+    async def hooks(self) -> list[Row]:
+        return await self._pages("/api/hooks", "hooks")
+
+    async def delete_hook(self, name: str) -> Row:
+        return await self._delete(f"/api/hooks/{quote(name, safe='')}")
 
     # -- executions --
 
@@ -103,8 +126,8 @@ class Remote:
         rows: list[Row] = page["executions"]
         return rows
 
-    async def execution(self, execution_id: ExecutionId) -> Row:
-        return await self._get(f"/api/executions/{execution_id}")
+    async def execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
+        return await self._get(f"/api/executions/{execution_id}", min_seq=min_seq)
 
     async def explain(self, execution_id: ExecutionId, step: str) -> Row:
         return await self._get(f"/api/executions/{execution_id}/explain/{quote(step, safe='')}")
@@ -192,6 +215,19 @@ class Remote:
 
     async def _get(self, place: str, /, **query: Any) -> Row:
         answer: Row = (await self._ask("GET", place, params=_given(**query))).json()
+        return answer
+
+    async def _pages(self, place: str, of: str, **query: Any) -> list[Row]:
+        found: list[Row] = []
+        after: str | None = ""
+        while after is not None:
+            page = await self._get(place, after=after, limit=LISTED, **query)
+            found += page[of]
+            after = page["next"]
+        return found
+
+    async def _delete(self, path: str) -> Row:
+        answer: Row = (await self._ask("DELETE", path)).json()
         return answer
 
     async def _post(self, path: str, body: Row | None = None) -> Row:

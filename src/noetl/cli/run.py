@@ -52,6 +52,9 @@ def run(
     also: Annotated[
         list[Path] | None, typer.Option("--with", metavar="FILE", help="a playbook that this one calls as a child")
     ] = None,
+    dry: Annotated[
+        bool, typer.Option("--dry-run", help="check it and say what it would do and need; run nothing")
+    ] = False,
     as_json: AsJson = False,
     watch: Watch = False,
     logs: Logs = False,
@@ -75,11 +78,15 @@ def run(
       noetl run examples/hello.yaml --logs
       noetl run examples/hello              a playbook of the catalog
       noetl run --memory examples/hello.yaml
+      noetl run invoices.yaml --set limit=5 --dry-run
     """
     with _refused_as_json(as_json):
         source = Source.of(file)
         others = [Source.of(str(path)) for path in also or []]
         workload = merged(values_of(payload), assignments or [])
+        if dry:
+            warn_of_strangers(source.text or "", assignments or [])
+            return _dry_run(source, workload, as_json)
         if memory and source.text is None:
             raise InvalidInput(f"{file}: no such file", hint=_similar(Path(file)) or "--memory runs files only")
         if not memory:
@@ -100,6 +107,25 @@ def _refused_as_json(as_json: bool) -> Iterator[None]:
             raise
         sys.stdout.write(json.dumps(refusal(why), ensure_ascii=False) + "\n")
         raise typer.Exit(complain(why)) from error
+
+
+def _dry_run(source: "Source", workload: dict[str, Any], as_json: bool) -> None:
+    from noetl.cli.dryrun import planned, print_plan
+    from noetl.cli.language import load_or_raise
+    from noetl.cli.output import say_json
+    from noetl.tools import registry
+
+    text = source.text if source.text is not None else in_loop(_stored(source.name))
+    playbook = load_or_raise(text, source.name)
+    plan = planned(playbook, workload)
+    say_json(plan) if as_json else print_plan(plan, playbook, registry.default().kinds)
+
+
+async def _stored(path: str) -> str:
+    from noetl.cli.client import connect
+
+    async with connect("read") as client:
+        return str((await client.playbook(path))["content"])
 
 
 def _begin_early() -> None:
@@ -163,7 +189,7 @@ async def _run(
             return await _in_memory(source, others, workload, show, stop)
         from noetl.cli.client import connect
 
-        async with connect("run") as client:
+        async with connect("run", pools_in(source, *others)) as client:
             with suppress(NotFound):  # said when it is started
                 text = source.text or (assigned and (await client.playbook(source.name))["content"])
                 warn_of_strangers(text or "", assigned)
@@ -187,34 +213,47 @@ async def _in_memory(
     source: "Source", others: "list[Source]", workload: dict[str, Any], show: Show, stop: asyncio.Event
 ) -> "Story":
     from noetl.cli.memory import Cluster
+    from noetl.model.commands import USUAL_POOLS
 
-    async with Cluster() as cluster:
+    async with Cluster(pools=(*USUAL_POOLS, *pools_in(source, *others))) as cluster:
         for other in others:
             await cluster.register(other.text or "", other.name)
         execution_id = await cluster.start(source.text or "", source.name, workload)
         return await follow(cluster, execution_id, show, stop)
 
 
+def pools_in(*sources: "Source") -> tuple[str, ...]:
+    """Names that may be pools of their steps: taken from the text, since one too many does no harm."""
+    found = [name for source in sources for name in re.findall(r"""\bpool:\s*["']?([\w.-]+)""", source.text or "")]
+    return tuple(dict.fromkeys(found))
+
+
 async def begin(client: "Client", source: "Source", others: "list[Source]", workload: dict[str, Any]) -> "ExecutionId":
     for other in others:
         await _registered(client, other)
-    path = await _registered(client, source) if source.text is not None else source.name
+    if source.text is not None:
+        row = await _registered(client, source)
+        return await client.start(
+            row["path"], row["version"], workload
+        )  # this text, though a later one may stand there
+    path = source.name
     try:
         return await client.start(path, None, workload)
     except NotFound as error:
         raise NotFound(
-            f"no file and no playbook of the catalog is called {path!r}", hint=await _known(client, path)
+            f"no file and no playbook of the catalog is called {path!r}", hint=await meant(client, path)
         ) from error
 
 
-async def _registered(client: "Client", source: "Source") -> str:
+async def _registered(client: "Client", source: "Source") -> "Row":
     from noetl.cli.language import load_or_raise
 
     load_or_raise(source.text or "", source.name)  # here: so that findings name the file
-    return str((await client.register(source.text or ""))["path"])
+    return await client.register(source.text or "")
 
 
-async def _known(client: "Client", path: str) -> str:
+async def meant(client: "Client", path: str) -> str:
+    """A hint for whoever named a playbook that is not there."""
     from difflib import get_close_matches
 
     names = [row["path"] for row in await client.playbooks()]

@@ -17,12 +17,12 @@ from noetl.model.events import Event, PlaybookCompleted
 from noetl.model.ids import ActivationId, ExecutionId, RefId
 from noetl.model.reference import Reference
 from noetl.playbook.assignments import REFERENCE, is_reference
+from noetl.server.steps import steps_of
 
 KEPT = 1_000  # lines that steps printed, on a terminal
 BELOW = 12  # of them, below the list of steps
 PREVIEW = 64 * 1024  # a larger result is shown by reference
 
-_WORDS = {"ok": "completed", "error": "failed", "none": "waiting"}
 _SIGNS = {"completed": "✓", "failed": "✗", "cancelled": "■", "skipped": "–", "running": "●", "waiting": "·"}
 _REASONS = {
     "retry": "its next try",
@@ -70,15 +70,12 @@ class Story:
 
     def steps(self) -> dict[str, tuple[str, int, str]]:
         """By name, in the order they began: status, number of activations, progress of a loop."""
-        shown: dict[str, tuple[str, int, str]] = {}
-        for name, record in self.state.steps.items():
-            shown[name] = (_WORDS.get(record.status, record.status), record.runs, _stats(record.stats))
+        progress = {name: _stats(record.stats) for name, record in self.state.steps.items()}
         for activation in self.state.activations.values():
-            runs = max(activation.run, shown.get(activation.step, ("", 0, ""))[1])
             loop = activation.loop
-            progress = "" if loop is None else self._progress(activation.entered_at, loop)
-            shown[activation.step] = ("running", runs, progress or self._waits_for(activation.id))
-        return shown
+            told = "" if loop is None else self._progress(activation.entered_at, loop)
+            progress[activation.step] = told or self._waits_for(activation.id)
+        return {name: (step.status, step.runs, progress[name]) for name, step in steps_of(self.state).items()}
 
     def _progress(self, since: int, loop: LoopState) -> str:
         """How many of how many, and how many a second."""

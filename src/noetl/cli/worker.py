@@ -33,7 +33,7 @@ def start(
     """Start a worker for the server of NOETL_SERVER_URL (http://127.0.0.1:8082).
 
     Ctrl-C or SIGTERM: it claims nothing more, finishes what it runs (at most NOETL_WORKER_DRAIN_SEC) and ends. It waits for a
-    server that is not there.
+    server that is not there; told to stop, it keeps its reports for the next worker of its name and waits no longer.
 
     Example: NOETL_SERVER_URL=http://127.0.0.1:8082 noetl worker start --pool cpu --pool gpu --slots 4
     """
@@ -43,7 +43,7 @@ def start(
 
 async def _work(pools: list[str] | None, slots: int | None, name: str | None) -> None:
     from noetl.embedded.postgres import address
-    from noetl.settings import Place, Shards, Store, Work, read
+    from noetl.settings import Place, Shards, Storage, Store, Work, read
     from noetl.worker.app import nowhere, options, serve
     from noetl.worker.http import HttpChannel
 
@@ -55,7 +55,7 @@ async def _work(pools: list[str] | None, slots: int | None, name: str | None) ->
     try:
         ours = read(Store).db_url is None
         find = (lambda: address(place.where)) if ours else nowhere
-        await serve(channel, replace(options(place.where, work, read(Shards)), find_data=find), _stop())
+        await serve(channel, replace(options(place.where, work, read(Shards), read(Storage)), find_data=find), _stop())
     finally:
         await channel.close()
 

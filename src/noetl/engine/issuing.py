@@ -11,6 +11,7 @@ from noetl.model.decisions import Effect, Issue, Requeue, SetTimer
 from noetl.model.exchange import LEASE
 from noetl.model.ids import Micros, command_id, timer_id
 from noetl.playbook.durations import micros
+from noetl.playbook.plan import Uses
 
 Made = Iterator[e.Event | Effect]
 
@@ -68,14 +69,20 @@ def command_for(
         pool=step.spec.pool or default_pool,
         priority=step.spec.priority if step.spec.priority is not None else fixed.plan.playbook.executor.spec.priority,
         tenant=fixed.tenant,
-        scope=scope_for(fixed, state, activation),
+        scope=scope_for(fixed, state, activation, _uses(fixed, activation, kind, fields.get("collection"))),
         **fields,
     )
 
 
-def scope_for(fixed: Fixed, state: Execution, activation: Activation) -> Scope:
-    """Only the names that the step's templates use."""
-    uses = fixed.plan.steps[activation.step].uses
+def _uses(fixed: Fixed, activation: Activation, kind: e.CommandKind, collection: e.Collection | None) -> Uses:
+    """A command whose items are found by what `in` says needs its names too; whatever they hold, every other is spared them."""
+    plan = fixed.plan.steps[activation.step]
+    ready = kind in ("run", "frame") or (kind == "chunk" and (collection is None or collection.kind == "reference"))
+    return plan.body if ready else plan.uses
+
+
+def scope_for(fixed: Fixed, state: Execution, activation: Activation, uses: Uses) -> Scope:
+    """Only the names that its templates use."""
     workload = fixed.workload if uses.workload is None else _only(fixed.workload, uses.workload)
     ctx = state.ctx if uses.ctx is None else _only(state.ctx, uses.ctx)
     results = {}

@@ -19,8 +19,11 @@ def release(fixed: Fixed, state: Execution, moment: Moment) -> Made:
     """Enter every step whose arrivals need not wait any longer."""
     if not state.tokens:
         return
-    if state.activated >= fixed.limits.activations:
-        message = f"the execution has run {state.activated} steps: a cycle without an end?"
+    if state.activated >= min(fixed.limits.activations, fixed.plan.playbook.executor.spec.max_activations):
+        message = (
+            f"the execution has run {state.activated} steps: a cycle without an end?"
+            " If not, raise executor.spec.max_activations"
+        )
         runaway = Failure(code="RUNAWAY", kind="runaway", message=message)
         yield e.ExecutionCancelling(at=moment.at, reason="failed", error=runaway, step=min(state.tokens))
         return

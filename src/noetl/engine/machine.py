@@ -25,7 +25,7 @@ from noetl.model.errors import Failure
 from noetl.model.ids import Micros, call_id, timer_id
 from noetl.playbook.durations import micros
 
-MANY = 100_000  # facts one message may lead to: beyond it something goes round in circles
+MANY = 30_000  # events one message may lead to: beyond it steps that wait for nobody go round in circles
 
 
 class Refusal(Struct, frozen=True):
@@ -198,8 +198,10 @@ def advance(fixed: Fixed, state: Execution, *given: e.Event) -> Advance:
         event = queue.popleft()
         state = evolve(state, event)
         events.append(event)
-        if len(events) > MANY:
-            raise RuntimeError(f"{event.type} of {state.execution_id} led to more than {MANY} events")
+        if len(events) == MANY and state.status == "running":
+            queue.append(_circles(event))
+        if len(events) > 2 * MANY:
+            raise RuntimeError(f"{event.type} of {state.execution_id} led to more than {2 * MANY} events")
         decision = decide(fixed, state, event)
         queue.extend(decision.events)
         effects.extend(decision.effects)
@@ -210,6 +212,12 @@ def advance(fixed: Fixed, state: Execution, *given: e.Event) -> Advance:
                 else:
                     effects.append(thing)
     return Advance(state, tuple(events), tuple(effects))
+
+
+def _circles(event: e.Event) -> e.ExecutionCancelling:
+    message = f"{MANY} events followed from one, and no step had anything to wait for: a cycle without an end?"
+    runaway = Failure(code="RUNAWAY", kind="runaway", message=message)
+    return e.ExecutionCancelling(at=event.at, reason="failed", error=runaway, step=getattr(event, "step", None))
 
 
 def quarantine(state: Execution, error: str, cause: str, at: Micros) -> e.ExecutionQuarantined:

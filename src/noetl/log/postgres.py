@@ -142,7 +142,7 @@ class LogPostgres:
             execution_id=[int(start.execution_id) for start in starts],
             shard=[shard_of(start.execution_id, self._shards) for start in starts],
             tenant=[start.tenant for start in starts],
-            key=[None if start.start_key is None else f"key:{start.start_key}" for start in starts],
+            key=[start.stored_key for start in starts],
             playbook=[start.playbook for start in starts],
             workload=[workload for _, workload in given],
             body=[codec.encode(start) for start in starts],
@@ -280,6 +280,10 @@ class LogPostgres:
     async def blob(self, ref_id: RefId, uri: str) -> bytes | None:
         rows = await self._main.read(_SQL["blob"], ref_id=int(ref_id), uri=uri)
         return rows[0]["payload"] if rows else None
+
+    async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
+        rows = await self._background.read(_SQL["orphans"], execution_id=int(execution_id), uris=uris)
+        return [row["uri"] for row in rows]
 
     # -- step logs --
 

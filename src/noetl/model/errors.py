@@ -17,6 +17,7 @@ NoetlError
 │   └── OutcomeUnknown        it may have been done: repeat, the keys absorb it
 ├── Fenced                  another owner has taken the shard
 ├── Stale                   another attempt has taken the command
+├── NotSigned               a call of a hook without the signature it needs (server.services.hooks)
 └── CorruptLog              an event cannot be decoded or folded: the execution is quarantined
 """
 

@@ -31,6 +31,11 @@ class Start(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="start"):
     def key(self) -> str:
         return "start"
 
+    @property
+    def stored_key(self) -> str | None:
+        """The start key of a request as it stands in the table of them, beside those of children."""
+        return None if self.start_key is None else f"key:{self.start_key}"
+
 
 class Admitted(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="admitted"):
     """`max_concurrent` of the playbook leaves room for this execution now."""

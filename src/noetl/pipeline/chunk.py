@@ -12,9 +12,10 @@ at the first failure. The last kind is in no count and has no row: count - ok - 
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
 
 from noetl.model import events as e
 from noetl.model.clock import iso
@@ -23,7 +24,7 @@ from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import ExecutionId, derive
 from noetl.model.reference import Reference
-from noetl.pipeline.calls import Prepared, perform
+from noetl.pipeline.calls import Prepared, perform_in_memory
 from noetl.pipeline.collections import Indexed, items_of
 from noetl.pipeline.context import Context
 from noetl.pipeline.environment import Sent
@@ -39,15 +40,14 @@ PROGRESS_EVERY = 1.0  # seconds
 CHEAP_BATCH = 0.1  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """One item that needs no worker any more."""
 
     micros: int
     row: dict[str, Any] | None = None  # None: deferred
     failure: Failure | None = None
     deferred: e.Deferred | None = None
-    reduced: list[tuple[str, Any]] = field(default_factory=list)
+    reduced: list[tuple[str, Any]] = []
 
 
 def row_of(index: int, status: str, failure: Failure | None, ms: float, tries: int, value: Any) -> dict[str, Any]:
@@ -118,16 +118,14 @@ class Chunk:
 
     async def _in_batches(self, plain: Plain, positions: Iterator[int], together: int) -> None:
         """While items are cheap: the calls of a batch begin and end together, which would hold up what takes its time."""
-        clock = asyncio.get_running_loop().time
         while batch := list(islice(positions, together)):
-            began = clock()
-            ended = await plain.run([self._named(self._items[position]) for position in batch])
-            taken = clock() - began
+            ended, worked = await plain.run([self._named(self._items[position]) for position in batch])
             for position, value in zip(batch, ended, strict=True):
-                await self._ended(position, self._row(position, value, taken, taken / len(batch)))
+                self._keep(position, self._row(position, value, worked, worked / len(batch)))
+            await self._tell()
             if self._stopped:
                 raise _Stop
-            if taken > CHEAP_BATCH:
+            if worked > CHEAP_BATCH:
                 return
 
     async def _side_by_side(self, positions: Iterator[int], together: int) -> None:
@@ -144,21 +142,17 @@ class Chunk:
 
     async def _sequence(self, positions: Iterator[int]) -> None:
         for position in positions:
-            await self._ended(position, await self._item(position))
+            await self.finish(position, await self._item(position))
             if self._stopped:
                 raise _Stop
             await asyncio.sleep(0)  # cheap items never wait by themselves, and the worker must renew its leases
-
-    async def _ended(self, position: int, result: Result) -> None:
-        self._stopped = self._stopped or (result.failure is not None and self._context.command.stop_on_failure)
-        await self.finish(position, result)
 
     async def _item(self, position: int) -> Result:
         began = asyncio.get_running_loop().time()
         if self._plain is None:
             pipeline = self.pipeline(self._items[position], journal=False)
             return await self.result(position, pipeline, await pipeline.run(), began)
-        (value,) = await self._plain.run([self._named(self._items[position])])
+        (value,), _ = await self._plain.run([self._named(self._items[position])])
         taken = asyncio.get_running_loop().time() - began
         return self._row(position, value, taken, taken)
 
@@ -197,7 +191,15 @@ class Chunk:
     # ---- progress and report -----------------------------------------------------------------------------------------------
 
     async def finish(self, position: int, result: Result) -> None:
+        self._keep(position, result)
+        await self._tell()
+
+    def _keep(self, position: int, result: Result) -> None:
         self._results[position] = result
+        self._stopped = self._stopped or (result.failure is not None and self._context.command.stop_on_failure)
+
+    async def _tell(self) -> None:
+        """Journal what has ended, when it is time."""
         now = asyncio.get_running_loop().time()
         while self._done in self._results:
             self._done += 1
@@ -289,7 +291,7 @@ async def _claim(context: Context) -> list[Any]:
     if tool is None:
         message = f"this worker has no tool of kind {cursor.kind!r} for the cursor"
         raise Failing(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
-    outcome = await perform(
+    outcome = await perform_in_memory(
         Prepared(tool, await _claim_call(context, cursor, "query" in raw_fields(tool)), env.redactor)
     )
     if isinstance(outcome, Failed):

@@ -20,9 +20,10 @@ from noetl.model.reference import Address, ParentRef, Reference, address, result
 from noetl.pipeline.data import RESERVED, TRIES, Payloads
 from noetl.pipeline.failures import Failing
 from noetl.playbook.assignments import REFERENCE
+from noetl.results import records
 from noetl.results.port import Carrier, ResultStore, Rider
+from noetl.results.tables import Table, Tables
 
-SELECTIONS_INLINE = 4_096
 SCALARS_INLINE = 1_024
 LONGEST_SCALAR = 256
 COLUMNS_INLINE = 1_024
@@ -48,7 +49,10 @@ class Persist:
     """Puts of one command. `launch` counts how often this worker began this attempt: a second time must not meet its own keys.
     Nor does it carry payloads: an entry of the first launch may be recorded already, and theirs be passed over."""
 
-    def __init__(self, command: Command, store: ResultStore, payloads: Payloads, launch: int = 1) -> None:
+    def __init__(
+        self, command: Command, store: ResultStore, payloads: Payloads, launch: int = 1, limit: int = CONTEXT_LIMIT
+    ) -> None:
+        self._limit = limit
         self._command = command
         self._store = store
         self._payloads = payloads
@@ -63,11 +67,14 @@ class Persist:
         self._riders = []
         return made
 
-    async def put(self, label: str, value: Any, *, kind: str = "result", parent: RefId | None = None) -> Reference:
+    async def put(
+        self, label: str, value: Any, *, kind: str = "result", parent: RefId | None = None, store: str | None = None
+    ) -> Reference:
+        """`store` is the tier that the playbook's author wishes for."""
         command = self._command
         value = self._payloads.keychain.redactor.value(value, payload=True)
         key = result_key(command.command_id, command.attempt, label) + self._suffix
-        reference, rider = await self._put(address(command.execution_id, kind, command.step, key), value)
+        reference, rider = await self._put(address(command.execution_id, kind, command.step, key), value, store)
         payload = None if rider is None else rider.payload
         inputs = tuple(self._payloads.read)
         self._refs.append(StoredRef(reference=reference, parent=parent, inputs=inputs, payload=payload))
@@ -75,15 +82,16 @@ class Persist:
         fault("persist.after")
         return reference
 
-    async def _store_or_carry(self, where: Address, value: Any) -> tuple[Reference, Rider | None]:
+    async def _store_or_carry(self, where: Address, value: Any, store: str | None) -> tuple[Reference, Rider | None]:
         if self._carrier is None:
             return await self._store.put(where, value), None
-        return await self._carrier.carry(where, value, PER_REPORT - sum(len(rider.payload) for rider in self._riders))
+        room = PER_REPORT - sum(len(rider.payload) for rider in self._riders)
+        return await self._carrier.carry(where, value, room, store)
 
-    async def _put(self, where: Address, value: Any) -> tuple[Reference, Rider | None]:
+    async def _put(self, where: Address, value: Any, store: str | None) -> tuple[Reference, Rider | None]:
         for number in range(TRIES):
             try:
-                return await self._store_or_carry(where, value)
+                return await self._store_or_carry(where, value, store)
             except Unavailable as error:
                 if number + 1 == TRIES:
                     raise Failing(
@@ -97,12 +105,25 @@ class Persist:
         raise AssertionError("the last try returns or raises")
 
     async def result(
-        self, label: str, value: Any, facts: dict[str, Any], *, parent: Envelope | None = None, meta: Meta | None = None
+        self,
+        label: str,
+        value: Any,
+        facts: dict[str, Any],
+        *,
+        parent: Envelope | None = None,
+        meta: Meta | None = None,
+        store: str | None = None,
     ) -> Envelope:
-        """The value is durable when this returns. A null value needs no payload."""
+        """The value is durable when this returns. A null value needs no payload; records become columns when they fit."""
         above = parent.reference.ref_id if parent is not None and parent.reference is not None else None
-        reference = None if value is None else await self.put(label, value, parent=above)
-        return checked(
+        if (found := records.found(value)) is not None:
+            value = await self._in_columns(value, found)
+        try:
+            reference = None if value is None else await self.put(label, value, parent=above, store=store)
+        finally:
+            if isinstance(value, Table):
+                value.close()
+        return self.checked(
             Envelope(
                 status="ok",
                 reference=reference,
@@ -112,11 +133,35 @@ class Persist:
             )
         )
 
+    async def _in_columns(self, value: Any, found: records.Records) -> Any:
+        tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)
+        try:
+            return await self._store.patiently(lambda: asyncio.to_thread(records.as_table, value, found, tables))
+        except Unavailable as error:
+            raise Failing(
+                _not_stored(f"the result could not be stored: {error}", retryable=True), final=True
+            ) from error
+
+    def checked(self, envelope: Envelope) -> Envelope:
+        """Small enough; a cut context would change routing silently, so a larger one is an error."""
+        try:
+            size = len(encode(envelope))
+        except (TypeError, ValueError) as error:
+            message = f"the facts of the result are not JSON: {error}"
+            raise Failing(Failure(code="RESULT_NOT_JSON", kind="tool", message=message), final=True) from error
+        if size > self._limit:
+            largest = max(envelope.context, key=lambda name: len(encode(envelope.context[name])), default="meta")
+            message = (
+                f"the result's context takes {size} bytes, the limit is {self._limit}; the largest part is {largest!r}"
+            )
+            raise Failing(Failure(code="CONTEXT_TOO_LARGE", kind="result", message=message), final=True)
+        return envelope
+
     async def selections(self, label: str, found: dict[str, Selected]) -> dict[str, Any]:
         """Smallest first while they fit together; the others by reference."""
         sizes = sorted((len(encode(selected)), name) for name, selected in found.items())
         kept: dict[str, Any] = {}
-        left = SELECTIONS_INLINE
+        left = self._limit // 2
         for number, (size, name) in enumerate(sizes):
             selected = found[name]
             if size > left and selected.error is None and selected.missing is None:
@@ -149,22 +194,6 @@ def _not_stored(message: str, *, retryable: bool) -> Failure:
     return Failure(code="REFERENCE_NOT_AVAILABLE", kind="store", message=message[:1_000], retryable=retryable)
 
 
-def checked(envelope: Envelope) -> Envelope:
-    """At most 8 KB; a cut context would change routing silently, so a larger one is an error."""
-    try:
-        size = len(encode(envelope))
-    except (TypeError, ValueError) as error:
-        message = f"the facts of the result are not JSON: {error}"
-        raise Failing(Failure(code="RESULT_NOT_JSON", kind="tool", message=message), final=True) from error
-    if size > CONTEXT_LIMIT:
-        largest = max(envelope.context, key=lambda name: len(encode(envelope.context[name])), default="meta")
-        message = (
-            f"the result's context takes {size} bytes, the limit is {CONTEXT_LIMIT}; the largest part is {largest!r}"
-        )
-        raise Failing(Failure(code="CONTEXT_TOO_LARGE", kind="result", message=message), final=True)
-    return envelope
-
-
 def with_context(envelope: Envelope, selections: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
     context = {**envelope.context, **results}
     return {**context, SELECTIONS: selections} if selections else context
@@ -173,23 +202,39 @@ def with_context(envelope: Envelope, selections: dict[str, Any], results: dict[s
 def context_of(value: Any, facts: dict[str, Any]) -> dict[str, Any]:
     """What arcs and people may know of a value without opening it; keys of secrets are left out."""
     context = dict(facts)
-    if isinstance(value, list):
+    if isinstance(value, Table):
+        context |= _of_table(value)
+    elif isinstance(value, list):
         context |= _rows(value, None)
     elif isinstance(value, dict):
         if isinstance(value.get("rows"), list):
-            context |= _rows(value["rows"], value.get("columns"))
-            if isinstance(counted := value.get("row_count"), int):  # of a statement that changes rows and gives none
-                context["row_count"] = counted
+            context |= _rows(value["rows"], value.get("columns")) | _own_count(value)
         context |= _scalars(value)
     cleaned: dict[str, Any] = redacted(context)
     return cleaned
 
 
+def _of_table(table: Table) -> dict[str, Any]:
+    at = table.head.at
+    rest = {name: part for name, part in table.head.rest.items() if name != at}
+    known = _counted(table.rows, rest.get("columns"), table.columns) if at in (None, "rows") else {}
+    return known | _own_count(rest) | _scalars(rest)
+
+
+def _own_count(value: dict[str, Any]) -> dict[str, Any]:
+    """A statement that changes rows and gives none counts them."""
+    return {"row_count": counted} if isinstance(counted := value.get("row_count"), int) else {}
+
+
 def _rows(rows: list[Any], columns: Any) -> dict[str, Any]:
-    if not isinstance(columns, list):
-        columns = list(rows[0]) if rows and isinstance(rows[0], dict) else None
-    known: dict[str, Any] = {"row_count": len(rows)}
-    return known if columns is None or len(encode(columns)) > COLUMNS_INLINE else {**known, "columns": columns}
+    return _counted(len(rows), columns, list(rows[0]) if rows and isinstance(rows[0], dict) else None)
+
+
+def _counted(count: int, columns: Any, found: list[str] | None) -> dict[str, Any]:
+    """`columns` are those that the value itself names."""
+    names = columns if isinstance(columns, list) else found
+    known: dict[str, Any] = {"row_count": count}
+    return known if names is None or len(encode(names)) > COLUMNS_INLINE else {**known, "columns": names}
 
 
 def _scalars(value: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Such items need no pipeline each. Their tool takes many inputs in one call (`Too
 would have ended it.
 """
 
+import asyncio
 from typing import Any
 
 from noetl.faults import fault
@@ -17,7 +18,7 @@ from noetl.pipeline.run import Shared
 from noetl.playbook import templates
 from noetl.playbook.expressions import WORKER_LIMITS, NeedsData, TemplateError
 from noetl.playbook.model import SinkTask, Task
-from noetl.tools.port import Failed, Log, ManyTool, Success, raw_fields
+from noetl.tools.port import Failed, ManyTool, Ran, Success, raw_fields
 
 
 class Plain:
@@ -48,30 +49,32 @@ class Plain:
             return None
         return cls(shared, task, tool, writes, now)
 
-    async def run(self, items: list[Item]) -> list[Failure | Any]:
-        """The value of each, or its failure."""
+    async def run(self, items: list[Item]) -> tuple[list[Failure | Any], float]:
+        """The value of each, or its failure; and the seconds that they were worked on."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
         ended: list[Any] = [await self._input(item) for item in items]
+        rendered = clock() - began
         ready = [number for number, given in enumerate(ended) if not isinstance(given, Failure)]
         if not ready:
-            return ended
+            return ended, rendered
         fault("tool.before")
-        outcomes = await self._call([ended[number] for number in ready], [items[number].index for number in ready])
+        ran = await self._call([ended[number] for number in ready], [items[number].index for number in ready])
         fault("tool.after")
-        for number, outcome in zip(ready, outcomes, strict=True):
-            clean = self._shared.env.redactor.outcome(outcome)
-            ended[number] = clean.value if isinstance(clean, Success) else self._failed(clean.failure)
-        return ended
+        clean = self._shared.env.redactor.outcome
+        for number, outcome in zip(ready, map(clean, ran.outcomes), strict=True):
+            ended[number] = outcome.value if isinstance(outcome, Success) else self._failed(outcome.failure)
+        return ended, rendered + ran.seconds
 
-    async def _call(self, given: list[dict[str, Any]], indexes: list[int]) -> list[Success | Failed]:
+    async def _call(self, given: list[dict[str, Any]], indexes: list[int]) -> Ran:
+        env, task = self._shared.env, self._task
         try:
-            return list(await self._tool.run_many(self._task.config, given, [self._log(index) for index in indexes]))
+            return await self._tool.run_many(
+                task.config, given, lambda nth: env.redactor.log(env.logs(task.name, indexes[nth]))
+            )
         except Exception as error:  # a tool that raises is broken, but the playbook's author must see where
             message = f"the {self._tool.kind} tool raised {type(error).__name__}: {error}"
-            return [Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message))] * len(given)
-
-    def _log(self, index: int) -> Log:
-        env = self._shared.env
-        return env.redactor.log(env.logs(self._task.name, index))
+            return Ran([Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message))] * len(given), 0.0)
 
     def _failed(self, failure: Failure) -> Failure:
         return bounded(failure, task=self._task.name, attempt=1)

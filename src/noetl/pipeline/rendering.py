@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from noetl.model.reference import Reference
-from noetl.pipeline.data import Payloads, Stored
+from noetl.pipeline.data import Payloads, Stored, is_rowset
 from noetl.pipeline.failures import Failing, template_failure
 from noetl.playbook import templates
 from noetl.playbook.expressions import WORKER_LIMITS, Functions, LimitError, NeedsData, TemplateError
@@ -46,6 +46,17 @@ class Rendering:
         """Like `value`, but a reference stays one."""
         return await self._evaluate(templates.evaluate, template)
 
+    async def source(self, template: Any) -> Any:
+        """Like `value`, but a stored row set stays where it is: a reader of it."""
+        found = await self.lazy(template) if isinstance(template, str) else None
+        reference = found.envelope.reference if isinstance(found, Stored) else None
+        if reference is not None and is_rowset(reference) and not self.payloads.has(reference):
+            return await self.payloads.open(reference)
+        return await self.value(template)
+
+    async def fetched(self, uri: str) -> Any:
+        return await self.payloads.fetch(uri)
+
     async def rows(self, template: Any) -> Any:
         """Like `value`, but rows that are stored stay where they are, to be read by batches."""
         found = await self.lazy(template) if isinstance(template, str) else None
@@ -67,6 +78,7 @@ class Rendering:
             raise Failing(template_failure(error, self.where)) from error
 
     async def attempt(self, function: Callable[..., Any], template: Any) -> Any:
+        self.payloads.trim()
         for _ in range(MOST_LOADS):
             try:
                 return function(template, self.scope, limits=WORKER_LIMITS, functions=self.functions)

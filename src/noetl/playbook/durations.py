@@ -16,3 +16,9 @@ def micros(duration: str | int | float) -> int:
     if amount > LONGEST:
         raise ValueError(f"{duration!r} is longer than ten years")
     return amount
+
+
+def spelled(duration: int) -> str:
+    """The shortest spelling that is exact to the millisecond."""
+    unit = next(name for name, size in reversed(_UNITS.items()) if duration % size == 0 or name == "ms")
+    return f"{duration // _UNITS[unit]}{unit}"

@@ -517,6 +517,9 @@ class ExecutorSpec(Model):
     no_next_is_error: bool = False
     timeout: str | int | float | None = None
     max_concurrent: int | None = Field(default=None, ge=1)
+    max_activations: int = Field(
+        default=100_000, ge=1, le=1_000_000, description="steps that one execution may run before it fails with RUNAWAY"
+    )
     priority: int = 0
 
     _timeout = field_validator("timeout")(lambda value: value if value is None else _literal_duration(value))

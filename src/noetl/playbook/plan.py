@@ -49,7 +49,8 @@ class StepPlan:
     step: Step
     order: int
     site: dict[str, Site]
-    uses: Uses
+    uses: Uses  # of all its templates
+    body: Uses  # of those that are rendered while its tasks run
     selections: tuple[Selection, ...] = ()
     workload_loop: bool = False  # its `in` needs nothing but the workload, which never changes
     alone: bool = False  # its items share no command, and keep a journal
@@ -94,7 +95,8 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
             step=step,
             order=number,
             site=sites[step.step],
-            uses=_uses(step, wanted[step.step].values(), workbook, all_steps),
+            uses=_uses(step, _WRITTEN, wanted[step.step].values(), workbook, all_steps),
+            body=_uses(step, _IN_BODY, wanted[step.step].values(), workbook, all_steps),
             selections=tuple(wanted[step.step][name] for name in sorted(wanted[step.step]))
             if step.step not in loops
             else (),
@@ -232,13 +234,18 @@ def rendered_fields(task: Task) -> dict[str, Any]:
     return data
 
 
+_WRITTEN: dict[str, Any] = {"exclude": {"tool", "step", "desc"}}
+_IN_BODY: dict[str, Any] = {"include": {"input": True, "loop": {"cursor", "spec"}}}
+
+
 def _uses(
     step: Step,
+    fields: dict[str, Any],
     selections: Collection[Selection],
     workbook: dict[str, Task],
     steps: frozenset[str],
 ) -> Uses:
-    data = step.model_dump(exclude={"tool", "step", "desc"}, exclude_defaults=True)
+    data = step.model_dump(exclude_defaults=True, **fields)
     tasks = list(step.tool) + [
         workbook[t.task] for t in step.tool if isinstance(t, WorkbookCall) and t.task in workbook
     ]

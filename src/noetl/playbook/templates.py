@@ -985,6 +985,8 @@ def _rendered(value: Value, frame: Frame, depth: int) -> Value:
 
 
 def _rendered_key(key: Any, frame: Frame) -> str:
+    if isinstance(key, str) and "{" not in key:
+        return key
     made = settle(_run(parse(key), frame)) if isinstance(key, str) else key
     if isinstance(made, (list, dict)) or made is None:
         raise FailedError(f"{kind_of(made)} cannot be a key, keys are text")

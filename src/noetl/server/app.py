@@ -33,10 +33,12 @@ from noetl.server.api import (
     events,
     executions,
     health,
+    hooks,
     logs,
     problems,
     queue,
     render,
+    schedules,
     streams,
     vars,
 )
@@ -50,14 +52,17 @@ from noetl.server.services.catalog import CatalogService
 from noetl.server.services.credentials import CredentialService
 from noetl.server.services.executions import ExecutionService
 from noetl.server.services.health import HealthService
+from noetl.server.services.hooks import HookService
 from noetl.server.services.keys import KeyFile
 from noetl.server.services.live import HeardLog, Live, announce, hear, heard
 from noetl.server.services.logs import LogService
 from noetl.server.services.queue import QueueService
 from noetl.server.services.rendering import RenderService
+from noetl.server.services.schedules import ScheduleService
 from noetl.server.services.signals import SignalService
 from noetl.server.services.streams import StreamService
 from noetl.server.settings import ServerSettings
+from noetl.triggers.port import Hooks, Schedules
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +80,8 @@ class Ports:
     clock: Clock
     vault: Vault
     keys: KeyFile
+    schedules: Schedules
+    hooks: Hooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +111,20 @@ def assemble(
     metrics, live = metrics or Metrics(), Live()
     port, listened = heard(ports.log, live, metrics, settings.shards)
     stored = CredentialService(ports.vault, ports.keys)
-    server = Server(port, ports.leases, ports.bus, ports.catalog, ports.clock, settings, reveal=stored.reveal)
+    server = Server(
+        port, ports.leases, ports.bus, ports.catalog, ports.clock, settings,
+        reveal=stored.reveal, schedules=ports.schedules,
+    )  # fmt: skip
     presence = Presence(port, ports.bus, settings.shards, settings.name, metrics)
     door = WorkerDoor(server, presence, metrics)
     playbooks = CatalogService(ports.catalog, kinds)
-    services = make_services(server, port, ports.clock, live, metrics, playbooks, stored)
+    services = make_services(server, ports, port, live, metrics, playbooks, stored)
     app = create_app(services, metrics, door.routes())
     return Node(ports, server, services, live, listened, presence, door, metrics, app)
 
 
 def make_services(
-    server: Server, eventlog: EventLog, clock: Clock, live: Live, metrics: Metrics,
+    server: Server, ports: Ports, eventlog: EventLog, live: Live, metrics: Metrics,
     playbooks: CatalogService, stored: CredentialService,
 ) -> Services:  # fmt: skip
     access = Access(eventlog)
@@ -127,11 +137,13 @@ def make_services(
         credentials=stored,
         executions=executions_,
         signals=SignalService(eventlog, server.requests, access),
+        schedules=ScheduleService(ports.schedules, server.playbooks, server.clock),
+        hooks=HookService(ports.hooks, server.playbooks, server.requests, stored.reveal),
         queue=QueueService(eventlog),
         rendering=RenderService(eventlog, executions_),
         streams=StreamService(eventlog, live, access),
         logs=LogService(eventlog, live, access),
-        health=HealthService(server.settings.name, eventlog, server.shards, clock, metrics, _can(keeper.new_id)),
+        health=HealthService(server.settings.name, eventlog, server.shards, ports.clock, metrics, _can(keeper.new_id)),
     )
 
 
@@ -166,7 +178,9 @@ def _routes(worker_routes: list[Route]) -> FastAPI:
     )
     problems.install(app)
     app.router.routes[:0] = worker_routes  # first: every command passes through them
-    for module in (streams, catalog, credentials, executions, events, logs, vars, queue, render, health):
+    for module in (
+        streams, catalog, credentials, executions, events, logs, vars, queue, render, schedules, hooks, health,
+    ):  # fmt: skip
         app.include_router(module.routes)
     app.router.routes.extend(queue.GONE)
     return app

@@ -17,7 +17,7 @@ from noetl.model.decisions import AddPart
 from noetl.model.errors import InvalidInput, NotFound, Unavailable
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
 from noetl.model.identity import WORKER, Identity
-from noetl.model.ids import RefId
+from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference, parse_uri
 from noetl.server import steplogs
@@ -28,6 +28,7 @@ from noetl.server.duties.inbox import InboxDrain
 from noetl.server.duties.loop import DutyLoop, listen
 from noetl.server.duties.projector import Projector
 from noetl.server.duties.reaper import Reaper
+from noetl.server.duties.schedules import Scheduler
 from noetl.server.duties.timers import Timers
 from noetl.server.exchange import Exchange
 from noetl.server.playbooks import Playbooks
@@ -36,6 +37,7 @@ from noetl.server.settings import ServerSettings
 from noetl.server.shards import ShardKeeper, Shards
 from noetl.server.states import States
 from noetl.server.waiting import Waiting
+from noetl.triggers.port import Schedules
 
 log = logging.getLogger(__name__)
 
@@ -44,18 +46,19 @@ Reveal = Callable[[Identity, str], Awaitable[dict[str, Any]]]  # the fields of a
 
 
 class Server:
-    """`exchange`, `playbook`, `manifest`, `payload`, `put_payload`, `put_logs` and `credential` are what a worker may call."""
+    """A worker may call `exchange`, `playbook`, `manifest`, `payload`, `put_payload`, `orphans`, `put_logs` and `credential`."""
 
     def __init__(
         self, eventlog: EventLog, leases: Leases, bus: Bus, catalog: Catalog, clock: Clock, settings: ServerSettings,
-        *, reveal: Reveal | None = None,
+        *, reveal: Reveal | None = None, schedules: Schedules | None = None,
     ) -> None:  # fmt: skip
+        """`schedules`: this server starts what they ask for."""
         self._log = eventlog
         self._bus = bus
         self._reveal = reveal
         self.settings = settings
         self.shards = Shards(settings.shards)
-        store_clock = StoreClock(clock)
+        self.clock = store_clock = StoreClock(clock)
         self.keeper = ShardKeeper(leases, self.shards, store_clock, settings)
         self.playbooks = Playbooks(catalog, settings.plans)
         self.states = States(eventlog, self.playbooks, settings.states)
@@ -79,6 +82,7 @@ class Server:
         self.inbox = InboxDrain(eventlog, self.dispatcher, self.shards, settings.read_limit)
         self.timers = Timers(eventlog, self.dispatcher, self.shards, settings.read_limit)
         self.reaper = Reaper(eventlog, bus, settings.shards, settings.read_limit)
+        self.scheduler = None if schedules is None else Scheduler(schedules, self.requests, settings.read_limit)
 
     async def run(self) -> None:
         settings = self.settings
@@ -91,6 +95,8 @@ class Server:
             DutyLoop(self.reaper, settings.reaper_interval),
             DutyLoop(self.projector, settings.projector_interval),
         ]
+        if self.scheduler is not None:
+            loops.append(DutyLoop(self.scheduler, settings.schedule_interval))
 
         def look(shard: int) -> None:  # a shard that just came has rows nobody has read
             inbox.wake.set()
@@ -131,6 +137,11 @@ class Server:
         if reference.sha256 != sha256(payload).hexdigest():
             raise InvalidInput(f"{reference.uri}: the payload does not match its checksum", hint="send it again")
         await self._log.put_blob(reference, payload)
+
+    async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
+        if any(parse_uri(uri).execution_id != execution_id for uri in uris):
+            raise InvalidInput(f"not every address is one of execution {execution_id}")
+        return await self._log.orphans(execution_id, uris)
 
     async def credential(self, name: str) -> dict[str, Any]:
         if self._reveal is None:

@@ -9,6 +9,13 @@ from noetl.playbook.model import Playbook
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.validation import load_registered
 
+Version = str | int | None
+
+
+def newest(version: Version) -> bool:
+    """No version of its own: whichever is the latest."""
+    return version in (None, "latest", "")
+
 
 class Playbooks:
     def __init__(self, catalog: Catalog, limit: int) -> None:
@@ -34,9 +41,9 @@ class Playbooks:
             raise NotFound(f"no playbook has the hash {content}", hint="register it again: executions are pinned to it")
         return entry
 
-    async def find(self, path: str, version: str | int | None = None, tenant: Tenant = DEFAULT_TENANT) -> Entry:
-        """By path and version ('latest' or none: the newest)."""
-        wanted = None if version in (None, "latest", "") else str(version)
+    async def find(self, path: str, version: Version = None, tenant: Tenant = DEFAULT_TENANT) -> Entry:
+        """By path and version."""
+        wanted = None if newest(version) else str(version)
         number = int(wanted) if wanted is not None and wanted.isdigit() else None
         entry = None if wanted is not None and number is None else await self._catalog.find(path, number, tenant)
         if entry is None:

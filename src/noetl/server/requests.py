@@ -2,7 +2,7 @@
 asking twice with one key is asking once. Starting validates first, so that what is accepted can run."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
@@ -13,10 +13,22 @@ from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
 from noetl.model.messages import Cancel, Message, Pause, Release, Resume, Signal, Start
 from noetl.playbook.workload import merge
-from noetl.server.playbooks import Playbooks
+from noetl.server.playbooks import Playbooks, Version
 from noetl.server.states import States, Unfoldable
 
 SIGNAL_LIMIT = 8 * 1024
+
+
+class Wish(TypedDict, total=False):
+    """What a start may say beside the path, as `Requests.prepare` takes it."""
+
+    content: str | None
+    version: str | int | None
+    payload: dict[str, Any] | None
+    start_key: str | None
+    by: str | None
+    tenant: Tenant
+    execution_id: ExecutionId | None
 
 
 class Requests:
@@ -38,20 +50,24 @@ class Requests:
 
     # -- beginning --
 
-    async def start(
+    async def start(self, path: str | None = None, **wish: Unpack[Wish]) -> ExecutionId:
+        """A known `start_key` gives the execution that it started."""
+        return await self.begin(*await self.prepare(path, **wish))
+
+    async def prepare(
         self,
         path: str | None = None,
         *,
         content: str | None = None,
-        version: str | int | None = None,
+        version: Version = None,
         payload: dict[str, Any] | None = None,
         start_key: str | None = None,
         by: str | None = None,
         tenant: Tenant = DEFAULT_TENANT,
         execution_id: ExecutionId | None = None,
-    ) -> ExecutionId:
-        """By path or by content hash. A known `start_key` gives the execution that it started. A caller that may have to
-        repeat without a key draws the id first (`new_id`)."""
+    ) -> tuple[Start, dict[str, Any]]:
+        """What is to be written, with its workload; `begun` says that it was. By path or by content hash. A caller that may have
+        to repeat without a key draws the id first (`new_id`)."""
         entry = await self._entry(path, content, version, tenant)
         start = Start(
             execution_id=execution_id or self._new_id(),
@@ -62,7 +78,10 @@ class Requests:
             tenant=tenant,
             by=by,
         )
-        return await self._begin(start, merge((await self._playbooks.plan(entry.hash)).playbook, payload))
+        return start, merge((await self._playbooks.plan(entry.hash)).playbook, payload)
+
+    async def begun(self, start: Start) -> None:
+        await self._hint(start.execution_id)
 
     async def retry(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> ExecutionId:
         """A new execution that takes over what the ended one finished, and runs the rest."""
@@ -95,14 +114,14 @@ class Requests:
             )
         return await self._post(execution_id, Signal(name=name, request=request, payload=payload, by=by))
 
-    async def _entry(self, path: str | None, content: str | None, version: str | int | None, tenant: Tenant) -> Entry:
+    async def _entry(self, path: str | None, content: str | None, version: Version, tenant: Tenant) -> Entry:
         if content is not None:
             return await self._playbooks.text(content, tenant)
         if path is None:
             raise InvalidInput("which playbook?", hint="give a path or a content hash")
         return await self._playbooks.find(path, version, tenant)
 
-    async def _begin(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
+    async def begin(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
         execution_id = await self._log.start(start, workload)
         await self._hint(execution_id)
         return execution_id
@@ -122,7 +141,7 @@ class Requests:
             by=by,
             retry_of=execution_id if retry else None,
         )
-        return await self._begin(start, pinned.workload)
+        return await self.begin(start, pinned.workload)
 
     async def _post(self, execution_id: ExecutionId, message: Message) -> bool:
         """False: that request was there already. Conflict: the execution has ended."""

@@ -296,7 +296,7 @@ def retry_after(given: str | None) -> float | None:
 
 
 def failure(error: Exception, url: str) -> Failure:
-    host = httpx.URL(url).host
+    host = httpx.URL(url).netloc.decode()  # with its port, without who asks
     said = str(error) or type(error).__name__
     if isinstance(error, httpx.TimeoutException):
         message = f"{host} did not answer in time ({type(error).__name__})"

@@ -13,6 +13,7 @@ from noetl.model.errors import Failure
 from noetl.model.events import ChildRequest
 from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook.templates import Marked
+from noetl.results.tables import Tables
 
 Log = Callable[[str, str], None]  # stream (stdout, stderr), line; called in the order they were written
 Secret = Callable[[str, str | None], Awaitable[Any]]  # name, provider
@@ -47,6 +48,14 @@ class Rendering(Protocol):
     """For fields that a tool declares `raw` and renders itself, in the scope of its task."""
 
     async def value(self, template: Any) -> Any: ...
+    async def source(self, template: Any) -> Any:
+        """Like `value`, but a stored row set stays where it is: a `rowsets.Reader`, which the tool closes."""
+        ...
+
+    async def fetched(self, uri: str) -> Any:
+        """What an address leads to, if this command may know it: a value, or a reader of rows."""
+        ...
+
     async def rows(self, template: Any) -> Any:
         """Like `value`, but rows that are stored stay where they are: `Rows`."""
         ...
@@ -56,7 +65,8 @@ class Rendering(Protocol):
 
 class Call(Struct, frozen=True):
     """`key` names this call for ever: the same over lost leases and tries, another for each item, page and run. `auth` is what
-    the task's `auth` resolved to: its values, which must appear in no outcome. `secret` resolves others by name."""
+    the task's `auth` resolved to: its values, which must appear in no outcome. `secret` resolves others by name. `tables` takes
+    rows that a value could not hold. `credential` is what another `auth` in the config stands for."""
 
     config: dict[str, Any]
     input: dict[str, Any]
@@ -67,10 +77,12 @@ class Call(Struct, frozen=True):
     log: Log = silent
     rendering: Rendering | None = None
     secret: Secret | None = None
+    tables: Tables = Tables()
+    credential: Callable[[Any], Awaitable[Any]] | None = None
 
 
 class Success(Struct, frozen=True):
-    """`facts` are small and become `output.http`, `output.pg`, `output.py`."""
+    """`value` is JSON, or a `Table`. `facts` are small and become `output.http`, `output.pg`, `output.py`."""
 
     value: Any = None
     facts: dict[str, Any] = field(default_factory=dict)
@@ -105,14 +117,21 @@ class Tool(Protocol):
     async def run(self, call: Call) -> Outcome: ...
 
 
+class Ran(Struct, frozen=True):
+    """Outcomes in the order of the inputs, and how long the calls were worked on, without what they waited."""
+
+    outcomes: list[Success | Failed]
+    seconds: float
+
+
 @runtime_checkable
 class ManyTool(Tool, Protocol):
     """A tool whose cheap calls are dearer to make than to run. `config` is the same for all and fully rendered; what is not raw
-    in it is empty. The outcomes come in the order of the inputs; cancelled, none of the calls runs any more."""
+    in it is empty. `log` gives the log of the nth call, when it needs one. Cancelled, none of the calls runs any more."""
 
     async def run_many(
-        self, config: dict[str, Any], inputs: Sequence[dict[str, Any]], logs: Sequence[Log]
-    ) -> Sequence["Success | Failed"]: ...
+        self, config: dict[str, Any], inputs: Sequence[dict[str, Any]], log: Callable[[int], Log]
+    ) -> Ran: ...
 
 
 def raw_fields(tool: Tool) -> frozenset[str]:

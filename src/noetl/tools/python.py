@@ -7,7 +7,7 @@ namespace for every call. What stays from call to call is which modules are impo
 import asyncio
 import json
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ import msgspec
 
 from noetl.model.errors import Failure
 from noetl.tools.nursery import Nursery
-from noetl.tools.port import Call, Failed, Log, Outcome, Success
+from noetl.tools.port import Call, Failed, Log, Outcome, Ran, Success
 from noetl.tools.python_pool import Crashed, Pool, PoolSettings, Program
 
 
@@ -40,22 +40,24 @@ class Python:
         await self._nursery.close()
 
     async def run(self, call: Call) -> Outcome:
-        (outcome,) = await self.run_many(call.config, (call.input,), (call.log,))
+        (outcome,) = (await self.run_many(call.config, (call.input,), lambda nth: call.log)).outcomes
         return outcome
 
     async def run_many(
-        self, config: dict[str, Any], inputs: Sequence[dict[str, Any]], logs: Sequence[Log]
-    ) -> list[Success | Failed]:
+        self, config: dict[str, Any], inputs: Sequence[dict[str, Any]], log: Callable[[int], Log]
+    ) -> Ran:
         code = await source(config)
         if isinstance(code, Failure):
-            return [Failed(code)] * len(inputs)
+            return Ran([Failed(code)] * len(inputs), 0.0)
         env = tuple(
             sorted((name, _text(value)) for name, value in (config.get("env") or {}).items() if value is not None)
         )
         given = [_written(each) for each in inputs]
-        calls = [(data, log) for data, log in zip(given, logs, strict=True) if isinstance(data, bytes)]
-        answers = iter(await self._pool_here().call(Program(code, env), calls))
-        return [each if isinstance(each, Failed) else self._outcome(next(answers)) for each in given]
+        calls = [(data, nth) for nth, data in enumerate(given) if isinstance(data, bytes)]
+        pool, program = self._pool_here(), Program(code, env)
+        answers = iter(await pool.call(program, calls, log))
+        outcomes = [each if isinstance(each, Failed) else self._outcome(next(answers)) for each in given]
+        return Ran(outcomes, pool.mean(program) * len(calls) / 1_000_000)
 
     def _outcome(self, answer: dict[str, Any] | Crashed) -> Success | Failed:
         if isinstance(answer, Crashed):

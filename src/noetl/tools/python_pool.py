@@ -124,10 +124,11 @@ class Lines:
 class Together:
     """Calls that somebody makes at once and waits for."""
 
-    __slots__ = ("done", "left")
+    __slots__ = ("done", "left", "log")
 
-    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, number: int, log: Callable[[int], Log], loop: asyncio.AbstractEventLoop) -> None:
         self.left = number
+        self.log = log
         self.done: asyncio.Future[None] = loop.create_future()
 
     def one_ended(self) -> None:
@@ -139,12 +140,12 @@ class Together:
 class Work:
     """One call: waiting, or in the batch of a child."""
 
-    __slots__ = ("answer", "child", "given", "lines", "log", "lost", "over", "program", "together")
+    __slots__ = ("answer", "child", "given", "lines", "lost", "nth", "over", "program", "together")
 
-    def __init__(self, program: Program, given: bytes, log: Log, together: Together) -> None:
+    def __init__(self, program: Program, given: bytes, nth: int, together: Together) -> None:
         self.program = program
         self.given = given
-        self.log = log
+        self.nth = nth
         self.together = together
         self.answer: Any = None
         self.over = False  # it has its answer, or nobody wants it any more
@@ -156,7 +157,7 @@ class Work:
         if self.lines is None:
             self.lines = {}
         if stream not in self.lines:
-            self.lines[stream] = Lines(STREAMS[stream], self.log)
+            self.lines[stream] = Lines(STREAMS[stream], self.together.log(self.nth))
         self.lines[stream].add(data)
 
     def ended(self, answer: Any) -> None:
@@ -400,13 +401,13 @@ class Pool:
         while len(self._children) < self.settings.size:
             self._grow()
 
-    async def call(self, program: Program, calls: Sequence[tuple[bytes, Log]]) -> list[Any]:
-        """What the children answer, in the order of the calls; a Crashed where one died. When it is cancelled, all of them are
-        over when this returns."""
+    async def call(self, program: Program, calls: Sequence[tuple[bytes, int]], log: Callable[[int], Log]) -> list[Any]:
+        """What the children answer, in the order of the calls; a Crashed where one died. A call's number is what its log is
+        asked for by. When it is cancelled, all of them are over when this returns."""
         if not calls:
             return []
-        together = Together(len(calls), self.loop)
-        works = [Work(program, given, log, together) for given, log in calls]
+        together = Together(len(calls), log, self.loop)
+        works = [Work(program, given, nth, together) for given, nth in calls]
         self._queue.setdefault(program, deque()).extend(works)
         self._queued += len(works)
         self._outstanding += 1
@@ -439,6 +440,10 @@ class Pool:
         self._children.discard(child)
         if child in self._idle:
             self._idle.remove(child)
+
+    def mean(self, program: Program) -> float:
+        """Microseconds that a call takes its child."""
+        return self._micros.get(program, 0.0)
 
     def took(self, program: Program, micros: float) -> None:
         known = self._micros.pop(program, None)

@@ -62,6 +62,8 @@ def built_in() -> dict[str, Make]:
         "http": http,
         "postgres": postgres,
         "duckdb": lambda: _class("duckdb", "Duckdb")(),
+        "artifact": lambda: _class("artifact", "Artifact")(),
+        "transfer": lambda: _class("transfer", "Transfer")(),
         "sink": lambda: _class("sink", "Sink")(postgres, http),
         "secrets": lambda: _class("secrets", "Secrets")(),
     }

@@ -1,7 +1,7 @@
 """Wires one worker: a channel in; its store, tools and spool below home. `serve` keeps it going until it is told to stop.
 
 The order of an end: nothing more is claimed, what runs may finish within the time given, what does not is stopped and handed
-back. An ending that no server took waits in the spool for the next worker of this name.
+back. An ending that no server took waits in the spool for the next worker of this name; nobody waits for a server that is gone.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,20 +22,22 @@ from noetl.model.errors import Conflict
 from noetl.model.exchange import holder
 from noetl.model.ids import Micros
 from noetl.pipeline.redaction import Clean, Redactor
-from noetl.results.files import Files
+from noetl.results.kv import Blobs
 from noetl.results.router import Router
-from noetl.settings import Shards, Work
+from noetl.settings import Shards, Storage, Work
 from noetl.tools import registry
 from noetl.tools.credentials import Credentials, EnvCredentials, FirstOf, missing
 from noetl.worker.channel import Channel
 from noetl.worker.credentials import StoredCredentials
 from noetl.worker.settings import WorkerSettings
 from noetl.worker.spool import FileSpool, MemorySpool, Spool
+from noetl.worker.stores import large
 from noetl.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
 FAREWELL = 2.0  # seconds to stop what still runs and to say so
+FIRST_SWEEP = 600.0  # seconds after the start: a process that does one thing never sweeps
 NAMES = 1000  # workers on one machine that have no name of their own
 
 
@@ -56,6 +58,7 @@ class Options:
     """What one worker process can be told."""
 
     home: Path
+    storage: Storage
     name: str | None = None
     pools: tuple[str, ...] = (DEFAULT_POOL,)
     slots: int = 16
@@ -65,9 +68,10 @@ class Options:
     find_data: Find = nowhere  # the address of the users' database on this machine, with its password
 
 
-def options(home: Path, work: Work, shards: Shards) -> Options:
+def options(home: Path, work: Work, shards: Shards, storage: Storage) -> Options:
     return Options(
         home=home,
+        storage=storage,
         name=work.worker_id,
         pools=work.worker_pools,
         slots=work.worker_slots,
@@ -92,13 +96,15 @@ class Wired:
             slots=told.slots,
             poll=min(told.poll, told.lease / 4),
             heartbeat=told.lease / 4,
+            context_limit=told.storage.event_result_context_max_bytes,
             deadline=told.lease * 2 / 3,  # it stops a tool before anyone else may start it
         )
-        store = open_store(channel, told.home)
+        self._channel = channel
+        self._store = open_store(channel, told.home, told.storage)
         redactor = Redactor()
         self._clean = Clean(redactor)
         self._worker = Worker(
-            channel, store, self._registry, SystemClock(), spool, settings,
+            channel, self._store, self._registry, SystemClock(), spool, settings,
             credentials=credentials(channel, told.find_data), redactor=redactor,
         )  # fmt: skip
 
@@ -121,17 +127,30 @@ class Wired:
         await self._registry.start("python")  # the tool that most steps use, and the one that takes longest to begin
         running = asyncio.ensure_future(self._worker.run())
         stopping = asyncio.ensure_future(stop.wait())
+        sweeping = asyncio.ensure_future(self._sweep())
         try:
             await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 await self._drain(running)
         finally:
-            for task in (running, stopping):
+            for task in (running, stopping, sweeping):
                 task.cancel()
-            await asyncio.wait((running, stopping))
+            await asyncio.wait((running, stopping, sweeping))
             await self._registry.close()
         if not running.cancelled():
             running.result()
+
+    async def _sweep(self) -> None:
+        """Now and then, what nobody will ask for goes from the store of large results."""
+        storage = self._options.storage
+        await asyncio.sleep(min(FIRST_SWEEP, storage.storage_sweep_sec))
+        while True:
+            try:
+                swept = await self._store.sweep(self._channel.orphans, time.time() - storage.storage_orphan_age_sec)
+                log.info("orphans swept", extra=asdict(swept))
+            except Exception as error:  # a loop that must survive
+                log.warning("orphans not swept", extra={"error": str(error)})
+            await asyncio.sleep(storage.storage_sweep_sec)
 
     async def _drain(self, running: "asyncio.Future[None]") -> None:
         log.info("worker drains", extra={"worker": self.holder, "held": self.held})
@@ -176,9 +195,9 @@ def _cleaned(clean: Clean) -> Iterator[None]:
             handler.removeFilter(clean)
 
 
-def open_store(channel: Channel, home: Path) -> Router:
-    """Small payloads live with the servers, large ones in files."""
-    return Router(channel, Files(home / "results"))
+def open_store(blobs: Blobs, home: Path, storage: Storage) -> Router:
+    """Small payloads live with the servers, large ones where the settings say."""
+    return Router(blobs, large(home, storage, time.monotonic), tier=storage.default_store_tier)
 
 
 async def serve(channel: Channel, told: Options, stop: asyncio.Event) -> None:

@@ -3,14 +3,22 @@
 from typing import Any, Protocol
 
 from noetl.model.decisions import AddPart
+from noetl.model.errors import Unavailable
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
-from noetl.model.ids import RefId
+from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
 
 
+class Unreached(Unavailable):
+    """No server could be reached: nothing was done."""
+
+    code = "SERVER_UNREACHED"
+
+
 class Channel(Protocol):
-    """Raises `Unavailable` when no server answers; a call that was cut off may have had its effect."""
+    """Raises `Unavailable` when no server answers, `Unreached` when there is none to ask; a call that was cut off may have had
+    its effect."""
 
     async def exchange(self, request: ExchangeRequest) -> ExchangeReply: ...
 
@@ -28,6 +36,10 @@ class Channel(Protocol):
 
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
         """Durable when it returns. Conflict when another payload stands there; at most 1 MB."""
+        ...
+
+    async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
+        """Of these addresses of an execution, those that no reference names and none ever will."""
         ...
 
     async def credential(self, name: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from noetl.results.port import ResultStore
 from noetl.tools.credentials import Credentials, EnvCredentials
 from noetl.tools.registry import Registry
 from noetl.worker import endings
-from noetl.worker.channel import Channel
+from noetl.worker.channel import Channel, Unreached
 from noetl.worker.logs import StepLogs
 from noetl.worker.outbox import Entry, Outbox
 from noetl.worker.plans import Plans
@@ -137,6 +137,7 @@ class Worker:
         self._env = Environment(
             store, registry, clock, settings.worker_id, channel.manifest,
             credentials=credentials or EnvCredentials(), redactor=Redactor() if redactor is None else redactor,
+            context_limit=settings.context_limit,
         )  # fmt: skip
         self._logs = StepLogs(channel, clock)
         self._jobs: dict[str, Job] = {}
@@ -153,6 +154,7 @@ class Worker:
         self._polling = Pace(settings.shortest_delay, settings.longest_delay)
         self._behind = False  # an ending report could not be delivered: nothing is claimed until all are
         self._draining = False
+        self._unreached = False  # there was no server when one was last asked
         self._parted = False  # a server has answered since it claims nothing more
         self._bare = False  # the last exchange only renewed
         self._asked = float("-inf")  # when leases were last asked for, with an answer
@@ -177,11 +179,13 @@ class Worker:
             await self._logs.close()
 
     def drain(self) -> None:
-        """Claim nothing more; `run` returns when everything held has ended and is acknowledged.
+        """Claim nothing more; `run` returns when everything held has ended and is acknowledged, or spooled while there is no
+        server.
 
         The poll is given up. What it may have been given is sent again by the exchange that follows, and run like the rest.
         """
         self._draining = True
+        self._unreached = False
         if self._poll is not None:
             self._poll.cancel()
         self._wake.set()
@@ -202,7 +206,10 @@ class Worker:
         return asyncio.get_running_loop().time()
 
     def _drained(self) -> bool:
-        return self._parted and not self._jobs and not self._outbox and not self._dying
+        if self._jobs or self._dying:
+            return False
+        kept = self._unreached and all(entry.spooled for entry in self._outbox.endings())
+        return (self._draining and kept) or (self._parted and not self._outbox)
 
     def _due(self) -> float:
         """When to talk next."""
@@ -309,9 +316,11 @@ class Worker:
             async with asyncio.timeout(patience):
                 reply = await self._channel.exchange(request)
         except Exception as error:  # whatever is wrong with the way to the servers, the worker goes on
+            self._unreached = isinstance(error, Unreached)
             pace.failed(self._now())
             log.warning("exchange failed", extra={"error": str(error), "failures": pace.failures})
             return None
+        self._unreached = False
         if reply.renewed:
             pace.worked()
             if request.renew:

@@ -21,6 +21,7 @@ from noetl.server.app import Node, Ports, address, assemble, listen, serve
 from noetl.server.services.keys import KeyFile
 from noetl.server.settings import ServerSettings
 from noetl.tools import registry
+from noetl.triggers.memory import HooksMemory, SchedulesMemory
 from noetl.twins import shard_rows
 from noetl.worker import MemorySpool, Worker, WorkerSettings
 from noetl.worker.credentials import StoredCredentials
@@ -61,9 +62,10 @@ class Clock:
 def twins(shards: int = SHARDS, home: Path = Path("/dev/null")) -> Ports:
     """A key file is not made before something is stored; whoever stores gives a folder that goes away."""
     rows, clock = shard_rows(shards), Clock()
+    log = LogMemory(Database(rows, clock))
     return Ports(
-        LogMemory(Database(rows, clock)), LeasesMemory(rows, clock), BusMemory(), CatalogMemory(), clock,
-        VaultMemory(clock), KeyFile(home),
+        log, LeasesMemory(rows, clock), BusMemory(), CatalogMemory(), clock,
+        VaultMemory(clock), KeyFile(home), SchedulesMemory(log, clock), HooksMemory(clock),
     )  # fmt: skip
 
 

@@ -1,6 +1,18 @@
 """Executions over HTTP, with a worker that speaks HTTP too."""
 
-from tests.integration.api.site import NOOP, WAITS, site, working
+import dataclasses
+from typing import Any
+
+import httpx
+
+from noetl.leases.memory import LeasesMemory
+from noetl.log.memory import LogMemory
+from noetl.log.port import Received
+from noetl.log.tables import Database
+from noetl.model.errors import StoreUnavailable
+from noetl.model.ids import ExecutionId
+from noetl.twins import shard_rows
+from tests.integration.api.site import NOOP, SHARDS, WAITS, Clock, site, twins, working
 
 
 async def test_an_execution_runs_to_its_end_over_http() -> None:
@@ -9,7 +21,7 @@ async def test_an_execution_runs_to_its_end_over_http() -> None:
         execution_id = await here.start(payload={"n": 7})
         row = await here.ended(execution_id)
         assert (row["status"], row["path"], row["execution_id"]) == ("completed", "tests/simple", execution_id)
-        assert row["steps"] == {"one": {"status": "ok", "runs": 1}, "two": {"status": "ok", "runs": 1}}
+        assert row["steps"] == {name: {"status": "completed", "runs": 1} for name in ("one", "two")}
         assert await here.get(f"/api/vars/{execution_id}") == {"execution_id": execution_id, "vars": {"n": 7}}
         assert (await here.get(f"/api/vars/{execution_id}/n"))["value"] == 7
         status = await here.get(f"/api/executions/{execution_id}/status")
@@ -37,6 +49,36 @@ async def test_one_idempotency_key_starts_one_execution() -> None:
         first, second = [answer.json() for answer in answers]
         assert first["execution_id"] == second["execution_id"]
         assert (first["created"], second["created"]) == (True, False)
+
+
+async def test_one_idempotency_key_is_for_one_request() -> None:
+    async with site() as here:
+        await here.register(NOOP)
+        await here.register(WAITS)
+
+        async def ask(**body: Any) -> httpx.Response:
+            return await here.http.post("/api/execute", json=body, headers={"Idempotency-Key": "k"})
+
+        first = (await ask(path="tests/simple", payload={"n": 1, "m": {"a": 1, "b": 2}})).json()
+        await here.register(NOOP.replace("{n: 1}", "{n: 1, later: true}"))
+        again = {"n": 1, "m": {"b": 2, "a": 1}}
+        for repeated in (
+            await ask(path="tests/simple", payload=again),
+            await ask(path="tests/simple", version="latest", payload=again),
+            await ask(path="tests/simple", version=1, payload=again),
+        ):
+            assert (repeated.status_code, repeated.json()["execution_id"]) == (202, first["execution_id"])
+        for other in (
+            await ask(path="tests/simple"),
+            await ask(path="tests/simple", payload={**again, "n": True}),
+            await ask(path="tests/simple", payload={**again, "more": None}),
+            await ask(path="tests/simple", version=2, payload=again),
+            await ask(path="tests/waits", payload=again),
+        ):
+            assert (other.status_code, other.json()["code"]) == (409, "CONFLICT")
+            assert other.headers["content-type"] == "application/problem+json"
+            assert first["execution_id"] in other.json()["detail"]
+            assert "new key" in other.json()["hint"]
 
 
 async def test_a_playbook_can_be_named_by_its_hash() -> None:
@@ -101,6 +143,40 @@ async def test_pages_of_the_list_go_back_in_time() -> None:
         assert (await here.get("/api/executions", status="failed"))["executions"] == []
         assert (await here.get("/api/executions", since="2100-01-01T00:00:00Z"))["executions"] == []
         assert len((await here.get("/api/executions", since="2020-01-01", path="tests/simple"))["executions"]) == 5
+
+
+async def test_a_start_is_seen_by_the_list_that_follows() -> None:
+    async with site() as here, working(here):
+        await here.register(NOOP)
+        for _ in range(8):
+            began = (await here.http.post("/api/execute?wait=true", json={"path": "tests/simple"})).json()
+            rows = (await here.get("/api/executions", min_seq=began["seq"]))["executions"]
+            assert rows[0]["execution_id"] == began["execution_id"]
+            row = await here.get(f"/api/executions/{began['execution_id']}", min_seq=began["seq"])
+            assert row["last_seq"] >= began["seq"]
+            events = await here.get(f"/api/executions/{began['execution_id']}/events", limit=1)
+            assert events["events"][0]["seq"] == began["seq"]
+        await here.ended(began["execution_id"])
+        again = (await here.http.post(f"/api/executions/{began['execution_id']}/rerun?wait=true")).json()
+        rows = (await here.get("/api/executions", min_seq=again["seq"]))["executions"]
+        assert rows[0]["execution_id"] == again["execution_id"]
+
+
+class Mute(LogMemory):
+    """Takes what it is given, and then cannot be asked about it."""
+
+    async def received(self, execution_id: ExecutionId, key: str) -> Received:
+        raise StoreUnavailable("away")
+
+
+async def test_a_start_that_was_accepted_is_answered_so_whatever_follows() -> None:
+    rows, clock = shard_rows(SHARDS), Clock()
+    log, leases = Mute(Database(rows, clock)), LeasesMemory(rows, clock)
+    async with site(dataclasses.replace(twins(), log=log, leases=leases, clock=clock)) as here:
+        await here.register(NOOP)
+        answer = await here.http.post("/api/execute?wait=true", json={"path": "tests/simple"})
+        assert (answer.status_code, answer.json()["created"], answer.json()["seq"]) == (202, True, 1)
+        await here.get(f"/api/executions/{answer.json()['execution_id']}", min_seq=1)
 
 
 async def test_a_cancel_is_seen_by_the_read_that_follows() -> None:

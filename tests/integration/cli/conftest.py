@@ -44,6 +44,9 @@ class Noetl:
     def with_env(self, **more: str) -> "Noetl":
         return replace(self, more=tuple(more.items()))
 
+    def and_env(self, **more: str) -> "Noetl":
+        return replace(self, more=(*self.more, *more.items()))
+
     def __call__(self, *arguments: object) -> Done:
         return self.wait(self.start(*arguments))
 

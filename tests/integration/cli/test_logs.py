@@ -78,7 +78,9 @@ def test_lines_are_seen_while_the_step_runs_after_its_end_and_without_its_worker
     said = client("exec", "logs", execution_id)
     assert [line.partition(" ")[0] for line in said.out.splitlines()] == ["talk", "talk"]
     assert "talk | ended" in said.out
-    assert client("exec", "logs", execution_id, "--step", "other").out == "nothing was printed\n"
+    other = client("exec", "logs", execution_id, "--step", "other")
+    assert (other.code, other.out) == (2, "")
+    assert "steps: talk" in other.err
 
 
 def test_run_prints_lines_in_order_as_they_come(client: Noetl, apart: Noetl, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.integration.cli.conftest import Noetl, playbook
 from tests.waiting import until
 
@@ -86,3 +88,26 @@ def test_versions_of_a_playbook_can_be_compared(noetl: Noetl, tmp_path: Path) ->
         assert noetl.json("catalog", "register", file)[0]["version"] == number
     assert "+    tool: {kind: python, code: 'import time; time.sleep(2)" in noetl("catalog", "diff", "changing").out
     assert "sleep(1)" in noetl("catalog", "get", "changing", "--version", "1").out
+
+
+def test_rows_keep_their_types_from_one_database_to_another(noetl: Noetl) -> None:
+    for _ in range(2):
+        said = noetl.json("run", "examples/rows.yaml")
+        assert said["result"] == {
+            "rows": 1000,
+            "last": "2030-01-01T16:40:00+00:00",
+            "lines": [f"customer {n}: {sum(g for g in range(1, 1001) if g % 7 == n) / 100}" for n in range(7)],
+            "copied": 7,
+        }
+
+
+def test_a_file_is_run_as_it_is_also_when_a_later_text_is_registered(noetl: Noetl, tmp_path: Path) -> None:
+    step = "  - {{step: one, tool: {{kind: python, code: 'result = {}'}}}}\n"
+    results = [noetl.json("run", playbook(tmp_path, "edited", step.format(n)))["result"] for n in (1, 2, 1)]
+    assert results == [1, 2, 1]
+
+
+@pytest.mark.parametrize("how", [[], ["--memory"]])
+def test_a_pool_of_the_playbooks_own_is_served(noetl: Noetl, tmp_path: Path, how: list[str]) -> None:
+    step = "  - {step: one, spec: {pool: 'my-lab'}, tool: {kind: python, code: 'result = 7'}}\n"
+    assert noetl.json("run", *how, playbook(tmp_path, "lab", step))["result"] == 7

@@ -367,6 +367,12 @@ def test_an_evaluation_after_the_loop_is_not_one_of_its_commands() -> None:
     assert p.path() == ["each", "end"]
 
 
+def test_a_chunk_carries_its_own_items_and_not_the_whole_collection() -> None:
+    p = loop("{mode: parallel}", items=1_000)
+    assert {len(command.items) for command in p.ready()} == {1}
+    assert all(command.scope.workload == {} for command in p.ready())
+
+
 # ---- items that are alone ----------------------------------------------------------------------------------------------
 
 BACK = "{policy: {rules: [{when: '{{ output.status == 1 }}', then: {do: jump, to: %s}}]}}"

@@ -322,6 +322,20 @@ def test_runaway_cycles_are_stopped() -> None:
     assert len(p.path()) == 50
 
 
+def test_a_cycle_of_steps_that_wait_for_nobody_is_stopped() -> None:
+    p = Play(workflow("- {step: a, next: b}\n- {step: b, next: a}")).start()
+    assert p.check().last(e.PlaybookFailed).error.code == "RUNAWAY"
+    assert p.state.terminal
+
+
+def test_a_playbook_says_how_many_steps_it_may_run() -> None:
+    text = workflow("- {step: a, next: b}\n- {step: b, next: a}", executor={"spec": {"max_activations": 7}})
+    p = Play(text).start().run()
+    failure = p.check().last(e.PlaybookFailed).error
+    assert (failure.code, len(p.path())) == ("RUNAWAY", 7)
+    assert "max_activations" in failure.message
+
+
 def test_errors_are_values_in_the_scope_of_the_router() -> None:
     p = play(f"""
 - {{step: a, {PYTHON}, next: [{{step: b, when: "{{{{ output.status == 'error' and event.name == 'call.error' }}}}"}}]}}

@@ -1,7 +1,7 @@
 """Items of one plain task end as their pipelines would have ended them, whether their tool takes many inputs or one."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from noetl.model.events import CommandCompleted, CommandProgress
 from noetl.model.ids import ExecutionId
 from noetl.pipeline import Environment
 from noetl.playbook.plan import Plan
-from noetl.tools.port import Call, Failed, Identity, Log, Success
+from noetl.tools.port import Call, Failed, Identity, Log, Ran, Success
 from noetl.tools.registry import Registry
 from tests.unit.pipeline.bench import Bench, Clock, Scripted, failing, plan_of
 from tests.unit.pipeline.test_chunk import chunk
@@ -24,13 +24,17 @@ class Many(Scripted):
     batches: list[int] = field(default_factory=list)
 
     async def run_many(
-        self, config: dict[str, Any], inputs: Sequence[dict[str, Any]], logs: Sequence[Log]
-    ) -> list[Success | Failed]:
+        self, config: dict[str, Any], inputs: Sequence[dict[str, Any]], log: Callable[[int], Log]
+    ) -> Ran:
         self.batches.append(len(inputs))
+        began = asyncio.get_running_loop().time()
         identity = Identity(ExecutionId("77"), "s", "s")
-        calls = [Call(config, given, "", identity, log=log) for given, log in zip(inputs, logs, strict=True)]
+        calls = [Call(config, given, "", identity, log=log(nth)) for nth, given in enumerate(inputs)]
         found = [await self.run(call) for call in calls]
-        return [outcome for outcome in found if isinstance(outcome, Success | Failed)]
+        return Ran(
+            [outcome for outcome in found if isinstance(outcome, Success | Failed)],
+            asyncio.get_running_loop().time() - began,
+        )
 
 
 def many(does: Any) -> tuple[Bench, Many]:

@@ -1,6 +1,7 @@
 """A server and a worker in one process: what results cost on their way, and that they arrive."""
 
 import asyncio
+import gc
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from noetl.model.errors import InvalidInput
 from noetl.model.events import CommandCompleted, Terminal
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Reference, address
-from noetl.results.files import Files
+from noetl.pipeline.data import Payloads
 from noetl.results.router import Router
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
@@ -23,6 +24,7 @@ from noetl.tools.noop import Noop
 from noetl.tools.registry import Registry
 from noetl.twins import shard_rows
 from noetl.worker import MemorySpool, Worker, WorkerSettings
+from tests.stores import in_files
 from tests.unit.pipeline.bench import Scripted
 
 PLAYBOOK = """
@@ -79,7 +81,7 @@ async def ran(size: int, folder: Path) -> tuple[Watched, list[Reference]]:
     """The references that the steps have reported."""
     server, log, catalog = make_server()
     worker = Worker(
-        server, Router(server, Files(folder)), Registry([Scripted(lambda call: {"text": "x" * call.input["size"]}), Noop()]),
+        server, Router(server, in_files(folder)), Registry([Scripted(lambda call: {"text": "x" * call.input["size"]}), Noop()]),
         Clock(), MemorySpool(), WorkerSettings(worker_id="w", incarnation="1"),
     )  # fmt: skip
     await server.keeper.run_once()
@@ -104,11 +106,21 @@ def test_a_step_reads_what_the_step_before_it_made(tmp_path: Path, size: int, as
         server, references = await ran(size, tmp_path)
         assert server.asked == ["put_payload"] * asked  # and nothing is asked for: the worker has it in memory
         assert [reference.type for reference in references] == [home] * 2
-        reader = Router(server, Files(tmp_path))
+        reader = Router(server, in_files(tmp_path))
         for reference in references:
             assert await reader.resolve(reference) == {"text": "x" * size}
 
     asyncio.run(run())
+
+
+def test_a_command_that_has_ended_holds_no_data(tmp_path: Path) -> None:
+    gc.disable()  # its parts refer to each other: nothing may depend on when they are collected
+    try:
+        asyncio.run(ran(2_000_000, tmp_path))
+        held = [each for each in gc.get_objects() if isinstance(each, Payloads) and each._kept]
+        assert held == []
+    finally:
+        gc.enable()
 
 
 def test_a_server_takes_only_a_payload_that_matches_its_reference() -> None:

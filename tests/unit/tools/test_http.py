@@ -154,9 +154,10 @@ def test_connection_and_timeout_are_told_apart() -> None:
     assert (found.code, found.kind, found.retryable) == ("HTTP_CONNECTION", "connection", True)
 
     async def refused(http: Http, server: Server) -> Outcome:
-        return await http.run(call({"url": "http://127.0.0.1:1/"}))
+        return await http.run(call({"url": "http://me:secret@127.0.0.1:1/"}))
 
-    assert failure(play(refused)).kind == "connection"
+    found = failure(play(refused))
+    assert (found.kind, found.message.partition(": ")[0]) == ("connection", "127.0.0.1:1")
 
 
 @pytest.mark.parametrize("url", ["ftp://x/", "file:///etc/passwd", "nonsense", "http://", "http://[::1/"])

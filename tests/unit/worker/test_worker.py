@@ -20,6 +20,7 @@ from noetl.tools.port import Call
 from noetl.tools.registry import Registry
 from noetl.tools.wait import Wait
 from noetl.worker import MemorySpool, Worker, WorkerSettings
+from noetl.worker.channel import Unreached
 from tests.unit.pipeline.bench import HEADER, Clock, Scripted, command, plan_of
 from tests.waiting import virtually
 
@@ -42,13 +43,16 @@ class Desk:
     stop: list[Held] = field(default_factory=list)
     answer: Callable[[Report], str] = lambda report: "ok"
     down: bool = False
+    gone: bool = False
     fetched: int = 0
     stale: int = 0
 
     async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
         self.requests.append(request)
+        if self.gone:
+            raise Unreached("no server")
         if self.down:
-            raise Unavailable("no server")
+            raise Unavailable("not now")
         acks = tuple(self._record(report) for report in request.reports)
         if not acks and not self.queue and not self.stop:
             await asyncio.sleep(min(request.wait / 1e6, 0.5))
@@ -388,6 +392,43 @@ def test_draining_finishes_what_is_held() -> None:
     virtually(scene())
     assert [event.command_id for event in desk.of(e.CommandCompleted)] == ["c1"]
     assert len(desk.queue) == 1
+
+
+def test_draining_waits_for_what_runs_and_not_for_a_server_that_is_gone() -> None:
+    desk, spool, ended = Desk([issue()]), MemorySpool(), []
+
+    async def lasting(call: Call) -> None:
+        await asyncio.sleep(3)
+        ended.append(call.key)
+
+    async def scene() -> None:
+        worker = hired(desk, lasting, spool)
+        task = asyncio.ensure_future(worker.run())
+        await until(lambda: bool(worker.holds))
+        desk.gone = True
+        worker.drain()
+        await task
+
+    virtually(scene())
+    assert len(ended) == 1
+    assert [type(report.event) for report in virtually(spool.load())] == [e.CommandCompleted]
+
+
+def test_draining_waits_for_a_server_that_is_only_busy() -> None:
+    desk = Desk([issue()])
+
+    async def scene() -> None:
+        worker = hired(desk, lambda call: setattr(desk, "down", True))
+        task = asyncio.ensure_future(worker.run())
+        await until(lambda: desk.down)
+        worker.drain()
+        await asyncio.sleep(20)
+        assert not task.done()
+        desk.down = False
+        await task
+
+    virtually(scene())
+    assert len(desk.of(e.CommandCompleted)) == 1
 
 
 def test_while_an_ending_is_unanswered_it_is_what_asks_for_more_and_no_poll_is_begun() -> None:

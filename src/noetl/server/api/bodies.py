@@ -102,7 +102,6 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 Id = Annotated[str, Path(pattern=r"^[1-9][0-9]{0,18}$", description="execution id", examples=["724551830122291200"])]
-OptionalId = Annotated[str | None, Query(pattern=r"^[1-9][0-9]{0,18}$")]
 Key = Annotated[
     str | None,
     Header(
@@ -111,8 +110,15 @@ Key = Annotated[
         description="A repeat with the same key has no further effect and gives the same answer.",
     ),
 ]
+AfterSeq = Annotated[int, Query(ge=0, le=1 << 62, description="beyond this sequence number")]
 MinSeq = Annotated[
     int | None,
     Query(ge=0, le=1 << 62, description="Wait until everything up to this sequence number is visible."),
 ]
-Limit = Annotated[int, Query(ge=1, le=500)]
+Limit = Annotated[int, Query(ge=1, le=500, description="how many at most")]
+OfStatus = Annotated[str | None, Query(max_length=20, description="of this status only")]
+OfPath = Annotated[str | None, Query(max_length=200, description="of this playbook only")]
+OfParent = Annotated[str | None, Query(pattern=r"^[1-9][0-9]{0,18}$", description="started by this execution only")]
+Since = Annotated[
+    str | None, Query(max_length=40, description="started then or later: ISO 8601, UTC when it names no zone")
+]

@@ -108,8 +108,8 @@ async def register_playbook(
 async def list_playbooks(
     has: Has,
     who: Who,
-    prefix: Annotated[str, Query(max_length=200)] = "",
-    after: Annotated[str, Query(max_length=200)] = "",
+    prefix: Annotated[str, Query(max_length=200, description="paths that begin so")] = "",
+    after: Annotated[str, Query(max_length=200, description="`next` of the page before")] = "",
     limit: Limit = 100,
 ) -> EntriesView:
     """The latest version of every playbook, by path."""
@@ -121,7 +121,10 @@ async def list_playbooks(
 
 @routes.get("/api/catalog/playbooks/{path:path}")
 async def get_playbook(
-    path: str, has: Has, who: Who, version: Annotated[int | None, Query(ge=1, le=1 << 31)] = None
+    path: str,
+    has: Has,
+    who: Who,
+    version: Annotated[int | None, Query(ge=1, le=1 << 31, description="default: the latest")] = None,
 ) -> PlaybookView:
     """The latest version, or the one that is named."""
     entry = await has.catalog.get(who, path, version)
@@ -137,7 +140,11 @@ async def get_playbook_by_hash(hash: str, has: Has, who: Who) -> PlaybookView:
 
 @routes.get("/api/catalog/versions/{path:path}")
 async def list_versions(
-    path: str, has: Has, who: Who, before: Annotated[int | None, Query(ge=1, le=1 << 31)] = None, limit: Limit = 50
+    path: str,
+    has: Has,
+    who: Who,
+    before: Annotated[int | None, Query(ge=1, le=1 << 31, description="`next` of the page before")] = None,
+    limit: Limit = 50,
 ) -> VersionsView:
     """Newest first."""
     found = await has.catalog.versions(who, path, before, limit)
@@ -152,9 +159,10 @@ async def diff_playbook(
     path: str,
     has: Has,
     who: Who,
-    older: Annotated[int, Query(ge=1, le=1 << 31)],
+    older: Annotated[int, Query(ge=1, le=1 << 31, description="a version")],
     newer: Annotated[int | None, Query(ge=1, le=1 << 31, description="default: the latest")] = None,
 ) -> DifferenceView:
+    """Two versions of a playbook, compared line by line."""
     found = await has.catalog.diff(who, path, older, newer)
     return DifferenceView(path=path, older=found.older.version, newer=found.newer.version, diff=found.diff)
 

@@ -15,7 +15,8 @@ from noetl.server.services.signals import MOST, Outside
 
 routes = router("events")
 
-OfExecution = Annotated[str, Query(pattern=r"^[1-9][0-9]{0,18}$")]
+OfExecution = Annotated[str, Query(pattern=r"^[1-9][0-9]{0,18}$", description="execution id")]
+OfRequest = Annotated[str, Query(max_length=200, description="what it was answered with, or its Idempotency-Key")]
 
 
 class OutsideEvent(Body):
@@ -72,9 +73,8 @@ async def post_events(body: BatchBody, has: Has, who: Who, key: Key = None) -> T
 
 
 @routes.get("/api/events/status")
-async def get_event_status(
-    execution_id: OfExecution, request: Annotated[str, Query(max_length=200)], has: Has, who: Who
-) -> EventStatusView:
+async def get_event_status(execution_id: OfExecution, request: OfRequest, has: Has, who: Who) -> EventStatusView:
+    """What became of an event from outside."""
     found = await has.signals.status(who, ExecutionId(execution_id), request)
     return EventStatusView(execution_id=found.execution_id, request=found.request, status=found.status, seq=found.seq)
 
@@ -82,11 +82,12 @@ async def get_event_status(
 @routes.get("/api/events/batch/status")
 async def get_batch_status(
     execution_id: OfExecution,
-    request: Annotated[str, Query(max_length=200)],
-    count: Annotated[int, Query(ge=1, le=MOST)],
+    request: OfRequest,
+    count: Annotated[int, Query(ge=1, le=MOST, description="events in the batch")],
     has: Has,
     who: Who,
 ) -> BatchStatusView:
+    """What became of a batch, and of how many of its events."""
     found = await has.signals.batch_status(who, ExecutionId(execution_id), request, count)
     return BatchStatusView(
         execution_id=found.execution_id,

@@ -12,14 +12,31 @@ from noetl.log.port import Recorded, Wanted
 from noetl.model.errors import InvalidInput
 from noetl.model.ids import ExecutionId, Micros
 from noetl.server.api import shapes
-from noetl.server.api.bodies import Body, Id, Key, Limit, MinSeq, OptionalId, View, router
+from noetl.server.api.bodies import (
+    AfterSeq,
+    Body,
+    Id,
+    Key,
+    Limit,
+    MinSeq,
+    OfParent,
+    OfPath,
+    OfStatus,
+    Since,
+    View,
+    router,
+)
 from noetl.server.api.depends import Has, Who
+from noetl.server.services.executions import Started, known_status
 from noetl.server.services.requests import Asked, Fate
 from noetl.server.services.signals import Outside
 
 routes = router("executions")
 
 ID = "724551830122291200"
+Before = Annotated[
+    str | None, Query(pattern=r"^[1-9][0-9]{0,18}$", description="older than this execution: `next` of the page before")
+]
 Name = Annotated[str, Path(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -39,10 +56,15 @@ class Execute(Body):
         return self
 
 
+Wait = Annotated[bool, Query(description="answer when it has begun, or after a second")]
+
+
 class StartedView(View):
     execution_id: str = Field(examples=[ID])
     created: bool | None = Field(default=None, description="false: the Idempotency-Key had started it before")
-    seq: int = Field(default=1, description="read with min_seq of this to wait until it is visible")
+    seq: int = Field(
+        description="a read with this as min_seq shows it, and after `wait` a list too: then it is where it begins in the log"
+    )
 
 
 class ExecutionView(View):
@@ -67,7 +89,9 @@ class ExecutionsView(View):
 
 
 class StepView(View):
-    status: str = Field(examples=["ok"])
+    status: str = Field(
+        examples=["completed"], description="waiting, running, completed, failed, skipped, cancelled or inherited"
+    )
     runs: int
 
 
@@ -120,6 +144,10 @@ class SignalBody(Body):
     payload: Any = None
 
 
+def started_view(started: Started) -> StartedView:
+    return StartedView(execution_id=started.execution_id, created=started.created, seq=started.seq)
+
+
 def asked_view(asked: Asked) -> AskedView:
     return AskedView(execution_id=asked.execution_id, request=asked.request, status=asked.status, seq=asked.seq)
 
@@ -129,8 +157,8 @@ def asked_view(asked: Asked) -> AskedView:
 
 @routes.post("/api/executions/execute", status_code=202)
 @routes.post("/api/execute", status_code=202, name="execute")
-async def start_execution(body: Execute, has: Has, who: Who, key: Key = None) -> StartedView:
-    """Start a playbook. With an Idempotency-Key a repeat gives the same execution."""
+async def start_execution(body: Execute, has: Has, who: Who, key: Key = None, wait: Wait = False) -> StartedView:
+    """Start a playbook. With an Idempotency-Key a repeat gives the same execution; 409 when it was for another one."""
     content = body.playbook if body.playbook is not None and fullmatch("[0-9a-f]{64}", body.playbook) else None
     path = body.path if body.path is not None else body.playbook
     started = await has.executions.start(
@@ -140,20 +168,21 @@ async def start_execution(body: Execute, has: Has, who: Who, key: Key = None) ->
         version=body.version,
         payload=body.payload,
         key=key,
+        wait=wait,
     )
-    return StartedView(execution_id=started.execution_id, created=started.created)
+    return started_view(started)
 
 
 @routes.post("/api/executions/{execution_id}/retry", status_code=202)
-async def retry_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> StartedView:
+async def retry_execution(execution_id: Id, has: Has, who: Who, key: Key = None, wait: Wait = False) -> StartedView:
     """A new execution that takes over what the ended one finished, and runs the rest."""
-    return StartedView(execution_id=await has.executions.retry(who, ExecutionId(execution_id), key))
+    return started_view(await has.executions.retry(who, ExecutionId(execution_id), key, wait=wait))
 
 
 @routes.post("/api/executions/{execution_id}/rerun", status_code=202)
-async def rerun_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> StartedView:
+async def rerun_execution(execution_id: Id, has: Has, who: Who, key: Key = None, wait: Wait = False) -> StartedView:
     """The same playbook and workload from the beginning."""
-    return StartedView(execution_id=await has.executions.rerun(who, ExecutionId(execution_id), key))
+    return started_view(await has.executions.rerun(who, ExecutionId(execution_id), key, wait=wait))
 
 
 # -- changing --
@@ -173,6 +202,7 @@ async def pause_execution(execution_id: Id, has: Has, who: Who, key: Key = None)
 
 @routes.post("/api/executions/{execution_id}/resume", status_code=202)
 async def resume_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
+    """A paused execution goes on."""
     return asked_view(await has.executions.resume(who, ExecutionId(execution_id), key))
 
 
@@ -198,15 +228,16 @@ async def signal_execution(
 async def list_executions(
     has: Has,
     who: Who,
-    status: Annotated[str | None, Query(max_length=20)] = None,
-    path: Annotated[str | None, Query(max_length=200)] = None,
-    parent: OptionalId = None,
-    since: Annotated[str | None, Query(max_length=40, description="ISO 8601; UTC when it names no zone")] = None,
-    before: OptionalId = None,
+    status: OfStatus = None,
+    path: OfPath = None,
+    parent: OfParent = None,
+    since: Since = None,
+    before: Before = None,
     limit: Limit = 50,
+    min_seq: MinSeq = None,
 ) -> ExecutionsView:
     """Newest first. `next` is the `before` of the page that follows."""
-    rows = await has.executions.page(who, wanted(status, path, parent, since), _id(before), limit)
+    rows = await has.executions.page(who, wanted(status, path, parent, since), _id(before), limit, min_seq)
     return ExecutionsView(
         executions=[ExecutionView(**shapes.execution(row)) for row in rows],
         next=rows[-1].execution_id if len(rows) == limit else None,
@@ -222,6 +253,7 @@ async def get_execution(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = 
 
 @routes.get("/api/executions/{execution_id}/status")
 async def get_status(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> StatusView:
+    """How far it is, in a word."""
     row = await has.executions.get(who, ExecutionId(execution_id), min_seq)
     return StatusView(
         execution_id=row.execution_id,
@@ -237,8 +269,8 @@ async def list_events(
     execution_id: Id,
     has: Has,
     who: Who,
-    after: Annotated[int, Query(ge=0, le=1 << 62)] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 500,
+    after: AfterSeq = 0,
+    limit: Annotated[int, Query(ge=1, le=1000, description="how many at most")] = 500,
     types: Annotated[str, Query(max_length=1000, description="names, separated by commas")] = "",
     names: Annotated[Literal["today", "older"], Query(description="older: names of the older documents")] = "today",
     min_seq: MinSeq = None,
@@ -267,7 +299,9 @@ async def explain_step(execution_id: Id, step: Name, has: Has, who: Who) -> Expl
 
 
 def wanted(status: str | None, path: str | None, parent: str | None, since: str | None) -> Wanted:
-    return Wanted(status=status, path=path, parent=_id(parent), since=None if since is None else micros(since))
+    return Wanted(
+        status=known_status(status), path=path, parent=_id(parent), since=None if since is None else micros(since)
+    )
 
 
 def micros(text: str) -> Micros:

@@ -1,7 +1,5 @@
 """What steps printed: JSON lines, a page at a time, or live."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Annotated, Any
 
 import msgspec
@@ -11,9 +9,8 @@ from noetl.log.port import LogPart
 from noetl.model.ids import ExecutionId
 from noetl.server.api.bodies import Id, router
 from noetl.server.api.depends import Has, Who
-from noetl.server.api.streams import EventStream, message, readers_of
+from noetl.server.api.streams import EventStream, message, readers_of, told
 from noetl.server.services.logs import lines
-from noetl.server.services.streams import End, Quiet
 
 routes = router("logs")
 LINES = "application/x-ndjson"
@@ -41,9 +38,10 @@ After = Annotated[int, Query(ge=0, le=1 << 62, description="the part after which
 
 @routes.get("/api/executions/{execution_id}/logs", response_class=Response, responses=PAGE)
 async def get_logs(execution_id: Id, has: Has, who: Who, step: OfStep = None, after: After = 0) -> Response:
+    """What its steps printed, in the order it came."""
     page = await has.logs.page(who, ExecutionId(execution_id), step, after)
-    told = b"".join(msgspec.json.encode(line) + b"\n" for part in page for line in lines(part))
-    return Response(told, media_type=LINES)
+    body = b"".join(msgspec.json.encode(line) + b"\n" for part in page for line in lines(part))
+    return Response(body, media_type=LINES)
 
 
 @routes.get("/api/executions/{execution_id}/logs/stream", response_class=Response, responses=LIVE)
@@ -63,18 +61,7 @@ async def stream_logs(
     readers = readers_of(request)
     pages = has.logs.follow(who, ExecutionId(execution_id), step, start)
 
-    async def parts() -> AsyncGenerator[bytes, None]:
-        async with aclosing(pages):
-            async for page in pages:
-                match page:
-                    case Quiet():
-                        yield b":\n\n"
-                    case End():
-                        yield message({"execution_id": execution_id}, "end")
-                    case _:
-                        yield b"".join(map(_part, page))
-
-    return EventStream(parts(), readers)
+    return EventStream(told(pages, _part, execution_id), readers)
 
 
 def _part(part: LogPart) -> bytes:

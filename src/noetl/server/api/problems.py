@@ -11,6 +11,7 @@ from starlette.responses import Response
 from noetl.model.errors import Conflict, CorruptLog, Fenced, InvalidInput, NoetlError, NotFound, Stale, Unavailable
 from noetl.playbook.expressions import TemplateError
 from noetl.playbook.validation import PlaybookInvalid
+from noetl.server.services.hooks import NotSigned
 from noetl.server.states import Unfoldable
 
 MEDIA_TYPE = "application/problem+json"
@@ -18,6 +19,7 @@ MEDIA_TYPE = "application/problem+json"
 # The first that fits.
 STATUSES: tuple[tuple[type[NoetlError], int], ...] = (
     (NotFound, 404),
+    (NotSigned, 401),
     (Conflict, 409),
     (InvalidInput, 422),
     (TemplateError, 422),
@@ -29,6 +31,7 @@ STATUSES: tuple[tuple[type[NoetlError], int], ...] = (
 )
 TITLES = {
     400: "Bad request",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",

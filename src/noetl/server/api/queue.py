@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from noetl.model.ids import ExecutionId
 from noetl.server.api import shapes
-from noetl.server.api.bodies import Limit, OptionalId, View, router
+from noetl.server.api.bodies import Limit, OfStatus, View, router
 from noetl.server.api.depends import Has, Who
 from noetl.server.api.problems import problem
 
@@ -57,10 +57,12 @@ class PoolView(View):
 async def list_queue(
     has: Has,
     who: Who,
-    status: Annotated[str | None, Query(max_length=20)] = None,
-    pool: Annotated[str | None, Query(max_length=100)] = None,
-    execution_id: OptionalId = None,
-    after: Annotated[int, Query(ge=0, le=1 << 62)] = 0,
+    status: OfStatus = None,
+    pool: Annotated[str | None, Query(max_length=100, description="of this pool only")] = None,
+    execution_id: Annotated[
+        str | None, Query(pattern=r"^[1-9][0-9]{0,18}$", description="of this execution only")
+    ] = None,
+    after: Annotated[int, Query(ge=0, le=1 << 62, description="`next` of the page before")] = 0,
     limit: Limit = 100,
 ) -> QueueView:
     """Commands in the order of issue. Finished ones stay for an hour."""

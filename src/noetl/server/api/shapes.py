@@ -1,5 +1,5 @@
-"""How executions, events and credentials look in JSON. Ids are text, times ISO 8601 in UTC. Made with msgspec: lists
-of them are long."""
+"""How executions, events, credentials, schedules and hooks look in JSON. Ids are text, times ISO 8601 in UTC. Made with
+msgspec: lists of them are long."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -10,7 +10,10 @@ from noetl.model import codec
 from noetl.model.clock import iso
 from noetl.model.events import CommandCompleted
 from noetl.model.ids import Micros
+from noetl.playbook import durations
 from noetl.server.services.executions import state_of
+from noetl.server.steps import steps_of
+from noetl.triggers.port import Cron, Hook, Schedule
 
 
 def time(at: Micros | None) -> str | None:
@@ -40,19 +43,12 @@ def detailed(row: Projection) -> dict[str, Any]:
     if state is None:
         return {**shown, "version": None, "playbook": None, "failure": None, "steps": {}}
     failure = state.failure if state.status == "failed" else None
-    live = {each.step for each in state.activations.values()}
-    names = dict.fromkeys([*state.steps, *sorted(live)])
-    steps = {}
-    for name in names:
-        record = state.steps.get(name)
-        status = "running" if name in live else record.status if record is not None else "none"
-        steps[name] = {"status": status, "runs": 0 if record is None else record.runs}
     return {
         **shown,
         "version": state.version,
         "playbook": state.playbook,
         "failure": None if failure is None else {**failure.shown(), "step": state.failed_step},
-        "steps": steps,
+        "steps": {name: {"status": step.status, "runs": step.runs} for name, step in steps_of(state).items()},
     }
 
 
@@ -96,3 +92,41 @@ def encode(value: Any) -> bytes:
 def credential(row: Sealed) -> dict[str, Any]:
     """Without its value."""
     return {"name": row.name, "kind": row.kind, "created_at": iso(row.created_at), "changed_at": iso(row.changed_at)}
+
+
+def schedule(row: Schedule) -> dict[str, Any]:
+    cron, every = (row.rule, None) if isinstance(row.rule, Cron) else (None, row.rule)
+    return {
+        "name": row.name,
+        "path": row.path,
+        "version": row.version,
+        "cron": cron and cron.expression,
+        "timezone": cron and cron.zone,
+        "every": every and durations.spelled(every.interval),
+        "payload": row.payload,
+        "catch_up": row.catch_up,
+        "overlap": row.overlap,
+        "paused": row.paused,
+        "next_at": time(row.next_at),
+        "last_at": time(row.last_at),
+        "last_execution": row.last_execution,
+        "waiting": [iso(slot) for slot in row.waiting],
+        "skipped": row.skipped,
+        "error": row.error,
+        "created_at": iso(row.created_at),
+        "changed_at": iso(row.changed_at),
+    }
+
+
+def hook(row: Hook) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "path": row.path,
+        "version": row.version,
+        "into": row.into,
+        "secret": row.secret,
+        "signature_header": row.signature_header,
+        "key_header": row.key_header,
+        "created_at": iso(row.created_at),
+        "changed_at": iso(row.changed_at),
+    }

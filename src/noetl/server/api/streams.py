@@ -1,9 +1,9 @@
 """Server-sent events. A reader that does not read is dropped; one that comes back goes on after its Last-Event-ID."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import Header, Query, Request, Response
@@ -14,7 +14,7 @@ from noetl.metrics import Metrics
 from noetl.model.errors import Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.server.api import shapes
-from noetl.server.api.bodies import Id, OptionalId, router
+from noetl.server.api.bodies import AfterSeq, Id, OfParent, OfPath, OfStatus, Since, router
 from noetl.server.api.depends import Has, Who
 from noetl.server.api.executions import wanted
 from noetl.server.services.streams import End, Gone, Quiet
@@ -33,6 +33,7 @@ MOST = 200  # readers of one server
 PATIENCE = 30.0  # seconds that a reader may leave what was sent unread
 AGAIN = 1000  # milliseconds until a reader that was cut off comes back
 TYPE = "text/event-stream"
+Item = TypeVar("Item")
 
 
 class TooManyStreams(Unavailable):
@@ -121,16 +122,31 @@ async def _left(receive: Receive) -> None:
         pass
 
 
+async def told(
+    pages: AsyncGenerator[list[Item] | Quiet | End, None], item: Callable[[Item], bytes], execution_id: str
+) -> AsyncGenerator[bytes, None]:
+    """What comes of one execution, page by page, and its end."""
+    async with aclosing(pages):
+        async for page in pages:
+            match page:
+                case Quiet():
+                    yield b":\n\n"
+                case End():
+                    yield message({"execution_id": execution_id}, "end")
+                case _:
+                    yield b"".join(map(item, page))
+
+
 @routes.get("/api/executions/stream", response_class=Response, responses=DESCRIBED)
 async def stream_executions(
     request: Request,
     has: Has,
     who: Who,
-    status: Annotated[str | None, Query(max_length=20)] = None,
-    path: Annotated[str | None, Query(max_length=200)] = None,
-    parent: OptionalId = None,
-    since: Annotated[str | None, Query(max_length=40)] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    status: OfStatus = None,
+    path: OfPath = None,
+    parent: OfParent = None,
+    since: Since = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="how many rows")] = 50,
 ) -> Response:
     """The newest rows of the list, then every change among them: `execution` (new or changed), `gone`."""
     readers = readers_of(request)
@@ -150,7 +166,7 @@ async def stream_events(
     execution_id: Id,
     has: Has,
     who: Who,
-    after: Annotated[int, Query(ge=0, le=1 << 62)] = 0,
+    after: AfterSeq = 0,
     last_event_id: Annotated[int | None, Header(ge=0, le=1 << 62)] = None,
 ) -> Response:
     """Events from `after` (or Last-Event-ID) on, live; `end` after the last one. 204: there will be no more."""
@@ -160,18 +176,7 @@ async def stream_events(
     readers = readers_of(request)
     pages = has.streams.events(who, ExecutionId(execution_id), start)
 
-    async def parts() -> AsyncGenerator[bytes, None]:
-        async with aclosing(pages):
-            async for page in pages:
-                match page:
-                    case Quiet():
-                        yield b":\n\n"
-                    case End():
-                        yield message({"execution_id": execution_id}, "end")
-                    case _:
-                        yield b"".join(map(_event, page))
-
-    return EventStream(parts(), readers)
+    return EventStream(told(pages, _event, execution_id), readers)
 
 
 def _row(row: Projection | Gone) -> bytes:

@@ -25,12 +25,14 @@ class VarView(View):
 
 @routes.get("/api/vars/{execution_id}")
 async def get_vars(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> VarsView:
+    """All of them, as they are now or were at the end."""
     state = await has.executions.state(who, ExecutionId(execution_id), min_seq)
     return VarsView(execution_id=execution_id, vars={} if state is None else state.ctx)
 
 
 @routes.get("/api/vars/{execution_id}/{name}")
 async def get_var(execution_id: Id, name: str, has: Has, who: Who, min_seq: MinSeq = None) -> VarView:
+    """One of them."""
     state = await has.executions.state(who, ExecutionId(execution_id), min_seq)
     if state is None or name not in state.ctx:
         raise NotFound(f"execution {execution_id} has no variable {name!r}", hint="GET /api/vars/{execution_id}")

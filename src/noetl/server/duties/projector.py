@@ -137,7 +137,11 @@ def broken(error: Unfoldable, execution_id: ExecutionId, shard: int) -> Projecti
     )
 
 
+STATUSES = ("pending", "running", "paused", "cancelling", "quarantined", "completed", "failed", "cancelled")
+
+
 def status(state: Execution) -> str:
+    """One of STATUSES."""
     if state.quarantined is not None:
         return "quarantined"
     return "paused" if state.paused and state.status == "running" else state.status

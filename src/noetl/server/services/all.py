@@ -6,9 +6,11 @@ from noetl.server.services.catalog import CatalogService
 from noetl.server.services.credentials import CredentialService
 from noetl.server.services.executions import ExecutionService
 from noetl.server.services.health import HealthService
+from noetl.server.services.hooks import HookService
 from noetl.server.services.logs import LogService
 from noetl.server.services.queue import QueueService
 from noetl.server.services.rendering import RenderService
+from noetl.server.services.schedules import ScheduleService
 from noetl.server.services.signals import SignalService
 from noetl.server.services.streams import StreamService
 
@@ -19,6 +21,8 @@ class Services:
     credentials: CredentialService
     executions: ExecutionService
     signals: SignalService
+    schedules: ScheduleService
+    hooks: HookService
     queue: QueueService
     rendering: RenderService
     streams: StreamService

@@ -1,4 +1,4 @@
-"""Stored credentials: sealed before they are stored, listed without their values, opened for workers alone."""
+"""Stored credentials: sealed before they are stored, listed without their values, opened for whoever uses them."""
 
 import asyncio
 import re
@@ -74,7 +74,7 @@ class CredentialService:
             raise missing(name)
 
     async def reveal(self, identity: Identity, name: str) -> dict[str, Any]:
-        """Its fields. For the worker's channel and nobody else."""
+        """Its fields. For the worker's channel, and to check what a caller of a hook has signed; for nobody else."""
         row = await self._vault.find(identity.tenant, name)
         if row is None:
             raise missing(name)

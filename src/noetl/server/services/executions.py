@@ -3,25 +3,32 @@ projection has come that far, so that a client sees what it wrote."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from noetl.engine.explain import Explanation, explain
 from noetl.engine.state import Execution, decode
 from noetl.log.port import EventLog, Projection, Recorded, Wanted
-from noetl.model.errors import NotFound, Unavailable
+from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
-from noetl.server.playbooks import Playbooks
+from noetl.playbook.workload import merge
+from noetl.server.duties.projector import STATUSES
+from noetl.server.playbooks import Playbooks, Version, newest
 from noetl.server.requests import Requests
 from noetl.server.services.access import Access
-from noetl.server.services.live import Live, events_of, row_of
+from noetl.server.services.live import ROWS, Live, events_of, row_of
 from noetl.server.services.requests import Asked, request_key, settle
 from noetl.server.shards import Shards
 from noetl.server.states import States
 
 PATIENCE = 5.0  # seconds that a read waits for `min_seq`
 LOOK_EVERY = 0.25
+START = "start"  # the key of what begins an execution, message and event
+FIRST = 1  # no sequence number is smaller
 Seen = TypeVar("Seen")
 SCANNED = 10_000  # events that one read looks at
 
@@ -34,8 +41,11 @@ class NotYet(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Started:
+    """`seq` is where it begins in the log: a read with `min_seq` of it shows the execution."""
+
     execution_id: ExecutionId
-    created: bool  # False: that key had started it before
+    created: bool | None  # False: that key had started it before; None: not known
+    seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +85,12 @@ class ExecutionService:
         *,
         path: str | None = None,
         content: str | None = None,
-        version: str | int | None = None,
+        version: Version = None,
         payload: dict[str, Any] | None = None,
         key: str | None = None,
+        wait: bool = False,
     ) -> Started:
+        """Conflict when that key has started something else. `wait`: until it has begun."""
         drawn = self._new_id()
         execution_id = await self._requests.start(
             path,
@@ -90,15 +102,55 @@ class ExecutionService:
             tenant=identity.tenant,
             execution_id=drawn,
         )
-        return Started(execution_id, execution_id == drawn)
+        if execution_id != drawn and not await self._same(identity, execution_id, path, content, version, payload):
+            raise Conflict(
+                f"this Idempotency-Key has started execution {execution_id}, of another playbook or workload",
+                hint="repeat the request as it was, or draw a new key for a new execution",
+            )
+        return await self._begun(execution_id, execution_id == drawn, wait=wait)
 
-    async def retry(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> ExecutionId:
+    async def retry(
+        self, identity: Identity, execution_id: ExecutionId, key: str | None = None, *, wait: bool = False
+    ) -> Started:
         await self._access.check(identity, execution_id)
-        return await self._requests.retry(execution_id, request_key(key), by=identity.name)
+        new = await self._requests.retry(execution_id, request_key(key), by=identity.name)
+        return await self._begun(new, wait=wait)
 
-    async def rerun(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> ExecutionId:
+    async def rerun(
+        self, identity: Identity, execution_id: ExecutionId, key: str | None = None, *, wait: bool = False
+    ) -> Started:
         await self._access.check(identity, execution_id)
-        return await self._requests.rerun(execution_id, request_key(key), by=identity.name)
+        new = await self._requests.rerun(execution_id, request_key(key), by=identity.name)
+        return await self._begun(new, wait=wait)
+
+    async def _begun(self, execution_id: ExecutionId, created: bool | None = None, *, wait: bool) -> Started:
+        """It is accepted, whatever happens from here on: one that is not seen to begin in time does so later."""
+        seq: int | None = None
+        if wait:
+            with suppress(Unavailable):
+                _, seq = await settle(self._log, self._live, execution_id, START, START)
+        return Started(execution_id, created, FIRST if seq is None else seq)
+
+    async def _same(
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        path: str | None,
+        content: str | None,
+        version: Version,
+        payload: dict[str, Any] | None,
+    ) -> bool:
+        """Would this request have started it? Without a version: with any that was the latest then."""
+        pinned = await self._log.pinned(execution_id)
+        if pinned is None:
+            raise NotFound(f"no execution {execution_id}")
+        named = content or (await self._playbooks.find(path or "", version, identity.tenant)).hash
+        if named != pinned.playbook:
+            earlier = content is None and newest(version)
+            if not earlier or (await self.get(identity, execution_id)).path != path:
+                return False
+        workload = merge((await self._playbooks.plan(pinned.playbook)).playbook, payload)
+        return _sorted(workload) == _sorted(pinned.workload)
 
     # -- changing --
 
@@ -137,9 +189,16 @@ class ExecutionService:
     # -- reading --
 
     async def page(
-        self, identity: Identity, wanted: Wanted, before: ExecutionId | None = None, limit: int = 50
+        self,
+        identity: Identity,
+        wanted: Wanted,
+        before: ExecutionId | None = None,
+        limit: int = 50,
+        min_seq: int | None = None,
     ) -> list[Projection]:
         """Newest first; the id of the last one is where the next page begins."""
+        if min_seq is not None:
+            await self._listed(min_seq)
         return await self._log.executions(identity.tenant, wanted, before, limit)
 
     async def get(self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None) -> Projection:
@@ -216,6 +275,18 @@ class ExecutionService:
 
         return await self._wait(row_of(execution_id), look, min_seq)
 
+    async def _listed(self, min_seq: int) -> None:
+        """Every shard counts for itself: each is to show what it has up to there."""
+        behind = set(range(self._shards.count))
+
+        async def look() -> bool | None:
+            checkpoints = {shard: await self._log.checkpoint(shard) for shard in sorted(behind)}
+            missing = await self._log.changes(checkpoints, 1)
+            behind.intersection_update({change.shard for change in missing if change.seq <= min_seq})
+            return not behind or None
+
+        await self._wait(ROWS, look, min_seq)
+
     async def _recorded(self, execution_id: ExecutionId, min_seq: int) -> None:
         async def look() -> bool | None:
             return await self._log.last_seq(execution_id) >= min_seq or None
@@ -232,6 +303,18 @@ class ExecutionService:
                 if self._live.closing or (left := deadline - loop.time()) <= 0:
                     raise NotYet(f"seq {min_seq} is not visible yet", hint="try again, or read without min_seq")
                 await watch.changed(min(left, LOOK_EVERY))
+
+
+def known_status(status: str | None) -> str | None:
+    """A status that no execution ever has would find nothing, and say nothing."""
+    if status is not None and status not in STATUSES:
+        raise InvalidInput(f"no execution is ever {status!r}", hint=f"statuses: {', '.join(STATUSES)}")
+    return status
+
+
+def _sorted(value: Any) -> bytes:
+    """As JSON, whatever the order of names: in Python 1 equals true."""
+    return msgspec.json.encode(value, order="sorted")
 
 
 def state_of(row: Projection) -> Execution | None:

@@ -12,10 +12,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
-from noetl.tools.duckdb import SETTINGS, in_thread
+from noetl.tools.duckdb import SETTINGS
 from noetl.tools.port import Call
 from noetl.tools.sinks.records import Column, Record, SinkError, Table, Target, batches, name_parts, quoted
 from noetl.tools.sql import identifier
+from noetl.tools.threads import in_thread
 
 MAKE_KEYS = """
 CREATE TABLE IF NOT EXISTS noetl_sink (
@@ -36,7 +37,7 @@ async def write(target: Target, call: Call, value: Any) -> dict[str, Any]:
             writing.connection.interrupt()
 
     async def do(work: Callable[[], Any]) -> Any:
-        return await in_thread(work, interrupt)
+        return await in_thread(work, interrupt, "duckdb")
 
     try:
         writing = await do(lambda: Writing.begun(target, call))

@@ -3,16 +3,35 @@
 import inspect
 import json
 from dataclasses import fields
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
+import pytest
 from fastapi.routing import APIRoute
 
+from noetl.engine.state import Status
+from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
-from noetl.server.api import catalog, credentials, events, executions, health, logs, queue, render, streams, vars
+from noetl.server.api import (
+    catalog,
+    credentials,
+    events,
+    executions,
+    health,
+    hooks,
+    logs,
+    queue,
+    render,
+    schedules,
+    streams,
+    vars,
+)
 from noetl.server.app import openapi
+from noetl.server.duties.projector import STATUSES
 from noetl.server.services.all import Services
 
-MODULES = (catalog, credentials, events, executions, health, logs, queue, render, streams, vars)
+MODULES = (
+    catalog, credentials, events, executions, health, hooks, logs, queue, render, schedules, streams, vars,
+)  # fmt: skip
 OPEN = {"ready", "metrics"}  # say nothing about anyone's data
 
 
@@ -42,12 +61,14 @@ def test_every_route_is_described_with_an_id_of_its_own() -> None:
     assert {route.path.replace(":path", "") for route in routes if route.include_in_schema} == set(described["paths"])
     assert all({"4XX", "5XX"} <= operation["responses"].keys() for operation in operations)
     assert "422" not in operations[0]["responses"]
+    assert [operation["operationId"] for operation in operations if not operation.get("description")] == []
 
 
 def test_requests_are_described_by_example_and_refuse_what_they_do_not_know() -> None:
     described = openapi()
     schemas = described["components"]["schemas"]
-    for name in ("Execute", "EventBody", "BatchBody", "RenderBody", "SignalBody", "OutsideEvent", "CredentialBody"):
+    for name in ("Execute", "EventBody", "BatchBody", "RenderBody", "SignalBody", "OutsideEvent", "CredentialBody",
+                 "ScheduleBody", "HookBody"):  # fmt: skip
         assert schemas[name]["additionalProperties"] is False, name
     assert '"examples"' in json.dumps(schemas["Execute"])
     body = described["paths"]["/api/catalog/register"]["post"]["requestBody"]["content"]
@@ -61,3 +82,10 @@ def test_ids_are_text_everywhere() -> None:
             if field.endswith("_id") or field in ("parent", "retry_of"):
                 kinds = {kind.get("type"), *(each.get("type") for each in kind.get("anyOf", ()))}
                 assert "integer" not in kinds, f"{name}.{field}"
+
+
+def test_every_status_that_an_execution_may_have_can_be_asked_for() -> None:
+    assert {*get_args(Status)} - {"new"} <= {*STATUSES}
+    assert executions.wanted("paused", None, None, None).status == "paused"
+    with pytest.raises(InvalidInput, match="pausd"):
+        executions.wanted("pausd", None, None, None)

@@ -1,0 +1,97 @@
+"""`noetl hook`: playbooks that start by a call from outside."""
+
+from typing import Annotated, Any
+
+import typer
+
+from noetl.cli.executions import AsJson, talk
+from noetl.cli.output import columns, say, say_json
+
+ABOUT = """Playbooks that start by a call from outside: POST /api/hooks/NAME, with a JSON body.
+
+\b
+  noetl hook add orders shop/order --into order
+  curl -d '{"id": 7}' -H 'Idempotency-Key: order-7' http://127.0.0.1:8082/api/hooks/orders
+
+A call that is repeated with its key starts nothing more and gets the same answer.
+"""
+Name = Annotated[str, typer.Argument(metavar="NAME", help="what its address ends with")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(name="hook", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
+    group.command()(add)
+    group.command("list")(list_hooks)
+    group.command()(delete)
+    app.add_typer(group)
+
+
+def add(
+    name: Name,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="a playbook of the catalog")],
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, help="this version; without it the latest at each call")
+    ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option("--into", metavar="K", help="the workload key that gets the body; without it, it is all of it"),
+    ] = None,
+    secret: Annotated[
+        str | None,
+        typer.Option("--secret", metavar="CREDENTIAL", help="its field `secret` must have signed every call"),
+    ] = None,
+    signature_header: Annotated[
+        str | None, typer.Option("--signature-header", metavar="H", help="X-Hub-Signature-256 without it")
+    ] = None,
+    key_header: Annotated[
+        str | None,
+        typer.Option("--key-header", metavar="H", help="names a call instead of Idempotency-Key; then it is needed"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a hook. One of the same name is replaced.
+
+    Without --into the body is a JSON object whose keys go over the playbook's workload: a caller may then set any of them.
+
+    A signature is HMAC-SHA256 of the body in hex, with or without `sha256=` before it, as GitHub sends it.
+
+    \b
+    Examples:
+      noetl hook add orders shop/order --into order
+      noetl credential add github --kind generic --file secret.json     {"secret": "…"}
+      noetl hook add pushes ci/build --into push --secret github --key-header X-GitHub-Delivery
+    """  # fmt: skip
+    call: dict[str, Any] = {
+        "name": name,
+        "path": path,
+        "version": version,
+        "into": into,
+        "secret": secret,
+        "signature_header": signature_header,
+        "key_header": key_header,
+    }
+    row = talk(lambda client: client.add_hook(**call))
+    if as_json:
+        say_json(row)
+    else:
+        say(f"hook {name} is {'added' if row['created'] else 'replaced'}: POST /api/hooks/{name}")
+
+
+def list_hooks(as_json: AsJson = False) -> None:
+    """List hooks."""
+    rows = talk(lambda client: client.hooks())
+    if as_json:
+        say_json(rows)
+    elif not rows:
+        say("no hooks: noetl hook add NAME PATH adds one")
+    else:
+        columns(
+            ("NAME", "PLAYBOOK", "INTO", "SECRET", "KEY"),
+            [(each["name"], each["path"], each["into"], each["secret"], each["key_header"]) for each in rows],
+        )
+
+
+def delete(name: Name, as_json: AsJson = False) -> None:
+    """Delete a hook. What it has started stays."""
+    row = talk(lambda client: client.delete_hook(name))
+    say_json(row) if as_json else say(f"hook {name} is deleted")

@@ -1,0 +1,211 @@
+"""`noetl schedule`: playbooks that start by the clock."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from noetl.cli.client import Client, Row, Turned
+from noetl.cli.executions import AsJson, talk
+from noetl.cli.output import columns, say, say_json
+from noetl.model.errors import InvalidInput
+
+ABOUT = """Playbooks that start by the clock: at times (cron, in a time zone) or at an interval.
+
+\b
+  noetl schedule add nightly reports/daily --cron '0 2 * * *' --timezone Europe/Berlin
+  noetl schedule add poll queues/drain --every 15m --overlap skip
+  noetl schedule next nightly          when it comes
+  noetl schedule show nightly          what has become of it
+
+Schedules fire while `noetl server start` or `noetl dev` runs; of several servers one starts each slot. An execution finds its own
+moment in workload.schedule.slot.
+"""
+CATCH_UP = ("skip", "last", "all")
+OVERLAP = ("allow", "skip", "queue")
+Name = Annotated[str, typer.Argument(metavar="NAME", help="what it is called")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(name="schedule", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
+    group.command()(add)
+    group.command("list")(list_schedules)
+    for command in (show, pause, resume, delete):
+        group.command()(command)
+    group.command("next")(next_slots)
+    app.add_typer(group)
+
+
+def add(
+    name: Name,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="a playbook of the catalog")],
+    cron: Annotated[
+        str | None, typer.Option("--cron", metavar="C", help="minute hour day month weekday; or @daily, @hourly …")
+    ] = None,
+    timezone: Annotated[
+        str | None, typer.Option("--timezone", "--tz", metavar="Z", help="whose clock cron means; UTC without it")
+    ] = None,
+    every: Annotated[str | None, typer.Option("--every", metavar="D", help="an interval: 30s, 15m, 2h, 1d")] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, help="this version; without it the latest at each slot")
+    ] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="K=V", help="one workload value; V is YAML, K may have dots")
+    ] = None,
+    payload: Annotated[
+        Path | None, typer.Option("--payload", metavar="FILE", help="workload values from a YAML or JSON file")
+    ] = None,
+    catch_up: Annotated[
+        str, typer.Option("--catch-up", metavar="P", help="slots that came while no server ran: skip, last or all")
+    ] = "last",
+    overlap: Annotated[
+        str, typer.Option("--overlap", metavar="P", help="while the execution before runs: allow, skip or queue")
+    ] = "allow",
+    as_json: AsJson = False,
+) -> None:
+    """Add a schedule. One of the same name is replaced, and goes on from now.
+
+    \b
+    Catch-up, for slots more than ten seconds late:
+      skip   they are left out
+      last   the last of them is run, once
+      all    each of them is run
+
+    \b
+    Overlap, while the execution of the slot before has not ended:
+      allow  they run side by side
+      skip   the slot is left out, and counted
+      queue  the slot waits for its turn
+
+    Where clocks change: a time that does not exist that day comes right after the gap, one that exists twice comes once.
+
+    \b
+    Examples:
+      noetl schedule add nightly reports/daily --cron '30 2 * * *' --timezone Europe/Berlin
+      noetl schedule add backfill loads/hour --cron @hourly --catch-up all --overlap queue
+      noetl schedule add poll queues/drain --every 15m --overlap skip --set limit=500
+    """
+    from noetl.cli.run import merged, values_of
+
+    _check("catch-up", catch_up, CATCH_UP)
+    _check("overlap", overlap, OVERLAP)
+    wanted: dict[str, Any] = {
+        "name": name,
+        "path": path,
+        "version": version,
+        "cron": cron,
+        "timezone": timezone,
+        "every": every,
+        "payload": merged(values_of(payload), assignments or []),
+        "catch_up": catch_up,
+        "overlap": overlap,
+    }
+    row = talk(lambda client: client.add_schedule(**wanted))
+    if as_json:
+        say_json(row)
+    else:
+        say(f"schedule {name} is {'added' if row['created'] else 'replaced'}; next at {row['next_at']}")
+
+
+def _check(option: str, given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise InvalidInput(f"--{option} {given!r}: there is no such policy", hint=", ".join(known))
+
+
+def list_schedules(as_json: AsJson = False) -> None:
+    """List schedules with their next moment."""
+    rows = talk(lambda client: client.schedules())
+    if as_json:
+        say_json(rows)
+    elif not rows:
+        say("no schedules: noetl schedule add NAME PATH --cron C adds one")
+    else:
+        columns(
+            ("NAME", "STATUS", "RULE", "NEXT", "LAST EXECUTION", "PLAYBOOK", "ERROR"),
+            [_line(each) for each in rows],
+        )
+
+
+def _line(row: Row) -> tuple[Any, ...]:
+    moment = (row["next_at"] or "")[:19].replace("T", " ")
+    return row["name"], _status(row), _rule(row), moment, row["last_execution"], row["path"], row["error"]
+
+
+def show(name: Name, as_json: AsJson = False) -> None:
+    """Show one schedule: its rule, its policies, what it did last and what waits.
+
+    Example: noetl schedule show nightly
+    """
+    row = talk(lambda client: client.schedule(name))
+    if as_json:
+        say_json(row)
+        return
+    version = f" version {row['version']}" if row["version"] else ""
+    for label, value in (
+        ("schedule", f"{row['name']}   {_status(row)}"),
+        ("playbook", row["path"] + version),
+        ("rule", _rule(row)),
+        ("policies", f"catch-up {row['catch_up']}, overlap {row['overlap']}"),
+        ("payload", row["payload"] or None),
+        ("next", row["next_at"]),
+        ("last slot", row["last_at"]),
+        ("execution", row["last_execution"]),
+        ("waiting", ", ".join(row["waiting"]) or None),
+        ("skipped", row["skipped"] or None),
+        ("error", row["error"]),
+    ):
+        if value is not None:
+            say(f"{label:<10} {value}")
+
+
+def pause(name: Name, as_json: AsJson = False) -> None:
+    """Pause: nothing is started until resume; what runs goes on."""
+    _turn(name, "pause", as_json)
+
+
+def resume(name: Name, as_json: AsJson = False) -> None:
+    """Go on with a paused schedule, from now: slots that came meanwhile are not caught up."""
+    _turn(name, "resume", as_json)
+
+
+def _turn(name: str, how: Turned, as_json: bool) -> None:
+    row = talk(lambda client: client.change_schedule(name, how))
+    if as_json:
+        say_json(row)
+    else:
+        say(f"schedule {name} is {_status(row)}" + ("" if row["paused"] else f"; next at {row['next_at']}"))
+
+
+def delete(name: Name, as_json: AsJson = False) -> None:
+    """Delete a schedule. What it has started stays."""
+    row = talk(lambda client: client.delete_schedule(name))
+    say_json(row) if as_json else say(f"schedule {name} is deleted")
+
+
+def next_slots(
+    name: Name,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=100, help="how many")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Say when a schedule comes next, in its own time zone.
+
+    Example: noetl schedule next nightly -n 10
+    """
+
+    async def work(client: Client) -> Row:
+        return await client.slots(name, count)
+
+    row = talk(work)
+    if as_json:
+        say_json(row)
+    else:
+        for slot in row["slots"]:
+            say(slot)
+
+
+def _status(row: Row) -> str:
+    return "paused" if row["paused"] else "active"
+
+
+def _rule(row: Row) -> str:
+    return f"every {row['every']}" if row["every"] else f"{row['cron']} ({row['timezone']})"

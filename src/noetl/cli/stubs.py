@@ -1,0 +1,161 @@
+"""Tools that give what a test says. Kinds that need nothing outside are called as they are; of any other a call without a stub is
+a mistake of the test, and is told as one. No time passes: a moment to wait for has come, a signal that is not given is late."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from noetl.cli.cases import Answer, Case
+from noetl.model.errors import Failure
+from noetl.pipeline.failures import Failing
+from noetl.playbook.model import Action, Model, Paginate, Playbook
+from noetl.playbook.validation import load_registered
+from noetl.tools.port import Call, Failed, Outcome, Success, Suspend, Tool, raw_fields
+from noetl.tools.registry import Registry
+from noetl.tools.wait import Wait
+
+REAL = frozenset({"noop", "python", "playbook", "workbook"})
+SINK, WAIT = "sink", "wait"
+CODE = "code"  # is never rendered
+
+
+class Stubs(Registry):
+    """What one test says, and what was asked of it. `tools` are those of this machine."""
+
+    def __init__(self, tools: Registry, case: Case) -> None:
+        super().__init__()
+        self._real = tools
+        self._case = case
+        self._numbers: Counter[tuple[str, str, int | None]] = Counter()
+        self._signals = Counter(sent.name for sent in case.signals)
+        self._signals.update(f"approve:{step}" for step in case.approvals)
+        self.calls: dict[str, list[dict[str, Any]]] = {}  # by step, and by step.task
+        self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # what the test does not say
+
+    def get(self, kind: str) -> Tool:
+        return Stubbed(kind, self._real.get(kind), self)
+
+    async def answer(self, tool: "Stubbed", call: Call) -> Outcome:
+        step, task = call.identity.step, call.identity.task
+        shown = await _shown(tool, call)
+        for place in (step, f"{step}.{task}"):
+            self.calls.setdefault(place, []).append(shown)
+        stub = self._case.stubs.get(f"{step}.{task}")
+        if stub is None and tool.kind != SINK:
+            stub = self._case.stubs.get(step)
+        if stub is not None:
+            asked = (step, task, call.identity.index)
+            number = self._numbers[asked]
+            self._numbers[asked] += 1
+            answer = stub.answer(number, call.identity.index)
+            if answer is None:
+                return self._none(f"{step}.{task}: its stub says nothing of call {number + 1}")
+            return outcome(answer, call)
+        return await self._unsaid(tool, call)
+
+    async def _unsaid(self, tool: "Stubbed", call: Call) -> Outcome:
+        step = call.identity.step
+        if tool.kind == SINK:
+            return Success()  # it stores nothing; what it would store is among the calls
+        if tool.kind == WAIT:
+            return await self._wait(call)
+        if tool.real is not None and (tool.kind in REAL or tool.kind in self._case.real):
+            return await tool.real.run(call)
+        return self._none(f"{step} calls {tool.kind}, and no stub says what it gives: add stubs.{step}")
+
+    async def _wait(self, call: Call) -> Outcome:
+        found = await Wait().run(call)
+        if not isinstance(found, Suspend):
+            return found
+        if found.reason == "time":
+            return Success()
+        if self._signals[found.signal or ""] > 0:
+            self._signals[found.signal or ""] -= 1
+            return found
+        if found.timeout is not None:
+            return Failed(Failure(code="TIMEOUT", kind="timeout", message="nothing came before the wait's timeout"))
+        return self._none(f"{call.identity.step} waits for the signal {found.signal}, and the test gives none")
+
+    def _none(self, problem: str) -> Failed:
+        if not self.broken.done():
+            self.broken.set_result(problem)
+        return Failed(Failure(code="NO_STUB", kind="test", message=problem))
+
+
+class Stubbed:
+    def __init__(self, kind: str, real: Tool | None, stubs: Stubs) -> None:
+        self.kind = kind
+        self.real = real
+        self.raw = frozenset() if real is None else raw_fields(real)
+        self._stubs = stubs
+
+    async def run(self, call: Call) -> Outcome:
+        return await self._stubs.answer(self, call)
+
+
+async def _shown(tool: Stubbed, call: Call) -> dict[str, Any]:
+    """What the tool would have been given, without what is empty; what it renders itself as plain text."""
+    shown = {"input": call.input}
+    for name, value in call.config.items():
+        if value in (None, {}, []) or name == CODE:
+            continue
+        shown[name] = await _rendered(value, call) if name in tool.raw else value
+    return shown
+
+
+async def _rendered(template: Any, call: Call) -> Any:
+    assert call.rendering is not None
+    try:
+        return await call.rendering.value(template)
+    except Failing:
+        return template
+
+
+def outcome(answer: Answer, call: Call) -> Success | Failed:
+    match answer.given:
+        case "error":
+            assert answer.error is not None
+            failure = Failure(**answer.error.model_dump())
+            facts = {"http": {"status": failure.http_status}} if failure.http_status is not None else {}
+            return Failed(failure, facts)
+        case "rows":
+            columns = list(answer.rows[0]) if answer.rows and isinstance(answer.rows[0], dict) else []
+            return Success({"rows": answer.rows, "row_count": len(answer.rows), "columns": columns})
+        case "data":
+            value: dict[str, Any] = {
+                "status_code": answer.status,
+                "headers": {},
+                "url": call.config.get("url"),
+                "elapsed": 0.0,
+            }
+            return Success({**value, "data": answer.data}, {"http": {"status": answer.status}})
+        case _:
+            return Success(answer.value)
+
+
+class AnyCredentials:
+    """Those that the test gives; of others every field that a kind may ask for, worth nothing."""
+
+    def __init__(self, known: dict[str, dict[str, Any]]) -> None:
+        self._known = known
+
+    async def get(self, name: str) -> dict[str, Any]:
+        fields = ("value", "token", "username", "password", "secret")
+        return self._known.get(name) or {each: f"credential-{name}-{each}" for each in fields}
+
+
+def load_at_once(text: str) -> Playbook:
+    """The playbook without its delays: a next try or page comes at once."""
+    playbook: Playbook = _at_once(load_registered(text))
+    return playbook
+
+
+def _at_once(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_at_once(each) for each in value]
+    if not isinstance(value, Model):
+        return value
+    changed = {name: _at_once(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, Action | Paginate):
+        changed |= {"delay": None, "backoff": None}
+    return value.model_copy(update=changed)

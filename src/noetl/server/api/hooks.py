@@ -1,0 +1,95 @@
+"""Hooks: register, list, delete; and the call from outside that starts a playbook."""
+
+from typing import Annotated
+
+from fastapi import Path, Query, Request, Response
+from pydantic import Field
+
+from noetl.server.api import shapes
+from noetl.server.api.bodies import Body, Key, Limit, View, decode, router
+from noetl.server.api.depends import Has, Who
+from noetl.server.api.executions import StartedView, started_view
+from noetl.triggers.port import Call
+
+routes = router("hooks")
+
+Name = Annotated[str, Path(max_length=100, description="of a hook", examples=["orders"])]
+
+
+class HookBody(Body):
+    name: str = Field(max_length=100, examples=["orders"])
+    path: str = Field(max_length=200, description="a playbook of the catalog", examples=["examples/hello"])
+    version: int | None = Field(default=None, ge=1, le=1 << 31, description="null: the latest at each call")
+    into: str | None = Field(default=None, max_length=100, description="the workload key that gets the body")
+    secret: str | None = Field(default=None, max_length=100, description="a credential; its field `secret` signs calls")
+    signature_header: str | None = Field(default=None, max_length=100, examples=["X-Hub-Signature-256"])
+    key_header: str | None = Field(default=None, max_length=100, examples=["X-GitHub-Delivery"])
+
+
+class HookView(View):
+    name: str
+    path: str
+    version: int | None
+    into: str | None
+    secret: str | None = Field(description="the name of a credential")
+    signature_header: str | None
+    key_header: str | None
+    created_at: str
+    changed_at: str
+
+
+class HookedView(HookView):
+    created: bool = Field(description="false: one of this name was replaced")
+
+
+class HooksView(View):
+    hooks: list[HookView]
+    next: str | None = Field(description="the `after` of the next page")
+
+
+class UnhookedView(View):
+    name: str
+
+
+@routes.post("/api/hooks", status_code=201)
+async def add_hook(body: HookBody, response: Response, has: Has, who: Who) -> HookedView:
+    """Store a hook (201); one of the same name is replaced (200)."""
+    hooked = await has.hooks.add(who, Call(tenant=who.tenant, **dict(body)))
+    response.status_code = 201 if hooked.created else 200
+    return HookedView(**shapes.hook(hooked.hook), created=hooked.created)
+
+
+@routes.get("/api/hooks")
+async def list_hooks(
+    has: Has, who: Who, after: Annotated[str, Query(max_length=100)] = "", limit: Limit = 100
+) -> HooksView:
+    """By name."""
+    found = await has.hooks.page(who, after, limit)
+    return HooksView(
+        hooks=[HookView(**shapes.hook(each)) for each in found], next=found[-1].name if len(found) == limit else None
+    )
+
+
+@routes.get("/api/hooks/{name}")
+async def get_hook(name: Name, has: Has, who: Who) -> HookView:
+    """What a call of it starts, and how calls are told apart."""
+    return HookView(**shapes.hook(await has.hooks.get(who, name)))
+
+
+@routes.post(
+    "/api/hooks/{name}",
+    status_code=202,
+    openapi_extra={"requestBody": {"content": {"application/json": {"schema": {}, "example": {"order": 7}}}}},
+)
+async def call_hook(name: Name, request: Request, has: Has, who: Who, key: Key = None) -> StartedView:
+    """Start its playbook with the body. With an Idempotency-Key, or the header that the hook names, a repeat gives the same
+    execution. 401 when it is not signed as the hook asks."""
+    started = await has.hooks.call(who, name, await request.body(), request.headers, decode, key)
+    return started_view(started)
+
+
+@routes.delete("/api/hooks/{name}")
+async def delete_hook(name: Name, has: Has, who: Who) -> UnhookedView:
+    """What it has started stays."""
+    await has.hooks.delete(who, name)
+    return UnhookedView(name=name)

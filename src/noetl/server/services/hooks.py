@@ -1,0 +1,138 @@
+"""Hooks: whoever calls one starts its playbook with what was sent. A call that is repeated with its key starts nothing more."""
+
+import hmac
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from noetl.model.errors import InvalidInput, NoetlError, NotFound
+from noetl.model.identity import Identity
+from noetl.server.playbooks import Playbooks
+from noetl.server.requests import Requests
+from noetl.server.services.executions import FIRST, Started
+from noetl.server.services.schedules import check_name
+from noetl.triggers.port import Call, Hook, Hooks
+
+SIGNATURE = "X-Hub-Signature-256"  # where a signature stands when the hook names no header
+SECRET = "secret"  # the field of the credential
+LONGEST_KEY = 200
+_HEADER = re.compile(r"[A-Za-z0-9\-]{1,100}", re.ASCII)
+_KEY = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_KEY}}}")
+_WORKLOAD_KEY = re.compile(r"[A-Za-z_]\w{0,99}", re.ASCII)
+
+Reveal = Callable[[Identity, str], Awaitable[dict[str, Any]]]
+
+
+class NotSigned(NoetlError):
+    """The call is not signed by whoever has the secret."""
+
+    code = "NOT_SIGNED"
+
+
+@dataclass(frozen=True, slots=True)
+class Hooked:
+    hook: Hook
+    created: bool  # False: one of this name was replaced
+
+
+class HookService:
+    """`reveal` opens the credential that a signature is checked with; what it holds goes nowhere else."""
+
+    def __init__(self, hooks: Hooks, playbooks: Playbooks, requests: Requests, reveal: Reveal) -> None:
+        self._hooks = hooks
+        self._playbooks = playbooks
+        self._requests = requests
+        self._reveal = reveal
+
+    async def add(self, identity: Identity, call: Call) -> Hooked:
+        """In place of the one of this name, if there is one."""
+        check_name(call.name, "hook")
+        for header in (call.signature_header, call.key_header):
+            if header is not None and not _HEADER.fullmatch(header):
+                raise InvalidInput(f"{header[:100]!r} is not the name of a header", hint="letters, digits and '-'")
+        if call.into is not None and not _WORKLOAD_KEY.fullmatch(call.into):
+            raise InvalidInput(f"{call.into[:100]!r} is not a workload key", hint="letters, digits and '_'")
+        if call.secret is None and call.signature_header is not None:
+            raise InvalidInput("a signature needs a secret", hint="name a stored credential with a field `secret`")
+        if call.secret is not None:
+            await self._secret(identity, call.secret)
+        await self._playbooks.find(call.path, call.version, identity.tenant)
+        known = await self._hooks.find(identity.tenant, call.name)
+        return Hooked(await self._hooks.put(call), known is None)
+
+    async def page(self, identity: Identity, after: str = "", limit: int = 100) -> list[Hook]:
+        """By name."""
+        return await self._hooks.stored(identity.tenant, after, limit)
+
+    async def get(self, identity: Identity, name: str) -> Hook:
+        found = await self._hooks.find(identity.tenant, name)
+        if found is None:
+            raise _missing(name)
+        return found
+
+    async def delete(self, identity: Identity, name: str) -> None:
+        if not await self._hooks.delete(identity.tenant, name):
+            raise _missing(name)
+
+    async def call(
+        self,
+        identity: Identity,
+        name: str,
+        raw: bytes,
+        headers: Mapping[str, str],
+        decode: Callable[[bytes], Any],
+        key: str | None = None,
+    ) -> Started:
+        """`headers` are found whatever their case. The signature is of the bytes as they came."""
+        hook = await self.get(identity, name)
+        if hook.secret is not None:
+            _verify(raw, headers.get(hook.signature_header or SIGNATURE), await self._secret(identity, hook.secret))
+        named = _named(hook, headers) if hook.key_header is not None else key
+        start, workload = await self._requests.prepare(
+            hook.path,
+            version=hook.version,
+            payload=_payload(hook, decode(raw) if raw.strip() else {}),
+            start_key=None if named is None else f"hook:{hook.hook_id}:{named}",
+            by=f"hook:{hook.name}",
+            tenant=hook.tenant,
+        )
+        execution_id = await self._requests.begin(start, workload)
+        return Started(execution_id, execution_id == start.execution_id, FIRST)
+
+    async def _secret(self, identity: Identity, credential: str) -> bytes:
+        secret = (await self._reveal(identity, credential)).get(SECRET)
+        if not isinstance(secret, str) or not secret:
+            raise InvalidInput(
+                f"the credential {credential!r} has no field `{SECRET}`",
+                hint=f"noetl credential add {credential} --kind generic --file FILE, with a text as `{SECRET}`",
+            )
+        return secret.encode()
+
+
+def _verify(raw: bytes, given: str | None, secret: bytes) -> None:
+    """In the time that any signature takes."""
+    expected = hmac.new(secret, raw, sha256).hexdigest()
+    if not hmac.compare_digest((given or "").removeprefix("sha256=").encode(), expected.encode()):
+        raise NotSigned(hint="HMAC-SHA256 of the body with the hook's secret, in hex, after `sha256=`")
+
+
+def _named(hook: Hook, headers: Mapping[str, str]) -> str:
+    header = hook.key_header or ""
+    given = headers.get(header, "")
+    if not _KEY.fullmatch(given):
+        raise InvalidInput(f"{header} names no call", hint=f"at most {LONGEST_KEY} characters, none of them a space")
+    return given
+
+
+def _payload(hook: Hook, body: Any) -> dict[str, Any]:
+    if hook.into is not None:
+        return {hook.into: body}
+    if not isinstance(body, dict):
+        raise InvalidInput("the body is not a JSON object", hint="the hook may put it under a workload key: `into`")
+    return body
+
+
+def _missing(name: str) -> NotFound:
+    return NotFound(f"there is no hook {name!r}", hint="noetl hook list shows those there are")

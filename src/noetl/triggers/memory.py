@@ -1,0 +1,109 @@
+"""Schedules and hooks in memory."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from msgspec.structs import asdict, replace
+
+from noetl.model.clock import Clock
+from noetl.model.ids import ExecutionId, Micros, Tenant
+from noetl.model.messages import Start
+from noetl.triggers.port import Begin, Call, Due, Hook, Schedule, Wanted
+
+
+class Log(Protocol):
+    """The twin of the log: where a start is written, and where an end is read."""
+
+    async def start(self, start: Start, workload: dict[str, Any]) -> ExecutionId: ...
+    async def tenant_of(self, execution_id: ExecutionId) -> Tenant | None: ...
+    async def received(self, execution_id: ExecutionId, key: str) -> Any: ...
+
+
+class SchedulesMemory:
+    def __init__(self, log: Log, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._rows: dict[tuple[Tenant, str], Schedule] = {}
+        self._made = 0
+
+    async def put(self, wanted: Wanted, next_at: Micros) -> Schedule:
+        now, before = self._clock.now(), self._rows.get((wanted.tenant, wanted.name))
+        if before is None:
+            self._made += 1
+            before = Schedule(
+                **asdict(wanted), schedule_id=self._made, next_at=next_at, created_at=now, changed_at=now, revision=-1
+            )
+        row = replace(before, **asdict(wanted), next_at=next_at, error=None)
+        return self._keep(row)
+
+    async def find(self, tenant: Tenant, name: str) -> Schedule | None:
+        return self._rows.get((tenant, name))
+
+    async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Schedule]:
+        return [row for (of, name), row in sorted(self._rows.items()) if of == tenant and name > after][:limit]
+
+    async def pause(self, tenant: Tenant, name: str) -> Schedule | None:
+        row = self._rows.get((tenant, name))
+        return None if row is None else self._keep(replace(row, paused=True))
+
+    async def resume(self, tenant: Tenant, name: str, next_at: Micros | None) -> Schedule | None:
+        row = self._rows.get((tenant, name))
+        return None if row is None else self._keep(replace(row, paused=False, next_at=next_at))
+
+    async def delete(self, tenant: Tenant, name: str) -> bool:
+        return self._rows.pop((tenant, name), None) is not None
+
+    async def due(self, limit: int) -> list[Due]:
+        now, found = self._clock.now(), list[Due]()
+        for row in sorted(self._rows.values(), key=lambda row: (row.next_at or 0, row.schedule_id)):
+            busy = await self._busy(row.last_execution)
+            come = row.next_at is not None and row.next_at <= now
+            if not row.paused and (come or (row.waiting and not busy)):
+                found.append(Due(row, now, busy))
+        return found[:limit]
+
+    async def move(self, after: Schedule, starts: Sequence[Begin]) -> bool:
+        now = self._rows.get((after.tenant, after.name))
+        if now is None or (now.schedule_id, now.revision) != (after.schedule_id, after.revision):
+            return False
+        self._keep(replace(after, changed_at=now.changed_at), touch=False)
+        for start, workload in starts:
+            await self._log.start(start, workload)
+        return True
+
+    def _keep(self, row: Schedule, *, touch: bool = True) -> Schedule:
+        changed = self._clock.now() if touch else row.changed_at
+        row = replace(row, revision=row.revision + 1, changed_at=changed)
+        self._rows[row.tenant, row.name] = row
+        return row
+
+    async def _busy(self, execution_id: ExecutionId | None) -> bool:
+        if execution_id is None or await self._log.tenant_of(execution_id) is None:
+            return False
+        return (await self._log.received(execution_id, "terminal")).seq is None
+
+
+class HooksMemory:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rows: dict[tuple[Tenant, str], Hook] = {}
+        self._made = 0
+
+    async def put(self, call: Call) -> Hook:
+        now, before = self._clock.now(), self._rows.get((call.tenant, call.name))
+        if before is None:
+            self._made += 1
+            row = Hook(**asdict(call), hook_id=self._made, created_at=now, changed_at=now)
+        else:
+            row = replace(before, **asdict(call), changed_at=now)
+        self._rows[call.tenant, call.name] = row
+        return row
+
+    async def find(self, tenant: Tenant, name: str) -> Hook | None:
+        return self._rows.get((tenant, name))
+
+    async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]:
+        return [row for (of, name), row in sorted(self._rows.items()) if of == tenant and name > after][:limit]
+
+    async def delete(self, tenant: Tenant, name: str) -> bool:
+        return self._rows.pop((tenant, name), None) is not None

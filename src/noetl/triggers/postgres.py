@@ -1,0 +1,126 @@
+"""Schedules and hooks in Postgres. The duty uses the background pool."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from noetl.database import Database, Record
+from noetl.model import codec
+from noetl.model.ids import ExecutionId, Micros, Tenant, shard_of
+from noetl.sql import Query, load
+from noetl.triggers.port import Begin, Call, Due, Hook, Rule, Schedule, Wanted
+
+_SCHEDULES = load(Path(__file__).with_name("schedules.sql"))
+_HOOKS = load(Path(__file__).with_name("hooks.sql"))
+_rule = msgspec.json.Decoder(Rule)
+
+
+class SchedulesPostgres:
+    def __init__(self, database: Database, shards: int) -> None:
+        self._main = database.main
+        self._background = database.background
+        self._shards = shards
+
+    async def put(self, wanted: Wanted, next_at: Micros) -> Schedule:
+        row = await self._changed(
+            _SCHEDULES["put"],
+            tenant=wanted.tenant,
+            name=wanted.name,
+            path=wanted.path,
+            version=wanted.version,
+            rule=codec.encode(wanted.rule).decode(),
+            payload=codec.encode(wanted.payload).decode(),
+            catch_up=wanted.catch_up,
+            overlap=wanted.overlap,
+            next_at=next_at,
+        )
+        assert row is not None
+        return row
+
+    async def find(self, tenant: Tenant, name: str) -> Schedule | None:
+        rows = await self._main.read(_SCHEDULES["find"], tenant=tenant, name=name)
+        return _schedule(rows[0]) if rows else None
+
+    async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Schedule]:
+        rows = await self._main.read(_SCHEDULES["stored"], tenant=tenant, after=after, limit=limit)
+        return [_schedule(row) for row in rows]
+
+    async def pause(self, tenant: Tenant, name: str) -> Schedule | None:
+        return await self._changed(_SCHEDULES["pause"], tenant=tenant, name=name)
+
+    async def resume(self, tenant: Tenant, name: str, next_at: Micros | None) -> Schedule | None:
+        return await self._changed(_SCHEDULES["resume"], tenant=tenant, name=name, next_at=next_at)
+
+    async def delete(self, tenant: Tenant, name: str) -> bool:
+        return bool(await self._main.write(_SCHEDULES["delete"], tenant=tenant, name=name))
+
+    async def due(self, limit: int) -> list[Due]:
+        rows = await self._background.read(_SCHEDULES["due"], limit=limit)
+        return [Due(_schedule(row), row["now"], row["busy"]) for row in rows]
+
+    async def move(self, after: Schedule, starts: Sequence[Begin]) -> bool:
+        begun = [start for start, _ in starts]
+        (row,) = await self._background.write(
+            _SCHEDULES["move"],
+            schedule_id=after.schedule_id,
+            revision=after.revision,
+            next_at=after.next_at,
+            waiting=list(after.waiting),
+            skipped=after.skipped,
+            last_at=after.last_at,
+            last_execution=None if after.last_execution is None else int(after.last_execution),
+            error=after.error,
+            executions=[int(start.execution_id) for start in begun],
+            shards=[shard_of(start.execution_id, self._shards) for start in begun],
+            tenants=[start.tenant for start in begun],
+            keys=[start.stored_key for start in begun],
+            playbooks=[start.playbook for start in begun],
+            workloads=[codec.encode(workload).decode() for _, workload in starts],
+            bodies=[codec.encode(start) for start in begun],
+        )
+        return bool(row["moved"])
+
+    async def _changed(self, query: Query, **values: object) -> Schedule | None:
+        rows = await self._main.write(query, **values)
+        tenant, name = values["tenant"], values["name"]
+        assert isinstance(tenant, int)
+        assert isinstance(name, str)
+        return await self.find(Tenant(tenant), name) if rows else None
+
+
+def _schedule(row: Record) -> Schedule:
+    """Columns stand in the order of the queries; `due` has two more."""
+    return Schedule(
+        tenant=Tenant(row[0]), name=row[1], path=row[2], version=row[3], rule=_rule.decode(row[4]),
+        payload=msgspec.json.decode(row[5]), catch_up=row[6], overlap=row[7], schedule_id=row[8], paused=row[9],
+        next_at=row[10], waiting=tuple(row[11]), skipped=row[12], last_at=row[13],
+        last_execution=None if row[14] is None else ExecutionId(str(row[14])), error=row[15], revision=row[16],
+        created_at=row[17], changed_at=row[18],
+    )  # fmt: skip
+
+
+class HooksPostgres:
+    def __init__(self, database: Database) -> None:
+        self._pool = database.main
+
+    async def put(self, call: Call) -> Hook:
+        (row,) = await self._pool.write(_HOOKS["put"], **msgspec.structs.asdict(call))
+        return _hook(row)
+
+    async def find(self, tenant: Tenant, name: str) -> Hook | None:
+        rows = await self._pool.read(_HOOKS["find"], tenant=tenant, name=name)
+        return _hook(rows[0]) if rows else None
+
+    async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]:
+        return [_hook(row) for row in await self._pool.read(_HOOKS["stored"], tenant=tenant, after=after, limit=limit)]
+
+    async def delete(self, tenant: Tenant, name: str) -> bool:
+        return bool(await self._pool.write(_HOOKS["delete"], tenant=tenant, name=name))
+
+
+def _hook(row: Record) -> Hook:
+    return Hook(
+        tenant=Tenant(row[0]), name=row[1], path=row[2], version=row[3], into=row[4], secret=row[5],
+        signature_header=row[6], key_header=row[7], hook_id=row[8], created_at=row[9], changed_at=row[10],
+    )  # fmt: skip

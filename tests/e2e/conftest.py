@@ -1,0 +1,97 @@
+"""The whole stack for a file of tests: an embedded Postgres, one server, two workers, each a process."""
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.cli.conftest import Noetl, look_into, ready
+from tests.play import workflow
+from tests.postgres import scratch
+from tests.waiting import until
+
+
+@dataclass(frozen=True)
+class Stack:
+    noetl: Noetl
+    http: httpx.Client
+
+    def register(self, steps: str, path: str | None = None, **document: Any) -> str:
+        """Its path: one of its own unless it is given."""
+        path = path or f"test/{sha256(repr((steps, document)).encode()).hexdigest()[:12]}"
+        text = workflow(steps, **{"metadata": {"name": path.rpartition("/")[2], "path": path}, **document})
+        answer = self.http.post("/api/catalog/register", json={"content": text})
+        assert answer.is_success, answer.text
+        return path
+
+    def start(self, path: str, **payload: Any) -> str:
+        answer = self.http.post("/api/execute", json={"path": path, "payload": payload})
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["execution_id"])
+
+    def run(self, steps: str, payload: dict[str, Any] | None = None, **document: Any) -> dict[str, Any]:
+        """To its end."""
+        return self.ended(self.start(self.register(steps, **document), **(payload or {})))
+
+    def get(self, path: str, **params: Any) -> Any:
+        answer = self.http.get(path, params=params)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def ask(self, execution: str, what: str, body: Any = None) -> Any:
+        answer = self.http.post(f"/api/executions/{execution}/{what}", json=body)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def ended(self, execution: str) -> dict[str, Any]:
+        """Its row, and what it has set, once it has ended."""
+        until(lambda: self.get(f"/api/executions/{execution}/status")["ended"])
+        return {**self.get(f"/api/executions/{execution}"), **self.get(f"/api/vars/{execution}")}
+
+    def events(self, execution: str, *types: str) -> list[dict[str, Any]]:
+        found, after = [], 0
+        while after is not None:
+            page = self.get(f"/api/executions/{execution}/events", after=after, limit=1000, types=",".join(types))
+            found += page["events"]
+            after = page["next"]
+        return found
+
+    def path(self, execution: str) -> list[str]:
+        """Steps in the order they were entered."""
+        return [event["data"]["step"] for event in self.events(execution, "step.enter")]
+
+    def comes(self, execution: str, kind: str) -> dict[str, Any]:
+        """The first event of this type, when it is there."""
+        until(lambda: self.events(execution, kind))
+        return self.events(execution, kind)[0]
+
+    def children(self, execution: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.get("/api/executions", parent=execution, limit=500)["executions"]
+        return rows
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    home, url = Path(tempfile.mkdtemp(dir=scratch(), prefix="noetl-test-e2e-")), f"http://127.0.0.1:{port}"
+    alone, there = Noetl(home), Noetl(home).with_env(NOETL_SERVER_URL=url)
+    with ExitStack() as running:
+        running.enter_context(alone.running("server", "start", "--port", port))
+        ready(url)
+        for name in ("one", "two"):
+            running.enter_context(there.and_env(NOETL_WORKER_ID=name).running("worker", "start"))
+        http = running.enter_context(httpx.Client(base_url=url, trust_env=False, timeout=30))
+        until(lambda: len(http.get("/api/workers").json()) == 2)
+        yield Stack(there, http)
+    look_into(home)
+    rmtree(home, ignore_errors=True)

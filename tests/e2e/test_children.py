@@ -1,0 +1,129 @@
+"""Child executions on the whole stack: what they give, how they fail, and how they end with their parent."""
+
+from pathlib import Path
+
+from tests.e2e.conftest import Stack
+from tests.e2e.test_control import gone
+from tests.waiting import until
+
+HALF = """
+- step: half
+  tool: {kind: python, input: {n: "{{ workload.n }}"}, code: "assert n % 2 == 0, 'odd'\\nresult = n // 2"}
+  next: told
+- {step: told, tool: {kind: python, input: {n: "{{ half }}"}, code: "result = f'half is {n}'"}}
+"""
+CALLS = """
+- step: call
+  tool: {{kind: playbook, path: {path}, input: {{n: "{{{{ workload.n }}}}"}}{more}}}
+  set: {{ctx.got: "{{{{ call }}}}"}}
+  next:
+    - {{step: sorry, when: "{{{{ error is defined and workload.handled }}}}"}}
+    - {{step: done, when: "{{{{ error is not defined }}}}"}}
+- {{step: done}}
+- {{step: sorry, tool: {{kind: noop}}, set: {{ctx.code: "{{{{ call.error.code }}}}", ctx.why: "{{{{ call.error.message }}}}"}}}}
+"""
+
+
+def calls(stack: Stack, more: str = "") -> str:
+    return stack.register(CALLS.format(path=stack.register(HALF), more=more))
+
+
+def test_a_child_gives_its_last_result_or_that_of_the_step_that_is_named(stack: Stack) -> None:
+    assert stack.ended(stack.start(calls(stack), n=8, handled=False))["vars"]["got"] == "half is 4"
+    assert stack.ended(stack.start(calls(stack, ", return_step: half"), n=8, handled=False))["vars"]["got"] == 4
+
+
+def test_a_child_that_fails_fails_its_parents_step(stack: Stack) -> None:
+    path = calls(stack)
+    parent = stack.start(path, n=7, handled=False)
+    row = stack.ended(parent)
+    assert (row["status"], row["failure"]["step"], row["failure"]["code"]) == ("failed", "call", "CHILD_FAILED")
+    assert "odd" in row["failure"]["message"]
+    (child,) = stack.children(parent)
+    assert (child["status"], child["parent"]) == ("failed", parent)
+    handled = stack.ended(stack.start(path, n=7, handled=True))
+    assert (handled["status"], handled["vars"]["code"]) == ("completed", "CHILD_FAILED")
+
+
+def test_a_child_that_is_not_there_fails_the_step_too(stack: Stack) -> None:
+    row = stack.ended(stack.start(stack.register(CALLS.format(path="test/nowhere", more="")), n=1, handled=True))
+    assert (row["status"], row["vars"]["code"]) == ("completed", "NOT_FOUND")
+
+
+def test_a_detached_child_goes_on_alone(stack: Stack) -> None:
+    child = stack.register("- {step: gate, tool: {kind: wait, signal: go}}\n")
+    parent = stack.ended(
+        stack.start(stack.register(CALLS.format(path=child, more=", wait: false")), n=1, handled=False)
+    )
+    assert parent["status"] == "completed"
+    alone = parent["vars"]["got"]["execution_id"]
+    assert not stack.get(f"/api/executions/{alone}/status")["ended"]
+    stack.ask(alone, "signals/go", {})
+    assert stack.ended(alone)["status"] == "completed"
+
+
+EACH = """
+- step: each
+  loop: {{in: "{{{{ range(workload.count) | list }}}}", iterator: n, spec: {{mode: parallel, max_in_flight: 20}}}}
+  tool: {{kind: playbook, path: {path}, input: {{n: "{{{{ n * 2 }}}}"}}, return_step: half}}
+  next: sum
+- step: sum
+  tool: {{kind: python, input: {{rows: "{{{{ each.rows }}}}"}}, code: "result = [len(rows), sum(rows)]"}}
+  set: {{ctx.sum: "{{{{ sum }}}}"}}
+"""
+
+
+def test_500_children_in_a_loop_with_a_window_of_20_finish_without_polling(stack: Stack) -> None:
+    """Nobody asks how a child is: every command of the loop is issued, parked once, and taken up once by its child's end."""
+    child = stack.register(HALF)
+    parent = stack.start(stack.register(EACH.format(path=child)), count=500)
+    row = stack.ended(parent)
+    assert (row["status"], row["vars"]["sum"]) == ("completed", [500, sum(range(500))])
+    open_, most, counts = 0, 0, dict[str, int]()
+    for event in stack.events(parent):
+        if event["data"].get("step") != "each" and event["type"] not in ("child.started", "child.ended"):
+            continue
+        counts[event["type"]] = counts.get(event["type"], 0) + 1
+        open_ += {"child.started": 1, "child.ended": -1}.get(event["type"], 0)
+        most = max(most, open_)
+    assert most <= 20
+    for kind in ("command.issued", "command.parked", "child.started", "child.ended", "command.completed"):
+        assert counts[kind] == 500, counts
+    assert len(stack.events(parent, "loop.done")) == 1
+
+
+HANGS = """
+- step: hang
+  tool:
+    kind: python
+    input: {pids: "{{ workload.pids }}"}
+    code: |
+      import os, pathlib, signal, subprocess, time
+      signal.signal(signal.SIGTERM, signal.SIG_IGN)
+      grandchild = subprocess.Popen(["sleep", "600"])
+      for pid in (os.getpid(), grandchild.pid):
+          (pathlib.Path(pids) / str(pid)).touch()
+      time.sleep(600)
+"""
+MIDDLE = """
+- step: middle
+  tool: {{kind: playbook, path: {path}, input: {{pids: "{{{{ workload.pids }}}}"}}}}
+"""
+TOP = """
+- step: top
+  loop: {{in: [1, 2, 3], iterator: n, spec: {{mode: parallel}}}}
+  tool: {{kind: playbook, path: {path}, input: {{pids: "{{{{ workload.pids }}}}"}}}}
+"""
+
+
+def test_cancelling_an_execution_stops_all_its_children_and_their_processes(stack: Stack, tmp_path: Path) -> None:
+    top = stack.register(TOP.format(path=stack.register(MIDDLE.format(path=stack.register(HANGS)))))
+    parent = stack.start(top, pids=str(tmp_path))
+    until(lambda: len(list(tmp_path.iterdir())) == 6)
+    assert stack.noetl("exec", "cancel", parent).code == 0
+    assert stack.ended(parent)["status"] == "cancelled"
+    below = stack.children(parent)
+    family = below + [each for child in below for each in stack.children(child["execution_id"])]
+    assert len(family) == 6
+    assert {stack.ended(each["execution_id"])["status"] for each in family} == {"cancelled"}
+    assert all(gone(int(file.name)) for file in tmp_path.iterdir())

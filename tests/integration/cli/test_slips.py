@@ -1,0 +1,116 @@
+"""Slips of the hand and of the mind: nothing is found in silence, and what was asked for is said as it is then."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+
+from noetl.embedded import Embedded
+from tests import processes
+from tests.integration.cli.conftest import Done, Noetl, playbook, ready
+from tests.waiting import until
+
+WAITS = """\
+  - step: ask
+    tool: {kind: wait, signal: go}
+    next: bad
+  - step: bad
+    tool: {kind: python, code: 'print("here"); raise ValueError("no such luck")'}
+"""
+
+
+@pytest.fixture(scope="module")
+def client(noetl: Noetl) -> Iterator[Noetl]:
+    url = f"http://127.0.0.1:{(port := processes.free_port())}"
+    there = noetl.with_env(NOETL_SERVER_URL=url)
+    with noetl.running("server", "start", "--port", port):
+        ready(url)
+        with there.running("worker", "start", "--slots", 2):
+            yield there
+
+
+@pytest.fixture
+def waiting(client: Noetl, tmp_path: Path) -> str:
+    """An execution whose first step waits for the signal `go`."""
+    client.json("catalog", "register", playbook(tmp_path, "asks", WAITS))
+    url = dict(client.more)["NOETL_SERVER_URL"]
+    execution_id = str(httpx.post(f"{url}/api/execute", json={"path": "asks"}, trust_env=False).json()["execution_id"])
+    until(lambda: client.json("exec", "explain", execution_id, "ask")["verdict"] == "waiting")
+    return execution_id
+
+
+@pytest.fixture
+def ended(client: Noetl, waiting: str) -> str:
+    """One that has failed."""
+    client.json("exec", "signal", waiting, "go")
+    until(lambda: client.json("exec", "get", waiting)["status"] == "failed")
+    return waiting
+
+
+def refused(done: Done, code: int, *words: str) -> None:
+    assert (done.code, done.out) == (code, ""), done.err
+    assert all(word in done.err for word in words), done.err
+
+
+def test_a_status_that_there_is_not(client: Noetl) -> None:
+    refused(client("exec", "list", "--status", "runing"), 2, "runing", "running", "quarantined")
+    url = dict(client.more)["NOETL_SERVER_URL"]
+    answer = httpx.get(f"{url}/api/executions", params={"status": "runing"}, trust_env=False)
+    assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_INPUT")
+
+
+def test_a_step_that_there_is_not(client: Noetl, ended: str) -> None:
+    for more in (), ("--follow",):
+        refused(client("exec", "logs", ended, "--step", "bda", *more), 2, "no step 'bda'", "ask, bad")
+    assert client.json("exec", "logs", ended, "--step", "bad")["line"] == "here"
+    assert client("exec", "logs", ended, "--step", "ask").out == "nothing was printed\n"
+
+
+def test_a_signal_that_nothing_waits_for_is_sent_with_a_warning(client: Noetl, waiting: str) -> None:
+    done = client("exec", "signal", waiting, "og")
+    assert (done.code, done.out) == (0, f"signal og sent to execution {waiting}\n")
+    assert done.err == "warning: no step of asks waits for the signal 'og'; it waits for go\n"
+    assert client("exec", "signal", waiting, "go").err == ""
+
+
+def test_the_result_of_a_step_that_failed_is_its_failure(client: Noetl, ended: str) -> None:
+    for more in (), ("--json",):
+        refused(client("result", "show", ended, "bad", *more), 1, "step bad failed", "no such luck", "exec explain")
+    refused(client("result", "show", ended, "bda"), 2, "'bda' has no result")
+
+
+def test_a_playbook_that_there_is_not(client: Noetl, noetl: Noetl, waiting: str) -> None:
+    for each in client, noetl:
+        refused(each("catalog", "get", "quite/other"), 2, "'quite/other'", "noetl catalog list")
+        refused(each("catalog", "get", "ask"), 2, "did you mean asks?")
+        refused(each("catalog", "diff", "ask"), 2, "did you mean asks?")
+
+
+def test_a_change_says_what_the_execution_is_then(client: Noetl, waiting: str) -> None:
+    assert client("exec", "pause", waiting).out == f"execution {waiting} is paused\n"
+    assert client("exec", "resume", waiting).out == f"execution {waiting} is running\n"
+    assert client("exec", "cancel", waiting).out.startswith(f"execution {waiting} is cancel")
+
+
+def test_an_execution_that_has_not_ended_cannot_be_retried_and_may_have_been_left_behind(
+    client: Noetl, noetl: Noetl, waiting: str
+) -> None:
+    cancel = f"noetl exec cancel {waiting}, then retry"
+    refused(client("exec", "retry", waiting), 2, "has not ended", cancel, "noetl worker start")
+    refused(noetl("exec", "retry", waiting), 2, "has not ended", cancel, "noetl server start")
+
+
+def test_a_dead_command_is_a_finding_until_its_execution_has_ended(client: Noetl, noetl: Noetl, waiting: str) -> None:
+    mark = "update noetl.command set status = %s where execution_id = %s and step = 'ask'"
+    with psycopg.connect(Embedded(noetl.home).serve().control, autocommit=True) as database:
+        database.execute(mark, ("dead", waiting))
+        done = client("doctor")
+        assert done.code == 1
+        assert f"1 command(s) that killed their workers five times ({waiting})" in done.out
+        database.execute(mark, ("parked", waiting))
+        client.json("exec", "cancel", waiting)
+        until(lambda: client.json("exec", "get", waiting)["ended_at"])
+        database.execute(mark, ("dead", waiting))
+    assert client("doctor").code == 0
