@@ -28,14 +28,10 @@ from noetl.results.staging import Staging
 from noetl.results.values import to_json
 from noetl.tools.duckdb import SETTINGS, literal, registered
 from noetl.tools.port import Call
+from noetl.tools.sinks import keys
 from noetl.tools.sql import SqlError, identifier
 from noetl.tools.threads import in_thread
 
-MAKE_KEYS = """
-CREATE TABLE IF NOT EXISTS noetl_sink (
-    sink_key text PRIMARY KEY, execution_id text NOT NULL, step text NOT NULL, stored_at timestamptz NOT NULL DEFAULT now())
-"""
-KEEP_KEY = "INSERT INTO noetl_sink (sink_key, execution_id, step) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
 MODES = ("insert", "append", "upsert", "replace")
 ROWS = "noetl_rows"  # the name of what is written, where it is written from
 _CSV = csv.WriteOptions(include_header=False, quoting_style="all_valid")  # null is empty, an empty text is quoted
@@ -84,7 +80,7 @@ async def into_postgres(connection: AsyncConnection[Any], target: Target, reader
     if target.counted:
         made_meanwhile = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable)
         with _allowed(), suppress(*made_meanwhile):
-            await connection.execute(MAKE_KEYS)
+            await connection.execute(keys.MAKE)
     async with connection.transaction():
         if target.counted and not await _first(connection, target):
             return None
@@ -99,7 +95,7 @@ async def into_postgres(connection: AsyncConnection[Any], target: Target, reader
 
 async def _first(connection: AsyncConnection[Any], target: Target) -> bool:
     with _allowed():
-        return (await connection.execute(KEEP_KEY, target.once)).rowcount == 1
+        return (await connection.execute(keys.keep("%s", "%s", "%s").encode(), target.once)).rowcount == 1
 
 
 @contextmanager
@@ -107,10 +103,7 @@ def _allowed() -> Iterator[None]:
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
-        message = (
-            "an insert remembers in the table noetl_sink what it has written, and may not do so here: use mode upsert "
-        )
-        raise SqlError("SINK_FORBIDDEN", f"{message}with a key, or say at_least_once: true", "auth") from error
+        raise SqlError("SINK_FORBIDDEN", keys.FORBIDDEN, "auth") from error
 
 
 async def _copy(connection: AsyncConnection[Any], columns: str, reader: Reader) -> None:
@@ -214,8 +207,8 @@ class _Writing:
     def _insert(self, connection: duckdb.DuckDBPyConnection) -> int | None:
         target = self._target
         if target.counted:
-            connection.execute(MAKE_KEYS)
-            if connection.execute(KEEP_KEY.replace("%s", "?"), target.once).fetchone() == (0,):
+            connection.execute(keys.MAKE)
+            if connection.execute(keys.keep("?", "?", "?"), target.once).fetchone() == (0,):
                 return None
         connection.execute(f"CREATE TABLE IF NOT EXISTS {target.name} AS FROM {ROWS} LIMIT 0")
         if target.mode == "replace":

@@ -14,15 +14,12 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 from noetl.tools.duckdb import SETTINGS
 from noetl.tools.port import Call
+from noetl.tools.sinks import keys
 from noetl.tools.sinks.records import Column, Record, SinkError, Table, Target, batches, name_parts, quoted
 from noetl.tools.sql import identifier
 from noetl.tools.threads import in_thread
 
-MAKE_KEYS = """
-CREATE TABLE IF NOT EXISTS noetl_sink (
-    sink_key VARCHAR PRIMARY KEY, execution_id VARCHAR NOT NULL, step VARCHAR NOT NULL, stored_at TIMESTAMPTZ DEFAULT now())
-"""
-KEEP_KEY = "INSERT INTO noetl_sink (sink_key, execution_id, step) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+KEEP_KEY = keys.keep("?", "?", "?")
 ROWS = "noetl_rows"
 ROW = "noetl_row"
 
@@ -83,7 +80,7 @@ class Writing:
             self.connection.execute(f"DELETE FROM {self.table.name}")
         if not self.target.keyed:
             return False
-        self.connection.execute(MAKE_KEYS)
+        self.connection.execute(keys.MAKE)
         identity = self.call.identity
         kept = self.connection.execute(KEEP_KEY, [self.call.key, str(identity.execution_id), identity.step]).fetchone()
         return kept == (0,)
