@@ -196,3 +196,22 @@ def test_items_of_a_loop_and_rows_by_reference_go_to_their_sinks(api: Api, datab
     assert rows(database, "SELECT count(*), sum(square) FROM copy") == [(50, sum(n * n for n in range(50)))]
     stored = [(event.step, event.task) for event in events if isinstance(event, e.SinkProcessed)]
     assert stored == [("read", "copy"), ("again", "sink")]
+
+
+@pytest.mark.parametrize("data", ["", ', data: "{{ all }}"', ', data: "{{ all.rows }}"'])
+def test_rows_by_reference_go_from_one_table_to_another(api: Api, database: str, data: str) -> None:
+    rows(database, "CREATE TABLE item (n int, square bigint)")
+    play(
+        f"""
+- step: start
+  tool:
+    - name: all
+      kind: postgres
+      auth: pg
+      query: SELECT n, n::bigint * n AS square FROM generate_series(1, 50000) AS n
+    - {{name: copy, kind: sink, target: {{kind: postgres, auth: pg, table: item}}{data}}}
+""",
+        api,
+    )
+    found = rows(database, "SELECT count(*), count(DISTINCT n), sum(square)::bigint FROM item")
+    assert found == [(50_000, 50_000, sum(n * n for n in range(50_001)))]

@@ -1,12 +1,15 @@
 """Templates over data that may be elsewhere: evaluate, load what was missing, evaluate again."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from msgspec.structs import replace
+
 from noetl.model.reference import Reference
-from noetl.pipeline.data import Payloads, Stored, is_rowset
+from noetl.pipeline.data import HeadOf, Payloads, Stored, is_rowset
 from noetl.pipeline.failures import Failing, template_failure
 from noetl.playbook import templates
 from noetl.playbook.expressions import WORKER_LIMITS, Functions, LimitError, NeedsData, TemplateError
@@ -22,8 +25,25 @@ class StoredRows:
     payloads: Payloads
 
     async def batches(self, size: int) -> AsyncIterator[list[Any]]:
+        if is_rowset(self.reference):
+            async for batch in self._of_rowset(size):
+                yield batch
+            return
         for start in range(0, self.count, size):
             yield await self.payloads.range(self.reference, start, min(start + size, self.count))
+
+    async def _of_rowset(self, size: int) -> AsyncIterator[list[Any]]:
+        """From one end to the other: by ranges, every part of the file would be read many times."""
+        from noetl.results.rowsets import as_rows  # Arrow: only who reads row sets pays for it
+
+        reader = await self.payloads.open(self.reference)
+        try:
+            found = reader.batches()
+            while (batch := await asyncio.to_thread(next, found, None)) is not None:
+                for start in range(0, batch.num_rows, size):
+                    yield await asyncio.to_thread(as_rows, batch.slice(start, size))
+        finally:
+            await asyncio.to_thread(reader.close)
 
 
 @dataclass(frozen=True)
@@ -58,11 +78,18 @@ class Rendering:
         return await self.payloads.fetch(uri)
 
     async def rows(self, template: Any) -> Any:
-        """Like `value`, but rows that are stored stay where they are, to be read by batches."""
+        """Like `value`, but rows that are stored stay where they are, to be read by batches; also those of a map."""
         found = await self.lazy(template) if isinstance(template, str) else None
-        if isinstance(found, Stored) and found.rows_known is not None and found.envelope.reference is not None:
-            return StoredRows(found.envelope.reference, found.rows_known, self.payloads)
-        return await self.value(template)
+        reference = found.envelope.reference if isinstance(found, Stored) else None
+        if not isinstance(found, Stored) or reference is None:
+            return await self.value(template)
+        if found.table is not None:
+            await self.payloads.load(HeadOf(reference))
+            return {**self.payloads.head(reference), str(reference.rows_at): self._rows(found.table)}
+        return await self.value(template) if found.rows_known is None else self._rows(reference, found.rows_known)
+
+    def _rows(self, reference: Reference, count: int | None = None) -> StoredRows:
+        return StoredRows(replace(reference, rows_at=None), reference.rows or count or 0, self.payloads)
 
     async def guard(self, template: Any) -> bool:
         return bool(await self._evaluate(templates.guard, template))

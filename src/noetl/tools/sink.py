@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from noetl.model.errors import Failure
-from noetl.tools.port import Call, Failed, Outcome, Success, Tool
-from noetl.tools.sinks.records import SinkError, Target
+from noetl.tools.port import Call, Failed, Outcome, Rows, Success, Tool
+from noetl.tools.sinks.records import SinkError, Target, meant
 from noetl.tools.sql import SqlError
 
 KINDS = ("postgres", "duckdb", "file", "http")
@@ -32,8 +32,7 @@ class Sink:
             target = msgspec.convert(call.config["target"], Target)
         except msgspec.ValidationError as error:
             return Failed(Failure(code="SINK_TARGET", kind="config", message=f"the target is not valid: {error}"))
-        data = call.config.get("data")
-        value = data if call.rendering is None else await call.rendering.rows(data)
+        value = await _data(call)
         try:
             return await self._by_kind(target, call, value)
         except (SinkError, SqlError) as error:
@@ -80,3 +79,13 @@ class Sink:
             return Success(await table.write(target, call, value))
         except duckdb.Error as error:
             return Failed(failure(error))
+
+
+async def _data(call: Call) -> Any:
+    """What is to be stored; rows may be elsewhere. A map that has such rows and is a record itself has them as its value."""
+    data = call.config.get("data")
+    if call.rendering is None:
+        return data
+    value = meant(await call.rendering.rows(data))
+    is_record = isinstance(value, dict) and any(isinstance(part, Rows) for part in value.values())
+    return await call.rendering.value(data) if is_record else value

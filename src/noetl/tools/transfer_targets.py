@@ -28,7 +28,7 @@ from noetl.results.staging import Staging
 from noetl.results.values import to_json
 from noetl.tools.duckdb import SETTINGS, literal, registered
 from noetl.tools.port import Call
-from noetl.tools.sinks.keys import MAKE_KEYS, keep_key
+from noetl.tools.sinks import keys
 from noetl.tools.sql import SqlError, identifier
 from noetl.tools.threads import in_thread
 
@@ -80,7 +80,7 @@ async def into_postgres(connection: AsyncConnection[Any], target: Target, reader
     if target.counted:
         made_meanwhile = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable)
         with _allowed(), suppress(*made_meanwhile):
-            await connection.execute(MAKE_KEYS)
+            await connection.execute(keys.MAKE)
     async with connection.transaction():
         if target.counted and not await _first(connection, target):
             return None
@@ -95,7 +95,7 @@ async def into_postgres(connection: AsyncConnection[Any], target: Target, reader
 
 async def _first(connection: AsyncConnection[Any], target: Target) -> bool:
     with _allowed():
-        return (await connection.execute(keep_key("%s", "%s", "%s").encode(), target.once)).rowcount == 1
+        return (await connection.execute(keys.keep("%s", "%s", "%s").encode(), target.once)).rowcount == 1
 
 
 @contextmanager
@@ -103,10 +103,7 @@ def _allowed() -> Iterator[None]:
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
-        message = (
-            "an insert remembers in the table noetl_sink what it has written, and may not do so here: use mode upsert "
-        )
-        raise SqlError("SINK_FORBIDDEN", f"{message}with a key, or say at_least_once: true", "auth") from error
+        raise SqlError("SINK_FORBIDDEN", keys.FORBIDDEN, "auth") from error
 
 
 async def _copy(connection: AsyncConnection[Any], columns: str, reader: Reader) -> None:
@@ -210,8 +207,8 @@ class _Writing:
     def _insert(self, connection: duckdb.DuckDBPyConnection) -> int | None:
         target = self._target
         if target.counted:
-            connection.execute(MAKE_KEYS)
-            if connection.execute(keep_key("?", "?", "?"), target.once).fetchone() == (0,):
+            connection.execute(keys.MAKE)
+            if connection.execute(keys.keep("?", "?", "?"), target.once).fetchone() == (0,):
                 return None
         connection.execute(f"CREATE TABLE IF NOT EXISTS {target.name} AS FROM {ROWS} LIMIT 0")
         if target.mode == "replace":

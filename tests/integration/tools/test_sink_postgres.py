@@ -251,7 +251,7 @@ def test_a_target_that_is_not_there_or_not_fit_says_so(here: Here) -> None:
 def test_a_call_without_the_right_to_keep_keys_is_told_what_else_there_is(here: Here, taken: str) -> None:
     here.do(f"CREATE UNIQUE INDEX ON t (a); {taken}")
     found = failure(here.sink({"a": 1}))
-    assert found.code == "SINK_NOT_KEYED"
+    assert found.code == "SINK_FORBIDDEN"
     assert "mode: upsert" in found.message
     assert "at_least_once: true" in found.message
     assert here.rows() == []

@@ -24,8 +24,10 @@ from noetl.results.memory import ResultsMemory
 from noetl.results.rowsets import Writer
 from noetl.results.staging import Staging
 from noetl.results.tables import Table, Tables
+from noetl.tools import port as tools
 from noetl.tools.duckdb import Duckdb
 from noetl.tools.port import Call, Success
+from noetl.tools.sinks.records import meant
 from tests.unit.pipeline.bench import Bench, plan_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -360,3 +362,31 @@ def test_a_stored_row_set_is_a_table_of_duckdb(count: int, given: str) -> None:
     assert bench.store.asked[0] == "open"
     assert "whole" not in bench.store.asked[:-1]
     assert bench.refs[-1].inputs == (up.reference.ref_id,)
+
+
+# ---- sinks -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", ["{{ up }}", "{{ up.rows }}"])
+def test_a_sink_reads_the_rows_of_a_table_by_batches(data: str) -> None:
+    taken: list[list[Any]] = []
+
+    class Taking:
+        kind = "sink"
+        raw = frozenset({"data"})
+
+        async def run(self, call: Call) -> Success:
+            assert call.rendering is not None
+            found = meant(await call.rendering.rows(call.config["data"]))
+            assert isinstance(found, tools.Rows)
+            async for batch in found.batches(7):
+                taken.append(batch)
+            return Success(None)
+
+    bench = Bench(more=[Taking()])
+    plan = plan_of(
+        f"- step: s\n  tool: {{kind: sink, target: {{kind: file, path: x}}, data: '{data}'}}\n- {{step: up}}\n"
+    )
+    run(bench, plan, results={"up": upstream(bench, 20)})
+    assert [len(batch) for batch in taken] == [7, 7, 6]
+    assert [row["id"] for batch in taken for row in batch] == list(range(20))

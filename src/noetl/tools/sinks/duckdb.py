@@ -14,11 +14,12 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 from noetl.tools.duckdb import SETTINGS
 from noetl.tools.port import Call
-from noetl.tools.sinks.keys import MAKE_KEYS, keep_key
+from noetl.tools.sinks import keys
 from noetl.tools.sinks.records import Column, Record, SinkError, Table, Target, batches, name_parts, quoted
 from noetl.tools.sql import identifier
 from noetl.tools.threads import in_thread
 
+KEEP_KEY = keys.keep("?", "?", "?")
 ROWS = "noetl_rows"
 ROW = "noetl_row"
 
@@ -79,11 +80,9 @@ class Writing:
             self.connection.execute(f"DELETE FROM {self.table.name}")
         if not self.target.keyed:
             return False
-        self.connection.execute(MAKE_KEYS)
+        self.connection.execute(keys.MAKE)
         identity = self.call.identity
-        kept = self.connection.execute(
-            keep_key("?", "?", "?"), [self.call.key, str(identity.execution_id), identity.step]
-        ).fetchone()
+        kept = self.connection.execute(KEEP_KEY, [self.call.key, str(identity.execution_id), identity.step]).fetchone()
         return kept == (0,)
 
     def add(self, batch: list[Record]) -> None:

@@ -19,7 +19,7 @@ from psycopg import AsyncConnection, AsyncRawCursor
 from psycopg.errors import DataError, InsufficientPrivilege, InvalidColumnReference
 
 from noetl.tools.port import Call
-from noetl.tools.sinks.keys import MAKE_KEYS, keep_key
+from noetl.tools.sinks import keys
 from noetl.tools.sinks.records import Column, Record, SinkError, Table, Target, batches, name_parts, quoted
 from noetl.tools.sql import identifier
 
@@ -33,6 +33,7 @@ JOIN pg_type t ON t.oid = a.atttypid JOIN pg_type b ON b.oid = coalesce(nullif(t
 LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typcategory = 'A'
 WHERE c.oid = coalesce(to_regclass($1), to_regclass($2)) ORDER BY a.attnum
 """
+KEEP_KEY = keys.keep("$1", "$2", "$3")
 LOCK = 7_201_402_613  # of whoever makes `noetl_sink`: making it twice at once fails
 SHAPES = {"json": "json", "jsonb": "json", "bytea": "bytes"}
 ROWS = "pg_temp.noetl_rows"
@@ -77,17 +78,9 @@ async def _make_keys(connection: Connection) -> None:
     try:
         async with connection.transaction():
             await _do(connection, "SELECT pg_advisory_xact_lock($1)", [LOCK])
-            await connection.execute(MAKE_KEYS)
-    except InsufficientPrivilege as error:
-        raise _no_keys(error) from None
-
-
-def _no_keys(error: psycopg.Error) -> SinkError:
-    message = (
-        f"mode insert writes its key into the table noetl_sink, and may not: {error.diag.message_primary}; grant that, or use "
-        "mode: upsert with a key, or say at_least_once: true if doubled rows are fine"
-    )
-    return SinkError("SINK_NOT_KEYED", message, kind="auth")
+            await connection.execute(keys.MAKE)
+    except InsufficientPrivilege:
+        raise SinkError("SINK_FORBIDDEN", keys.FORBIDDEN, kind="auth") from None
 
 
 @dataclass(slots=True)
@@ -133,11 +126,9 @@ class Writing:
         """False: this very call has been done. Another that is about to be is waited for."""
         identity = self.call.identity
         try:
-            kept = await _do(
-                self.connection, keep_key("$1", "$2", "$3"), [self.call.key, str(identity.execution_id), identity.step]
-            )
-        except InsufficientPrivilege as error:
-            raise _no_keys(error) from None
+            kept = await _do(self.connection, KEEP_KEY, [self.call.key, str(identity.execution_id), identity.step])
+        except InsufficientPrivilege:
+            raise SinkError("SINK_FORBIDDEN", keys.FORBIDDEN, kind="auth") from None
         return kept.rowcount == 1
 
     # ---- few rows ------------------------------------------------------------------------------------------------------------
