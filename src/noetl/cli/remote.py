@@ -197,7 +197,8 @@ class Remote:
     ) -> AsyncGenerator[bytes, None]:
         query = _given(format=format, start=rows[0] or None, stop=rows[1])
         try:
-            async with self._http.stream("GET", f"{_result(execution_id, step)}/data", params=query) as answer:
+            place, patient = f"{_result(execution_id, step)}/data", httpx.Timeout(PATIENCE, connect=CONNECT, read=None)
+            async with self._http.stream("GET", place, params=query, timeout=patient) as answer:
                 if not answer.is_success:
                     await answer.aread()
                     raise _refused(answer)

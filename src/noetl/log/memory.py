@@ -188,7 +188,8 @@ class LogMemory:
 
     async def named_events(self, names: list[tuple[ExecutionId, str]]) -> list[Recorded]:
         wanted = {(execution_id, key) for execution_id, key in names}
-        found = [each for execution_id in {each for each, _ in names} for each in await self.events(execution_id)]
+        rows = [row for execution_id in {each for each, _ in names} for row in self._db.rows(execution_id).events]
+        found = map(self._recorded, rows)
         return [each for each in found if (each.execution_id, each.event.key) in wanted]
 
     async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]:

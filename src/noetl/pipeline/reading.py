@@ -25,7 +25,8 @@ from noetl.results.port import ResultStore, Source
 PIECE = 256 * 1024  # bytes read at once
 BATCH = 1_000  # rows made at once
 WHOLE = 64 * 1024  # bytes of a value without rows that a preview opens
-IN_MEMORY = 64 << 20  # bytes of a value that has to be read whole to find its rows
+SHOWN = 4 << 20  # bytes of rows that a preview opens; one row is shown however large it is
+IN_MEMORY = 16 << 20  # bytes of a value that has to be read whole to find its rows
 TEXT, LIST = 1_000, 100  # characters and items that a preview shows of one value
 MEDIA_TYPES = {
     JSON: "application/json",
@@ -61,7 +62,7 @@ class Reading:
                 if (reference.bytes or 0) > WHOLE:
                     return Preview(cut=True)
                 return Preview(value=_short(redacted(await payloads.resolve(reference))))
-            found = await payloads.range(reference, 0, min(rows, reference.rows))
+            found = await payloads.range(reference, 0, min(rows, _fitting(reference)))
             columns = await _columns(payloads, reference) if is_rowset(reference) else _names(found)
         return Preview(
             row_count=reference.rows,
@@ -329,6 +330,13 @@ async def _columns(payloads: Payloads, reference: Reference) -> list[Column]:
         return [Column(field.name, str(field.type)) for field in reader.schema]
     finally:
         await asyncio.to_thread(reader.close)
+
+
+def _fitting(reference: Reference) -> int:
+    """So many rows, of average size."""
+    count = reference.rows or 0
+    each = (reference.bytes or 0) // max(count, 1)
+    return min(count, max(1, SHOWN // max(each, 1)))
 
 
 def _names(rows: list[Any]) -> list[Column]:

@@ -20,7 +20,7 @@ from noetl.model.shown import Column
 from noetl.pipeline.data import Payloads
 from noetl.pipeline.environment import no_manifest
 from noetl.pipeline.persist import Persist
-from noetl.pipeline.reading import BATCH, LIST, TEXT, WHOLE, Reading
+from noetl.pipeline.reading import BATCH, LIST, SHOWN, TEXT, WHOLE, Reading
 from noetl.results.memory import ResultsMemory
 from noetl.results.port import ResultStore, Source
 from noetl.results.router import Router
@@ -186,6 +186,12 @@ def test_a_preview_of_a_value(store: ResultStore) -> None:
 def test_a_large_value_without_rows_is_not_opened(store: ResultStore) -> None:
     found = ran(store, {"text": "x" * WHOLE}, lambda reading, reference: reading.preview(reference, 9))
     assert (found.value, found.cut) == (None, True)
+
+
+def test_a_preview_opens_fewer_rows_when_they_are_large(store: ResultStore) -> None:
+    value = [["x" * (SHOWN // 3)] for _ in range(5)]
+    found = ran(store, value, lambda reading, reference: reading.preview(reference, 9))
+    assert (found.row_count, found.cut, len(found.rows)) == (5, True, 2)
 
 
 async def loop(store: ResultStore) -> tuple[Reading, Reference]:
