@@ -27,6 +27,7 @@ from noetl.cli.loop import in_loop
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads
+from noetl.settings import Storage, read
 from noetl.worker.app import open_store
 from noetl.worker.http import HttpChannel
 from noetl.worker.wire import NotConnected, Wire
@@ -163,7 +164,7 @@ class Http:
             self.url = f"http://127.0.0.1:{probe.getsockname()[1]}"
         self._wire = Wire(self.url)
         self._channel = HttpChannel([self.url])
-        self._payloads = Payloads(open_store(self._channel, home), self._channel.manifest)
+        self._payloads = Payloads(open_store(self._channel, home, read(Storage)), self._channel.manifest)
         self._server: Process | None = None
         self._worker: Process | None = None
 

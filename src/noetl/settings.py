@@ -4,7 +4,7 @@ Read once, where a process is wired; plain values travel from there. `docs/setti
 """
 
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -73,6 +73,60 @@ class Store(_Concern):
     )  # fmt: skip
     bg_pool_max_size: int = Field(
         4, ge=1, le=100, description="connections of a server for its duties", json_schema_extra=_unit("connections")
+    )
+
+
+class Storage(_Concern):
+    """Where large results are kept. `docs/storage.md` has a profile for each kind of store."""
+
+    storage_cloud_tier: str | None = Field(
+        None,
+        pattern=r"^(s3|gs|az|file)://.+$",
+        description="the durable home of results above 1 MB: `s3://bucket/prefix`, `gs://bucket/prefix`, "
+        "`az://container/prefix`, `file:///shared/directory`; without it, `results` below NOETL_HOME. Keys, region and "
+        "the like come from the environment, as with any client of that cloud, unless they are given here",
+        json_schema_extra=_unit("URL"),
+    )
+    storage_endpoint: str | None = Field(
+        None,
+        description="another server that speaks S3 (MinIO and the like); buckets are in the path, not in the host name",
+        json_schema_extra=_unit("URL"),
+    )
+    storage_allow_http: bool = Field(
+        False, description="allow an endpoint without TLS", json_schema_extra=_unit("flag")
+    )
+    storage_region: str | None = Field(None, description="of the bucket", json_schema_extra=_unit("name"))
+    storage_access_key_id: SecretStr | None = Field(None, description="of S3", json_schema_extra=_unit("key"))
+    storage_secret_access_key: SecretStr | None = Field(None, description="of S3", json_schema_extra=_unit("key"))
+    storage_local_cache_dir: Path | None = Field(
+        None,
+        description="where what was read from the cloud is kept for the next reader; without it, `cache` below NOETL_HOME. "
+        "A directory store (`file://`) is cached only when this is set",
+        json_schema_extra=_unit("path"),
+    )
+    storage_local_cache_bytes: int = Field(
+        10 << 30, ge=1 << 20, description="data kept there; what was not used for longest goes first",
+        json_schema_extra=_unit("bytes"),
+    )  # fmt: skip
+    storage_local_cache_meta_bytes: int = Field(
+        256 << 20, ge=1 << 20, description="indexes and footers kept there, apart from the data",
+        json_schema_extra=_unit("bytes"),
+    )  # fmt: skip
+    storage_local_cache_rate: int = Field(
+        64 << 20, ge=1, description="bytes a second that are written there at most; what is read beyond that is not kept",
+        json_schema_extra=_unit("bytes/s"),
+    )  # fmt: skip
+    storage_patience_sec: float = Field(
+        60.0, ge=0, le=3600,
+        description="how long a worker waits for a store that does not answer, each time it tries; a result is tried five "
+        "times before its task fails with REFERENCE_NOT_AVAILABLE",
+        json_schema_extra=_unit("seconds"),
+    )  # fmt: skip
+    default_store_tier: Literal["auto", "kv", "disk", "object"] = Field(
+        "auto",
+        description="where results go that name no `output.store`: `auto` by size, `kv` the servers' database up to 1 MB, "
+        "`disk` (`object` is the same) the store of large results, whatever their size",
+        json_schema_extra=_unit("tier"),
     )
 
 
@@ -151,7 +205,7 @@ class Work(_Concern):
         return value
 
 
-CONCERNS: tuple[type[_Concern], ...] = (Place, Store, Shards, Listen, Duties, Work)
+CONCERNS: tuple[type[_Concern], ...] = (Place, Store, Storage, Shards, Listen, Duties, Work)
 Concern = TypeVar("Concern", bound=_Concern)
 
 

@@ -148,6 +148,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     wanted = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
 
     async def run() -> None:
+        if "world" not in wanted:
+            return await asyncio.wait_for(test(**wanted), 10)
         async with wanted.pop("world")() as world:
             await asyncio.wait_for(test(world=world, **wanted), 10)
 

@@ -12,13 +12,13 @@ from noetl.model.errors import BadReference, Conflict, CorruptLog, InvalidInput,
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Address, Reference, address
-from noetl.results.files import Files
 from noetl.results.kv import LARGEST
 from noetl.results.memory import ResultsMemory
 from noetl.results.port import ResultStore
 from noetl.results.router import Router
 from tests.conformance.conftest import WORLDS, World
 from tests.conformance.given import owner, signal_like
+from tests.stores import in_files
 
 EXECUTION = ExecutionId("7")
 PLACE = address(EXECUTION, "result", "step", "key")
@@ -63,9 +63,9 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
                 world.memory = memory  # type: ignore[attr-defined]
                 return memory
             case "files":
-                return Files(tmp_path)
+                return in_files(tmp_path)
             case kind:
-                return Router(Door(world.log), Files(tmp_path), cache=0 if "without" in kind else 1 << 20)
+                return Router(Door(world.log), in_files(tmp_path), cache=0 if "without" in kind else 1 << 20)
 
     return made
 
@@ -177,8 +177,8 @@ async def carried(world: World, router: Router, where: Address, value: Any) -> R
 
 async def test_what_rode_with_a_report_is_readable_once_it_is_recorded(world: World, tmp_path: Path) -> None:
     await world.log.start(Start(execution_id=EXECUTION, path="p", playbook="hash"), {})
-    reference = await carried(world, Router(Door(world.log), Files(tmp_path)), PLACE, items(100))
-    other = Router(Door(world.log), Files(tmp_path))
+    reference = await carried(world, Router(Door(world.log), in_files(tmp_path)), PLACE, items(100))
+    other = Router(Door(world.log), in_files(tmp_path))
     assert await other.resolve(reference) == items(100)
     assert await other.rows(reference, 98, 200) == items(100)[98:]
     assert await other.put(PLACE, items(100)) == reference

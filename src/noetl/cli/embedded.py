@@ -146,7 +146,9 @@ def stored_credentials(ports: Ports) -> "CredentialService":
 
 
 def _for_a_moment(ports: Ports) -> Options:
-    told = options(ports.home, settings.read(settings.Work), settings.read(settings.Shards))
+    told = options(
+        ports.home, settings.read(settings.Work), settings.read(settings.Shards), settings.read(settings.Storage)
+    )
     pools = tuple(dict.fromkeys((*told.pools, *USUAL_POOLS)))
     return replace(told, pools=pools, drain=LEAVE, find_data=lambda: ports.data)
 
@@ -186,7 +188,7 @@ class Local:
         self._server = server
         self._tasks = tasks
         self._delay = LOOK_FIRST
-        self._payloads = Payloads(open_store(server, ports.home), server.manifest)
+        self._payloads = Payloads(open_store(server, ports.home, settings.read(settings.Storage)), server.manifest)
 
     # -- playbooks --
 

@@ -18,7 +18,8 @@ from noetl.model.commands import USUAL_POOLS
 from noetl.model.ids import ExecutionId, Micros
 from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads
-from noetl.results.memory import ResultsMemory
+from noetl.results.large import Large
+from noetl.results.memory import TierMemory
 from noetl.results.router import Router
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
@@ -43,7 +44,8 @@ class Cluster:
         self._catalog = CatalogMemory()
         self.server = Server(self._log, LeasesMemory(rows, clock), BusMemory(), self._catalog, clock, settings)
         worker = WorkerSettings(worker_id="memory", incarnation="1", pools=USUAL_POOLS, slots=SLOTS)
-        large = ResultsMemory()
+        tier = TierMemory()
+        large = Large(tier, tier.staging)
         store = Router(self.server, large)
         self._worker = Worker(self.server, store, registry.default(), clock, MemorySpool(), worker)
         reader = Router(self.server, large)  # what the worker has in memory is its own

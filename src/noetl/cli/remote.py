@@ -17,6 +17,7 @@ from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Una
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads
+from noetl.settings import Storage, read
 from noetl.worker.app import open_store
 from noetl.worker.http import HttpChannel
 
@@ -39,7 +40,7 @@ class Remote:
         except (ValueError, httpx.InvalidURL) as error:
             raise _no_url(url) from error
         self._channel = HttpChannel([url])
-        self._payloads = Payloads(open_store(self._channel, home), self._channel.manifest)
+        self._payloads = Payloads(open_store(self._channel, home, read(Storage)), self._channel.manifest)
 
     async def __aenter__(self) -> Self:
         return self

@@ -139,14 +139,14 @@ async def _start(host: str | None, port: int | None) -> None:
 
 async def _dev(folder: Path, host: str | None, port: int | None) -> None:
     from noetl.server.app import address, serve
-    from noetl.settings import Place, Shards, Work, read
+    from noetl.settings import Place, Shards, Storage, Work, read
     from noetl.worker.app import options
     from noetl.worker.app import serve as work
 
     async with _node(host, port) as (node, listening, stop, data):
         say(f"server at {address(listening)}   NOETL_SERVER_URL={address(listening)}")
         sys.stdout.flush()
-        told = options(read(Place).where, read(Work), read(Shards))
+        told = options(read(Place).where, read(Work), read(Shards), read(Storage))
         parted = asyncio.Event()  # the server goes on until the worker has said what it has to say
         serving = asyncio.ensure_future(serve(node, listening, several=True, stop=parted))
         working = asyncio.ensure_future(work(node.server, replace(told, find_data=lambda: data), stop))

@@ -43,7 +43,7 @@ def start(
 
 async def _work(pools: list[str] | None, slots: int | None, name: str | None) -> None:
     from noetl.embedded.postgres import address
-    from noetl.settings import Place, Shards, Store, Work, read
+    from noetl.settings import Place, Shards, Storage, Store, Work, read
     from noetl.worker.app import nowhere, options, serve
     from noetl.worker.http import HttpChannel
 
@@ -55,7 +55,7 @@ async def _work(pools: list[str] | None, slots: int | None, name: str | None) ->
     try:
         ours = read(Store).db_url is None
         find = (lambda: address(place.where)) if ours else nowhere
-        await serve(channel, replace(options(place.where, work, read(Shards)), find_data=find), _stop())
+        await serve(channel, replace(options(place.where, work, read(Shards), read(Storage)), find_data=find), _stop())
     finally:
         await channel.close()
 

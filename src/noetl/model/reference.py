@@ -16,7 +16,8 @@ _KINDS = ("result", "collection", "manifest", "input", "log", "workload")
 
 
 class Reference(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What travels instead of data. `sha256` is of the payload's bytes."""
+    """What travels instead of data. `sha256` is of the payload's bytes, `rows` how many it has. They are the value itself, or,
+    when the value is a map, its member `rows_at`."""
 
     ref_id: RefId
     type: Home
@@ -24,6 +25,7 @@ class Reference(Struct, frozen=True, omit_defaults=True, kw_only=True):
     sha256: str | None = None
     bytes: int | None = None
     rows: int | None = None
+    rows_at: str | None = None
     format: str | None = None
 
 
@@ -43,13 +45,18 @@ class Address(Struct, frozen=True):
         return f"noetl://execution/{self.execution_id}/{self.kind}/{self.step}/{self.key}"
 
 
-@lru_cache(maxsize=4096)  # each is made, stored, checked and read
-def address(execution_id: str, kind: str, step: str, key: str) -> Address:
-    """An address whose every part is allowed; BadReference otherwise."""
+def execution(execution_id: str) -> ExecutionId:
     if not _NUMBER.fullmatch(execution_id) or int(execution_id) >= 1 << 63:
         raise BadReference(
             f"{execution_id!r} is not an execution id", hint="execution ids are decimal numbers below 2^63"
         )
+    return ExecutionId(execution_id)
+
+
+@lru_cache(maxsize=4096)  # each is made, stored, checked and read
+def address(execution_id: str, kind: str, step: str, key: str) -> Address:
+    """An address whose every part is allowed; BadReference otherwise."""
+    execution(execution_id)
     if kind not in _KINDS:
         raise BadReference(f"{kind!r} is not a kind of reference", hint=f"one of {', '.join(_KINDS)}")
     for part in (step, key):

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from noetl.faults import fault
 from noetl.model.commands import Command
-from noetl.model.errors import Failure
+from noetl.model.errors import Failure, Unavailable
 from noetl.model.ids import ExecutionId, Micros, derive
 from noetl.pipeline.data import Payloads, Stored
 from noetl.pipeline.environment import Environment
@@ -20,6 +20,7 @@ from noetl.pipeline.rendering import Rendering
 from noetl.playbook import durations
 from noetl.playbook.model import OutsideTask, SinkTask, Step, Task
 from noetl.playbook.workload import over
+from noetl.results.tables import Table, Tables, TooLarge
 from noetl.tools.port import Call, Failed, Identity, Outcome, Success, Tool, raw_fields
 
 
@@ -48,7 +49,7 @@ class Prepared(Struct, frozen=True):
         identity = _numbered(self.call.identity, number)
         call = Call(
             config=merged, input=given, key=key, identity=identity, auth=self.call.auth, timeout=self.call.timeout,
-            log=self.call.log, rendering=self.call.rendering, secret=self.call.secret,
+            log=self.call.log, rendering=self.call.rendering, secret=self.call.secret, tables=self.call.tables,
         )  # fmt: skip
         return Prepared(self.tool, call, self.redactor)
 
@@ -93,6 +94,7 @@ class Caller:
             log=self.env.redactor.log(self.env.logs(task.name, self._index())),
             rendering=rendering,
             secret=keychain.resolve,
+            tables=Tables(self.env.store.staging, self.env.redactor.batch),
         )
         return Prepared(tool, call, self.env.redactor)
 
@@ -152,11 +154,26 @@ async def perform(prepared: Prepared) -> Outcome:
         outcome = await (prepared.tool.run(prepared.call) if timeout is None else _within(timeout, prepared))
     except Failing as failing:  # a raw field that the tool rendered itself
         return Failed(failing.failure)
+    except Unavailable as error:  # no room for the rows it gives, or those it reads are out of reach
+        return Failed(Failure(code="REFERENCE_NOT_AVAILABLE", kind="store", message=str(error), retryable=True))
     except Exception as error:  # a tool that raises is broken, but the playbook's author must see where
         message = f"the {prepared.tool.kind} tool raised {type(error).__name__}: {error}"
         return prepared.redactor.outcome(Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message)))
     fault("tool.after")
     return prepared.redactor.outcome(outcome)
+
+
+async def perform_in_memory(prepared: Prepared) -> Outcome:
+    """For whoever keeps values: rows as the value that templates see, as long as they are few."""
+    outcome = await perform(prepared)
+    if not isinstance(outcome, Success) or not isinstance(table := outcome.value, Table):
+        return outcome
+    try:
+        return Success(await asyncio.to_thread(table.value), outcome.facts)
+    except TooLarge as error:
+        return Failed(Failure(code="RESULT_TOO_LARGE", kind="result", message=str(error)))
+    finally:
+        table.close()
 
 
 async def _within(timeout: Micros, prepared: Prepared) -> Outcome:

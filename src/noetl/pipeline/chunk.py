@@ -23,7 +23,7 @@ from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import ExecutionId, derive
 from noetl.model.reference import Reference
-from noetl.pipeline.calls import Prepared, perform
+from noetl.pipeline.calls import Prepared, perform_in_memory
 from noetl.pipeline.collections import Indexed, items_of
 from noetl.pipeline.context import Context
 from noetl.pipeline.environment import Sent
@@ -297,7 +297,7 @@ async def _claim(context: Context) -> list[Any]:
     if tool is None:
         message = f"this worker has no tool of kind {cursor.kind!r} for the cursor"
         raise Failing(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
-    outcome = await perform(
+    outcome = await perform_in_memory(
         Prepared(tool, await _claim_call(context, cursor, "query" in raw_fields(tool)), env.redactor)
     )
     if isinstance(outcome, Failed):

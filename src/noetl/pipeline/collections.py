@@ -97,7 +97,7 @@ async def _failed(
         total = len(as_items(await rendering.value(context.step.loop.in_ if context.step.loop is not None else None)))
     finished: set[int] = set()
     if collection.manifest is not None:
-        rows = await context.payloads.item_rows(collection.manifest)
+        rows = await context.payloads.item_rows(collection.manifest, 0, total)
         finished = {index for index, row in rows.items() if row["status"] != "error"}
     wanted = [index for index in range(total) if index not in finished][start:stop]
     if len(wanted) != stop - start:

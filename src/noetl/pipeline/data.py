@@ -1,15 +1,17 @@
 """Results as templates see them: by reference until a part is used.
 
-`Payloads` is what this command has read or made so far. A `Stored` value asks it for parts; what is not there raises `NeedsData`,
+`Payloads` is what this command has read or made lately. A `Stored` value asks it for parts; what is not there raises `NeedsData`,
 the renderer loads it and evaluates again. Rows are read by range, so one item of a million costs one item.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl.model.decisions import AddPart
 from noetl.model.envelope import SELECTIONS, Envelope
@@ -20,7 +22,8 @@ from noetl.pipeline.environment import Manifests
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.keychain import Entry, Handle, Keychain
 from noetl.playbook.assignments import REFERENCE
-from noetl.playbook.expressions import FailedError, NeedsData, item, kind_of, member
+from noetl.playbook.expressions import WORKER_LIMITS, FailedError, NeedsData, item, kind_of, member
+from noetl.results.encoding import ARROW, PARQUET
 from noetl.results.port import ResultStore
 from noetl.tools.secrets import HANDLE
 
@@ -30,6 +33,9 @@ FACTS = ("http", "pg", "py")
 RESERVED: Final = frozenset({*FACTS, SELECTIONS, "row_count", "columns", "results", "stats", "value"})
 MISSING: Final = object()
 TRIES = 5
+KEPT = 32 * 1024 * 1024  # bytes, as stored, of what a command keeps in memory from one template to the next
+ROW = 100  # bytes that a row weighs at least, however well it was packed
+GAPS = 10_000  # items of a chunk that may have no row in its part: they were put off
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +50,47 @@ class Rows:
     stop: int
 
 
+@dataclass(frozen=True, slots=True)
+class HeadOf:
+    """What a value has beside its rows."""
+
+    reference: Reference
+
+
+Key = tuple[str, str | None, int, int]
+
+
+def _key(request: Whole | Rows | HeadOf) -> Key:
+    reference = request.reference
+    match request:
+        case Whole():
+            return reference.uri, reference.rows_at, 0, -1
+        case Rows(_, start, stop):
+            return reference.uri, None, start, stop
+        case HeadOf():
+            return reference.uri, reference.rows_at, -1, -1
+
+
+def _weight(request: Whole | Rows | HeadOf) -> int:
+    """What it takes, about: of rows their share."""
+    reference = request.reference
+    match request:
+        case Whole():
+            return max(reference.bytes or 0, ROW * (reference.rows or 0))
+        case Rows(_, start, stop):
+            each = max((reference.bytes or 0) // max(reference.rows or 1, 1), ROW)
+            return each * (stop - start)
+        case HeadOf():
+            return ROW
+
+
 def by_uri(uri: str) -> Reference:
     """A reference of which only the address is known; its checksum is not checked."""
     return Reference(ref_id=RefId(""), type="kv", uri=uri)
+
+
+def is_rowset(reference: Reference) -> bool:
+    return reference.format in (ARROW, PARQUET)
 
 
 def is_manifest(reference: Reference) -> bool:
@@ -58,67 +102,133 @@ class Payloads:
         self.keychain = keychain or Keychain()
         self._store = store
         self._manifests = manifests
-        self._whole: dict[str, Any] = {}
-        self._rows: dict[tuple[str, int, int], list[Any]] = {}
+        self._kept: OrderedDict[Key, tuple[Any, int]] = OrderedDict()
+        self._bytes = 0
+        self._manifest_parts: dict[str, list[AddPart]] = {}
         self.read: dict[RefId, None] = {}  # what results of this command were made from, in order of use
 
+    # ---- what is here ----------------------------------------------------------------------------------------------------
+
     def whole(self, reference: Reference) -> Any:
-        found = self._whole.get(reference.uri, MISSING)
-        if found is MISSING:
-            raise NeedsData(Whole(reference))
+        return self._here(Whole(reference))
+
+    def head(self, reference: Reference) -> dict[str, Any]:
+        found: dict[str, Any] = self._here(HeadOf(reference))
         return found
 
     def has(self, reference: Reference) -> bool:
-        return reference.uri in self._whole
+        return _key(Whole(reference)) in self._kept
 
     def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
-        if reference.uri in self._whole:
-            rows: list[Any] = self._whole[reference.uri][start:stop]
+        if self.has(reference):
+            rows: list[Any] = self.whole(reference)[start:stop]
             return rows
-        found = self._rows.get((reference.uri, start, stop))
-        if found is None:
-            raise NeedsData(Rows(reference, start, stop))
+        found: list[Any] = self._here(Rows(reference, start, stop))
         return found
 
+    def _here(self, request: Whole | Rows | HeadOf) -> Any:
+        found = self._kept.get(_key(request))
+        if found is None:
+            raise NeedsData(request)
+        self._kept.move_to_end(_key(request))
+        return found[0]
+
     def keep(self, reference: Reference, value: Any) -> None:
-        self._whole[reference.uri] = value
+        self._keep(Whole(reference), value)
+
+    def _keep(self, request: Whole | Rows | HeadOf, value: Any) -> None:
+        key, weight = _key(request), _weight(request)
+        self._bytes += weight - self._kept.get(key, (None, 0))[1]
+        self._kept[key] = value, weight
+        self._kept.move_to_end(key)
+
+    def trim(self) -> None:
+        """Between two templates, never within one: what was not used for longest leaves, while there is too much."""
+        while self._bytes > KEPT and len(self._kept) > 1:
+            _, (_, weight) = self._kept.popitem(last=False)
+            self._bytes -= weight
+
+    # ---- what is read ----------------------------------------------------------------------------------------------------
 
     async def load(self, request: object) -> None:
         match request:
             case Whole(reference):
-                self._whole[reference.uri] = await self.resolve(reference)
+                self._keep(request, await self.resolve(reference))
             case Rows(reference, start, stop):
-                self._rows[reference.uri, start, stop] = await self.range(reference, start, stop)
+                self._keep(request, await self.range(reference, start, stop))
+            case HeadOf(reference):
+                self._keep(request, await self._read_head(reference))
             case Entry() | Handle():
                 await self.keychain.load(request)
             case _:
                 raise TypeError(f"cannot load {request!r}")
 
     async def resolve(self, reference: Reference) -> Any:
-        if is_manifest(reference):
-            return await self.range(reference, 0, await self.size(reference))
+        size = await self.size(reference) if is_manifest(reference) else reference.rows
+        if size is not None and size > WORKER_LIMITS.items:
+            raise Failing(_too_many(reference, size))
+        if size is not None and (is_manifest(reference) or _is_list_in_map(reference)):
+            return await self.range(reference, 0, size)
         self._note(reference)
         return await _patiently(reference.uri, lambda: self._store.resolve(reference))
+
+    async def open(self, reference: Reference) -> Any:
+        """A stored row set, to be read by batches: a `rowsets.Reader`, which whoever asks closes."""
+        from noetl.results import rowsets  # Arrow: only who reads row sets pays for it
+
+        self._note(reference)
+        source = await _patiently(reference.uri, lambda: self._store.open(reference))
+        return await _patiently(reference.uri, lambda: asyncio.to_thread(rowsets.read, source, reference.uri))
+
+    async def _read_head(self, reference: Reference) -> dict[str, Any]:
+        reader = await self.open(reference)
+        try:
+            return dict(reader.head.rest)
+        finally:
+            await asyncio.to_thread(reader.close)
 
     async def range(self, reference: Reference, start: int, stop: int) -> list[Any]:
         """Items [start, stop); of a loop's result, one value per item."""
         if not is_manifest(reference):
             self._note(reference)
             return list(await _patiently(reference.uri, lambda: self._store.rows(reference, start, stop)))
-        rows = await self.item_rows(reference)
+        rows = await self.item_rows(reference, start, stop)
         return [item_value(rows[index]) if index in rows else None for index in range(start, stop)]
 
-    async def item_rows(self, reference: Reference) -> dict[int, dict[str, Any]]:
-        """Rows (index, status, error, ms, tries, result) of a loop's items that ran, by index. A loop that was retried begins
-        with the manifest of the run before it; items that ran again stand over theirs."""
+    # ---- loops -------------------------------------------------------------------------------------------------------------
+
+    async def item_rows(self, reference: Reference, start: int, stop: int) -> dict[int, dict[str, Any]]:
+        """Rows (index, status, error, ms, tries, result) of a loop's items [start, stop) that ran, by index. A loop that was
+        retried begins with the manifest of the run before it; items that ran again stand over theirs."""
+        parts = await self._parts(reference)
+        if parts and is_manifest(parts[0].reference):
+            found = await self.item_rows(parts[0].reference, start, stop)
+            return found | await self._chosen(parts[1:], start, stop)
+        likely = [part for part in parts if part.first < stop and part.first + part.count + GAPS > start]
+        found = {}
+        for part in likely:
+            found |= await self._part(part, start, stop)
+        if len(found) == stop - start or len(likely) == len(parts):
+            return found
+        others = [part for part in parts if part.first + part.count + GAPS <= start]
+        return found | await self._chosen(others, start, stop)
+
+    async def _part(self, part: AddPart, start: int, stop: int) -> dict[int, dict[str, Any]]:
+        """Its rows are in order of their indexes, the first one's is `first` or more: item i is row i - first, or one before."""
+        low, high = max(0, min(start - part.first, part.count - 1)), min(part.count, stop - part.first)
+        rows = await self.range(part.reference, low, high)
+        while low > 0 and rows and rows[0]["index"] > start:
+            earlier = max(0, low - (rows[0]["index"] - start))
+            rows = await self.range(part.reference, earlier, low) + rows
+            low = earlier
+        return {row["index"]: row for row in rows if start <= row["index"] < stop}
+
+    async def _chosen(self, parts: list[AddPart], start: int, stop: int) -> dict[int, dict[str, Any]]:
+        """Of parts whose rows may have any index."""
         found: dict[int, dict[str, Any]] = {}
-        for part in await self._parts(reference):
-            if is_manifest(part.reference):
-                found |= await self.item_rows(part.reference)
-                continue
-            if not self.has(part.reference):
-                self._whole[part.reference.uri] = await self.resolve(part.reference)
-            found |= {row["index"]: row for row in self._whole[part.reference.uri]}
+        for part in parts:
+            rows = await self.range(part.reference, 0, part.count)
+            found |= {row["index"]: row for row in rows if start <= row["index"] < stop}
         return found
 
     async def size(self, reference: Reference) -> int:
@@ -129,7 +239,11 @@ class Payloads:
         return len(await self.resolve(reference))
 
     async def _parts(self, reference: Reference) -> list[AddPart]:
-        return await self.parts(reference.uri.rpartition("/")[2])
+        """Of a loop that has ended: they stay as they are."""
+        name = reference.uri.rpartition("/")[2]
+        if name not in self._manifest_parts:
+            self._manifest_parts[name] = sorted(await self.parts(name), key=lambda part: part.first)
+        return self._manifest_parts[name]
 
     async def parts(self, manifest: str) -> list[AddPart]:
         """Of a loop's result, or of the pages of a call."""
@@ -138,6 +252,18 @@ class Payloads:
     def _note(self, reference: Reference) -> None:
         if reference.ref_id:
             self.read[reference.ref_id] = None
+
+
+def _is_list_in_map(reference: Reference) -> bool:
+    """The rows of a map's row set, without the map."""
+    return is_rowset(reference) and reference.rows_at is None
+
+
+def _too_many(reference: Reference, size: int) -> Failure:
+    message = (
+        f"{reference.uri} has {size} rows, too many for one value; take a slice, loop over it, or query it with duckdb"
+    )
+    return Failure(code="RESULT_TOO_LARGE", kind="result", message=message)
 
 
 async def _patiently(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
@@ -178,6 +304,8 @@ class Stored:
 
     def member(self, name: str) -> Any:
         context = self.envelope.context
+        if (table := self.table) is not None:
+            return self._of_table(table, name)
         if self.rows_known is None:
             if name in context and name not in RESERVED and not self._here:
                 return context[name]
@@ -187,6 +315,22 @@ class Stored:
             if name == "value" and isinstance(value, dict) and HANDLE in value:
                 return self._payloads.keychain.secret(value[HANDLE], value.get("provider"))
         return self._fact(name)
+
+    @property
+    def table(self) -> Reference | None:
+        """The reference, when the value is a map whose rows are stored as a row set, and it is not in memory."""
+        reference = self.envelope.reference
+        return reference if reference is not None and reference.rows_at is not None and not self._here else None
+
+    def _of_table(self, table: Reference, name: str) -> Any:
+        context = self.envelope.context
+        if name == table.rows_at:
+            listed = replace(table, rows_at=None)
+            return Stored(replace(self.envelope, reference=listed, context={}), self._payloads)
+        if name in context and (name not in RESERVED or name in ("row_count", "columns")):
+            return context[name]
+        head = self._payloads.head(table)
+        return head[name] if name in head else self._fact(name)
 
     def _fact(self, name: str) -> Any:
         envelope = self.envelope
@@ -220,6 +364,8 @@ class Stored:
         return Stored(Envelope(status="ok", reference=msgspec.convert(found, Reference)), self._payloads)
 
     def item(self, index: int | slice) -> Any:
+        if self.table is not None:
+            raise LookupError(index)
         size = self.rows_known
         if size is None or self._here:
             value = self.plain()
@@ -240,6 +386,8 @@ class Stored:
     def length(self) -> int:
         if self.rows_known is not None:
             return self.rows_known
+        if (table := self.table) is not None:
+            return len(self._payloads.head(table))
         value = self.plain()
         if isinstance(value, list | dict | str):
             return len(value)
@@ -253,7 +401,7 @@ class Stored:
     def rows_known(self) -> int | None:
         """How many rows, when the payload is known to be a list."""
         reference = self.envelope.reference
-        if reference is None or self._here:
+        if reference is None or self._here or reference.rows_at is not None:
             return None
         if reference.rows is None and is_manifest(reference):
             return self.envelope.context.get("row_count")
@@ -265,7 +413,7 @@ class Stored:
         return reference is None or self._payloads.has(reference)
 
     def _is_list(self) -> bool:
-        return self.rows_known is not None or isinstance(self.plain(), list)
+        return self.rows_known is not None or (self.table is None and isinstance(self.plain(), list))
 
 
 class Answer:
@@ -275,6 +423,8 @@ class Answer:
         self.inner = inner
 
     def member(self, name: str) -> Any:
+        if self.inner.table is not None:  # its `data` is a list
+            return self.inner.member(name)
         value = self.plain()
         if isinstance(value, dict) and name not in value and "data" in value:
             found = member(value["data"], name, name)

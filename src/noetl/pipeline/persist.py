@@ -20,7 +20,9 @@ from noetl.model.reference import Address, ParentRef, Reference, address, result
 from noetl.pipeline.data import RESERVED, TRIES, Payloads
 from noetl.pipeline.failures import Failing
 from noetl.playbook.assignments import REFERENCE
+from noetl.results import records
 from noetl.results.port import Carrier, ResultStore, Rider
+from noetl.results.tables import Table, Tables
 
 SELECTIONS_INLINE = 4_096
 SCALARS_INLINE = 1_024
@@ -63,11 +65,14 @@ class Persist:
         self._riders = []
         return made
 
-    async def put(self, label: str, value: Any, *, kind: str = "result", parent: RefId | None = None) -> Reference:
+    async def put(
+        self, label: str, value: Any, *, kind: str = "result", parent: RefId | None = None, store: str | None = None
+    ) -> Reference:
+        """`store` is the tier that the playbook's author wishes for."""
         command = self._command
         value = self._payloads.keychain.redactor.value(value, payload=True)
         key = result_key(command.command_id, command.attempt, label) + self._suffix
-        reference, rider = await self._put(address(command.execution_id, kind, command.step, key), value)
+        reference, rider = await self._put(address(command.execution_id, kind, command.step, key), value, store)
         payload = None if rider is None else rider.payload
         inputs = tuple(self._payloads.read)
         self._refs.append(StoredRef(reference=reference, parent=parent, inputs=inputs, payload=payload))
@@ -75,15 +80,16 @@ class Persist:
         fault("persist.after")
         return reference
 
-    async def _store_or_carry(self, where: Address, value: Any) -> tuple[Reference, Rider | None]:
+    async def _store_or_carry(self, where: Address, value: Any, store: str | None) -> tuple[Reference, Rider | None]:
         if self._carrier is None:
             return await self._store.put(where, value), None
-        return await self._carrier.carry(where, value, PER_REPORT - sum(len(rider.payload) for rider in self._riders))
+        room = PER_REPORT - sum(len(rider.payload) for rider in self._riders)
+        return await self._carrier.carry(where, value, room, store)
 
-    async def _put(self, where: Address, value: Any) -> tuple[Reference, Rider | None]:
+    async def _put(self, where: Address, value: Any, store: str | None) -> tuple[Reference, Rider | None]:
         for number in range(TRIES):
             try:
-                return await self._store_or_carry(where, value)
+                return await self._store_or_carry(where, value, store)
             except Unavailable as error:
                 if number + 1 == TRIES:
                     raise Failing(
@@ -97,11 +103,23 @@ class Persist:
         raise AssertionError("the last try returns or raises")
 
     async def result(
-        self, label: str, value: Any, facts: dict[str, Any], *, parent: Envelope | None = None, meta: Meta | None = None
+        self,
+        label: str,
+        value: Any,
+        facts: dict[str, Any],
+        *,
+        parent: Envelope | None = None,
+        meta: Meta | None = None,
+        store: str | None = None,
     ) -> Envelope:
-        """The value is durable when this returns. A null value needs no payload."""
+        """The value is durable when this returns. A null value needs no payload; records become columns when they fit."""
         above = parent.reference.ref_id if parent is not None and parent.reference is not None else None
-        reference = None if value is None else await self.put(label, value, parent=above)
+        value = await self._in_columns(value)
+        try:
+            reference = None if value is None else await self.put(label, value, parent=above, store=store)
+        finally:
+            if isinstance(value, Table):
+                value.close()
         return checked(
             Envelope(
                 status="ok",
@@ -111,6 +129,13 @@ class Persist:
                 meta=meta,
             )
         )
+
+    async def _in_columns(self, value: Any) -> Any:
+        found = records.found(value)
+        if found is None:
+            return value
+        tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)
+        return await asyncio.to_thread(records.as_table, value, found, tables)
 
     async def selections(self, label: str, found: dict[str, Selected]) -> dict[str, Any]:
         """Smallest first while they fit together; the others by reference."""
@@ -173,23 +198,39 @@ def with_context(envelope: Envelope, selections: dict[str, Any], results: dict[s
 def context_of(value: Any, facts: dict[str, Any]) -> dict[str, Any]:
     """What arcs and people may know of a value without opening it; keys of secrets are left out."""
     context = dict(facts)
-    if isinstance(value, list):
+    if isinstance(value, Table):
+        context |= _of_table(value)
+    elif isinstance(value, list):
         context |= _rows(value, None)
     elif isinstance(value, dict):
         if isinstance(value.get("rows"), list):
-            context |= _rows(value["rows"], value.get("columns"))
-            if isinstance(counted := value.get("row_count"), int):  # of a statement that changes rows and gives none
-                context["row_count"] = counted
+            context |= _rows(value["rows"], value.get("columns")) | _own_count(value)
         context |= _scalars(value)
     cleaned: dict[str, Any] = redacted(context)
     return cleaned
 
 
+def _of_table(table: Table) -> dict[str, Any]:
+    at = table.head.at
+    rest = {name: part for name, part in table.head.rest.items() if name != at}
+    known = _counted(table.rows, rest.get("columns"), table.columns) if at in (None, "rows") else {}
+    return known | _own_count(rest) | _scalars(rest)
+
+
+def _own_count(value: dict[str, Any]) -> dict[str, Any]:
+    """A statement that changes rows and gives none counts them."""
+    return {"row_count": counted} if isinstance(counted := value.get("row_count"), int) else {}
+
+
 def _rows(rows: list[Any], columns: Any) -> dict[str, Any]:
-    if not isinstance(columns, list):
-        columns = list(rows[0]) if rows and isinstance(rows[0], dict) else None
-    known: dict[str, Any] = {"row_count": len(rows)}
-    return known if columns is None or len(encode(columns)) > COLUMNS_INLINE else {**known, "columns": columns}
+    return _counted(len(rows), columns, list(rows[0]) if rows and isinstance(rows[0], dict) else None)
+
+
+def _counted(count: int, columns: Any, found: list[str] | None) -> dict[str, Any]:
+    """`columns` are those that the value itself names."""
+    names = columns if isinstance(columns, list) else found
+    known: dict[str, Any] = {"row_count": count}
+    return known if names is None or len(encode(names)) > COLUMNS_INLINE else {**known, "columns": names}
 
 
 def _scalars(value: dict[str, Any]) -> dict[str, Any]:

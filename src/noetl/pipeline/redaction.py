@@ -119,6 +119,15 @@ class Redactor:
             return self.text(str(value), payload=payload)
         return value
 
+    def batch(self, batch: Any) -> Any:
+        """Rows of Arrow without the secrets; a number that is one becomes null, for a column has one type."""
+        if not self._shown:
+            return batch
+        from noetl.pipeline.columns import cleaned  # Arrow is here already: this is a batch of it
+
+        long = [form for form in self._shown if len(form) >= LONG]
+        return cleaned(batch, long, lambda value: self._clean(value, payload=True))
+
     def failure(self, failure: Failure) -> Failure:
         if not self._shown:
             return failure

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from noetl.pipeline.data import Payloads
+from noetl.pipeline.data import Payloads, Stored, is_rowset
 from noetl.pipeline.failures import Failing, template_failure
 from noetl.playbook import templates
 from noetl.playbook.expressions import WORKER_LIMITS, Functions, LimitError, NeedsData, TemplateError
@@ -34,6 +34,14 @@ class Rendering:
         """Like `value`, but a reference stays one."""
         return await self._evaluate(templates.evaluate, template)
 
+    async def source(self, template: Any) -> Any:
+        """Like `value`, but a stored row set stays where it is: a reader of it."""
+        found = await self.lazy(template) if isinstance(template, str) else None
+        reference = found.envelope.reference if isinstance(found, Stored) else None
+        if reference is not None and is_rowset(reference) and not self.payloads.has(reference):
+            return await self.payloads.open(reference)
+        return await self.value(template)
+
     async def guard(self, template: Any) -> bool:
         return bool(await self._evaluate(templates.guard, template))
 
@@ -48,6 +56,7 @@ class Rendering:
             raise Failing(template_failure(error, self.where)) from error
 
     async def attempt(self, function: Callable[..., Any], template: Any) -> Any:
+        self.payloads.trim()
         for _ in range(MOST_LOADS):
             try:
                 return function(template, self.scope, limits=WORKER_LIMITS, functions=self.functions)

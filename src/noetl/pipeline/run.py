@@ -22,8 +22,8 @@ from noetl.model.envelope import SELECTIONS, Envelope, Meta, failed
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros, call_id
 from noetl.pipeline import pages, policy
-from noetl.pipeline.calls import Caller, Done, Turn, done, perform
-from noetl.pipeline.data import Payloads, Stored
+from noetl.pipeline.calls import Caller, Done, Turn, done, perform, perform_in_memory
+from noetl.pipeline.data import MISSING, Payloads, Stored
 from noetl.pipeline.environment import Environment, Given, Journaling, Sent
 from noetl.pipeline.failures import Failing, bounded
 from noetl.pipeline.names import Issued, Item, Names, Writes, nothing
@@ -32,6 +32,7 @@ from noetl.pipeline.persist import Persist
 from noetl.pipeline.policy import Again, Break, Fail, Go, Jump, Verdict
 from noetl.pipeline.rendering import Rendering
 from noetl.playbook.model import NoopTask, SinkTask, Step, Target, Task
+from noetl.results.tables import Table
 from noetl.tools.port import Failed, Success, Suspend
 from noetl.tools.workbook import called
 
@@ -252,7 +253,7 @@ class Pipeline:
             prepared = await self._caller.prepare(turn)
             if task.spec.paginate is not None:
                 return await self._pages(turn, prepared)
-            outcome = await perform(prepared)
+            outcome = await (perform_in_memory if self._journal is None else perform)(prepared)
             return done(outcome) if isinstance(outcome, Success) else outcome
         except Failing as failing:
             if failing.final:
@@ -281,8 +282,11 @@ class Pipeline:
         meta = await self._meta(turn)
         if self._journal is None:
             return Stored(Envelope(status="ok", context=dict(outcome.facts), meta=meta), self.payloads, outcome.value)
-        envelope = await self.persist.result(self._label(turn), outcome.value, outcome.facts, parent=parent, meta=meta)
-        return Stored(envelope, self.payloads, outcome.value)
+        store = turn.task.output.store
+        envelope = await self.persist.result(
+            self._label(turn), outcome.value, outcome.facts, parent=parent, meta=meta, store=store
+        )
+        return Stored(envelope, self.payloads, MISSING if isinstance(outcome.value, Table) else outcome.value)
 
     async def _meta(self, turn: Turn) -> Meta:
         provenance: dict[str, Any] = {}
@@ -362,7 +366,7 @@ class Pipeline:
             turn=turn,
             paginate=paginate,
             prepared=prepared,
-            call=perform,
+            call=perform_in_memory,
             key=lambda number: self._caller.key(turn, number),
             rendering=lambda page: self._after(turn, self._seen(page), "paginate"),
             sink=sink,
@@ -410,7 +414,7 @@ class Pipeline:
             lambda turn, more, place: self._rendering(turn, {**self.names.output(self._seen(page)), **more}, place),
         )  # fmt: skip
         prepared = await caller.prepare(Turn(task, turn.run, turn.attempt))
-        outcome = await perform(prepared.page(number, {}, caller.key(turn, number)))
+        outcome = await perform_in_memory(prepared.page(number, {}, caller.key(turn, number)))
         return outcome.failure if isinstance(outcome, Failed) else None
 
     # ---- rendering and reporting -----------------------------------------------------------------------------------------

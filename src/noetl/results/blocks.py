@@ -4,22 +4,22 @@ Read whole, a payload is checked by its sha256. Rows are found by the index, and
 sum; the trailer says what the index's sum is. So reading one row costs one block, however large the file is.
 """
 
-import os
 from bisect import bisect_right
 from dataclasses import dataclass
 from hashlib import sha256
 from struct import Struct
-from typing import Any, BinaryIO
+from typing import Any
 from zlib import crc32
 
 from noetl.model.errors import CorruptLog
 from noetl.results.encoding import decoded, encode, not_a_list, pieces
+from noetl.results.port import Source
+from noetl.results.staging import Draft
 
 _MAGIC = b"noetl/1\n"
 _TRAILER = Struct("<QQQ32sI8s")  # the payload's bytes, rows, blocks, sha256; the index's sum; the magic word
 _BLOCK = Struct("<QQI")  # first row, offset, sum
 _NO_ROWS = (1 << 64) - 1
-_AT_ONCE = 1 << 30  # one call reads at most 2 GB
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Summary:
 class _Written:
     """Counts and sums what goes to the file."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: Draft) -> None:
         self.file = file
         self.size = 0
         self.sha = sha256()
@@ -47,7 +47,7 @@ class _Written:
         self.size += len(data)
 
 
-def write(file: BinaryIO, value: Any) -> Summary:
+def write(file: Draft, value: Any) -> Summary:
     out = _Written(file)
     blocks = bytearray()
     rows: int | None = None
@@ -79,8 +79,8 @@ def _write_items(out: _Written, items: list[Any], blocks: bytearray) -> int:
 class Payload:
     """An open file, read at positions. CorruptLog when it is not what was written."""
 
-    def __init__(self, descriptor: int, uri: str) -> None:
-        self._descriptor = descriptor
+    def __init__(self, source: Source, uri: str) -> None:
+        self._source = source
         self._uri = uri
         self.summary = self._read_summary()
 
@@ -105,7 +105,7 @@ class Payload:
         return found[start - before : stop - before]
 
     def _read_summary(self) -> Summary:
-        length = os.fstat(self._descriptor).st_size
+        length = self._source.size
         last = self._read(length - _TRAILER.size, _TRAILER.size) if length > _TRAILER.size else b""
         if last[-len(_MAGIC) :] != _MAGIC:
             raise self._corrupt("its end is missing")
@@ -134,15 +134,10 @@ class Payload:
         return data
 
     def _read(self, offset: int, size: int) -> bytes:
-        parts: list[bytes] = []
-        while size > 0:
-            data = os.pread(self._descriptor, min(size, _AT_ONCE), offset)
-            if not data:
-                raise self._corrupt("a part of it is missing")
-            parts.append(data)
-            offset += len(data)
-            size -= len(data)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        data = self._source.read(offset, size)
+        if len(data) != size:
+            raise self._corrupt("a part of it is missing")
+        return data
 
     def _corrupt(self, why: str) -> CorruptLog:
         return CorruptLog(f"{self._uri}: {why}")

@@ -1,15 +1,22 @@
-"""A payload's bytes: JSON, the same in every tier, so that its checksum is too. Lists are made and read in pieces."""
+"""A payload's bytes: the same in every tier, so that its checksum is too. JSON here, of which lists are made and read in pieces;
+row sets, which are told by how they begin, in `rowsets.py`."""
 
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from noetl.model.errors import CorruptLog, InvalidInput
 from noetl.model.ids import RefId, derive
 from noetl.model.reference import Home, Reference
+from noetl.results.sources import Held
 
+if TYPE_CHECKING:
+    from noetl.results.rowsets import Reader
+
+JSON, ARROW, PARQUET = "json", "arrow", "parquet"
+ARROW_BEGINS, PARQUET_BEGINS = b"\xff\xff\xff\xff", b"PAR1"  # no JSON does
 PIECE = 64 * 1024  # bytes of a list that are read and checked together; one larger item is a piece of its own
 _FIRST_GUESS = 16  # items in the first piece
 
@@ -27,7 +34,7 @@ def checksum(data: bytes) -> str:
 
 
 def reference_to(uri: str, home: Home, sha: str, size: int, rows: int | None) -> Reference:
-    return Reference(ref_id=ref_id_of(uri), type=home, uri=uri, sha256=sha, bytes=size, rows=rows, format="json")
+    return Reference(ref_id=ref_id_of(uri), type=home, uri=uri, sha256=sha, bytes=size, rows=rows, format=JSON)
 
 
 def rows_in(value: Any) -> int | None:
@@ -61,6 +68,8 @@ def encoded_within(items: list[Any], limit: int) -> bytes | None:
 
 
 def decoded(data: bytes, uri: str) -> Any:
+    if is_rowset(data):
+        return _rowset(data, uri).value()
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as error:
@@ -69,6 +78,8 @@ def decoded(data: bytes, uri: str) -> Any:
 
 def sliced(data: bytes, uri: str, start: int, stop: int) -> list[Any]:
     """Items [start, stop) of a list; the others are passed over, not made."""
+    if is_rowset(data):
+        return _rowset(data, uri).rows(start, stop)
     if data[:1] != b"[":
         raise not_a_list(uri)
     try:
@@ -76,6 +87,16 @@ def sliced(data: bytes, uri: str, start: int, stop: int) -> list[Any]:
     except msgspec.DecodeError as error:
         raise CorruptLog(f"{uri} is not JSON: {error}") from error
     return [msgspec.json.decode(part) for part in wanted]
+
+
+def is_rowset(beginning: bytes) -> bool:
+    return beginning[:4] in (ARROW_BEGINS, PARQUET_BEGINS)
+
+
+def _rowset(data: bytes, uri: str) -> "Reader":
+    from noetl.results import rowsets  # Arrow: only who meets a row set pays for it
+
+    return rowsets.read(Held(data), uri)
 
 
 def not_a_list(uri: str) -> InvalidInput:

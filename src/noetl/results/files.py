@@ -1,4 +1,4 @@
-"""The disk tier: a file per payload below one directory, which may be shared between machines.
+"""A tier of files below one directory, which may be shared between machines.
 
 An address leads to its file by one function, `_folder`: its parts are checked again and opened one below the other without
 following links, so nothing outside the root is ever reached. A file appears under its name whole or not at all: written beside,
@@ -9,22 +9,25 @@ import asyncio
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from noetl.model.errors import BadReference, Conflict, CorruptLog, NotFound, StoreUnavailable
-from noetl.model.reference import Address, Home, Reference, address, parse_uri
-from noetl.results import blocks
-from noetl.results.encoding import decoded, reference_to, verify
+from noetl.model.errors import BadReference, Conflict, NotFound
+from noetl.model.ids import ExecutionId
+from noetl.model.reference import Address, Home, Reference, address, execution, parse_uri
+from noetl.results.port import Source, Stored
+from noetl.results.sources import Opened
+from noetl.results.staging import Staged, Staging, unusable
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_BUFFER = 1 << 20
+_PART = 1 << 20
+_LISTED = 1000  # files looked at in one go
 _sync: Final = getattr(os, "fdatasync", os.fsync)  # macOS has none
 
 
@@ -35,31 +38,67 @@ class Files:
         self._root = root
         self._numbers = count()
 
-    async def put(self, address: Address, value: Any) -> Reference:
-        return await asyncio.to_thread(self._put, address, value)
+    @property
+    def staging(self) -> Staging:
+        """On the same disk, so that a payload is written once and renamed."""
+        return Staging(self._root / ".staging")
 
-    async def resolve(self, reference: Reference) -> Any:
-        return await asyncio.to_thread(self._resolve, reference)
+    async def write(self, address: Address, staged: Staged) -> None:
+        await asyncio.to_thread(self._write, address, staged)
 
-    async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
-        return await asyncio.to_thread(self._rows, reference, start, stop)
+    async def open(self, reference: Reference, size: int | None = None) -> Source:
+        return await asyncio.to_thread(self._open, reference)
+
+    async def delete(self, address: Address) -> None:
+        await asyncio.to_thread(self._delete, address)
+
+    async def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[Stored]:
+        found = self._listed(execution_id)
+        while some := await asyncio.to_thread(lambda: [each for each, _ in zip(found, range(_LISTED), strict=False)]):
+            for each in some:
+                yield each
 
     # ---- writing -------------------------------------------------------------------------------------------------------
 
-    def _put(self, where: Address, value: Any) -> Reference:
+    def _write(self, where: Address, staged: Staged) -> None:
         with self._explained(str(where)), self._folder(where, make=True) as folder:
-            part, descriptor = self._create(folder, where.key)
+            if not self._is_there(folder, where, staged):
+                self._bring(folder, where.key, staged)
+            os.fsync(folder)
+
+    def _is_there(self, folder: int, where: Address, staged: Staged) -> bool:
+        try:
+            source = self._opened(folder, where)
+        except FileNotFoundError:
+            return False
+        try:
+            same = source.size == staged.size and _sum(source) == staged.sha256
+        finally:
+            source.close()
+        if not same:
+            raise Conflict(f"{where} holds another payload", hint="a result is written once; use another key")
+        return True
+
+    def _bring(self, folder: int, key: str, staged: Staged) -> None:
+        """Under its name, synced: the staged file itself when it is on this disk, else a copy."""
+        if staged.path is not None:
+            _sync(staged.fileno())
             try:
-                with os.fdopen(descriptor, "wb", buffering=_BUFFER) as file:
-                    made = blocks.write(file, value)
-                    file.flush()
-                    _sync(file.fileno())
-                self._name(folder, part, where, made)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(part, dir_fd=folder)
-                raise
-        return reference_to(str(where), self.home, made.sha256, made.bytes, made.rows)
+                return os.rename(staged.path, key, dst_dir_fd=folder)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+        part, descriptor = self._create(folder, key)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.writelines(staged.parts())
+                file.flush()
+                _sync(file.fileno())
+            os.rename(part, key, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(part, dir_fd=folder)
+            raise
 
     def _create(self, folder: int, key: str) -> tuple[str, int]:
         """A new file beside. Another process, or one before this, may have the same number."""
@@ -68,40 +107,39 @@ class Files:
             with suppress(FileExistsError):
                 return part, os.open(part, _CREATE, 0o600, dir_fd=folder)
 
-    def _name(self, folder: int, part: str, where: Address, made: blocks.Summary) -> None:
-        """A file that is there and whole stays: it is the same, or the put is refused."""
-        try:
-            with self._opened(folder, where) as there:
-                known = there.summary.sha256
-        except (FileNotFoundError, CorruptLog):
-            os.rename(part, where.key, src_dir_fd=folder, dst_dir_fd=folder)
-        else:
-            if known != made.sha256:
-                raise Conflict(f"{where} holds another payload", hint="a result is written once; use another key")
-            os.unlink(part, dir_fd=folder)
-        os.fsync(folder)
+    def _delete(self, where: Address) -> None:
+        with self._explained(str(where)), suppress(FileNotFoundError), self._folder(where, make=False) as folder:
+            os.unlink(where.key, dir_fd=folder)
 
     # ---- reading -------------------------------------------------------------------------------------------------------
 
-    def _resolve(self, reference: Reference) -> Any:
-        with self._found(reference) as payload:
-            data = payload.whole()
-        return decoded(data, reference.uri)
-
-    def _rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
-        with self._found(reference) as payload:
-            return payload.rows(start, stop)
-
-    @contextmanager
-    def _found(self, reference: Reference) -> Iterator[blocks.Payload]:
+    def _open(self, reference: Reference) -> Opened:
         where = parse_uri(reference.uri)
         with self._explained(reference.uri):
             try:
-                with self._folder(where, make=False) as folder, self._opened(folder, where) as payload:
-                    verify(reference, payload.summary.sha256)
-                    yield payload
+                with self._folder(where, make=False) as folder:
+                    return self._opened(folder, where)
             except FileNotFoundError as error:
                 raise NotFound(f"{where} is gone", hint="its execution may be past retention") from error
+
+    def _opened(self, folder: int, where: Address) -> Opened:
+        descriptor = os.open(where.key, _READ, dir_fd=folder)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise BadReference(f"{where} is not a file", hint="somebody else has put something there")
+        return Opened(descriptor, self._root / where.execution_id / where.kind / where.step / where.key)
+
+    def _listed(self, execution_id: ExecutionId | None) -> Iterator[Stored]:
+        """What has no address is not ours to speak of: parts, links, foreign files."""
+        top, depth = self._root, 4
+        if execution_id is not None:
+            top, depth = self._root / execution(execution_id), 3
+        with self._explained(str(self._root)):
+            for path in _files(top, depth):
+                with suppress(BadReference, FileNotFoundError):
+                    where = address(*path.relative_to(self._root).parts)
+                    found = path.stat()
+                    yield Stored(where, found.st_size, found.st_mtime)
 
     # ---- places --------------------------------------------------------------------------------------------------------
 
@@ -123,16 +161,6 @@ class Files:
             os.close(folder)
 
     @contextmanager
-    def _opened(self, folder: int, where: Address) -> Iterator[blocks.Payload]:
-        descriptor = os.open(where.key, _READ, dir_fd=folder)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise BadReference(f"{where} is not a file", hint="somebody else has put something there")
-            yield blocks.Payload(descriptor, str(where))
-        finally:
-            os.close(descriptor)
-
-    @contextmanager
     def _explained(self, uri: str) -> Iterator[None]:
         """What the system says, in our words."""
         try:
@@ -142,12 +170,26 @@ class Files:
                 raise BadReference(
                     f"{uri} leads to no file", hint=f"links are not followed below {self._root}"
                 ) from error
-            if error.errno in _FULL:
-                raise StoreUnavailable(
-                    f"no space left in {self._root}",
-                    hint="free some space there; the result is stored as soon as it fits",
-                ) from error
-            raise StoreUnavailable(f"{self._root} cannot be used: {error.strerror or error}") from error
+            raise unusable(self._root, error) from error
+
+
+def _sum(source: Source) -> str:
+    sha = sha256()
+    for offset in range(0, source.size, _PART):
+        sha.update(source.read(offset, _PART))
+    return sha.hexdigest()
+
+
+def _files(folder: Path, depth: int) -> Iterator[Path]:
+    """Regular files so many levels below; names that begin with a dot are passed over, and links."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if depth > 1 and entry.is_dir(follow_symlinks=False):
+                yield from _files(Path(entry.path), depth - 1)
+            elif depth == 1 and entry.is_file(follow_symlinks=False):
+                yield Path(entry.path)
 
 
 def _below(folder: int, name: str, *, make: bool) -> int:

@@ -1,22 +1,39 @@
-"""The result store in memory: encoded payloads by URI, checked against their reference whenever they are read."""
+"""In memory: the result store, encoded payloads by URI, checked against their reference whenever they are read; and a tier."""
 
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from noetl.model.errors import Conflict, NotFound
-from noetl.model.reference import Address, Reference, parse_uri
+from noetl.model.ids import ExecutionId
+from noetl.model.reference import Address, Home, Reference, address, execution, parse_uri
 from noetl.results.encoding import checksum, decoded, encode, reference_to, rows_in, sliced, verify
+from noetl.results.port import Source, Stored
+from noetl.results.sources import Held
+from noetl.results.staging import Staged, Staging
+from noetl.results.tables import Table
 
 
 class ResultsMemory:
     def __init__(self) -> None:
         self._payloads: dict[str, bytes] = {}
 
+    @property
+    def staging(self) -> Staging:
+        return Staging(None)
+
     async def put(self, address: Address, value: Any) -> Reference:
-        uri, data = str(address), encode(value)
+        if isinstance(value, Table):
+            made = self._kept(str(address), b"".join(value.staged.parts()), value.rows)
+            return replace(made, format=value.format, rows_at=value.head.at)
+        return self._kept(str(address), encode(value), rows_in(value))
+
+    def _kept(self, uri: str, data: bytes, rows: int | None) -> Reference:
         stored = self._payloads.setdefault(uri, data)
         if stored != data:
-            raise Conflict(f"{uri} holds another payload", hint="a result is written once; use another key")
-        return reference_to(uri, "memory", checksum(data), len(data), rows_in(value))
+            raise _another(uri)
+        return reference_to(uri, "memory", checksum(data), len(data), rows)
 
     async def resolve(self, reference: Reference) -> Any:
         return decoded(self._checked(reference), reference.uri)
@@ -24,10 +41,59 @@ class ResultsMemory:
     async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
         return sliced(self._checked(reference), reference.uri, start, stop)
 
+    async def open(self, reference: Reference) -> Source:
+        return Held(self._checked(reference))
+
     def _checked(self, reference: Reference) -> bytes:
         parse_uri(reference.uri)
         data = self._payloads.get(reference.uri)
         if data is None:
-            raise NotFound(f"{reference.uri} is gone", hint="its execution may be past retention")
+            raise _gone(reference.uri)
         verify(reference, checksum(data))
         return data
+
+
+class TierMemory:
+    """It has no clock: everything in it is old."""
+
+    home: Final[Home] = "memory"
+
+    def __init__(self) -> None:
+        self._kept: dict[Address, bytes] = {}
+
+    @property
+    def staging(self) -> Staging:
+        return Staging(None)
+
+    async def write(self, address: Address, staged: Staged) -> None:
+        address = _checked(address)
+        data = b"".join(staged.parts())
+        if self._kept.setdefault(address, data) != data:
+            raise _another(str(address))
+
+    async def open(self, reference: Reference, size: int | None = None) -> Source:
+        kept = self._kept.get(parse_uri(reference.uri))
+        if kept is None:
+            raise _gone(reference.uri)
+        return Held(kept)
+
+    async def delete(self, address: Address) -> None:
+        self._kept.pop(_checked(address), None)
+
+    async def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[Stored]:
+        wanted = None if execution_id is None else execution(execution_id)
+        for where, data in list(self._kept.items()):
+            if wanted in (None, where.execution_id):
+                yield Stored(where, len(data), 0.0)
+
+
+def _checked(where: Address) -> Address:
+    return address(where.execution_id, where.kind, where.step, where.key)
+
+
+def _another(uri: str) -> Conflict:
+    return Conflict(f"{uri} holds another payload", hint="a result is written once; use another key")
+
+
+def _gone(uri: str) -> NotFound:
+    return NotFound(f"{uri} is gone", hint="its execution may be past retention")

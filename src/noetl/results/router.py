@@ -2,32 +2,50 @@
 
   up to 64 KB    rides with the report that names it and is stored in its transaction (`carry`), or is put like the next
   up to 1 MB     kv: put through a server, before the report
-  above          the large tier: files, as long as there is no object store
+  above          the large tier: files, or an object store
 
-A reference says its tier; one of which only the address is known is looked for in each.
+A task's `output.store`, and for tasks without one the setting of the process, may say `disk`: then size does not matter. `object`
+is an older word for it. A reference says its tier; one of which only the address is known is looked for in each.
 """
 
+import logging
+from functools import cache
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from noetl.model.errors import Conflict, NotFound
 from noetl.model.reference import Address, Reference
 from noetl.results.cache import Cache
 from noetl.results.encoding import decoded, encode, encoded_within, rows_in, sliced, verify
 from noetl.results.kv import LARGEST, Blobs, Kv
-from noetl.results.port import Carrier, ResultStore, Rider
+from noetl.results.large import Large
+from noetl.results.port import Carrier, Rider, Source
+from noetl.results.sources import Held
+from noetl.results.staging import Staged, Staging
+from noetl.results.tables import Table
+
+log = logging.getLogger(__name__)
 
 RIDING: Final = 64 * 1024
 CACHE: Final = 64 * 1024 * 1024
+_OLDER = ("object", "object_store")
+
+
+@cache
+def warn_once(word: str) -> None:
+    log.warning("this store reads as disk", extra={"store": word})
 
 
 class Router(Carrier):
-    def __init__(self, blobs: Blobs, large: ResultStore, *, cache: int = CACHE) -> None:
+    def __init__(self, blobs: Blobs, large: Large, *, cache: int = CACHE, tier: str = "auto") -> None:
         self._kv = Kv(blobs)
         self._large = large
-        self._cache = Cache(cache)
+        self._tier = tier
+        self.staging: Staging = large.staging
+        self._memory = Cache(cache)
         self._riders: WeakValueDictionary[str, Rider] = (
             WeakValueDictionary()
         )  # held by the command until its report has them
@@ -36,15 +54,51 @@ class Router(Carrier):
         reference, _ = await self.carry(address, value, 0)
         return reference
 
-    async def carry(self, address: Address, value: Any, room: int) -> tuple[Reference, Rider | None]:
+    async def carry(
+        self, address: Address, value: Any, room: int, store: str | None = None
+    ) -> tuple[Reference, Rider | None]:
+        if isinstance(value, Table):
+            return await self._carry_table(address, value, room, store)
+        if self._is_for_large(store):
+            return await self._large.put(address, value), None
         data = encoded_within(value, LARGEST) if isinstance(value, list) else encode(value)
         if data is None or len(data) > LARGEST:
             return await self._large.put(address, value if data is None else Raw(data)), None
-        reference = self._kv.reference(str(address), data, rows_in(value))
+        return await self._carry_small(self._kv.reference(str(address), data, rows_in(value)), data, room)
+
+    async def _carry_table(
+        self, address: Address, table: Table, room: int, store: str | None
+    ) -> tuple[Reference, Rider | None]:
+        made, rider = await self.carry_staged(
+            address, table.staged, room, rows=table.rows, format=table.format, store=store
+        )
+        return replace(made, rows_at=table.head.at), rider
+
+    async def carry_staged(
+        self, address: Address, staged: Staged, room: int, *, rows: int | None, format: str, store: str | None = None
+    ) -> tuple[Reference, Rider | None]:
+        """`carry` of bytes that are encoded already. Those in a file are large, whatever their size."""
+        if staged.data is None or staged.size > LARGEST or self._is_for_large(store):
+            return await self._large.put_staged(address, staged, rows=rows, format=format), None
+        reference = replace(self._kv.reference(str(address), staged.data, rows), format=format)
+        return await self._carry_small(reference, staged.data, room)
+
+    async def put_staged(self, address: Address, staged: Staged, *, rows: int | None, format: str) -> Reference:
+        reference, _ = await self.carry_staged(address, staged, 0, rows=rows, format=format)
+        return reference
+
+    def _is_for_large(self, store: str | None) -> bool:
+        """Whatever its size. Any other hint is none."""
+        chosen = store or self._tier
+        if chosen in _OLDER:
+            warn_once(chosen)
+        return chosen == "disk" or chosen in _OLDER
+
+    async def _carry_small(self, reference: Reference, data: bytes, room: int) -> tuple[Reference, Rider | None]:
         rider = self._ride(reference, data) if len(data) <= min(room, RIDING) else None
         if rider is None:
             await self._kv.write(reference, data)
-        self._cache.add(reference.uri, data, reference.sha256 or "")
+        self._memory.add(reference.uri, data, reference.sha256 or "")
         return reference, rider
 
     def _ride(self, reference: Reference, data: bytes) -> Rider:
@@ -65,12 +119,19 @@ class Router(Carrier):
             return sliced(data, reference.uri, start, stop)
         return await self._large.rows(reference, start, stop)
 
+    async def open(self, reference: Reference) -> Source:
+        """The stored bytes, whatever their format. Small ones are checked; of others a reader checks what it reads."""
+        data = await self._read(reference)
+        return Held(data) if data is not None else await self._large.open(reference)
+
     async def _read(self, reference: Reference) -> bytes | None:
         """None: it is in the large tier, if anywhere."""
         if (known := self._here(reference.uri)) is not None:
             verify(reference, known[1])
             return known[0]
         if reference.type != self._kv.home:
+            if reference.type in _OLDER:
+                warn_once(reference.type)
             return None
         try:
             data, sha = await self._kv.read(reference)
@@ -78,9 +139,9 @@ class Router(Carrier):
             if reference.ref_id:
                 raise
             return None  # only its address is known
-        self._cache.add(reference.uri, data, sha)
+        self._memory.add(reference.uri, data, sha)
         return data
 
     def _here(self, uri: str) -> tuple[bytes, str] | None:
         rider = self._riders.get(uri)
-        return (rider.payload, rider.sha256) if rider is not None else self._cache.get(uri)
+        return (rider.payload, rider.sha256) if rider is not None else self._memory.get(uri)

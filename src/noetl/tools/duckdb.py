@@ -1,13 +1,14 @@
 """`duckdb`: statements over local data in one transaction; `{rows, row_count, columns}` of the last one.
 
 Each call has a connection and a thread of its own; when it is cancelled the statement is interrupted, and over when `run`
-returns. `database` is a file, or nothing: then it is in memory and gone afterwards. `inputs` are tables made of rows.
+returns. `database` is a file, or nothing: then it is in memory and gone afterwards. `inputs` are tables: of rows, or of a stored
+row set, which is scanned where it is and never held whole. Rows go to the store one batch after the other.
 """
 
 import asyncio
-import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -15,25 +16,31 @@ import orjson
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 from noetl.model.errors import Failure
+from noetl.results.rowsets import Reader, Writer
+from noetl.results.staging import Staging
+from noetl.results.values import to_json
 from noetl.tools.port import Call, Failed, Outcome, Success
-from noetl.tools.sql import BATCH, PLANNED, Rows, SqlError, Statement, identifier, result, to_json
+from noetl.tools.sql import PLANNED, SqlError, Statement, changed, column_names, identifier
 from noetl.tools.sql_task import RAW, prepared
+from noetl.tools.threads import in_thread
 
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {"threads": 2}  # a worker runs several calls at once
-INTERRUPT_EVERY = 0.05  # seconds: an interrupt between two statements is lost
+BATCH = 10_000  # rows
+CHANGING = frozenset(("INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "COPY", "WITH"))
 
 
 class Duckdb:
     kind = "duckdb"
-    raw = RAW
+    raw = RAW | {"inputs"}
 
     async def run(self, call: Call) -> Outcome:
         found = await prepared(call)
         if isinstance(found, Failure):
             return Failed(found)
-        session = _Session(call, found)
         try:
-            value = await _in_thread(session.run, session.interrupt)
+            async with _inputs(call) as inputs:
+                session = _Session(call, found, inputs)
+                value = await in_thread(session.run, session.interrupt, "duckdb")
         except SqlError as error:
             return Failed(error.failure)
         except duckdb.Error as error:
@@ -41,35 +48,12 @@ class Duckdb:
         return Success(value, {"pg": {"statements": len(found)}})
 
 
-async def _in_thread(run: Callable[[], Any], interrupt: Callable[[], None]) -> Any:
-    """The result of `run`, in a thread. Cancelled, it is interrupted until it ends."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[Any] = loop.create_future()
-
-    def work() -> None:
-        try:
-            value = run()
-        except BaseException as error:  # without its frames, which would keep the connection
-            loop.call_soon_threadsafe(ended.set_exception, error.with_traceback(None))
-        else:
-            loop.call_soon_threadsafe(ended.set_result, value)
-
-    threading.Thread(target=work, name="duckdb").start()
-    try:
-        return await asyncio.shield(ended)
-    except asyncio.CancelledError:
-        while not ended.done():
-            interrupt()
-            await asyncio.wait([ended], timeout=INTERRUPT_EVERY)
-        ended.exception()  # seen: an interrupted statement says so
-        raise
-
-
 class _Session:
     """One call's connection, used by its thread; only `interrupt` comes from elsewhere."""
 
-    def __init__(self, call: Call, found: list[Statement]) -> None:
+    def __init__(self, call: Call, found: list[Statement], inputs: dict[str, Any]) -> None:
         self._call = call
+        self._inputs = inputs
         self._statements = found
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._interrupted = False
@@ -79,18 +63,20 @@ class _Session:
         if self._connection is not None:
             self._connection.interrupt()
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Any:
         database = self._call.config.get("database") or ":memory:"
-        with duckdb.connect(database, config=SETTINGS) as connection:
+        with ExitStack() as stack:
+            connection = stack.enter_context(duckdb.connect(database, config=SETTINGS))
             self._connection = connection
-            try:
-                for name, rows in (self._call.config.get("inputs") or {}).items():
-                    _register(connection, name, rows)
-                return self._transaction(connection)
-            finally:
-                self._connection = None
+            stack.callback(self._over)
+            for name, given in self._inputs.items():
+                stack.enter_context(_registered(connection, name, given, self._call.tables.staging))
+            return self._transaction(connection)
 
-    def _transaction(self, connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    def _over(self) -> None:
+        self._connection = None
+
+    def _transaction(self, connection: duckdb.DuckDBPyConnection) -> Any:
         if self._call.config.get("autocommit"):
             return self._all(connection)
         connection.begin()
@@ -102,31 +88,40 @@ class _Session:
             raise
         return value
 
-    def _all(self, connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    def _all(self, connection: duckdb.DuckDBPyConnection) -> Any:
         for statement in self._statements[:-1]:
             self._check()
             _execute(connection, statement)
         self._check()
         last = self._statements[-1]
-        rows = self._rows(_execute(connection, last))
-        changed = _changed(last.first, rows)
-        return result(rows.columns, rows.rows, None) if changed is None else result([], [], changed)
+        found = _execute(connection, last)
+        if found is None:
+            return changed(0)
+        if found.columns == ["Count"] and last.first in CHANGING:  # such statements answer with one number
+            return changed(sum(count for (count,) in found.fetchall()))
+        return self._rows(found)
 
     def _check(self) -> None:
         if self._interrupted:
             raise duckdb.InterruptException("interrupted")
 
-    def _rows(self, found: duckdb.DuckDBPyRelation | None) -> Rows:
-        if found is None:
-            return Rows(())
-        rows = Rows(found.columns)
-        native = [_fetched(str(kind)) for kind in found.types]
-        for batch in found.to_arrow_reader(BATCH):
-            self._check()
-            columns = [column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns]
-            for row in zip(*columns, strict=True):
-                rows.add([convert(value) for convert, value in zip(native, row, strict=True)])
-        return rows
+    def _rows(self, found: duckdb.DuckDBPyRelation) -> Any:
+        reader = found.to_arrow_reader(BATCH)
+        kinds = zip(column_names(found.columns), found.types, reader.schema.types, strict=True)
+        writer = Writer(
+            pa.schema([(name, NATIVE.get(str(kind), made)) for name, kind, made in kinds]), self._call.tables
+        )
+        try:
+            for batch in reader:
+                self._check()
+                writer.write(batch)
+            return writer.done()
+        except BaseException:
+            writer.discard()
+            raise
+
+
+NATIVE = {"JSON": pa.json_(), "UUID": pa.uuid()}  # which DuckDB gives as text
 
 
 def _execute(connection: duckdb.DuckDBPyConnection, statement: Statement) -> duckdb.DuckDBPyRelation | None:
@@ -134,27 +129,6 @@ def _execute(connection: duckdb.DuckDBPyConnection, statement: Statement) -> duc
         query, values = statement.bound()
         return connection.sql(query, params=values or None)
     return connection.sql(statement.quoted(literal))
-
-
-def _fetched(kind: str) -> Callable[[Any], Any]:
-    """What Arrow's own conversion leaves to be done."""
-    if kind == "JSON":
-        return lambda value: None if value is None else orjson.loads(value)
-    if kind == "INTERVAL":
-        return lambda value: None if value is None else _seconds(value)
-    return lambda value: value
-
-
-def _seconds(value: Any) -> float:
-    """A month has thirty days, as Postgres counts too."""
-    return float((value.months * 30 + value.days) * 86_400 + value.nanoseconds / 1e9)
-
-
-def _changed(first: str, rows: Rows) -> int | None:
-    """Statements that change rows answer with one number; those that define something answer with nothing useful."""
-    if rows.columns == ["Count"] and first in ("INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "COPY", "WITH"):
-        return int(rows.rows[0]["Count"]) if rows.rows else 0
-    return None
 
 
 def _rollback(connection: duckdb.DuckDBPyConnection) -> None:
@@ -180,13 +154,53 @@ def literal(value: Any) -> str:
 # ---- inputs ------------------------------------------------------------------------------------------------------------
 
 
-def _register(connection: duckdb.DuckDBPyConnection, name: str, given: Any) -> None:
+@asynccontextmanager
+async def _inputs(call: Call) -> AsyncIterator[dict[str, Any]]:
+    """Values, and readers of what is stored; these are closed afterwards."""
+    found: dict[str, Any] = {}
+    try:
+        for name, template in (call.config.get("inputs") or {}).items():
+            found[name] = template if call.rendering is None else await call.rendering.source(template)
+        yield found
+    finally:
+        for given in found.values():
+            if isinstance(given, Reader):
+                await asyncio.to_thread(given.close)
+
+
+@contextmanager
+def _registered(connection: duckdb.DuckDBPyConnection, name: str, given: Any, staging: Staging) -> Iterator[None]:
+    if not isinstance(given, Reader):
+        _view(connection, name, table(_listed(name, given)))
+        yield
+        return
+    with given.local(staging) as path:
+        if path is None:
+            _view(connection, name, pa.Table.from_batches(given.batches(), given.schema))
+        else:
+            _scan(connection, name, path, given.schema)
+        yield
+
+
+def _listed(name: str, given: Any) -> list[dict[str, Any]]:
     rows = given.get("rows", [given]) if isinstance(given, dict) else given
     if not isinstance(rows, list):
         raise SqlError("SQL_INPUT", f"input {name} is not a list of rows")
-    rows = [row if isinstance(row, dict) else {"value": row} for row in rows]
-    connection.register(f"noetl_input_{name}", table(rows))
+    return [row if isinstance(row, dict) else {"value": row} for row in rows]
+
+
+def _view(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
+    connection.register(f"noetl_input_{name}", rows)
     connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS FROM {identifier(f'noetl_input_{name}')}")
+
+
+def _scan(connection: duckdb.DuckDBPyConnection, name: str, path: Path, schema: pa.Schema) -> None:
+    """Parquet has no type for an interval: it is a number of microseconds there."""
+    intervals = [identifier(field.name) for field in schema if pa.types.is_duration(field.type)]
+    mended = ", ".join(f"to_microseconds({column}) AS {column}" for column in intervals)
+    chosen = f"* REPLACE ({mended})" if mended else "*"
+    scanned = f"FROM read_parquet({literal(str(path))}) SELECT {chosen}"
+    connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS {scanned}")
 
 
 def table(rows: list[dict[str, Any]]) -> pa.Table:

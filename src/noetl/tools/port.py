@@ -13,6 +13,7 @@ from noetl.model.errors import Failure
 from noetl.model.events import ChildRequest
 from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook.templates import Marked
+from noetl.results.tables import Tables
 
 Log = Callable[[str, str], None]  # stream (stdout, stderr), line; called in the order they were written
 Secret = Callable[[str, str | None], Awaitable[Any]]  # name, provider
@@ -38,12 +39,17 @@ class Rendering(Protocol):
     """For fields that a tool declares `raw` and renders itself, in the scope of its task."""
 
     async def value(self, template: Any) -> Any: ...
+    async def source(self, template: Any) -> Any:
+        """Like `value`, but a stored row set stays where it is: a `rowsets.Reader`, which the tool closes."""
+        ...
+
     async def marked(self, template: str) -> tuple[str, list[Marked]]: ...
 
 
 class Call(Struct, frozen=True):
     """`key` names this call for ever: the same over lost leases and tries, another for each item, page and run. `auth` is what
-    the task's `auth` resolved to: its values, which must appear in no outcome. `secret` resolves others by name."""
+    the task's `auth` resolved to: its values, which must appear in no outcome. `secret` resolves others by name. `tables` takes
+    rows that a value could not hold."""
 
     config: dict[str, Any]
     input: dict[str, Any]
@@ -54,10 +60,11 @@ class Call(Struct, frozen=True):
     log: Log = silent
     rendering: Rendering | None = None
     secret: Secret | None = None
+    tables: Tables = Tables()
 
 
 class Success(Struct, frozen=True):
-    """`facts` are small and become `output.http`, `output.pg`, `output.py`."""
+    """`value` is JSON, or a `Table`. `facts` are small and become `output.http`, `output.pg`, `output.py`."""
 
     value: Any = None
     facts: dict[str, Any] = field(default_factory=dict)

@@ -1,7 +1,8 @@
 """`postgres`: statements in one transaction, their values bound; `{rows, row_count, columns}` of the last one.
 
-Connections are kept per credential and reset between calls. Rows come one batch after the other and are bounded. A call that is
-cancelled, or whose time is up, is cancelled in the server before `run` returns.
+Connections are kept per credential and reset between calls. Rows go to the store one batch after the other: from a cursor; or in
+bulk (`postgres_bulk.py`), when there is one query alone and the planner expects many. A call that is cancelled, or whose time is
+up, is cancelled in the server before `run` returns.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from psycopg import AsyncConnection, AsyncRawCursor
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.generators import fetch
@@ -21,13 +23,20 @@ from psycopg.sql import Literal
 from psycopg.types.numeric import Int4, Int8
 
 from noetl.model.errors import Failure
+from noetl.results.rowsets import Writer
+from noetl.results.tables import Tables
 from noetl.tools.port import Call, Failed, Outcome, Success
-from noetl.tools.sql import BATCH, PLANNED, Rows, SqlError, Statement, result
+from noetl.tools.postgres_types import Column, columns, keep_json_text
+from noetl.tools.sql import PLANNED, SqlError, Statement, changed, column_names
 from noetl.tools.sql_task import RAW, prepared
+from noetl.tools.threads import in_thread
 
 CONNECTIONS = 8  # per credential
 IDLE = 60.0  # seconds until an unused connection is closed
 CONNECT_TIMEOUT = 10
+BATCH = 1_000  # rows
+BULK = 20_000  # rows that are worth a connection of their own
+COPIED = frozenset(("SELECT", "VALUES", "TABLE"))
 READING = frozenset(("SELECT", "VALUES", "TABLE", "SHOW"))  # such a statement alone is its own transaction
 FIELDS = {
     "host": "host", "hostname": "host", "port": "port", "dbname": "dbname", "database": "dbname", "db": "dbname",
@@ -58,11 +67,16 @@ class Postgres:
         try:
             conninfo = address(call.auth, call.config.get("database"))
             async with self._pool(conninfo).connection() as connection:
-                value = await _run(connection, found, call)
+                value = await _in_bulk(connection, conninfo, found, call)
+                if value is None:
+                    value = await _run(connection, found, call)
         except SqlError as error:
             return Failed(error.failure)
         except psycopg.Error as error:
             return Failed(failure(error), {"pg": {"sqlstate": error.sqlstate}})
+        except pa.ArrowException as error:
+            message = f"a value does not fit its column: {error}; cast it in the statement"
+            return Failed(Failure(code="SQL_VALUE", kind="data", message=message))
         except UnicodeEncodeError:
             return Failed(
                 Failure(code="SQL_VALUE", kind="data", message="a text in the statement is not valid Unicode")
@@ -99,35 +113,112 @@ def address(auth: Any, database: Any = None) -> str:
 # ---- running -----------------------------------------------------------------------------------------------------------
 
 
-async def _run(connection: AsyncConnection[Any], found: list[Statement], call: Call) -> dict[str, Any]:
+async def _in_bulk(connection: AsyncConnection[Any], conninfo: str, found: list[Statement], call: Call) -> Any:
+    """None: it is not one query that gives many rows, or not one whose columns can come that way."""
+    if len(found) > 1 or found[0].first not in COPIED or call.config.get("autocommit"):
+        return None
+    query = found[0].quoted(lambda value: _literal(value, connection))
+    if await _estimate(connection, query) < BULK:
+        return None
+    from noetl.tools.postgres_bulk import Bulk, BulkError, is_lost  # its driver is for those who need it
+
+    bulk = Bulk(conninfo, query, None if call.timeout is None else max(1, call.timeout // 1_000), call.tables)
+    try:
+        return await in_thread(bulk.run, bulk.interrupt, "postgres")
+    except BulkError as error:
+        kind = "connection" if is_lost(str(error)) else _kind(error.sqlstate)
+        raise SqlError("SQL_ERROR", str(error), kind, kind in RETRYABLE, error.sqlstate) from error
+
+
+async def _estimate(connection: AsyncConnection[Any], query: str) -> int:
+    """How many rows the planner expects. A statement that is wrong shows what is wrong when it is run."""
+    try:
+        explained = await connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode())
+        [(plan,)] = await explained.fetchall()
+        return int(plan[0]["Plan"]["Plan Rows"])
+    except psycopg.Error:
+        return 0
+
+
+async def _run(connection: AsyncConnection[Any], found: list[Statement], call: Call) -> Any:
     if call.config.get("autocommit") or (len(found) == 1 and found[0].first in READING):
         return await _all(connection, found, call)
     async with connection.transaction():
         return await _all(connection, found, call)
 
 
-async def _all(connection: AsyncConnection[Any], found: list[Statement], call: Call) -> dict[str, Any]:
+async def _all(connection: AsyncConnection[Any], found: list[Statement], call: Call) -> Any:
     if call.timeout is not None:  # should this worker vanish, the server stops by itself
         milliseconds = str(max(1, call.timeout // 1_000))
         await connection.execute("SELECT set_config('statement_timeout', %s, false)", (milliseconds,))
     for statement in found[:-1]:
-        await _one(connection, statement, keep=False)
-    return await _one(connection, found[-1], keep=True)
+        await _one(connection, statement, None)
+    return await _one(connection, found[-1], call.tables)
 
 
-async def _one(connection: AsyncConnection[Any], statement: Statement, *, keep: bool) -> dict[str, Any]:
+async def _one(connection: AsyncConnection[Any], statement: Statement, tables: Tables | None) -> Any:
+    """Rows go to the tables, if any."""
     query, values = _bound(connection, statement)
     async with _Cursor(connection) as cursor:
-        rows: Rows | None = None
+        keep_json_text(cursor.adapters)
+        rows = None if tables is None else _Rows(cursor, tables)
         found: Any = cursor.stream(query, values or None, size=BATCH)  # a generator, though it is typed as an iterator
-        async with aclosing(found) as stream:  # closed at once when a row is refused: that cancels the rest
-            async for row in stream:
-                if keep:
-                    rows = rows or Rows(column.name for column in cursor.description or ())
-                    rows.add(row)
-        rows = rows or Rows(column.name for column in cursor.description or ())
+        try:
+            async with aclosing(found) as stream:  # closed at once when a row is refused: that cancels the rest
+                async for row in stream:
+                    if rows is not None:
+                        await rows.add(row)
+            if rows is not None and cursor.description:
+                return await rows.done()
+        except BaseException:
+            if rows is not None:
+                rows.discard()
+            raise
         done = cursor.pgresult
-        return result(rows.columns, rows.rows, None if done is None else done.command_tuples)
+        return changed(None if done is None else done.command_tuples)
+
+
+class _Rows:
+    """Rows of one result, in batches to the store. What takes long is done in a thread."""
+
+    def __init__(self, cursor: "_Cursor", tables: Tables) -> None:
+        self._cursor = cursor
+        self._tables = tables
+        self._waiting: list[Any] = []
+        self._columns: list[Column] = []
+        self._writer: Writer | None = None
+
+    async def add(self, row: Any) -> None:
+        self._waiting.append(row)
+        if len(self._waiting) >= BATCH:
+            await asyncio.to_thread(self._write)
+
+    def _write(self) -> Writer:
+        rows, self._waiting = self._waiting, []
+        values = list(zip(*rows, strict=True))
+        if self._writer is None:
+            self._writer = self._begun(values)
+        arrays = [column.array(some) for column, some in zip(self._columns, values, strict=False)]
+        if rows:
+            self._writer.write(pa.RecordBatch.from_arrays(arrays, schema=self._writer.schema))
+        return self._writer
+
+    def _begun(self, values: list[Any]) -> Writer:
+        names = column_names(column.name for column in self._cursor.description or ())
+        found = self._cursor.pgresult
+        assert found is not None
+        kinds = [(found.ftype(number), found.fmod(number)) for number in range(len(names))]
+        self._columns = columns(names, kinds, values or [()] * len(names))
+        return Writer(pa.schema([column.field for column in self._columns]), self._tables)
+
+    async def done(self) -> Any:
+        few = self._writer is None
+        writer = self._write()
+        return writer.done() if few else await asyncio.to_thread(writer.done)
+
+    def discard(self) -> None:
+        if self._writer is not None:
+            self._writer.discard()
 
 
 class _Cursor(AsyncRawCursor[Any]):
@@ -181,13 +272,16 @@ OWN = {"57014": "timeout", "42501": "auth", "55P03": "conflict"}
 RETRYABLE = frozenset(("connection", "conflict", "resource", "unavailable", "timeout"))
 
 
+def _kind(state: str | None) -> str:
+    return "sql" if state is None else OWN.get(state, KINDS.get(state[:2], "sql"))
+
+
 def failure(error: psycopg.Error) -> Failure:
     diag, state = error.diag, error.sqlstate
+    kind = _kind(state)
     if state is None:
         broken = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         kind = "connection" if broken else "data" if isinstance(error, psycopg.DataError) else "sql"
-    else:
-        kind = OWN.get(state, KINDS.get(state[:2], "sql"))
     message = diag.message_primary or str(error).strip().partition("\n")[0]
     hint = f" ({diag.message_hint})" if diag.message_hint else ""
     if state == "25001":

@@ -1,4 +1,4 @@
-"""SQL with values in it: a template's values become parameters, never text; statements are found; rows become JSON.
+"""SQL with values in it: a template's values become parameters, never text; statements are found.
 
 A rendered template comes with a marker in place of every `{{ expression }}`. Here a marker becomes
 
@@ -10,36 +10,26 @@ A rendered template comes with a marker in place of every `{{ expression }}`. He
 - inside a comment: nothing.
 
 `$name` outside of quotes is the parameter of that name from `params`. One pass over the text, whatever it holds.
-
-Rows as JSON: numbers, text, bools and null as they are; a decimal is a number when a double holds it exactly, else text; an
-integer beyond 64 bits, and a float that is no number, is text; moments, dates and times ISO 8601; an interval its seconds; bytes
-base64; json, arrays and structs natively; anything else its text.
 """
 
-import base64
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from typing import Any
 
 from noetl.model.errors import Failure
 from noetl.playbook.expressions import WORKER_LIMITS, Meter, text
 from noetl.playbook.templates import Marked
 
-ROWS_LIMIT = 200_000
-BYTES_LIMIT = 64 * 1024 * 1024
-BATCH = 1_000
-
 
 class SqlError(Exception):
     """The statement, or a value in it, is not acceptable."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(
+        self, code: str, message: str, kind: str = "sql", retryable: bool = False, sqlstate: str | None = None
+    ) -> None:
         super().__init__(message)
-        self.failure = Failure(code=code, kind="sql", message=message)
+        self.failure = Failure(code=code, kind=kind, message=message, retryable=retryable, sqlstate=sqlstate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,69 +352,6 @@ def column_names(given: Iterable[str]) -> list[str]:
     return names
 
 
-def to_json(value: Any) -> Any:
-    match value:
-        case None | bool() | str():
-            return value
-        case int():
-            return value if -(2**63) <= value < 2**63 else str(value)
-        case float():
-            return value if math.isfinite(value) else str(value)
-        case Decimal():
-            return _decimal(value)
-        case datetime() | date() | time():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case bytes() | bytearray() | memoryview():
-            return base64.b64encode(value).decode()
-        case list() | tuple():
-            return [to_json(part) for part in value]
-        case dict():
-            return {str(key): to_json(part) for key, part in value.items()}
-        case _:
-            return str(value)
-
-
-def _decimal(value: Decimal) -> int | float | str:
-    if not value.is_finite():
-        return str(value)
-    if value == value.to_integral_value() and abs(value) < 2**63 and value.as_tuple().exponent == 0:
-        return int(value)
-    near = float(value)
-    return near if math.isfinite(near) and Decimal(repr(near)) == value else str(value)
-
-
-class Rows:
-    """Rows of one result as they come, up to what a value may hold. A columnar stream to the store will take its place."""
-
-    def __init__(self, names: Iterable[str], rows_limit: int = ROWS_LIMIT, bytes_limit: int = BYTES_LIMIT) -> None:
-        self.columns = column_names(names)
-        self.rows: list[dict[str, Any]] = []
-        self._rows_limit = rows_limit
-        self._bytes_limit = bytes_limit
-        self._bytes = 0
-
-    def add(self, row: Sequence[Any]) -> None:
-        made = {name: to_json(value) for name, value in zip(self.columns, row, strict=True)}
-        self._bytes += 16 + sum(_size(value) for value in made.values())
-        if len(self.rows) >= self._rows_limit or self._bytes > self._bytes_limit:
-            message = (
-                f"the result has more than {self._rows_limit} rows or {self._bytes_limit} bytes; "
-                "select less, aggregate, or write it to a table"
-            )
-            raise SqlError("RESULT_TOO_LARGE", message)
-        self.rows.append(made)
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, str):
-        return len(value) + 8
-    if isinstance(value, list | dict):
-        return len(value) * 16 + sum(_size(part) for part in (value.values() if isinstance(value, dict) else value))
-    return 12
-
-
-def result(columns: list[str], rows: list[dict[str, Any]], affected: int | None) -> dict[str, Any]:
-    """`row_count` counts the rows that came; of a statement that gives none, those that it changed."""
-    return {"rows": rows, "row_count": len(rows) if columns else max(affected or 0, 0), "columns": columns}
+def changed(count: int | None) -> dict[str, Any]:
+    """The value of a statement that gives no rows: `row_count` counts those that it changed."""
+    return {"rows": [], "row_count": max(count or 0, 0), "columns": []}

@@ -22,15 +22,16 @@ from noetl.model.errors import Conflict
 from noetl.model.exchange import holder
 from noetl.model.ids import Micros
 from noetl.pipeline.redaction import Clean, Redactor
-from noetl.results.files import Files
+from noetl.results.kv import Blobs
 from noetl.results.router import Router
-from noetl.settings import Shards, Work
+from noetl.settings import Shards, Storage, Work
 from noetl.tools import registry
 from noetl.tools.credentials import Credentials, EnvCredentials, FirstOf, missing
 from noetl.worker.channel import Channel
 from noetl.worker.credentials import StoredCredentials
 from noetl.worker.settings import WorkerSettings
 from noetl.worker.spool import FileSpool, MemorySpool, Spool
+from noetl.worker.stores import large
 from noetl.worker.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Options:
     """What one worker process can be told."""
 
     home: Path
+    storage: Storage
     name: str | None = None
     pools: tuple[str, ...] = (DEFAULT_POOL,)
     slots: int = 16
@@ -65,9 +67,10 @@ class Options:
     find_data: Find = nowhere  # the address of the users' database on this machine, with its password
 
 
-def options(home: Path, work: Work, shards: Shards) -> Options:
+def options(home: Path, work: Work, shards: Shards, storage: Storage) -> Options:
     return Options(
         home=home,
+        storage=storage,
         name=work.worker_id,
         pools=work.worker_pools,
         slots=work.worker_slots,
@@ -94,7 +97,7 @@ class Wired:
             heartbeat=told.lease / 4,
             deadline=told.lease * 2 / 3,  # it stops a tool before anyone else may start it
         )
-        store = open_store(channel, told.home)
+        store = open_store(channel, told.home, told.storage)
         redactor = Redactor()
         self._clean = Clean(redactor)
         self._worker = Worker(
@@ -176,9 +179,9 @@ def _cleaned(clean: Clean) -> Iterator[None]:
             handler.removeFilter(clean)
 
 
-def open_store(channel: Channel, home: Path) -> Router:
-    """Small payloads live with the servers, large ones in files."""
-    return Router(channel, Files(home / "results"))
+def open_store(blobs: Blobs, home: Path, storage: Storage) -> Router:
+    """Small payloads live with the servers, large ones where the settings say."""
+    return Router(blobs, large(home, storage, time.monotonic), tier=storage.default_store_tier)
 
 
 async def serve(channel: Channel, told: Options, stop: asyncio.Event) -> None:

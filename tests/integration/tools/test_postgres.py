@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,7 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noetl.tools.port import Outcome
+from noetl.results import rowsets
+from noetl.results.sources import Held
+from noetl.results.staging import Staging
+from noetl.results.tables import Tables
+from noetl.tools.port import Outcome, Success
 from noetl.tools.postgres import Postgres
 from tests.unit.tools.calls import call, failure, run, value
 from tests.unit.tools.injections import Ask, come_back_unchanged, leave_the_canary_alone
@@ -24,7 +29,8 @@ def play(database: str, test: Callable[[Ask], Awaitable[Any]]) -> Any:
         async def ask(query: str | list[str], scope: dict[str, Any] | None = None, **more: Any) -> Outcome:
             timeout = more.pop("timeout", None)
             auth = more.pop("auth", {"dsn": database})
-            return await tool.run(call({"query": query, **more}, scope, auth=auth, timeout=timeout))
+            tables = more.pop("tables", Tables())
+            return await tool.run(call({"query": query, **more}, scope, auth=auth, timeout=timeout, tables=tables))
 
         try:
             return await test(ask)
@@ -197,16 +203,94 @@ def test_the_server_knows_the_timeout_too(database: str) -> None:
     assert (found.kind, found.sqlstate, found.retryable) == ("timeout", "57014", True)
 
 
-def test_too_many_rows_are_refused_while_they_come(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noetl.tools.sql.Rows.__init__.__defaults__", (5_000, 1_000_000))
-    many, wide, discarded = outcomes(
-        database,
-        "CREATE TABLE t (a int); SELECT generate_series(1, 100000000)",
-        "SELECT repeat('x', 1000) FROM generate_series(1, 4000)",
-        "SELECT generate_series(1, 20000); SELECT to_regclass('t') AS t",
-    )
-    assert failure(many).code == failure(wide).code == "RESULT_TOO_LARGE"
+def test_rows_of_statements_before_the_last_go_nowhere(database: str) -> None:
+    [discarded] = outcomes(database, "SELECT generate_series(1, 20000); SELECT to_regclass('t') AS t")
     assert value(discarded)["rows"] == [{"t": None}]
+
+
+# ---- many rows ---------------------------------------------------------------------------------------------------------
+
+COLUMNS = """
+    g AS i, g::bigint AS b, g::smallint AS s, g % 2 = 0 AS o, g / 7.0::float8 AS f, (g / 10.0)::real AS r, 'é' || g AS t,
+    (g / 100.0)::numeric(12, 2) AS n, (g / 7.0)::numeric AS u, date '2030-01-01' + g AS d, time '01:02:03' AS k,
+    timestamp '2030-01-01 01:02:03.5' AS l, timestamptz '2030-01-01 01:02:03+02' AS z, decode(lpad(g::text, 8, '0'), 'hex') AS h,
+    md5(g::text)::uuid AS x, jsonb_build_object('g', g, 'n', null, 'e', 1.50) AS j, '{"a":  1}'::json AS y,
+    CASE WHEN g > 5 THEN 'v' || g END AS v, NULL AS w"""
+
+
+def test_many_rows_come_in_bulk_as_they_come_one_by_one(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same values of the same types; the second way has no bulk, since it has two statements."""
+    query = f"SELECT {COLUMNS} FROM generate_series(1, 25000) g"
+    bulk, rows = outcomes(database, query, f"SELECT 1; {query}")
+    assert isinstance(bulk, Success)
+    assert isinstance(rows, Success)
+    one, other = (rowsets.read(Held(b"".join(found.value.staged.parts())), "") for found in (bulk, rows))
+    assert one.schema.equals(other.schema, check_metadata=True)
+    found = one.value()
+    assert found == other.value()
+    assert found["row_count"] == 25_000
+    assert found["rows"][6] == {
+        "i": 7, "b": 7, "s": 7, "o": False, "f": 1.0, "r": 0.7, "t": "é7", "n": 0.07, "u": 1, "d": "2030-01-08", "k": "01:02:03",
+        "l": "2030-01-01T01:02:03.500000", "z": "2029-12-31T23:02:03+00:00", "h": "AAAABw==",
+        "x": "8f14e45f-ceea-167a-5a36-dedd4bea2543", "j": {"g": 7, "n": None, "e": 1.5}, "y": {"a": 1}, "v": "v7", "w": None,
+    }  # fmt: skip
+
+
+def test_types_that_arrow_has_no_like_for_become_json_or_text(database: str) -> None:
+    query = """SELECT array[1, NULL] AS a, array[[1, 2], [3, 4]] AS b, array['{"k": 1}'::jsonb, NULL] AS c, array[1.5] AS d,
+        '10.0.0.1'::inet AS e, int4range(1, 2) AS f, interval '1 day 1 second' AS g, row(1, 'x') AS h, 7::oid AS i,
+        timetz '12:00+02' AS j, 'nan'::float8 AS k, 'NaN'::numeric AS l, array[date '2030-01-01'] AS m"""
+    expected = {
+        "a": [1, None], "b": [[1, 2], [3, 4]], "c": [{"k": 1}, None], "d": [1.5], "e": "10.0.0.1", "f": "[1, 2)", "g": 86401.0,
+        "h": ["1", "x"], "i": 7, "j": "12:00:00+02:00", "k": "nan", "l": "NaN", "m": ["2030-01-01"],
+    }  # fmt: skip
+    few, many = outcomes(database, query, f"{query} FROM generate_series(1, 30000)")
+    assert value(few)["rows"] == [expected]
+    found = value(many)
+    assert (found["row_count"], found["rows"][29_999]) == (30_000, expected)
+
+
+def files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+def test_values_in_a_bulk_read_are_data(database: str) -> None:
+    async def test(ask: Ask) -> Any:
+        x = "o'k \\ $1 {{ y }}"
+        query = "SELECT {{ x }} AS x, {{ n }} + g AS n FROM generate_series(1, 30000) g WHERE g = ANY({{ some }})"
+        return value(await ask(query, {"x": x, "n": 7, "some": [1, 3]}))["rows"], x
+
+    rows, x = play(database, test)
+    assert rows == [{"x": x, "n": 8}, {"x": x, "n": 10}]
+
+
+@pytest.mark.parametrize("first", ["", "SELECT 1; "])
+def test_what_fails_in_the_middle_fails_and_leaves_nothing(database: str, first: str, tmp_path: Path) -> None:
+    query = f"{first}SELECT g, repeat('x', 300), 1 / (49000 - g) AS d FROM generate_series(1, 50000) g"
+
+    async def test(ask: Ask) -> Outcome:
+        return await ask(query, tables=Tables(Staging(tmp_path)))
+
+    found = failure(play(database, test))
+    assert (found.code, "division by zero" in found.message) == ("SQL_ERROR", True)
+    assert not files(tmp_path)
+
+
+def test_cancelling_a_bulk_read_cancels_in_the_server(database: str, tmp_path: Path) -> None:
+    async def test(ask: Ask) -> None:
+        query = "SELECT g, repeat('x', 300), 'endless' FROM generate_series(1, 100000000) g"
+        task = asyncio.ensure_future(ask(query, tables=Tables(Staging(tmp_path))))
+        while not files(tmp_path):
+            assert not task.done()
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        running = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%endless%' AND state = 'active' AND pid <> pg_backend_pid()"
+        assert value(await ask(running))["rows"] == []
+        assert not files(tmp_path)
+
+    play(database, test)
 
 
 def test_a_payload_is_data_wherever_it_stands(database: str) -> None:

@@ -15,22 +15,23 @@ from hypothesis import strategies as st
 from noetl.model.errors import BadReference, Conflict, CorruptLog, NotFound, StoreUnavailable
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference, address
-from noetl.results.files import Files
+from noetl.results.large import Large
+from tests.stores import in_files
 
 PLACE = address("7", "result", "step", "key")
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where syncing is quick
 ROWS = [{"n": n, "text": "x" * 90} for n in range(30_000)]
 
 
-def put(store: Files, value: Any, where: Address = PLACE) -> Reference:
+def put(store: Large, value: Any, where: Address = PLACE) -> Reference:
     return asyncio.run(store.put(where, value))
 
 
-def resolve(store: Files, reference: Reference) -> Any:
+def resolve(store: Large, reference: Reference) -> Any:
     return asyncio.run(store.resolve(reference))
 
 
-def rows(store: Files, reference: Reference, start: int, stop: int) -> list[Any]:
+def rows(store: Large, reference: Reference, start: int, stop: int) -> list[Any]:
     return asyncio.run(store.rows(reference, start, stop))
 
 
@@ -39,8 +40,8 @@ def everything(root: Path) -> set[str]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Files:
-    return Files(tmp_path / "results")
+def store(tmp_path: Path) -> Large:
+    return in_files(tmp_path / "results")
 
 
 # ---- places ------------------------------------------------------------------------------------------------------------------
@@ -57,7 +58,7 @@ kinds = st.sampled_from(["result", "collection", "input"]) | parts
 def test_whatever_an_address_says_it_stays_in_its_execution(execution: str, kind: str, step: str, key: str) -> None:
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         root = Path(folder) / "results"
-        store = Files(root)
+        store = in_files(root)
         put(store, "mine", address("8", "result", "step", "key"))
         forged = Address(ExecutionId(execution), kind, step, key)
         try:
@@ -75,7 +76,7 @@ def test_whatever_an_address_says_it_stays_in_its_execution(execution: str, kind
 
 
 @pytest.mark.parametrize("depth", range(4))
-def test_links_are_not_followed(store: Files, tmp_path: Path, depth: int) -> None:
+def test_links_are_not_followed(store: Large, tmp_path: Path, depth: int) -> None:
     reference = put(store, "value")
     path = tmp_path / "results"
     for name in ("7", "result", "step", "key")[: depth + 1]:
@@ -90,11 +91,11 @@ def test_links_are_not_followed(store: Files, tmp_path: Path, depth: int) -> Non
 def test_the_root_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "results").symlink_to(tmp_path / "disk")
-    store = Files(tmp_path / "results")
+    store = in_files(tmp_path / "results")
     assert resolve(store, put(store, 1)) == 1
 
 
-def test_what_is_not_a_file_is_not_read(store: Files, tmp_path: Path) -> None:
+def test_what_is_not_a_file_is_not_read(store: Large, tmp_path: Path) -> None:
     reference = put(store, "value")
     path = tmp_path / "results/7/result/step/key"
     path.unlink()
@@ -103,13 +104,13 @@ def test_what_is_not_a_file_is_not_read(store: Files, tmp_path: Path) -> None:
         resolve(store, reference)
 
 
-def test_files_are_private(store: Files, tmp_path: Path) -> None:
+def test_files_are_private(store: Large, tmp_path: Path) -> None:
     put(store, "value")
     for path in (tmp_path / "results").rglob("*"):
         assert path.stat().st_mode & 0o077 == 0
 
 
-def test_without_a_root_everything_is_gone(store: Files, tmp_path: Path) -> None:
+def test_without_a_root_everything_is_gone(store: Large, tmp_path: Path) -> None:
     reference = put(store, "value")
     shutil.rmtree(tmp_path / "results")
     with pytest.raises(NotFound):
@@ -124,7 +125,7 @@ def test_without_a_root_everything_is_gone(store: Files, tmp_path: Path) -> None
 def test_a_failed_put_says_so_leaves_nothing_and_may_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
-    store = Files(tmp_path)
+    store = in_files(tmp_path)
     put(store, "before", address("7", "result", "step", "other"))
 
     def fail(*args: Any, **more: Any) -> None:
@@ -138,7 +139,7 @@ def test_a_failed_put_says_so_leaves_nothing_and_may_be_repeated(
     assert resolve(store, put(store, ROWS)) == ROWS
 
 
-def test_what_a_crash_left_half_written_is_in_nobodys_way(store: Files, tmp_path: Path) -> None:
+def test_what_a_crash_left_half_written_is_in_nobodys_way(store: Large, tmp_path: Path) -> None:
     put(store, "value", address("7", "result", "step", "other"))
     folder = tmp_path / "results/7/result/step"
     for number in range(5):
@@ -149,7 +150,7 @@ def test_what_a_crash_left_half_written_is_in_nobodys_way(store: Files, tmp_path
     assert resolve(store, put(store, "value")) == "value"
 
 
-def test_two_who_put_the_same_at_once_both_succeed(store: Files) -> None:
+def test_two_who_put_the_same_at_once_both_succeed(store: Large) -> None:
     async def both() -> list[Reference]:
         return await asyncio.gather(*(store.put(PLACE, ROWS) for _ in range(4)))
 
@@ -157,7 +158,7 @@ def test_two_who_put_the_same_at_once_both_succeed(store: Files) -> None:
     assert all(other == first for other in others)
 
 
-def test_damage_is_found_where_it_is_read(store: Files, tmp_path: Path) -> None:
+def test_damage_is_found_where_it_is_read(store: Large, tmp_path: Path) -> None:
     reference = put(store, ROWS)
     path = tmp_path / "results/7/result/step/key"
     data = bytearray(path.read_bytes())
@@ -172,7 +173,7 @@ def test_damage_is_found_where_it_is_read(store: Files, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 60, 100, 100_000])
-def test_a_file_that_is_too_short_is_corrupt(store: Files, tmp_path: Path, cut: int) -> None:
+def test_a_file_that_is_too_short_is_corrupt(store: Large, tmp_path: Path, cut: int) -> None:
     reference = put(store, ROWS)
     path = tmp_path / "results/7/result/step/key"
     os.truncate(path, path.stat().st_size - cut)
@@ -181,7 +182,7 @@ def test_a_file_that_is_too_short_is_corrupt(store: Files, tmp_path: Path, cut: 
             act()
 
 
-def test_a_damaged_index_is_noticed(store: Files, tmp_path: Path) -> None:
+def test_a_damaged_index_is_noticed(store: Large, tmp_path: Path) -> None:
     reference = put(store, ROWS)
     path = tmp_path / "results/7/result/step/key"
     data = bytearray(path.read_bytes())
@@ -196,7 +197,7 @@ def test_a_damaged_index_is_noticed(store: Files, tmp_path: Path) -> None:
 # ---- rows ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_one_row_costs_one_block(store: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_row_costs_one_block(store: Large, monkeypatch: pytest.MonkeyPatch) -> None:
     reference = put(store, ROWS)
     assert reference.bytes is not None
     assert reference.bytes > 3_000_000
@@ -220,5 +221,5 @@ def test_any_rows_of_any_list(sizes: list[int], data: st.DataObject) -> None:
     value = [{"n": number, "text": "x" * size} for number, size in enumerate(sizes)]
     start, stop = (data.draw(st.integers(-2, len(sizes) + 2)) for _ in range(2))
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
-        store = Files(Path(folder))
+        store = in_files(Path(folder))
         assert rows(store, put(store, value), start, stop) == value[max(start, 0) : max(stop, 0)]

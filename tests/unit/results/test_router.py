@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from noetl.model.commands import Command
 from noetl.model.errors import Conflict, NotFound, StoreUnavailable
@@ -17,9 +18,10 @@ from noetl.pipeline.environment import no_manifest
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.persist import PER_REPORT, Persist
 from noetl.results.cache import ENTRY, Cache
-from noetl.results.files import Files
 from noetl.results.kv import LARGEST
-from noetl.results.router import RIDING, Router
+from noetl.results.router import RIDING, Router, warn_once
+from noetl.results.staging import Staged
+from tests.stores import in_files
 from tests.waiting import virtually
 
 PLACE = address("7", "result", "step", "key")
@@ -71,17 +73,65 @@ def text(size: int) -> str:
 )
 def test_size_decides(tmp_path: Path, size: int, home: str, rides: bool) -> None:
     servers = Servers()
-    router = Router(servers, Files(tmp_path))
+    router = Router(servers, in_files(tmp_path))
     reference, rider = asyncio.run(router.carry(PLACE, text(size), PER_REPORT))
     assert (reference.type, reference.bytes, rider is not None) == (home, size, rides)
     assert servers.calls == (["put_payload"] if home == "kv" and not rides else [])
     assert asyncio.run(router.resolve(reference)) == text(size)
 
 
+@pytest.mark.parametrize(
+    ("hint", "setting", "home"),
+    [
+        (None, "auto", "kv"),
+        ("disk", "auto", "disk"),
+        ("object", "auto", "disk"),
+        (None, "disk", "disk"),
+        (None, "object", "disk"),
+        ("kv", "disk", "kv"),
+        ("db", "auto", "kv"),
+    ],
+)
+def test_a_hint_decides_before_size(tmp_path: Path, hint: str | None, setting: str, home: str) -> None:
+    router = Router(Servers(), in_files(tmp_path), tier=setting)
+    reference, rider = asyncio.run(router.carry(PLACE, [1, 2], PER_REPORT, hint))
+    assert (reference.type, rider is not None) == (home, home == "kv")
+    assert asyncio.run(router.rows(reference, 1, 2)) == [2]
+
+
+def test_a_hint_of_kv_does_not_make_a_large_payload_small(tmp_path: Path) -> None:
+    router = Router(Servers(), in_files(tmp_path))
+    assert asyncio.run(router.carry(PLACE, text(LARGEST + 1), PER_REPORT, "kv"))[0].type == "disk"
+
+
+def test_object_reads_as_disk_with_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    warn_once.cache_clear()
+    router = Router(Servers(), in_files(tmp_path))
+    reference = asyncio.run(router.put(PLACE, text(LARGEST + 1)))
+    for _ in range(3):
+        assert asyncio.run(router.resolve(replace(reference, type="object_store"))) == text(LARGEST + 1)
+    assert [record.getMessage() for record in caplog.records] == ["this store reads as disk"]
+
+
+@pytest.mark.parametrize(("size", "home"), [(10, "kv"), (LARGEST + 1, "disk")])
+def test_bytes_of_any_format_are_stored_and_opened(tmp_path: Path, size: int, home: str) -> None:
+    async def run() -> None:
+        servers, data = Servers(), bytes(size)
+        router = Router(servers, in_files(tmp_path))
+        reference = await router.put_staged(PLACE, Staged.of(data), rows=3, format="arrow")
+        assert (reference.type, reference.format, reference.rows, reference.bytes) == (home, "arrow", 3, size)
+        for reader in (router, Router(servers, in_files(tmp_path))):
+            source = await reader.open(reference)
+            assert source.read(0, source.size) == data
+            source.close()
+
+    asyncio.run(run())
+
+
 def test_what_a_process_has_put_or_read_it_does_not_ask_for(tmp_path: Path) -> None:
     async def run() -> None:
         servers = Servers()
-        router, other = Router(servers, Files(tmp_path)), Router(servers, Files(tmp_path))
+        router, other = Router(servers, in_files(tmp_path)), Router(servers, in_files(tmp_path))
         reference = await router.put(PLACE, [1, 2, 3])
         assert await router.resolve(reference) == [1, 2, 3]
         assert await router.rows(reference, 1, 2) == [2]
@@ -95,7 +145,7 @@ def test_what_a_process_has_put_or_read_it_does_not_ask_for(tmp_path: Path) -> N
 
 def test_a_value_from_memory_is_nobody_elses_object(tmp_path: Path) -> None:
     async def run() -> None:
-        router = Router(Servers(), Files(tmp_path))
+        router = Router(Servers(), in_files(tmp_path))
         reference = await router.put(PLACE, {"a": [1]})
         (await router.resolve(reference))["a"].append(2)
         assert await router.resolve(reference) == {"a": [1]}
@@ -106,7 +156,7 @@ def test_a_value_from_memory_is_nobody_elses_object(tmp_path: Path) -> None:
 def test_a_rider_is_read_from_memory_while_it_is_held_and_no_longer(tmp_path: Path) -> None:
     async def run() -> None:
         servers = Servers()
-        router = Router(servers, Files(tmp_path), cache=0)
+        router = Router(servers, in_files(tmp_path), cache=0)
         reference, rider = await router.carry(PLACE, {"a": 1}, PER_REPORT)
         assert rider is not None
         assert await router.resolve(reference) == {"a": 1}
@@ -139,7 +189,7 @@ def persist(store: Any, launch: int = 1) -> Persist:
 def test_small_results_cost_nothing_before_their_report(tmp_path: Path) -> None:
     async def run() -> None:
         servers = Servers()
-        router = Router(servers, Files(tmp_path), cache=0)
+        router = Router(servers, in_files(tmp_path), cache=0)
         puts = persist(router)
         first, second = await puts.put("a", {"n": 1}), await puts.put("b", {"n": 2}, parent=RefId("5"))
         assert await router.resolve(first) == {"n": 1}
@@ -151,7 +201,7 @@ def test_small_results_cost_nothing_before_their_report(tmp_path: Path) -> None:
         ]
         assert puts.refs() == ()
         servers.record(refs)
-        assert await Router(servers, Files(tmp_path)).resolve(second) == {"n": 2}
+        assert await Router(servers, in_files(tmp_path)).resolve(second) == {"n": 2}
 
     asyncio.run(run())
 
@@ -159,7 +209,7 @@ def test_small_results_cost_nothing_before_their_report(tmp_path: Path) -> None:
 def test_a_report_carries_so_much_and_no_more(tmp_path: Path) -> None:
     async def run() -> None:
         servers = Servers()
-        puts = persist(Router(servers, Files(tmp_path)))
+        puts = persist(Router(servers, in_files(tmp_path)))
         for number in range(6):
             await puts.put(f"t{number}", text(60_000))
         riding = [ref.payload for ref in puts.refs() if ref.payload is not None]
@@ -174,19 +224,19 @@ def test_a_report_carries_so_much_and_no_more(tmp_path: Path) -> None:
 def test_a_command_that_is_begun_again_puts_everything_before_its_report(tmp_path: Path) -> None:
     async def run() -> None:
         servers = Servers()
-        puts = persist(Router(servers, Files(tmp_path)), launch=2)
+        puts = persist(Router(servers, in_files(tmp_path)), launch=2)
         reference = await puts.put("t", 1)
         assert [ref.payload for ref in puts.refs()] == [None]
-        assert await Router(servers, Files(tmp_path)).resolve(reference) == 1
+        assert await Router(servers, in_files(tmp_path)).resolve(reference) == 1
 
     asyncio.run(run())
 
 
 def test_a_put_through_the_servers_is_repeated_for_a_while(tmp_path: Path) -> None:
     async def run() -> None:
-        await persist(Router(Servers(failures=4), Files(tmp_path))).put("t", text(100_000))
+        await persist(Router(Servers(failures=4), in_files(tmp_path))).put("t", text(100_000))
         with pytest.raises(Failing) as failing:
-            await persist(Router(Servers(failures=5), Files(tmp_path))).put("t", text(100_000))
+            await persist(Router(Servers(failures=5), in_files(tmp_path))).put("t", text(100_000))
         assert failing.value.final
         assert (failing.value.failure.code, failing.value.failure.retryable) == ("REFERENCE_NOT_AVAILABLE", True)
 

@@ -15,7 +15,6 @@ from noetl.model.errors import InvalidInput
 from noetl.model.events import CommandCompleted, Terminal
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Reference, address
-from noetl.results.files import Files
 from noetl.results.router import Router
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
@@ -23,6 +22,7 @@ from noetl.tools.noop import Noop
 from noetl.tools.registry import Registry
 from noetl.twins import shard_rows
 from noetl.worker import MemorySpool, Worker, WorkerSettings
+from tests.stores import in_files
 from tests.unit.pipeline.bench import Scripted
 
 PLAYBOOK = """
@@ -79,7 +79,7 @@ async def ran(size: int, folder: Path) -> tuple[Watched, list[Reference]]:
     """The references that the steps have reported."""
     server, log, catalog = make_server()
     worker = Worker(
-        server, Router(server, Files(folder)), Registry([Scripted(lambda call: {"text": "x" * call.input["size"]}), Noop()]),
+        server, Router(server, in_files(folder)), Registry([Scripted(lambda call: {"text": "x" * call.input["size"]}), Noop()]),
         Clock(), MemorySpool(), WorkerSettings(worker_id="w", incarnation="1"),
     )  # fmt: skip
     await server.keeper.run_once()
@@ -104,7 +104,7 @@ def test_a_step_reads_what_the_step_before_it_made(tmp_path: Path, size: int, as
         server, references = await ran(size, tmp_path)
         assert server.asked == ["put_payload"] * asked  # and nothing is asked for: the worker has it in memory
         assert [reference.type for reference in references] == [home] * 2
-        reader = Router(server, Files(tmp_path))
+        reader = Router(server, in_files(tmp_path))
         for reference in references:
             assert await reader.resolve(reference) == {"text": "x" * size}
 

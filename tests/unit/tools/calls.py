@@ -6,6 +6,7 @@ from typing import Any
 
 from noetl.model.ids import ExecutionId
 from noetl.playbook.templates import Marked, render_marked, render_value
+from noetl.results.tables import Table
 from noetl.tools.port import Call, Failed, Identity, Outcome, Success, Tool
 
 LONGEST = 30.0
@@ -19,6 +20,9 @@ class Scope:
 
     async def value(self, template: Any) -> Any:
         return render_value(template, self._names)
+
+    async def source(self, template: Any) -> Any:
+        return await self.value(template)
 
     async def marked(self, template: str) -> tuple[str, list[Marked]]:
         return render_marked(template, self._names)
@@ -45,8 +49,15 @@ async def closing(tool: Tool, *calls: Call) -> list[Outcome]:
 
 
 def value(outcome: Outcome) -> Any:
+    """As templates see it."""
     assert isinstance(outcome, Success), outcome
-    return outcome.value
+    found = outcome.value
+    if not isinstance(found, Table):
+        return found
+    try:
+        return found.value()
+    finally:
+        found.close()
 
 
 def failure(outcome: Outcome) -> Any:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.playbook.templates import render_marked
-from noetl.tools.sql import Rows, SqlError, column_names, identifier, statements, to_json
+from noetl.results.values import to_json
+from noetl.tools.sql import SqlError, column_names, identifier, statements
 
 
 def bound(template: str, params: dict[str, Any] | None = None, **scope: Any) -> list[tuple[str, list[Any]]]:
@@ -166,13 +167,3 @@ def test_values_become_json(value: Any, expected: Any) -> None:
 
 def test_columns_of_one_name_keep_their_values() -> None:
     assert column_names(["a", "b", "a", "a"]) == ["a", "b", "a_2", "a_3"]
-
-
-def test_rows_are_bounded() -> None:
-    rows = Rows(["a"], rows_limit=2, bytes_limit=200)
-    rows.add([1])
-    rows.add([2])
-    with pytest.raises(SqlError, match="more than 2 rows"):
-        rows.add([3])
-    with pytest.raises(SqlError, match="200 bytes"):
-        Rows(["a"], bytes_limit=200).add(["x" * 300])

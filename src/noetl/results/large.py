@@ -1,0 +1,133 @@
+"""Payloads of any size as files of one tier: JSON in the format of `blocks.py`, row sets as Parquet (`rowsets.py`)."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, closing
+from typing import Any, TypeVar
+
+from noetl.model.errors import Conflict, CorruptLog, StoreUnavailable
+from noetl.model.reference import Address, Reference
+from noetl.results import blocks
+from noetl.results.encoding import ARROW, JSON, PARQUET, decoded, is_rowset, ref_id_of, reference_to, verify
+from noetl.results.port import Source, Tier
+from noetl.results.staging import Staged, Staging
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_SHORTEST, _LONGEST = 0.1, 5.0  # seconds between two tries
+
+
+class Large:
+    """A tier that does not answer is asked again for `patience` seconds: what is to be stored waits in its file."""
+
+    def __init__(self, tier: Tier, staging: Staging, *, patience: float = 0.0) -> None:
+        self._tier = tier
+        self._patience = patience
+        self.staging = staging
+        self._footers: Any = None
+
+    async def put(self, address: Address, value: Any) -> Reference:
+        async with AsyncExitStack() as stack:
+            staged, made = await self._patiently(lambda: self._staged(stack, value))
+            reference = reference_to(str(address), self._tier.home, made.sha256, made.bytes, made.rows)
+            await self._patiently(lambda: self._write_blocks(address, staged, reference))
+        return reference
+
+    async def _staged(self, stack: AsyncExitStack, value: Any) -> tuple[Staged, blocks.Summary]:
+        """In a file that stays as long as the stack does."""
+        async with AsyncExitStack() as meanwhile:
+            draft = await meanwhile.enter_async_context(self.staging.draft())
+            made = await asyncio.to_thread(blocks.write, draft, value)
+            staged = draft.staged()
+            stack.push_async_exit(meanwhile.pop_all())
+        return staged, made
+
+    async def _write_blocks(self, address: Address, staged: Staged, reference: Reference) -> None:
+        try:
+            await self._tier.write(address, staged)
+        except Conflict:
+            if await self._is_whole(reference):
+                raise
+            await self._tier.delete(address)
+            await self._tier.write(address, staged)
+
+    async def _is_whole(self, reference: Reference) -> bool:
+        """False: what is there was torn by a file system; nobody can have read it."""
+        try:
+            await self._read(reference, lambda source: blocks.Payload(source, reference.uri))
+        except CorruptLog:
+            return False
+        return True
+
+    async def put_staged(self, address: Address, staged: Staged, *, rows: int | None, format: str) -> Reference:
+        await self._patiently(lambda: self._tier.write(address, staged))
+        return Reference(
+            ref_id=ref_id_of(str(address)), type=self._tier.home, uri=str(address),
+            sha256=staged.sha256, bytes=staged.size, rows=rows, format=format,
+        )  # fmt: skip
+
+    async def open(self, reference: Reference) -> Source:
+        return await self._patiently(lambda: self._tier.open(reference))
+
+    async def resolve(self, reference: Reference) -> Any:
+        def whole(source: Source) -> Any:
+            if not _is_rowset(reference, source):
+                return _whole(reference, source)
+            found = self._rowset(reference, source)
+            found.check(reference.sha256)
+            return found.value()
+
+        return await self._patiently(lambda: self._read(reference, whole))
+
+    async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
+        def part(source: Source) -> list[Any]:
+            rowset = _is_rowset(reference, source)
+            found = self._rowset(reference, source) if rowset else _payload(reference, source)
+            rows: list[Any] = found.rows(start, stop)
+            return rows
+
+        return await self._patiently(lambda: self._read(reference, part))
+
+    def _rowset(self, reference: Reference, source: Source) -> Any:
+        from noetl.results import rowsets  # Arrow: only who meets a row set pays for it
+
+        self._footers = self._footers or rowsets.Footers()
+        return rowsets.read(source, reference.uri, self._footers)
+
+    async def _read(self, reference: Reference, read: Callable[[Source], T]) -> T:
+        source = await self._tier.open(reference)
+        return await asyncio.to_thread(_closing, source, read)
+
+    async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+        delay, left = _SHORTEST, self._patience
+        while True:
+            try:
+                return await act()
+            except StoreUnavailable as error:
+                if left <= 0:
+                    raise
+                log.warning("result store is waited for", extra={"why": str(error)})
+            await asyncio.sleep(delay)
+            left -= delay
+            delay = min(2 * delay, _LONGEST)
+
+
+def _closing(source: Source, read: Callable[[Source], T]) -> T:
+    with closing(source):
+        return read(source)
+
+
+def _is_rowset(reference: Reference, source: Source) -> bool:
+    return reference.format in (ARROW, PARQUET) or (reference.format != JSON and is_rowset(source.read(0, 4)))
+
+
+def _payload(reference: Reference, source: Source) -> blocks.Payload:
+    payload = blocks.Payload(source, reference.uri)
+    verify(reference, payload.summary.sha256)
+    return payload
+
+
+def _whole(reference: Reference, source: Source) -> Any:
+    return decoded(_payload(reference, source).whole(), reference.uri)

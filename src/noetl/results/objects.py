@@ -1,0 +1,195 @@
+"""A tier in an object store: S3 and what speaks like it, Google Cloud Storage, Azure.
+
+An object is written once. A small one by a conditional put, which the store itself refuses when the key is taken; a large one in
+parts, after a look whether the key is free: keys are derived from the attempt that writes them, so nobody else writes there, and
+a reference's checksum would tell. Opening costs one request, which brings the end of the object along: readers begin there.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from obstore import exceptions
+from obstore.store import ObjectStore, from_url
+
+from noetl.model.errors import BadReference, Conflict, InvalidInput, NotFound, StoreUnavailable
+from noetl.model.ids import ExecutionId
+from noetl.model.reference import Address, Home, Reference, address, execution, parse_uri
+from noetl.results.port import Source, Stored
+from noetl.results.staging import Staged
+
+AT_ONCE: Final = (
+    8 << 20
+)  # bytes of one request; larger objects are written and read in parts of this size, some at a time
+TAIL: Final = 64 << 10
+_TOGETHER = 4
+_PARTS = 9_000  # an object has at most 10 000
+_REFUSED = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, exceptions.InvalidPathError)
+_FORBIDDEN = re.compile(r"status code: 40[13]\b|NoSuchBucket|bucket does not exist|ContainerNotFound")
+T = TypeVar("T")
+
+
+def connect(url: str, *, allow_http: bool = False, **more: str) -> ObjectStore:
+    """What `more` and the URL do not say, the environment does, as with any client of that cloud."""
+    client: Any = {"allow_http": allow_http, "connect_timeout": timedelta(seconds=5)}
+    retry: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
+    config: Any = more  # each cloud has a type for these, and none can be imported
+    try:
+        return from_url(url, config=config, client_options=client, retry_config=retry)
+    except (exceptions.BaseError, ValueError) as error:
+        raise InvalidInput(
+            f"{url} cannot be used as a store: {_said(error)}", hint="docs/storage.md has examples"
+        ) from error
+
+
+class Objects:
+    home: Final[Home] = "disk"  # a reference says how large payloads are kept, not where: that may change
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    async def write(self, address: Address, staged: Staged) -> None:
+        key = _key(address)
+        with self._explained(str(address)):
+            if staged.size <= AT_ONCE:
+                new = await self._create(key, staged.read(0, staged.size))
+            else:
+                new = await self._upload(key, staged)
+            if not new and not await self._holds(key, staged):
+                raise Conflict(f"{address} holds another payload", hint="a result is written once; use another key")
+
+    async def _create(self, key: str, data: bytes) -> bool:
+        try:
+            await self._store.put_async(key, data, mode="create")
+        except exceptions.AlreadyExistsError:
+            return False
+        return True
+
+    async def _upload(self, key: str, staged: Staged) -> bool:
+        try:
+            await self._store.head_async(key)
+        except FileNotFoundError:
+            size = max(AT_ONCE, staged.size // _PARTS)
+            await self._store.put_async(key, staged.parts(size), chunk_size=size, max_concurrency=_TOGETHER)
+            return True
+        return False
+
+    async def _holds(self, key: str, staged: Staged) -> bool:
+        found = await self._store.get_async(key)
+        if found.meta["size"] != staged.size:
+            return False
+        sha = sha256()
+        async for part in found.stream():
+            sha.update(part)
+        return sha.hexdigest() == staged.sha256
+
+    async def open(self, reference: Reference, size: int | None = None) -> Source:
+        key = _key(parse_uri(reference.uri))
+        asking = partial(self._asked, reference.uri)
+        if size is not None:
+            return Remote(self._store, key, asking, size)
+        return await asyncio.to_thread(asking, lambda: self._opened(key, asking))
+
+    def _opened(self, key: str, asking: Any) -> "Remote":
+        try:
+            found = self._store.get(key, options={"range": {"suffix": TAIL}})
+        except exceptions.NotSupportedError:  # Azure reads no ends
+            return Remote(self._store, key, asking, self._store.head(key)["size"])
+        return Remote(self._store, key, asking, found.meta["size"], found.bytes().to_bytes())
+
+    async def delete(self, address: Address) -> None:
+        with self._explained(str(address)):
+            try:
+                await self._store.delete_async(_key(address))
+            except FileNotFoundError:
+                return
+
+    async def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[Stored]:
+        below = None if execution_id is None else f"{execution(execution_id)}/"
+        with self._explained(below or self._name):
+            async for some in self._store.list(below):
+                for each in some:
+                    where = _address(each["path"])
+                    if where is not None:
+                        yield Stored(where, each["size"], each["last_modified"].timestamp())
+
+    def _asked(self, uri: str, ask: Callable[[], T]) -> T:
+        with self._explained(uri):
+            return ask()
+
+    @contextmanager
+    def _explained(self, uri: str) -> Iterator[None]:
+        """What the library says, in our words. What only an operator can change is not tried again."""
+        try:
+            yield
+        except (exceptions.BaseError, OSError) as error:
+            if isinstance(error, _REFUSED) or _FORBIDDEN.search(str(error)):
+                raise InvalidInput(
+                    f"{self._name} refuses: {_said(error)}",
+                    hint="look at NOETL_STORAGE_* and at the rights of its key; the bucket is not made by NoETL",
+                ) from error
+            if isinstance(error, FileNotFoundError):
+                raise NotFound(f"{uri} is gone", hint="its execution may be past retention") from error
+            raise StoreUnavailable(f"{self._name} does not answer as it should: {_said(error)}") from error
+
+
+class Remote:
+    """An object; its end is at hand when it was opened by a request."""
+
+    path: Path | None = None
+
+    def __init__(
+        self, store: ObjectStore, key: str, asking: Callable[[Callable[[], Any]], Any], size: int, tail: bytes = b""
+    ) -> None:
+        self.size = size
+        self._store = store
+        self._key = key
+        self._asking = asking
+        self._tail = tail
+
+    def read(self, offset: int, length: int) -> bytes:
+        length = min(length, self.size - offset)
+        if length <= 0:
+            return b""
+        behind = offset - (self.size - len(self._tail))
+        if behind >= 0:
+            return self._tail[behind : behind + length]
+        data: bytes = self._asking(lambda: self._fetch(offset, length))
+        return data
+
+    def _fetch(self, offset: int, length: int) -> bytes:
+        if length <= AT_ONCE:
+            return self._store.get_range(self._key, start=offset, length=length).to_bytes()
+        starts = range(offset, offset + length, AT_ONCE)
+        ends = [min(start + AT_ONCE, offset + length) for start in starts]
+        return b"".join(self._store.get_ranges(self._key, starts=list(starts), ends=ends, coalesce=0))
+
+    def close(self) -> None:
+        self._tail = b""
+
+
+def _key(where: Address) -> str:
+    """The only way from an address to an object; its parts are checked again, whoever made it."""
+    where = address(where.execution_id, where.kind, where.step, where.key)
+    return f"{where.execution_id}/{where.kind}/{where.step}/{where.key}"
+
+
+def _address(path: str) -> Address | None:
+    """None: not ours."""
+    parts = path.split("/")
+    try:
+        return address(*parts) if len(parts) == 4 else None
+    except BadReference:
+        return None
+
+
+def _said(error: Exception) -> str:
+    """The first line, without the answer's body."""
+    return str(error).partition("\n")[0].partition(": <")[0][:300]

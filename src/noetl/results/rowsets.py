@@ -1,0 +1,434 @@
+"""Row sets: rows of one schema as Arrow, written while they come and read by parts.
+
+  small    an Arrow IPC stream in memory, so that it may ride with a report
+  large    Parquet, zstd, in row groups of about 1 MB: any row is one group away, and DuckDB and Spark read it as it is
+
+Every page of a Parquet file has a checksum, which is looked at when the page is read; read whole, a row set is checked by its
+sha256. What a value has beside its rows (`columns`, the status of an answer) is its head and stands in the file's metadata.
+
+Types are those of Arrow, with two conventions: json is the extension type `arrow.json` and uuid is `arrow.uuid`; a number whose
+precision nobody knows is text in a field that says so (`NUMERIC`). `values.py` says how each looks in a template.
+"""
+
+import io
+import json
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from decimal import Decimal
+from hashlib import sha256
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from noetl.model.errors import CorruptLog
+from noetl.results.encoding import ARROW, PARQUET, PARQUET_BEGINS
+from noetl.results.port import Source
+from noetl.results.staging import Draft, Staged, Staging, explained
+from noetl.results.tables import Head, Table, Tables, TooLarge
+from noetl.results.values import decimal_to_json, to_json
+
+LARGEST_IN_MEMORY = 1 << 20  # bytes, encoded
+HELD = 4 << 20  # bytes of rows that wait for more before they go to a file
+GROUP = 1 << 20  # bytes, encoded: what one row costs to read
+RAW = 8 << 20  # bytes of rows that one group may have been
+COMPRESSED = 16 << 10  # bytes: less is not worth it
+MOST_ROWS = 200_000  # of one value in memory
+MOST_BYTES = 64 << 20
+FOOTERS = 16 << 20  # bytes
+NUMERIC = {b"noetl": b"numeric"}
+_HEAD = b"noetl"
+_UTC = "UTC"
+
+
+# ---- writing -------------------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Takes batches, gives a `Table`. Used in one thread at a time. Without a head the value is `{rows, row_count, columns}`."""
+
+    def __init__(self, schema: pa.Schema, tables: Tables, head: Head | None = None) -> None:
+        self.schema = pa.schema([_stored(field) for field in schema])
+        self.rows = 0
+        self._tables = tables
+        self._head = head
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
+        self._group: int | None = None  # rows of the next group, once there is a file
+        self._draft: Draft | None = None
+        self._file: Any = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        batch = conformed(batch, self.schema)
+        if self._tables.clean is not None:
+            batch = self._tables.clean(batch)
+        self.rows += batch.num_rows
+        while batch.num_rows:
+            taken = batch.slice(0, self._room(batch))
+            batch = batch.slice(taken.num_rows)
+            self._pending.append(taken)
+            self._pending_rows += taken.num_rows
+            self._pending_bytes += taken.nbytes
+            if self._full():
+                self._write_group()
+
+    def _room(self, batch: pa.RecordBatch) -> int:
+        """Rows that still belong to this group."""
+        room: int = batch.num_rows
+        if self._group is not None:
+            room = min(room, self._group - self._pending_rows)
+        while room > 1 and batch.slice(0, room).nbytes > RAW:
+            room //= 2
+        return max(room, 1)
+
+    def _full(self) -> bool:
+        if self._group is None:
+            return self._pending_bytes > HELD
+        return self._pending_rows >= self._group or self._pending_bytes >= RAW
+
+    def _write_group(self) -> None:
+        file, draft = self._opened()
+        table = pa.Table.from_batches(self._pending, self.schema)
+        before = draft.tell()
+        size = self._group or max(1, table.num_rows * GROUP // max(self._pending_bytes, 1))
+        with explained(draft.path):
+            file.write_table(table, row_group_size=size)
+        encoded = max(draft.tell() - before, 1)
+        fitting = max(1, table.num_rows * GROUP // encoded)
+        self._group = min(fitting, 4 * size)
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
+    def _opened(self) -> tuple[Any, Draft]:
+        if self._draft is None:
+            self._draft = self._tables.staging.begin()
+            self._file = pq.ParquetWriter(
+                self._draft, self.schema, compression="zstd", compression_level=1, use_dictionary=False,
+                write_page_checksum=True, store_decimal_as_integer=True,
+            )  # fmt: skip
+        return self._file, self._draft
+
+    def done(self) -> Table:
+        head = self._head or Head("rows", {"rows": None, "row_count": self.rows, "columns": self.schema.names})
+        metadata = {_HEAD: msgspec.json.encode(head)}
+        if self._draft is None:
+            data = _stream(pa.Table.from_batches(self._pending, self.schema), metadata)
+            if len(data) <= LARGEST_IN_MEMORY:
+                return self._table(Staged.of(data), ARROW, head)
+        if self._pending or self._draft is None:
+            self._write_group()
+        file, draft = self._opened()
+        with explained(draft.path):
+            file.add_key_value_metadata(metadata)
+            file.close()
+            return self._table(draft.staged(), PARQUET, head)
+
+    def _table(self, staged: Staged, format: str, head: Head) -> Table:
+        rows = self.rows
+
+        def value() -> Any:
+            if rows > MOST_ROWS or staged.size > MOST_BYTES:
+                raise TooLarge(f"the result has {rows} rows, too many for one value; select less, or aggregate")
+            return read(_Staged(staged), "the result").value()
+
+        return Table(staged, format, rows, self.schema.names, head, value, self._draft)
+
+    def discard(self) -> None:
+        """Nothing comes of it."""
+        if self._draft is not None:
+            with suppress(pa.ArrowException, OSError, ValueError):
+                self._file.close()
+            self._draft.discard()
+
+
+class _Staged:
+    """A finished payload as a source."""
+
+    path: Path | None = None
+
+    def __init__(self, staged: Staged) -> None:
+        self.size = staged.size
+        self.read = staged.read
+
+    def close(self) -> None:
+        """It stays open for whoever stores it."""
+
+
+def _stream(table: pa.Table, metadata: dict[bytes, bytes]) -> bytes:
+    codec = pa.Codec("zstd", 1) if table.nbytes > COMPRESSED else None
+    out = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(out, table.schema.with_metadata(metadata), options=options) as stream:
+        stream.write_table(table.combine_chunks())
+    return out.getvalue()
+
+
+# ---- types that are stored -------------------------------------------------------------------------------------------------
+
+
+def _stored(field: pa.Field) -> pa.Field:
+    """The type that a column is stored with, where its own is one that Parquet does not know or that only wraps another."""
+    kind = field.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    elif pa.types.is_interval(kind):
+        kind = pa.duration("us")
+    elif pa.types.is_union(kind):
+        kind = pa.json_()
+    elif pa.types.is_timestamp(kind) and kind.tz is not None:
+        kind = pa.timestamp(kind.unit, _UTC)
+    elif isinstance(kind, pa.OpaqueType):
+        kind = kind.storage_type
+    metadata = NUMERIC if (field.metadata or {}).items() >= NUMERIC.items() else None
+    return pa.field(field.name, kind, metadata=metadata)
+
+
+def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same rows with the types, and the names, of that schema."""
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    columns = [_cast(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type.equals(kind):
+        return column
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_interval(column.type):
+        return pa.array([None if value is None else _micros(value) for value in column.to_pylist()], kind)
+    if pa.types.is_union(column.type):
+        texts = [None if value is None else json.dumps(to_json(value)) for value in column.to_pylist()]
+        return pa.array(texts, pa.string()).cast(kind)
+    if isinstance(kind, pa.UuidType) and pa.types.is_string(column.type):
+        return pa.array([None if text is None else UUID(text) for text in column.to_pylist()], kind)
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, column.cast(kind.storage_type))
+    return column.cast(kind)
+
+
+def _micros(value: Any) -> int:
+    """A month has thirty days, as Postgres counts too."""
+    return int((value.months * 30 + value.days) * 86_400_000_000 + value.nanoseconds // 1_000)
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------------
+
+
+def as_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows as templates see them."""
+    names = batch.schema.names
+    columns = [_values(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] if names else []
+
+
+def _values(column: pa.Array, field: pa.Field) -> list[Any]:
+    kind = column.type
+    if field.metadata is not None and field.metadata.items() >= NUMERIC.items():
+        return [None if text is None else decimal_to_json(Decimal(text)) for text in column.to_pylist()]
+    if isinstance(kind, pa.JsonType):
+        return [None if text is None else to_json(json.loads(text)) for text in column.storage.to_pylist()]
+    if pa.types.is_float32(kind) or pa.types.is_float16(kind):  # 1.1, not the double nearest to it
+        return [None if text is None else to_json(float(text)) for text in column.cast(pa.string()).to_pylist()]
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        column = column.cast(pa.timestamp("us", kind.tz), safe=False)
+    try:
+        found = column.to_pylist(maps_as_pydicts="lossy")
+    except (OverflowError, ValueError):  # infinity, and years that Python does not count
+        return list(column.cast(pa.string()).to_pylist())
+    return found if _plain(kind) else [to_json(value) for value in found]
+
+
+def _plain(kind: pa.DataType) -> bool:
+    """Values are JSON already."""
+    integer = pa.types.is_integer(kind) and not pa.types.is_uint64(kind)
+    return integer or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind)
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------------
+
+
+class Reader(ABC):
+    """A row set that is open. Whatever it does may wait for a disk or a network."""
+
+    head: Head
+    schema: pa.Schema
+    count: int
+
+    def __init__(self, source: Source, uri: str) -> None:
+        self._source = source
+        self._uri = uri
+
+    @abstractmethod
+    def batches(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        """Rows [start, stop), of the named columns; what is beside them is not read."""
+
+    def rows(self, start: int, stop: int) -> list[dict[str, Any]]:
+        return [row for batch in self.batches(start, stop) for row in as_rows(batch)]
+
+    def value(self) -> Any:
+        return self.head.around(self.rows(0, self.count))
+
+    def check(self, expected: str | None) -> None:
+        """All of it, by its sha256."""
+        found = sha256()
+        for data in self._pieces():
+            found.update(data)
+        if expected is not None and found.hexdigest() != expected:
+            raise CorruptLog(f"{self._uri} does not match its checksum")
+
+    def _pieces(self) -> Iterator[bytes]:
+        at = 0
+        while data := self._source.read(at, GROUP):
+            yield data
+            at += len(data)
+
+    @contextmanager
+    def local(self, staging: Staging) -> Iterator[Path | None]:
+        """A Parquet file of this machine with these rows, as long as the block lasts; None: there is none, they are in memory."""
+        yield None
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class _InMemory(Reader):
+    def __init__(self, source: Source, uri: str) -> None:
+        super().__init__(source, uri)
+        with _sound(uri):
+            self._table = pa.ipc.open_stream(source.read(0, source.size)).read_all()
+            self.head = _head(self._table.schema.metadata)
+        self.schema = self._table.schema.remove_metadata()
+        self.count = self._table.num_rows
+
+    def batches(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        found = self._table if columns is None else self._table.select(list(columns))
+        start, stop = max(start, 0), self.count if stop is None else min(stop, self.count)
+        yield from found.replace_schema_metadata().slice(start, max(stop - start, 0)).to_batches()
+
+
+class _InFile(Reader):
+    """Parquet. `footer` is one that an earlier reader of the same file has read."""
+
+    def __init__(self, source: Source, uri: str, footer: Any = None) -> None:
+        super().__init__(source, uri)
+        with _sound(uri):
+            self._file = pq.ParquetFile(
+                pa.PythonFile(_File(source), mode="r"),
+                metadata=footer,
+                page_checksum_verification=True,
+                pre_buffer=True,
+            )
+            self.footer = self._file.metadata
+            self.head = _head(self.footer.metadata)
+        self.schema = self._file.schema_arrow.remove_metadata()
+        self.count = self.footer.num_rows
+        groups = range(self.footer.num_row_groups)
+        self._ends = list(accumulate(self.footer.row_group(group).num_rows for group in groups))
+
+    @contextmanager
+    def local(self, staging: Staging) -> Iterator[Path | None]:
+        if self._source.path is not None:
+            yield self._source.path
+            return
+        draft = staging.begin()
+        try:
+            with explained(draft.path):
+                for data in self._pieces():
+                    draft.write(data)
+                draft.staged()
+            yield draft.path
+        finally:
+            draft.discard()
+
+    def batches(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        start, stop = max(start, 0), self.count if stop is None else min(stop, self.count)
+        while start < stop:
+            group = bisect_right(self._ends, start)
+            end = self._ends[group]
+            begin = end - self.footer.row_group(group).num_rows
+            with _sound(self._uri):
+                found = self._file.read_row_group(group, columns=None if columns is None else list(columns))
+            yield from found.replace_schema_metadata().slice(start - begin, min(stop, end) - start).to_batches()
+            start = end
+
+
+class _File(io.RawIOBase):
+    """A source as Arrow reads files."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(self._source.size - self._at, 0)
+        data = self._source.read(self._at, left if size is None or size < 0 else min(size, left))
+        self._at += len(data)
+        return data
+
+
+class Footers:
+    """Those of files that were read lately: finding a row again costs its group only."""
+
+    def __init__(self, limit: int = FOOTERS) -> None:
+        self._limit = limit
+        self._kept: OrderedDict[str, Any] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, uri: str) -> Any:
+        found = self._kept.get(uri)
+        if found is not None:
+            self._kept.move_to_end(uri)
+        return found
+
+    def keep(self, uri: str, footer: Any) -> None:
+        if uri not in self._kept:
+            self._kept[uri] = footer
+            self._bytes += footer.serialized_size
+        while self._bytes > self._limit:
+            _, oldest = self._kept.popitem(last=False)
+            self._bytes -= oldest.serialized_size
+
+
+def read(source: Source, uri: str, footers: Footers | None = None) -> Reader:
+    """Whoever asks closes it."""
+    if source.read(0, 4) != PARQUET_BEGINS:
+        return _InMemory(source, uri)
+    reader = _InFile(source, uri, None if footers is None else footers.get(uri))
+    if footers is not None:
+        footers.keep(uri, reader.footer)
+    return reader
+
+
+def _head(metadata: dict[bytes, bytes] | None) -> Head:
+    return msgspec.json.decode((metadata or {})[_HEAD], type=Head)
+
+
+@contextmanager
+def _sound(uri: str) -> Iterator[None]:
+    """What is found wrong, in our words."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError, msgspec.DecodeError) as error:
+        raise CorruptLog(f"{uri} is not what was written: {error}") from error

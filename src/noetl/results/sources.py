@@ -1,0 +1,45 @@
+"""Stored bytes that are open: in memory, and in a file."""
+
+import os
+from pathlib import Path
+
+from noetl.results.staging import explained
+
+_AT_ONCE = 1 << 30  # one call reads at most 2 GB
+
+
+class Held:
+    """In memory."""
+
+    path: Path | None = None
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._data[offset : offset + length]
+
+    def close(self) -> None:
+        self._data = b""
+
+
+class Opened:
+    """In a file, by a descriptor that is this object's own."""
+
+    def __init__(self, descriptor: int, path: Path | None) -> None:
+        self._descriptor = descriptor
+        self.path = path
+        self.size = os.fstat(descriptor).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        parts: list[bytes] = []
+        with explained(self.path):
+            while length > 0 and (data := os.pread(self._descriptor, min(length, _AT_ONCE), offset)):
+                parts.append(data)
+                offset += len(data)
+                length -= len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        os.close(self._descriptor)

@@ -1,0 +1,169 @@
+"""Payloads on their way: encoded into a local file, counted and summed while they are written, then handed to a tier.
+
+So a large payload never sits in memory, and a put that fails is repeated from the file. What a crash leaves behind is swept by
+whoever stages next: the file of a living process is locked.
+"""
+
+import asyncio
+import errno
+import fcntl
+import io
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from noetl.model.errors import StoreUnavailable
+
+FORGOTTEN = 3600.0  # seconds: a younger file may be one that its maker is about to lock
+_BUFFER = 1 << 20
+
+
+class Staged:
+    """A finished payload, in memory or in a file that is open; `size` and `sha256` are of the bytes to be stored."""
+
+    def __init__(self, size: int, sha256: str, *, data: bytes | None = None, file: "Draft | None" = None) -> None:
+        self.size = size
+        self.sha256 = sha256
+        self.data = data
+        self._file = file
+
+    @classmethod
+    def of(cls, data: bytes) -> "Staged":
+        return cls(len(data), sha256(data).hexdigest(), data=data)
+
+    @property
+    def path(self) -> Path | None:
+        """Where the file is; a tier may rename it, once it holds the payload."""
+        return None if self._file is None else self._file.path
+
+    def fileno(self) -> int:
+        """Of the file; it stays open however it is named."""
+        assert self._file is not None
+        return self._file.fileno()
+
+    def read(self, offset: int, length: int) -> bytes:
+        if self.data is not None:
+            return self.data[offset : offset + length]
+        return os.pread(self.fileno(), length, offset)
+
+    def parts(self, size: int = _BUFFER) -> Iterator[bytes]:
+        for offset in range(0, self.size, size):
+            yield self.read(offset, min(size, self.size - offset))
+
+
+class Draft(io.RawIOBase):
+    """A payload while it is written; a file for whoever writes to one."""
+
+    def __init__(self, file: Any, path: Path | None) -> None:
+        self._file = file
+        self._sha = sha256()
+        self._size = 0
+        self.path = path
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        size: int = self._file.write(data)
+        self._sha.update(data)
+        self._size += size
+        return size
+
+    def tell(self) -> int:
+        return self._size
+
+    def fileno(self) -> int:
+        number: int = self._file.fileno()
+        return number
+
+    def staged(self) -> Staged:
+        """What was written so far; nothing may be written after it."""
+        if self.path is None:
+            return Staged(self._size, self._sha.hexdigest(), data=self._file.getvalue())
+        self._file.flush()
+        return Staged(self._size, self._sha.hexdigest(), file=self)
+
+    def discard(self) -> None:
+        if self.path is not None:
+            with suppress(OSError):
+                self.path.unlink()  # renamed by then, when a tier has taken it
+        with suppress(OSError):
+            self._file.close()
+
+
+class Staging:
+    """Where drafts are: a folder on the disk where they are to stay, or, without one, memory."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._numbers = count()
+        self._swept = False
+
+    @asynccontextmanager
+    async def draft(self) -> AsyncIterator[Draft]:
+        """Open until the block ends, and gone after it unless a tier has taken the file."""
+        with explained(self._folder):
+            draft = await asyncio.to_thread(self.begin)
+            try:
+                yield draft
+            finally:
+                await asyncio.to_thread(draft.discard)
+
+    def begin(self) -> Draft:
+        """In a thread; whoever begins one discards it."""
+        if self._folder is None:
+            return Draft(io.BytesIO(), None)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        while True:
+            path = self._folder / f"{os.getpid()}-{next(self._numbers)}"
+            with suppress(FileExistsError):
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                _locked(descriptor)
+                if not self._swept:
+                    self._swept = True
+                    _sweep(self._folder, os.fstat(descriptor).st_mtime)
+                return Draft(os.fdopen(descriptor, "w+b", buffering=_BUFFER), path)
+
+
+def _sweep(folder: Path, now: float) -> None:
+    """What nobody holds any more; `now` is by the clock of the disk, which may be another machine's."""
+    for path in folder.iterdir():
+        with suppress(OSError):
+            if now - path.stat().st_mtime < FORGOTTEN:
+                continue
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if _locked(descriptor):
+                    path.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """False when another has it, or when this file system knows no locks: then nothing is swept."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def explained(folder: Path | None) -> Iterator[None]:
+    """What the system says of a disk, in our words."""
+    try:
+        yield
+    except OSError as error:
+        raise unusable(folder, error) from error
+
+
+def unusable(folder: Path | None, error: OSError) -> StoreUnavailable:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreUnavailable(
+            f"no space left in {folder}", hint="free some space there; the result is stored as soon as it fits"
+        )
+    return StoreUnavailable(f"{folder} cannot be used: {error.strerror or error}")

@@ -1,0 +1,48 @@
+"""Rows on their way from a tool to the store. Nothing here needs Arrow; `rowsets.py` makes these and reads them again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import Struct
+
+from noetl.results.staging import Draft, Staged, Staging
+
+
+class Head(Struct, frozen=True, omit_defaults=True):
+    """The value without its rows: a map, where null stands in their place at the member `at`; or, without that, nothing."""
+
+    at: str | None = None
+    rest: dict[str, Any] = {}
+
+    def around(self, rows: list[Any]) -> Any:
+        return rows if self.at is None else {**self.rest, self.at: rows}
+
+
+class TooLarge(Exception):
+    """Rows that can be stored, but are too many for one value in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows that a tool has given: encoded, counted, not stored yet. Whoever has stored it, or will not, closes it."""
+
+    staged: Staged
+    format: str
+    rows: int
+    columns: list[str]
+    head: Head
+    value: Callable[[], Any]  # for whoever keeps values in memory; TooLarge when it is none any more
+    draft: Draft | None = None
+
+    def close(self) -> None:
+        if self.draft is not None:
+            self.draft.discard()
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What a tool needs to give rows: where they are staged, and who takes the secrets out of each batch."""
+
+    staging: Staging = field(default_factory=lambda: Staging(None))
+    clean: Callable[[Any], Any] | None = None

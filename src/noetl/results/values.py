@@ -1,0 +1,45 @@
+"""Values of rows as templates, Python bodies and people see them: JSON, whatever type they are stored with. The one place.
+
+Numbers, text, bools and null as they are; a decimal is a number when a double holds it exactly, else text; an integer beyond 64
+bits, and a float that is no number, is text; moments, dates and times ISO 8601, moments with a zone in UTC when they come from a
+row set; an interval its seconds; bytes base64; json, lists and structs natively; anything else (a uuid) its text.
+"""
+
+import base64
+import math
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+
+def to_json(value: Any) -> Any:
+    match value:
+        case None | bool() | str():
+            return value
+        case int():
+            return value if -(2**63) <= value < 2**63 else str(value)
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case Decimal():
+            return decimal_to_json(value)
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case bytes() | bytearray() | memoryview():
+            return base64.b64encode(value).decode()
+        case list() | tuple():
+            return [to_json(part) for part in value]
+        case dict():
+            return {str(key): to_json(part) for key, part in value.items()}
+        case _:
+            return str(value)
+
+
+def decimal_to_json(value: Decimal) -> int | float | str:
+    if not value.is_finite():
+        return str(value)
+    if value == value.to_integral_value() and abs(value) < 2**63 and value.as_tuple().exponent == 0:
+        return int(value)
+    near = float(value)
+    return near if math.isfinite(near) and Decimal(repr(near)) == value else str(value)

@@ -1,0 +1,64 @@
+"""Where a process keeps large results, as its settings say."""
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from noetl.model.errors import InvalidInput
+from noetl.results.cached import Cached
+from noetl.results.files import Files
+from noetl.results.large import Large
+from noetl.results.pool import Allowance, Pool
+from noetl.results.port import Tier
+from noetl.results.staging import Staging
+from noetl.settings import Storage
+
+
+def large(home: Path, storage: Storage, now: Callable[[], float]) -> Large:
+    """The tier, with this machine's cache before it where it is far away."""
+    url = storage.storage_cloud_tier
+    folder = storage.storage_local_cache_dir
+    if url is None or url.startswith("file://"):
+        files = Files(home / "results" if url is None else _directory(url))
+        if folder is None:
+            return Large(files, files.staging, patience=storage.storage_patience_sec)
+        return _cached(files, url or "", folder, storage, now)
+    return _cached(_objects(url, storage), url, folder or home / "cache", storage, now)
+
+
+def _cached(tier: Tier, url: str, folder: Path, storage: Storage, now: Callable[[], float]) -> Large:
+    """Files on their way are on the disk of the cache, so that they stay there as they are."""
+    folder = folder.expanduser().absolute()
+    place = folder / sha256(f"{storage.storage_endpoint} {url}".encode()).hexdigest()[:16]  # one for each store
+    allowance = Allowance(storage.storage_local_cache_rate, now)
+    meta = Pool(place / "meta", storage.storage_local_cache_meta_bytes, allowance)
+    data = Pool(place / "data", storage.storage_local_cache_bytes, allowance)
+    return Large(Cached(tier, meta, data), Staging(folder / "staging"), patience=storage.storage_patience_sec)
+
+
+def _objects(url: str, storage: Storage) -> Tier:
+    from noetl.results.objects import Objects, connect  # a process without a cloud does not load its library
+
+    endpoint = storage.storage_endpoint
+    if endpoint is not None and not endpoint.startswith("https://") and not storage.storage_allow_http:
+        raise InvalidInput(
+            f"NOETL_STORAGE_ENDPOINT is {endpoint}, without TLS",
+            hint="use https://, or set NOETL_STORAGE_ALLOW_HTTP=true where nobody listens in",
+        )
+    key, secret = storage.storage_access_key_id, storage.storage_secret_access_key
+    given = {
+        "endpoint": endpoint,
+        "region": storage.storage_region,
+        "access_key_id": key and key.get_secret_value(),
+        "secret_access_key": secret and secret.get_secret_value(),
+    }
+    more = {name: value for name, value in given.items() if value}
+    return Objects(connect(url, allow_http=storage.storage_allow_http, **more), url)
+
+
+def _directory(url: str) -> Path:
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise InvalidInput(f"{url} names a host", hint="file:///directory, with three slashes")
+    return Path(unquote(parts.path))

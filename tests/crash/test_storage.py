@@ -1,0 +1,180 @@
+"""What holds large results is away, frozen, full or deleted while executions run, and workers die meanwhile: every reference in
+the log still resolves, and everything ends as if nothing had been."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from noetl.cli.remote import Remote
+from noetl.model.ids import ExecutionId
+from tests import s3
+from tests.crash.checks import check
+from tests.crash.house import House, house
+from tests.crash.workload import outcomes
+from tests.disk import fill, small_disk
+from tests.play import workflow
+from tests.postgres import server
+from tests.waiting import look_again
+
+PATIENCE = 120.0  # seconds until something hangs, however busy the machine is
+ROWS = 30_000  # 3 MB
+
+STEPS = """
+- step: s1
+  tool:
+    kind: python
+    input: {rows: "{{ workload.rows }}", begun: "{{ workload.begun }}"}
+    code: |
+      with open(begun, "a") as file:
+          file.write("s1\\n")
+      result = [{"n": n, "text": "x" * 80} for n in range(rows)]
+  next: s2
+- step: s2
+  tool:
+    kind: python
+    input: {given: "{{ s1 }}", begun: "{{ workload.begun }}"}
+    code: |
+      with open(begun, "a") as file:
+          file.write("s2\\n")
+      result = [{"n": row["n"] + 1, "text": row["text"]} for row in given]
+  next: s3
+- step: s3
+  tool:
+    kind: python
+    input: {one: "{{ s2[12345].n }}", count: "{{ s2 | length }}", last: "{{ s1[-1].n }}"}
+    code: "result = {'one': one, 'count': count, 'last': last}"
+"""
+RESULT = {"one": 12_346, "count": ROWS, "last": ROWS - 1}
+PLAYBOOK = workflow(STEPS, metadata={"name": "large", "path": "crash/large"}, workload={"rows": ROWS, "begun": ""})
+Build = Callable[..., House]
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
+    """A house whose large results are where these settings say; this process reads them there too."""
+    with ExitStack() as stack:
+
+        def built(**settings: str) -> House:
+            for name, value in settings.items():
+                monkeypatch.setenv(name, value)
+            return stack.enter_context(house(stack.enter_context(server().database()), **settings))
+
+        yield built
+
+
+@asynccontextmanager
+async def begun(here: House) -> AsyncIterator[tuple[Remote, ExecutionId]]:
+    await here.ready()
+    async with here.client() as client:
+        await client.register(PLAYBOOK)
+        yield client, await client.start("crash/large", None, {"begun": str(here.home / "begun")})
+
+
+async def ended(here: House, client: Remote, execution_id: ExecutionId) -> None:
+    story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
+    assert (story.failure, story.result) == (None, RESULT)
+    assert here.dsn is not None
+    await check(here.dsn, client, [execution_id])
+
+
+async def becomes(fact: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not fact():
+            await look_again()
+
+
+def staged(folder: Path) -> list[Path]:
+    """Files on their way."""
+    return [path for path in folder.glob("staging/*") if path.stat().st_size > 1_000_000]
+
+
+def begins(here: House) -> list[str]:
+    """The steps whose tools were begun."""
+    return (here.home / "begun").read_text().split()
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_worker_that_dies_between_put_and_report_leaves_an_orphan_and_nothing_else(build: Build, nth: int) -> None:
+    async def run() -> None:
+        here = build(**s3.server().settings(s3.server().bucket()))
+        here.worker.told("persist.after", nth)
+        async with begun(here) as (client, execution_id):
+            await here.worker.death()
+            here.restart()
+            await ended(here, client, execution_id)
+        assert len(begins(here)) == 3
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_dies_while_it_uploads_costs_an_attempt(build: Build) -> None:
+    async def run() -> None:
+        here = build(**s3.server().settings(s3.server().bucket()))
+        await here.ready()
+        with ExitStack() as while_frozen:
+            while_frozen.enter_context(s3.server().frozen())
+            async with begun(here) as (client, execution_id):
+                await becomes(lambda: staged(here.home / "cache"))
+                here.worker.kill()
+                while_frozen.close()
+                here.restart()
+                await ended(here, client, execution_id)
+        assert begins(here) == ["s1", "s1", "s2"]
+
+    asyncio.run(run())
+
+
+def test_a_store_that_is_away_is_waited_for_and_no_tool_runs_again(build: Build) -> None:
+    async def run() -> None:
+        here = build(**s3.server().settings(s3.server().bucket()))
+        await here.ready()
+        s3.server().stop()
+        try:
+            async with begun(here) as (client, execution_id):
+                await becomes(lambda: staged(here.home / "cache"))
+                await asyncio.to_thread(s3.server().start)
+                await ended(here, client, execution_id)
+        finally:
+            s3.server().start()
+        assert begins(here) == ["s1", "s2"]
+
+    asyncio.run(run())
+
+
+def test_a_cache_that_is_deleted_again_and_again_is_not_missed(build: Build) -> None:
+    async def run() -> None:
+        here = build(**s3.server().settings(s3.server().bucket()))
+        async with begun(here) as (client, execution_id):
+            ending = asyncio.ensure_future(ended(here, client, execution_id))
+            while not ending.done():
+                await asyncio.to_thread(shutil.rmtree, here.home / "cache", ignore_errors=True)
+                await look_again()
+            await ending
+        assert begins(here) == ["s1", "s2"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("what", ["the store", "the cache"])
+def test_a_full_disk_is_waited_for(build: Build, tmp_path: Path, what: str) -> None:
+    async def run(disk: Path) -> None:
+        if what == "the store":
+            here = build(NOETL_STORAGE_CLOUD_TIER=f"file://{disk}")
+        else:
+            bucket = s3.server().settings(s3.server().bucket())
+            here = build(**bucket, NOETL_STORAGE_LOCAL_CACHE_DIR=str(disk))
+        await here.ready()
+        fill(disk / "full")
+        async with begun(here) as (client, execution_id):
+            await becomes(lambda: (here.home / "begun").exists())
+            await becomes(lambda: "waited for" in here.worker.said())
+            (disk / "full").unlink()
+            await ended(here, client, execution_id)
+        assert begins(here) == ["s1", "s2"]
+
+    with small_disk(tmp_path / "disk", 24) as disk:
+        asyncio.run(run(disk))

@@ -1,0 +1,136 @@
+"""An object store as it is when something is wrong with it: what may be tried again, and what somebody has to change."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl.model.errors import InvalidInput, StoreUnavailable
+from noetl.model.ids import RefId
+from noetl.model.reference import Reference, address
+from noetl.results.large import Large
+from noetl.results.objects import AT_ONCE, Objects, connect
+from noetl.results.staging import Staged
+from noetl.settings import Storage
+from noetl.worker.stores import large
+from tests import s3
+from tests.stores import cached, in_tier
+
+PLACE = address("7", "result", "step", "key")
+ROWS = [{"n": n, "text": "x" * 90} for n in range(150_000)]  # 16 MB
+BARE = Reference(ref_id=RefId(""), type="disk", uri=str(PLACE))
+
+
+class Watched:
+    """A store that counts the bytes it gives."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.read = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def get(self, *args: Any, **more: Any) -> Any:
+        found = self._store.get(*args, **more)
+        begin, end = found.range
+        self.read += end - begin
+        return found
+
+    def get_range(self, key: str, *, start: int, length: int) -> Any:
+        self.read += length
+        return self._store.get_range(key, start=start, length=length)
+
+    def get_ranges(self, key: str, *, starts: list[int], ends: list[int], coalesce: int) -> Any:
+        self.read += sum(ends) - sum(starts)
+        return self._store.get_ranges(key, starts=starts, ends=ends, coalesce=coalesce)
+
+
+@pytest.fixture
+def bucket() -> str:
+    return s3.server().bucket()
+
+
+@pytest.fixture
+def stopped() -> Iterator[s3.S3]:
+    server = s3.server()
+    server.stop()
+    yield server
+    server.start()
+
+
+def test_one_row_of_a_large_list_costs_little_and_nothing_when_it_is_read_again(tmp_path: Path, bucket: str) -> None:
+    async def run() -> None:
+        store = Watched(s3.server().connected(bucket))
+        reference = await in_tier(Objects(store, bucket), tmp_path).put(PLACE, ROWS)
+        for _ in range(2):  # another reader on the same machine
+            reader = in_tier(cached(Objects(store, bucket), tmp_path / "cache"), tmp_path)
+            assert await reader.rows(reference, 70_000, 70_001) == ROWS[70_000:70_001]
+        assert 0 < store.read < 2_000_000
+        first = store.read
+        assert await reader.rows(reference, 70_001, 70_003) == ROWS[70_001:70_003]
+        assert store.read == first
+
+    asyncio.run(run())
+
+
+def test_a_server_that_is_away_may_be_asked_again(tmp_path: Path, bucket: str, stopped: s3.S3) -> None:
+    async def run() -> None:
+        tier = Objects(stopped.connected(bucket), bucket)
+        for size in (10, AT_ONCE + 1):
+            with pytest.raises(StoreUnavailable):
+                await tier.write(PLACE, Staged.of(os.urandom(size)))
+        with pytest.raises(StoreUnavailable):
+            await tier.open(BARE)
+        with pytest.raises(StoreUnavailable):
+            await tier.delete(PLACE)
+        with pytest.raises(StoreUnavailable):
+            _ = [each async for each in tier.listed()]
+
+    asyncio.run(run())
+
+
+def test_a_put_waits_for_a_server_that_comes_back(tmp_path: Path, bucket: str, stopped: s3.S3) -> None:
+    async def run() -> None:
+        tier = Objects(stopped.connected(bucket), bucket)
+        store = Large(tier, in_tier(tier, tmp_path).staging, patience=60.0)
+        putting = asyncio.create_task(store.put(PLACE, ROWS))
+        await asyncio.to_thread(stopped.start)
+        assert await store.resolve(await putting) == ROWS
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("size", [10, AT_ONCE + 1])
+def test_a_wrong_key_or_bucket_is_nothing_to_wait_for(bucket: str, size: int) -> None:
+    server = s3.server()
+    more = {"endpoint": server.endpoint, "region": s3.REGION, "access_key_id": s3.KEY}
+    wrong = connect(bucket, allow_http=True, secret_access_key="wrong", **more)
+    nowhere = connect("s3://there-is-none", allow_http=True, secret_access_key=s3.SECRET, **more)
+
+    async def run() -> None:
+        with pytest.raises(InvalidInput, match="refuses"):
+            await Objects(wrong, bucket).write(PLACE, Staged.of(os.urandom(size)))
+        for store in (wrong, nowhere):
+            with pytest.raises(InvalidInput, match="refuses"):
+                await Objects(store, bucket).open(BARE)
+            with pytest.raises(InvalidInput, match="refuses"):
+                _ = [each async for each in Objects(store, bucket).listed()]
+
+    asyncio.run(run())
+
+
+def test_the_environment_says_where(tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3.server().settings(bucket).items():
+        monkeypatch.setenv(name, value)
+
+    async def run() -> None:
+        store = large(tmp_path, Storage(), lambda: 0.0)
+        assert await store.resolve(await store.put(PLACE, ROWS)) == ROWS
+        found = [each async for each in Objects(s3.server().connected(bucket), bucket).listed()]
+        assert [each.address for each in found] == [PLACE]
+
+    asyncio.run(run())

@@ -1,0 +1,224 @@
+"""Row sets: written while they come, read by parts, the same values as went in."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from noetl.model.errors import CorruptLog
+from noetl.results import rowsets
+from noetl.results.rowsets import Footers, Reader, Writer
+from noetl.results.sources import Held
+from noetl.results.staging import Staging
+from noetl.results.tables import Head, Table, Tables, TooLarge
+
+URI = "noetl://execution/1/result/s/k"
+
+
+class Watched(Held):
+    """Counts what is read."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.taken = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = super().read(offset, length)
+        self.taken += len(data)
+        return data
+
+
+def written(batches: Iterator[pa.RecordBatch], schema: pa.Schema, head: Head | None = None) -> Table:
+    writer = Writer(schema, Tables(), head)
+    for batch in batches:
+        writer.write(batch)
+    return writer.done()
+
+
+def source(table: Table) -> Watched:
+    return Watched(b"".join(table.staged.parts()))
+
+
+def reader(table: Table) -> Reader:
+    return rowsets.read(source(table), URI)
+
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("noise", pa.binary())])
+
+
+def numbered(count: int, size: int = 1_000, noise: int = 0) -> Iterator[pa.RecordBatch]:
+    chance = Random(1)
+    for first in range(0, count, size):
+        ids = list(range(first, min(first + size, count)))
+        noises = [chance.randbytes(noise) for _ in ids]
+        yield pa.RecordBatch.from_arrays([ids, [f"n{n}" for n in ids], noises], schema=SCHEMA)
+
+
+TYPES: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
+    "bool": (pa.bool_(), [True, None], [True, None]),
+    "int": (pa.int32(), [-1, None], [-1, None]),
+    "beyond 63 bits": (pa.uint64(), [2**64 - 1, 1], [str(2**64 - 1), 1]),
+    "single": (pa.float32(), [1.1, None], [1.1, None]),
+    "double": (pa.float64(), [0.1, float("inf")], [0.1, "inf"]),
+    "decimal": (pa.decimal128(12, 2), [Decimal("1.50"), None], [1.5, None]),
+    "long decimal": (
+        pa.decimal128(30, 20),
+        [Decimal("0.12345678901234567890"), None],
+        ["0.12345678901234567890", None],
+    ),
+    "text": (pa.string(), ["é\x00", None], ["é\x00", None]),
+    "bytes": (pa.binary(), [b"\xff", None], ["/w==", None]),
+    "date": (pa.date32(), [date(2030, 1, 2), None], ["2030-01-02", None]),
+    "time": (pa.time64("us"), [time(1, 2, 3), None], ["01:02:03", None]),
+    "moment": (pa.timestamp("us"), [datetime(2030, 1, 2, 3, 4, 5), None], ["2030-01-02T03:04:05", None]),
+    "moment with zone": (
+        pa.timestamp("us", "Europe/Berlin"),
+        [datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC), None],
+        ["2030-01-02T03:04:05+00:00", None],
+    ),
+    "interval": (pa.duration("us"), [timedelta(days=1, seconds=0.5), None], [86400.5, None]),
+    "months": (pa.month_day_nano_interval(), [pa.MonthDayNano([1, 1, 500_000_000]), None], [31 * 86400 + 0.5, None]),
+    "uuid": (pa.uuid(), [UUID(int=7), None], [str(UUID(int=7)), None]),
+    "json": (pa.json_(), ['{"a": [1, 1.5, null]}', None], [{"a": [1, 1.5, None]}, None]),
+    "list": (pa.list_(pa.date32()), [[date(2030, 1, 2), None], None], [["2030-01-02", None], None]),
+    "struct": (pa.struct([("x", pa.list_(pa.int64()))]), [{"x": [1]}, None], [{"x": [1]}, None]),
+    "map": (pa.map_(pa.string(), pa.int64()), [[("a", 1)], None], [{"a": 1}, None]),
+    "enum": (pa.dictionary(pa.int8(), pa.string()), ["a", None], ["a", None]),
+    "null": (pa.null(), [None, None], [None, None]),
+}
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("name", TYPES)
+def test_types_survive(name: str, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if large:
+        monkeypatch.setattr(rowsets, "LARGEST_IN_MEMORY", 0)
+    kind, values, seen = TYPES[name]
+    schema = pa.schema([("c", kind)])
+    batch = pa.RecordBatch.from_arrays([pa.array(values, kind)], schema=schema)
+    table = written(iter([batch]), schema)
+    assert table.format == ("parquet" if large else "arrow")
+    found = reader(table)
+    assert found.rows(0, 2) == [{"c": value} for value in seen]
+    assert found.value() == table.value() == {"rows": found.rows(0, 2), "row_count": 2, "columns": ["c"]}
+    again = written(found.batches(), found.schema)
+    assert reader(again).schema == found.schema
+    assert reader(again).rows(0, 2) == found.rows(0, 2)
+
+
+def test_a_number_of_unknown_precision_is_text_that_says_so() -> None:
+    schema = pa.schema([pa.field("n", pa.string(), metadata=rowsets.NUMERIC)])
+    batch = pa.RecordBatch.from_arrays([["1.5", "7", "NaN", "1e-30", None]], schema=schema)
+    found = reader(written(iter([batch]), schema))
+    assert [row["n"] for row in found.rows(0, 5)] == [1.5, 7, "NaN", 1e-30, None]
+
+
+def test_what_python_cannot_count_is_text() -> None:
+    schema = pa.schema([("d", pa.date32())])
+    batch = pa.RecordBatch.from_arrays([pa.array([2**31 - 1], pa.int32()).view(pa.date32())], schema=schema)
+    assert isinstance(reader(written(iter([batch]), schema)).rows(0, 1)[0]["d"], str)
+
+
+def test_no_rows_have_columns_still() -> None:
+    table = written(iter([]), SCHEMA)
+    assert (table.format, table.rows) == ("arrow", 0)
+    assert table.value() == {"rows": [], "row_count": 0, "columns": ["id", "name", "noise"]}
+
+
+def test_a_list_has_no_head_and_an_answer_keeps_its_own() -> None:
+    assert written(numbered(2), SCHEMA, Head()).value()[1]["id"] == 1
+    found = written(numbered(1), SCHEMA, Head("data", {"status_code": 200, "data": None})).value()
+    assert found == {"status_code": 200, "data": [{"id": 0, "name": "n0", "noise": ""}]}
+
+
+@pytest.mark.parametrize("size", [7, 1_000, 100_000])
+def test_one_row_of_many_costs_one_group(size: int) -> None:
+    count = 100_000
+    table = written(numbered(count, size, noise=200), SCHEMA)
+    assert table.format == "parquet"
+    assert table.staged.size > 8 << 20
+    watched, footers = source(table), Footers()
+    assert rowsets.read(watched, URI, footers).count == count
+    watched.taken = 0
+    for row in (0, 77_777, count - 1):
+        watched.taken = 0
+        assert rowsets.read(watched, URI, footers).rows(row, row + 1)[0]["id"] == row
+        assert watched.taken < 2 << 20
+
+
+def test_rows_of_very_different_sizes_are_never_held_together() -> None:
+    """A group has at most so many bytes, however small rows before it were."""
+    schema = pa.schema([("t", pa.string())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_arrays([["x"] * 5_000_000], schema=schema)
+        for n in range(40):
+            yield pa.RecordBatch.from_arrays([[str(n) * 1_000_000]], schema=schema)
+
+    table = written(batches(), schema)
+    footer = rowsets.read(source(table), URI).footer  # type: ignore[attr-defined]
+    sizes = [footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)]
+    assert max(sizes) <= 2 * rowsets.RAW
+    assert reader(table).rows(5_000_039, 5_000_041) == [{"t": "39" * 1_000_000}]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 400), max_size=6), st.integers(0, 2_000), st.integers(0, 2_000))
+def test_any_slice_of_any_batches(sizes: list[int], start: int, stop: int) -> None:
+    batches = list(numbered(sum(sizes), 100, noise=8))
+    rows = [row for batch in batches for row in rowsets.as_rows(batch)]
+    table = written(iter(batches), SCHEMA)
+    assert table.rows == len(rows)
+    assert reader(table).rows(start, stop) == rows[start:stop]
+    assert [n for batch in reader(table).batches(start, stop, ["id"]) for n in batch["id"].to_pylist()] == [
+        row["id"] for row in rows[start:stop]
+    ]
+
+
+def test_a_page_that_is_not_what_was_written_is_found() -> None:
+    table = written(numbered(60_000, noise=200), SCHEMA)
+    data = bytearray(b"".join(table.staged.parts()))
+    data[len(data) // 2] ^= 1
+    found = rowsets.read(Held(bytes(data)), URI)
+    assert found.rows(0, 1)
+    with pytest.raises(CorruptLog):
+        found.value()
+    with pytest.raises(CorruptLog):
+        found.check(table.staged.sha256)
+    for torn in (bytes(data[:-10]), b"PAR1", b"\xff\xff\xff\xff1"):
+        with pytest.raises(CorruptLog):
+            rowsets.read(Held(torn), URI)
+
+
+def test_what_is_written_waits_in_a_file_and_leaves_with_it(tmp_path: Path) -> None:
+    for end in ("discard", "close"):
+        writer = Writer(SCHEMA, Tables(Staging(tmp_path)))
+        for batch in numbered(60_000, noise=200):
+            writer.write(batch)
+        assert list(tmp_path.iterdir())
+        writer.discard() if end == "discard" else writer.done().close()
+        assert not list(tmp_path.iterdir())
+
+
+def test_too_many_rows_are_no_value() -> None:
+    table = written(numbered(rowsets.MOST_ROWS + 1, 50_000), SCHEMA)
+    with pytest.raises(TooLarge):
+        table.value()
+
+
+def test_secrets_are_taken_out_of_every_batch() -> None:
+    def clean(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.set_column(1, SCHEMA.field(1), pa.array(["***"] * batch.num_rows))
+
+    writer = Writer(SCHEMA, Tables(clean=clean))
+    for batch in numbered(20, 10):
+        writer.write(batch)
+    assert {row["name"] for row in writer.done().value()["rows"]} == {"***"}
