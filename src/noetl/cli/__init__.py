@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def application() -> typer.Typer:
-    from noetl.cli import catalog, credentials, doctor, executions, playbooks, run, server, worker
+    from noetl.cli import catalog, credentials, doctor, executions, playbooks, run, server, spark, worker
 
     app = typer.Typer(
         name="noetl",
@@ -62,7 +62,7 @@ def application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(root)
-    for module in (run, playbooks, executions, catalog, credentials, server, worker, doctor):
+    for module in (run, playbooks, executions, catalog, credentials, server, worker, spark, doctor):
         module.register(app)
     return app
 
