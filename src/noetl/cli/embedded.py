@@ -19,6 +19,7 @@ from noetl.bus.postgres import BusPostgres
 from noetl.catalog.port import Entry
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
 from noetl.cli.client import Again, Change, Need, Row, printed, resolved
+from noetl.cli.tools import tools
 from noetl.database import Database, connect
 from noetl.embedded import ensure, stop
 from noetl.leases.postgres import LeasesPostgres
@@ -150,7 +151,7 @@ def _for_a_moment(ports: Ports) -> Options:
         ports.home, settings.read(settings.Work), settings.read(settings.Shards), settings.read(settings.Storage)
     )
     pools = tuple(dict.fromkeys((*told.pools, *USUAL_POOLS)))
-    return replace(told, pools=pools, drain=LEAVE, find_data=lambda: ports.data)
+    return replace(told, pools=pools, drain=LEAVE, find_data=lambda: ports.data, tools=tools(ports.home))
 
 
 @asynccontextmanager

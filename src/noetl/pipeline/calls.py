@@ -57,7 +57,7 @@ class Prepared(Struct, frozen=True):
 def _numbered(identity: Identity, page: int) -> Identity:
     return Identity(
         execution_id=identity.execution_id, step=identity.step, task=identity.task, attempt=identity.attempt,
-        index=identity.index, run=identity.run, page=page,
+        index=identity.index, run=identity.run, page=page, lease=identity.lease,
     )  # fmt: skip
 
 
@@ -132,6 +132,7 @@ class Caller:
             attempt=turn.attempt,
             index=self._index(),
             run=turn.run,
+            lease=self.command.attempt,
         )
 
     def _index(self) -> int | None:

@@ -31,7 +31,8 @@ class Served:
 
     @property
     def url(self) -> str:
-        return f"sc://127.0.0.1:{self.port}/;token={self.token}"
+        # by this name, and no other, PySpark sends a token without TLS
+        return f"sc://localhost:{self.port}/;token={self.token}"
 
     def answers(self) -> bool:
         try:
