@@ -49,7 +49,8 @@ class Prepared(Struct, frozen=True):
         identity = _numbered(self.call.identity, number)
         call = Call(
             config=merged, input=given, key=key, identity=identity, auth=self.call.auth, timeout=self.call.timeout,
-            log=self.call.log, rendering=self.call.rendering, secret=self.call.secret, tables=self.call.tables,
+            log=self.call.log, rendering=self.call.rendering, secret=self.call.secret, credential=self.call.credential,
+            tables=self.call.tables,
         )  # fmt: skip
         return Prepared(self.tool, call, self.redactor)
 
@@ -94,6 +95,7 @@ class Caller:
             log=self.env.redactor.log(self.env.logs(task.name, self._index())),
             rendering=rendering,
             secret=keychain.resolve,
+            credential=keychain.auth,
             tables=Tables(self.env.store.staging, self.env.redactor.batch),
         )
         return Prepared(tool, call, self.env.redactor)

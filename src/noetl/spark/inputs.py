@@ -69,9 +69,8 @@ class Inputs:
 
     async def _described(self, name: str, written: dict[str, Any]) -> dict[str, Any]:
         rendering = self._call.rendering
-        kept = {"query", "auth"}
         given = {
-            field: value if rendering is None or field in kept else await rendering.value(value)
+            field: value if rendering is None or field == "query" else await rendering.value(value)
             for field, value in written.items()
         }
         more = {field: given[field] for field in ("columns", "options") if given.get(field)}
@@ -87,9 +86,7 @@ class Inputs:
         if given.get("kind") != "postgres":
             raise _wrong(name, "a query needs `kind: postgres`")
         call = self._call
-        auth = given.get("auth")
-        if isinstance(auth, str) and call.secret is not None:
-            auth = await call.secret(auth, None)
+        auth = given.get("auth") if call.credential is None else await call.credential(given.get("auth"))
         config = {"query": given["query"], "database": given.get("database")}
         outcome = await self._postgres.run(
             Call(config, {}, call.key, call.identity, auth=auth, rendering=call.rendering, tables=call.tables)

@@ -7,12 +7,10 @@ from typing import Any
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it has no types
 
-from noetl.model.errors import Failure
 from noetl.results.encoding import PARQUET
 from noetl.results.rowsets import Writer
 from noetl.results.tables import Head, Parts, Table, nothing
-from noetl.tools.port import Call, Failed, Outcome
-from noetl.tools.postgres import Postgres
+from noetl.tools.port import Call
 
 FOLDER = "spark"  # below where payloads are staged: one folder for every session
 FEW = 10_000  # rows
@@ -69,7 +67,7 @@ def _few(call: Call, frame: dict[str, Any]) -> Table:
     finally:
         for file in opened:
             file.close()
-        _remove(frame)
+        remove(frame)
 
 
 def _many(call: Call, frame: dict[str, Any]) -> Parts:
@@ -81,12 +79,12 @@ def _many(call: Call, frame: dict[str, Any]) -> Parts:
     def close() -> None:
         for table in tables:
             table.close()
-        _remove(frame)
+        remove(frame)
 
     return Parts(tables, frame["columns"], close)
 
 
-def _remove(frame: dict[str, Any]) -> None:
+def remove(frame: dict[str, Any]) -> None:
     """Its folder; that of its session goes with the last one in it."""
     folder = Path(frame["files"][0]["path"])
     while folder.parent.parent.name != FOLDER:
@@ -94,7 +92,3 @@ def _remove(frame: dict[str, Any]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         folder.parent.rmdir()
-
-
-async def to_postgres(call: Call, answer: dict[str, Any], facts: dict[str, Any], postgres: Postgres) -> Outcome:
-    return Failed(Failure(code="SPARK_OUTPUT", kind="config", message="output to postgres is not there yet"), facts)

@@ -23,7 +23,7 @@ from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import derive
 from noetl.playbook.validation.code import ALLOWED_CONF
 from noetl.results.staging import Staging
-from noetl.spark import outputs
+from noetl.spark import outputs, to_postgres
 from noetl.spark.inputs import InputError, Inputs
 from noetl.spark.place import SparkPlace
 from noetl.spark.processes import Crashed, Processes
@@ -139,7 +139,7 @@ class Spark:
                 call.log("stderr", f"spark: expect {check}: {failed} rows do not meet it")
         output = call.config.get("output") or {}
         if output.get("kind") == "postgres":
-            return await outputs.to_postgres(call, answer, facts, self._postgres)
+            return await to_postgres.store(call, output, answer, facts)
         return Success(await asyncio.to_thread(outputs.value, call, answer), facts)
 
 

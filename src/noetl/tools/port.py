@@ -49,8 +49,8 @@ class Rendering(Protocol):
 
 class Call(Struct, frozen=True):
     """`key` names this call for ever: the same over lost leases and tries, another for each item, page and run. `auth` is what
-    the task's `auth` resolved to: its values, which must appear in no outcome. `secret` resolves others by name. `tables` takes
-    rows that a value could not hold."""
+    the task's `auth` resolved to: its values, which must appear in no outcome. `secret` resolves others by name,
+    `credential` what further `auth` in the config stand for. `tables` takes rows that a value could not hold."""
 
     config: dict[str, Any]
     input: dict[str, Any]
@@ -61,6 +61,7 @@ class Call(Struct, frozen=True):
     log: Log = silent
     rendering: Rendering | None = None
     secret: Secret | None = None
+    credential: Callable[[Any], Awaitable[Any]] | None = None
     tables: Tables = Tables()
 
 
