@@ -220,6 +220,12 @@ class Spark(_Concern):
         600.0, ge=1, le=86_400, description="how long the Spark server of this machine stays when nobody uses it",
         json_schema_extra=_unit("seconds"),
     )  # fmt: skip
+    java_options: str = Field(
+        "",
+        description="more options for the Java of that server: `-Xmx2g` for another size than a quarter of the machine, "
+        "`-XX:TieredStopAtLevel=1` where most steps are short",
+        json_schema_extra=_unit("options"),
+    )
 
 
 CONCERNS: tuple[type[_Concern], ...] = (Place, Store, Storage, Shards, Listen, Duties, Work, Spark)

@@ -10,6 +10,7 @@ from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory
 from noetl.cli.client import Row, printed
 from noetl.cli.language import load_or_raise
+from noetl.cli.tools import tools
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
 from noetl.log.port import Recorded
@@ -23,6 +24,7 @@ from noetl.results.memory import TierMemory
 from noetl.results.router import Router
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
+from noetl.settings import Place, read
 from noetl.tools import registry
 from noetl.twins import shard_rows
 from noetl.worker import MemorySpool, Worker, WorkerSettings
@@ -47,7 +49,9 @@ class Cluster:
         tier = TierMemory()
         large = Large(tier, tier.staging)
         store = Router(self.server, large)
-        self._worker = Worker(self.server, store, registry.default(), clock, MemorySpool(), worker)
+        self._worker = Worker(
+            self.server, store, registry.default(tools(read(Place).where)), clock, MemorySpool(), worker
+        )
         reader = Router(self.server, large)  # what the worker has in memory is its own
         self._payloads = Payloads(reader, self.server.manifest)
         self._running: list[asyncio.Task[None]] = []

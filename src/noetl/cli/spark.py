@@ -49,11 +49,12 @@ def start() -> None:
     """
     from noetl.settings import Place, Spark, read
     from noetl.spark.profiles import profile
+    from noetl.spark.serve import Serving
     from noetl.spark.starting import ensure
 
     spark = read(Spark)
     wanted = profile(spark.profile)
-    ensure(read(Place).where, wanted, spark.idle_sec)
+    ensure(read(Place).where, wanted, Serving(spark.idle_sec, spark.java_options))
     say("Spark answers" if wanted.url is None else "the profile names a server of its own; nothing to start")
 
 
@@ -86,9 +87,11 @@ def serve(
 ) -> None:
     """Be the Spark server of this machine until it is stopped or idle. `noetl spark start` runs this in the background."""
     from noetl.settings import Place, Spark, read
+    from noetl.spark.serve import Serving
     from noetl.spark.serve import serve as run
 
-    raise typer.Exit(run(read(Place).where, idle=read(Spark).idle_sec, master=master))
+    spark = read(Spark)
+    raise typer.Exit(run(read(Place).where, Serving(spark.idle_sec, spark.java_options), master))
 
 
 def _place() -> "SparkPlace":

@@ -16,6 +16,7 @@ def _spark(home: Path) -> Tool:
     from noetl.settings import Spark as Settings
     from noetl.settings import read
     from noetl.spark import tool
+    from noetl.spark.serve import Serving
 
     found = read(Settings)
-    return tool.Spark(tool.Settings(home, found.profile, found.idle_sec))
+    return tool.Spark(tool.Settings(home, found.profile, Serving(found.idle_sec, found.java_options)))

@@ -8,31 +8,37 @@ tells names, sizes, rows and hashes. What code prints goes to its own descriptor
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.shell.progress import ProgressHandler
 
-from noetl.spark.failures import Broken, Wrong, failure
+from noetl.spark.failures import INTERRUPTED, Broken, Wrong, failure
 from noetl.spark.writing import publish, write
 from noetl.tools import python_child
 
 SOCKET = 3
 USER = "noetl"
+QUICK = DefaultPolicy(max_retries=6, backoff_multiplier=2.0, max_backoff=500)
 BETWEEN = 1.0  # seconds between two lines of progress
 
 
 def serve(_memory: int, _cpu: int | None) -> None:
     logging.disable(logging.CRITICAL)  # PySpark logs what it raises
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # they are files
     request = json.loads(_received())
     try:
         answer = release(request) if request["op"] == "release" else run(request)
     except BaseException as error:  # whatever it is, it is the answer
         answer = {"error": failure(error)}
+    sys.stdout.flush()  # what was printed comes before the answer
     _send({"answer": answer})
 
 
@@ -53,13 +59,20 @@ def _send(message: dict[str, Any]) -> None:
 
 def connect(url: str, session: str) -> SparkSession:
     joint = "" if url.endswith(";") else ";" if "/;" in url else "/;"
-    return SparkSession.builder.remote(f"{url}{joint}session_id={session};user_id={USER}").create()
+    spark = SparkSession.builder.remote(f"{url}{joint}session_id={session};user_id={USER}").create()
+    if url.startswith("sc://localhost:"):  # no network is in between: a server that does not answer is gone
+        spark.client.set_retry_policies([QUICK])
+    return spark
 
 
 def release(request: dict[str, Any]) -> dict[str, Any]:
     """End these sessions: what runs in them is interrupted, and nothing can begin in them any more."""
     for session in request["sessions"]:
-        connect(request["url"], session).client.release_session()
+        try:
+            connect(request["url"], session).client.release_session()
+        except Exception as error:  # one that is closed already is fine
+            if failure(error)["code"] != INTERRUPTED:
+                raise
     return {"value": None}
 
 

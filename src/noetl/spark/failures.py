@@ -10,6 +10,7 @@ from pyspark.errors.exceptions.base import PythonException
 from noetl.tools import python_child
 
 LOST = "SPARK_LOST"
+INTERRUPTED = "SPARK_INTERRUPTED"
 OUT_OF_MEMORY = "SPARK_OUT_OF_MEMORY"
 _TRACE = re.compile(r"\n+JVM stacktrace:.*", re.DOTALL)
 _MEMORY = ("OutOfMemoryError", "Java heap space", "SparkOutOfMemoryError", "MemoryError")
@@ -80,7 +81,7 @@ def _of_spark(error: PySparkException) -> dict[str, Any]:
     if any(word in said for word in _MEMORY):
         return {"code": OUT_OF_MEMORY, "kind": "resource", "message": f"out of memory in a Spark task: {_first(said)}"}
     if any(word in said for word in _CLOSED):
-        return {"code": "SPARK_INTERRUPTED", "kind": "cancelled", "message": _first(said), "retryable": True}
+        return {"code": INTERRUPTED, "kind": "cancelled", "message": _first(said), "retryable": True}
     if "An exception was thrown from the Python worker" in said:
         return _in_task(said)
     return {"code": "SPARK_ERROR", "kind": _kind(condition, state), "message": said[:900], "sqlstate": state}

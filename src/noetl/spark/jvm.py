@@ -88,7 +88,7 @@ def settings(size: Machine, folder: Path, port: int, master: str | None) -> dict
     }
 
 
-def command(java: Java, size: Machine, conf: dict[str, str], archives: Path) -> list[str]:
+def command(java: Java, size: Machine, conf: dict[str, str], archives: Path, more: str = "") -> list[str]:
     jars = ":".join(str(jar) for jar in sorted((spark_home() / "jars").glob("*.jar")))
     return [
         str(java.program),
@@ -96,6 +96,7 @@ def command(java: Java, size: Machine, conf: dict[str, str], archives: Path) -> 
         "-XX:+UseSerialGC" if size.cores <= 2 else "-XX:+UseParallelGC",
         *_archive(java, jars, archives),
         *_OPTIONS,
+        *more.split(),
         *(f"-D{name}={value}" for name, value in conf.items()),
         "-cp",
         jars,

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from noetl.spark import jvm
@@ -22,7 +23,7 @@ from noetl.spark.place import Served, SparkPlace
 STARTING = 120.0  # seconds until the server must answer
 LOOK_EVERY = 0.1
 LOOK_AGAIN = 1.0
-ENDING = 30.0  # seconds that the JVM may take to end: the first one writes its archive then
+ENDING = 120.0  # seconds that the JVM may take to end: the first one writes its archive then
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 PR_SET_PDEATHSIG = 1
 
@@ -31,12 +32,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="noetl spark serve")
     parser.add_argument("home", type=Path)
     parser.add_argument("--idle", type=float, default=600.0)
+    parser.add_argument("--java-options", default="")
     parser.add_argument("--master")
     given = parser.parse_args()
-    sys.exit(serve(given.home, idle=given.idle, master=given.master))
+    sys.exit(serve(given.home, Serving(given.idle, given.java_options), given.master))
 
 
-def serve(home: Path, *, idle: float, master: str | None = None) -> int:
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How a server of this machine is to be: seconds until it ends unused, and what its Java is told."""
+
+    idle: float = 600.0
+    java_options: str = ""
+
+
+def serve(home: Path, how: Serving, master: str | None = None) -> int:
     """Until it is told to stop, is idle for so long, or the JVM ends. 0 also when another serves already."""
     place = SparkPlace.below(home)
     with place.locked("server.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as ours:
@@ -45,12 +55,12 @@ def serve(home: Path, *, idle: float, master: str | None = None) -> int:
         stopping = _Stopping()
         java, size, port, token = find(), jvm.machine(), _free_port(), secrets.token_urlsafe(24)
         conf = jvm.settings(size, place.folder, port, master)
-        process = _start(jvm.command(java, size, conf, _archives()), token, place)
+        process = _start(jvm.command(java, size, conf, _archives(), how.java_options), token, place)
         try:
             if not _ready(process, port, stopping):
                 return 1
             place.publish(Served(port, token, os.getpid(), java.version, master))
-            _watch(place, process, idle, stopping)
+            _watch(place, process, how.idle, stopping)
         finally:
             place.withdraw()
             _end(process, java)

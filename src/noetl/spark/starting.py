@@ -9,7 +9,7 @@ from pathlib import Path
 from noetl.model.errors import Unavailable
 from noetl.spark.place import Served, SparkPlace
 from noetl.spark.profiles import Profile
-from noetl.spark.serve import STARTING
+from noetl.spark.serve import STARTING, Serving
 
 LOOK_EVERY = 0.05
 LAST_LINES = 5
@@ -21,7 +21,7 @@ class SparkUnavailable(Unavailable):
     code = "SPARK_UNAVAILABLE"
 
 
-def ensure(home: Path, profile: Profile, idle: float) -> str:
+def ensure(home: Path, profile: Profile, how: Serving) -> str:
     """The address of a server that answers; it may take the time of a start. Whoever asks has it in `use`."""
     if profile.url is not None:
         return profile.url
@@ -29,7 +29,7 @@ def ensure(home: Path, profile: Profile, idle: float) -> str:
     served = answering(place)
     if served is None:
         with place.locked("start.lock"):
-            served = answering(place) or _started(home, place, profile, idle)
+            served = answering(place) or _started(home, place, profile, how)
     if served.cluster != profile.master:
         raise SparkUnavailable(
             f"the Spark server of this machine runs on {served.cluster or 'this machine'}, not on "
@@ -44,8 +44,9 @@ def answering(place: SparkPlace) -> Served | None:
     return served if served is not None and served.answers() else None
 
 
-def _started(home: Path, place: SparkPlace, profile: Profile, idle: float) -> Served:
-    command = [sys.executable, "-m", "noetl.spark.serve", str(home), "--idle", str(idle)]
+def _started(home: Path, place: SparkPlace, profile: Profile, how: Serving) -> Served:
+    command = [sys.executable, "-m", "noetl.spark.serve", str(home), "--idle", str(how.idle)]
+    command += [f"--java-options={how.java_options}"]
     command += ["--master", profile.master] if profile.master is not None else []
     with open(place.folder / "serve.log", "wb") as log:
         process = subprocess.Popen(  # noqa: S603 - our own arguments
@@ -69,7 +70,7 @@ def _said(place: SparkPlace) -> str:
     return f"nothing was said in {place.log}"
 
 
-def stop(place: SparkPlace, patience: float = 60.0) -> bool:
+def stop(place: SparkPlace, patience: float = 150.0) -> bool:
     """False when there was none. Returns when it is over."""
     served = place.served()
     if served is None:

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -28,6 +28,7 @@ from noetl.spark.inputs import InputError, Inputs
 from noetl.spark.place import SparkPlace
 from noetl.spark.processes import Crashed, Processes
 from noetl.spark.profiles import Profile, profile
+from noetl.spark.serve import Serving
 from noetl.spark.starting import ensure
 from noetl.spark.statements import statements
 from noetl.tools.port import Call, Failed, Outcome, Success
@@ -45,7 +46,7 @@ ON_FAIL = ("fail", "drop", "warn")
 class Settings:
     home: Path
     profile: str = "local"
-    idle: float = 600.0
+    serving: Serving = field(default_factory=Serving)
 
 
 class Spark:
@@ -84,7 +85,7 @@ class Spark:
         used = await asyncio.to_thread(place.use) if where.url is None else None
         try:
             for left in reversed(range(RESTARTS + 1)):
-                url = await asyncio.to_thread(ensure, self._settings.home, where, self._settings.idle)
+                url = await asyncio.to_thread(ensure, self._settings.home, where, self._settings.serving)
                 answer = await self._attempt(call, {**work, "url": url})
                 if answer.get("error", {}).get("code") != LOST or not left:
                     break
