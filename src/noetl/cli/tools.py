@@ -1,10 +1,16 @@
-"""Tools that stand beside the worker, for workers that this command starts."""
+"""What workers that this command starts are given: tools that stand beside the worker, and pools."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from noetl.model.commands import USUAL_POOLS
 from noetl.tools.port import Tool
 from noetl.tools.registry import Make
+
+
+def usual(pools: tuple[str, ...]) -> tuple[str, ...]:
+    """For the one worker there is: no step shall wait for another."""
+    return tuple(dict.fromkeys((*pools, *USUAL_POOLS)))
 
 
 def tools(home: Path) -> Mapping[str, Make]:

@@ -49,22 +49,20 @@ class Serving:
 def serve(home: Path, how: Serving, master: str | None = None) -> int:
     """Until it is told to stop, is idle for so long, or the JVM ends. 0 also when another serves already."""
     place = SparkPlace.below(home)
+    stopping = _Stopping()
+    java, size, port, token = find(), jvm.machine(), _free_port(), secrets.token_urlsafe(24)
     with place.locked("server.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as ours:
         if not ours:
             return 0
-        stopping = _Stopping()
-        java, size, port, token = find(), jvm.machine(), _free_port(), secrets.token_urlsafe(24)
         conf = jvm.settings(size, place.folder, port, master)
         process = _start(jvm.command(java, size, conf, _archives(), how.java_options), token, place)
-        try:
-            if not _ready(process, port, stopping):
-                return 1
+        answered = _ready(process, port, stopping)
+        if answered:
             place.publish(Served(port, token, os.getpid(), java.version, master))
             _watch(place, process, how.idle, stopping)
-        finally:
-            place.withdraw()
-            _end(process, java)
-        return 0
+        place.withdraw()
+    _end(process, java)  # another may serve by now: this one may take its time
+    return 0 if answered else 1
 
 
 class _Stopping:
@@ -131,7 +129,8 @@ def _watch(place: SparkPlace, process: "subprocess.Popen[bytes]", idle: float, s
         with place.unused(time.time(), idle) as over:
             if over:
                 return place.withdraw()
-        time.sleep(min(LOOK_AGAIN, idle))
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(min(LOOK_AGAIN, idle))
 
 
 def _end(process: "subprocess.Popen[bytes]", java: Java) -> None:

@@ -1,5 +1,6 @@
 """From a profile to a server that answers; ours is started when there is none."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -48,11 +49,15 @@ def _started(home: Path, place: SparkPlace, profile: Profile, how: Serving) -> S
     command = [sys.executable, "-m", "noetl.spark.serve", str(home), "--idle", str(how.idle)]
     command += [f"--java-options={how.java_options}"]
     command += ["--master", profile.master] if profile.master is not None else []
+    end = time.monotonic() + STARTING
+    while _is_served(place) and time.monotonic() < end:  # one that was lost knows it in a moment
+        if (served := answering(place)) is not None:
+            return served
+        time.sleep(LOOK_EVERY)
     with open(place.folder / "serve.log", "wb") as log:
         process = subprocess.Popen(  # noqa: S603 - our own arguments
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
         )
-    end = time.monotonic() + STARTING
     while time.monotonic() < end:
         if (served := answering(place)) is not None and served.pid == process.pid:
             return served
@@ -60,6 +65,12 @@ def _started(home: Path, place: SparkPlace, profile: Profile, how: Serving) -> S
             break
         time.sleep(LOOK_EVERY)
     raise SparkUnavailable(f"Spark did not start: {_said(place)}", hint="noetl spark doctor says what it needs")
+
+
+def _is_served(place: SparkPlace) -> bool:
+    """By a process that may be about to end."""
+    with place.locked("server.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as free:
+        return not free
 
 
 def _said(place: SparkPlace) -> str:
@@ -81,9 +92,19 @@ def stop(place: SparkPlace, patience: float = 150.0) -> bool:
         place.withdraw()
         return False
     end = time.monotonic() + patience
-    while time.monotonic() < end:
-        if not Path(f"/proc/{served.pid}").exists() or place.served() is None:
-            with place.locked("server.lock"):
-                return True
+    while time.monotonic() < end and not ended(served.pid):
         time.sleep(LOOK_EVERY)
     return True
+
+
+def ended(pid: int) -> bool:
+    """Also one that its parent has not looked after yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False

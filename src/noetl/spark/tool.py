@@ -23,14 +23,14 @@ from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import derive
 from noetl.playbook.validation.code import ALLOWED_CONF
 from noetl.results.staging import Staging
-from noetl.spark import outputs, to_postgres
+from noetl.spark import folders, outputs, to_postgres
 from noetl.spark.inputs import InputError, Inputs
 from noetl.spark.place import SparkPlace
 from noetl.spark.processes import Crashed, Processes
 from noetl.spark.profiles import Profile, profile
 from noetl.spark.serve import Serving
 from noetl.spark.starting import ensure
-from noetl.spark.statements import statements
+from noetl.spark.statements import SparkStatement, statements
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.postgres import Postgres
 from noetl.tools.python import crashed
@@ -51,13 +51,14 @@ class Settings:
 
 class Spark:
     kind = "spark"
-    raw = frozenset({"sql", "code", "inputs"})
+    raw = frozenset({"sql", "code", "inputs", "expect"})
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._processes = Processes()
         self._postgres = Postgres()
         self._begun: Counter[str] = Counter()  # sessions of one name: an id is used once
+        self._swept = False
 
     async def close(self) -> None:
         await self._processes.close()
@@ -110,15 +111,24 @@ class Spark:
         name = _name(call, call.identity.lease, call.identity.attempt)
         self._begun[name] += 1
         session = _session(name, self._begun[name])
+        folder = _place_of(call, session)
+        if not self._swept:
+            self._swept = True
+            await asyncio.to_thread(folders.sweep, folder.parent)
         request = {
-            **work, "op": "run", "session": session, "key": call.key, "folder": str(_place_of(call, session)),
+            **work, "op": "run", "session": session, "key": call.key, "folder": str(folder),
             "tags": [f"{call.identity.execution_id}.{call.identity.step}", call.key],
         }  # fmt: skip
-        try:
-            return await self._processes.ask(request, call.log)
-        except (asyncio.CancelledError, Crashed):
-            await self._end(work["url"], session)
-            raise
+        with folders.held(folder):
+            try:
+                answer = await self._processes.ask(request, call.log)
+            except (asyncio.CancelledError, Crashed):
+                await self._end(work["url"], session)
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            if "error" in answer:
+                shutil.rmtree(folder, ignore_errors=True)
+            return answer
 
     async def _end(self, url: str, session: str) -> None:
         """Also when this is cancelled: what runs in Spark must not outlive its command."""
@@ -148,18 +158,17 @@ class Spark:
 
 
 async def _work(call: Call) -> dict[str, Any]:
-    config, rendering = call.config, call.rendering
+    config = call.config
     conf = {str(name): _conf(value) for name, value in (config.get("conf") or {}).items()}
     for name in conf:
         if not ALLOWED_CONF.fullmatch(name):
             raise InvalidInput(f"{name} may not be changed by a playbook", hint="it belongs to the profile")
-    work: dict[str, Any] = {"conf": conf, "expect": _expected(config), "output": dict(config.get("output") or {})}
+    work: dict[str, Any] = {"conf": conf, "expect": await _expected(call), "output": dict(config.get("output") or {})}
     if config.get("code") is not None:
         return {**work, "code": config["code"], "given": call.input}
     if config.get("sql") is None:
         raise InvalidInput("spark runs sql or code; pipeline and app are not there yet")
-    text, marks = (config["sql"], []) if rendering is None else await rendering.marked(config["sql"])
-    found = statements(text, marks)
+    found = await _statements(call, config["sql"])
     if not found:
         raise SqlError("SQL_EMPTY", "there is no statement to run")
     return {**work, "sql": [{"text": each.text, "values": each.values} for each in found]}
@@ -169,17 +178,23 @@ def _conf(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _expected(config: dict[str, Any]) -> list[dict[str, Any]]:
+async def _statements(call: Call, template: str) -> list[SparkStatement]:
+    text, marks = (template, []) if call.rendering is None else await call.rendering.marked(template)
+    return statements(text, marks)
+
+
+async def _expected(call: Call) -> list[dict[str, Any]]:
+    """Checks with their values beside them."""
     found = []
-    for check in config.get("expect") or []:
-        made = {
-            "name": check.get("name") or check.get("sql"),
-            "sql": check.get("sql"),
-            "on_fail": check.get("on_fail", "fail"),
-        }
-        if not isinstance(made["sql"], str) or made["on_fail"] not in ON_FAIL:
-            raise InvalidInput(f"expect {made['name']}: it needs sql, and on_fail is one of {', '.join(ON_FAIL)}")
-        found.append(made)
+    for check in call.config.get("expect") or []:
+        sql, on_fail = check.get("sql"), check.get("on_fail", "fail")
+        name = check.get("name") or sql
+        one = await _statements(call, sql) if isinstance(sql, str) else []
+        if len(one) != 1 or on_fail not in ON_FAIL:
+            raise InvalidInput(
+                f"expect {name}: it needs one sql expression, and on_fail is one of {', '.join(ON_FAIL)}"
+            )
+        found.append({"name": name, "sql": one[0].text, "values": one[0].values, "on_fail": on_fail})
     return found
 
 

@@ -68,13 +68,17 @@ def _checked(frame: DataFrame, expect: list[dict[str, Any]]) -> tuple[DataFrame,
     is not true of it: one pass over the data counts and writes."""
     if not expect:
         return frame, dict
-    fails = {check["name"]: ~F.coalesce(F.expr(check["sql"]), F.lit(False)) for check in expect}
+    given: dict[str, Any] = {}
+    fails = {check["name"]: ~F.coalesce(F.expr(_with_columns(check, given)), F.lit(False)) for check in expect}
+    for name, value in given.items():
+        frame = frame.withColumn(name, F.lit(value))
     seen = Observation("expect")
     counts = [F.count_if(failing).alias(name) for name, failing in fails.items()]
     checked = frame.observe(seen, *counts)
     for check in expect:
         if check["on_fail"] == "drop":
             checked = checked.filter(~fails[check["name"]])
+    checked = checked.drop(*given)
 
     def counted() -> dict[str, int]:
         found = {name: int(count) for name, count in seen.get.items()}
@@ -90,6 +94,16 @@ def _checked(frame: DataFrame, expect: list[dict[str, Any]]) -> tuple[DataFrame,
     except Exception as error:
         raise Broken("expect", error) from error
     return checked, counted
+
+
+def _with_columns(check: dict[str, Any], given: dict[str, Any]) -> str:
+    """The check with a column in place of every parameter, which an expression cannot have; their values are added to `given`."""
+    text: str = check["sql"]
+    for name, value in reversed(check["values"].items()):  # :noetl_12 before :noetl_1
+        column = f"{HIDDEN}{len(given)}"
+        given[column] = value
+        text = text.replace(f":{name} ", f"`{column}` ")
+    return text
 
 
 # ---- paths of the user's -------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 from noetl.spark.place import SparkPlace
 from noetl.spark.serve import Serving
-from noetl.spark.starting import answering, stop
+from noetl.spark.starting import answering, ended, stop
 from noetl.spark.tool import Settings, Spark
 from tests.integration.spark.conftest import Runner, rows_of
 from tests.waiting import comes, until
@@ -71,7 +71,7 @@ def test_a_server_that_is_lost_is_started_again_and_the_command_with_it(own: Run
     served = place.served()
     assert served is not None
     os.kill(served.pid, signal.SIGTERM)
-    until(lambda: answering(place) is None and not Path(f"/proc/{served.pid}/cmdline").read_bytes())
+    until(lambda: answering(place) is None and ended(served.pid))
 
 
 def _only_child(pid: int) -> int:
