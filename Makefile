@@ -48,6 +48,7 @@ long:  ## the tests that take minutes: every planted bug is found again, every c
 docs:  ## write docs/events.md and docs/cli.md anew
 	$(RUN) python docs/generate.py
 
-bench:  ## events folded and decided per second, then the core from end to end
+bench:  ## events folded and decided per second, then the core from end to end, then ten million rows
 	$(RUN) python bench/engine.py
 	$(RUN) python bench/core.py
+	$(RUN) python bench/data.py

@@ -1,6 +1,6 @@
-"""An S3 server for tests: one per test process, started at first use; whoever asks gets a bucket of its own.
+"""An S3 server for tests: one per test process, started at first use; whoever asks gets a place of its own in it.
 
-with server().bucket() as settings: ...      # NOETL_STORAGE_* of a process that keeps its large results there
+with server().place() as settings: ...      # NOETL_STORAGE_* of a process that keeps its large results there
 server().stop(); server().start()            # the same data again
 """
 
@@ -24,11 +24,13 @@ from obstore.exceptions import BaseError
 from noetl.results.objects import connect
 from tests.waiting import until
 
+BUCKET = "test-results"
 KEY, SECRET, REGION = "test-key", "test-secret", "us-east-1"
 PREFIX = "noetl-test-s3-"
 PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc",
          "s3.port", "s3.port.grpc", "admin.port", "admin.port.grpc")  # fmt: skip
 NOT_NEEDED = ("-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false")
+ENDS_WITH_US = '"$@" & read -r _; kill -9 $!'  # also when we are killed: then nobody holds the pipe any more
 _numbers = count(1)
 
 
@@ -46,10 +48,12 @@ class S3:
         ports = [f"-{name}={port}" for name, port in self._ports.items()]
         sockets = [f"-s3.localSocket={self._folder}/s3.sock", f"-filer.localSocket={self._folder}/filer.sock"]
         self._process = subprocess.Popen(
-            [Path(sys.executable).parent / "weed", f"-logdir={self._folder}", "mini", f"-dir={self._folder}/data",
-             "-ip=127.0.0.1", "-ip.bind=127.0.0.1", *ports, *sockets, *NOT_NEEDED],
-            env={"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "HOME": str(self._folder), "GOMAXPROCS": "2"},
-            stdout=(self._folder / "out").open("ab"), stderr=subprocess.STDOUT, cwd=self._folder, start_new_session=True,
+            ["sh", "-c", ENDS_WITH_US, "sh", Path(sys.executable).parent / "weed", f"-logdir={self._folder}",
+             "mini", f"-dir={self._folder}/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", *ports, *sockets, *NOT_NEEDED],
+            env={"PATH": os.defpath, "HOME": str(self._folder), "GOMAXPROCS": "2",
+                 "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET},
+            stdin=subprocess.PIPE, stdout=(self._folder / "out").open("ab"), stderr=subprocess.STDOUT,
+            cwd=self._folder, start_new_session=True,
         )  # fmt: skip
         until(self._writable)
 
@@ -70,11 +74,9 @@ class S3:
         finally:
             os.killpg(self._process.pid, signal.SIGCONT)
 
-    def bucket(self) -> str:
-        """The URL of a place in one that is new."""
-        name = f"s3://test-{os.getpid()}-{next(_numbers)}"
-        self.connected(name).put("made", b"by its first object")
-        return f"{name}/results"
+    def place(self) -> str:
+        """The URL of a place that nobody else uses. One bucket is enough for all: each more takes volumes of its own."""
+        return f"s3://{BUCKET}/{next(_numbers)}/results"
 
     def settings(self, bucket: str) -> dict[str, str]:
         """The environment of a process that keeps its large results there: keys as any client of S3 finds them."""
@@ -96,7 +98,7 @@ class S3:
         assert self._process is not None
         assert self._process.poll() is None, (self._folder / "out").read_text()[-2000:]
         try:
-            self.connected("s3://is-it-ready").put("key", b"1")
+            self.connected(f"s3://{BUCKET}").put("ready", b"1")
         except BaseError:
             return False
         return True

@@ -122,6 +122,21 @@ class Storage(_Concern):
         "times before its task fails with REFERENCE_NOT_AVAILABLE",
         json_schema_extra=_unit("seconds"),
     )  # fmt: skip
+    storage_orphan_age_sec: float = Field(
+        86_400, ge=0, description="what no reference names is deleted from the store of large results when its execution has "
+        "ended and it is at least this old",
+        json_schema_extra=_unit("seconds"),
+    )  # fmt: skip
+    storage_sweep_sec: float = Field(
+        86_400, ge=1, description="how often a worker looks for it; the first time ten minutes after its start",
+        json_schema_extra=_unit("seconds"),
+    )  # fmt: skip
+    event_result_context_max_bytes: int = Field(
+        8_192, ge=4_096, le=8_192,
+        description="what an event may say of a result: scalars, columns, what arcs ask for. A task whose result needs more "
+        "fails with CONTEXT_TOO_LARGE; the database takes no more than 8 KB",
+        json_schema_extra=_unit("bytes"),
+    )  # fmt: skip
     default_store_tier: Literal["auto", "kv", "disk", "object"] = Field(
         "auto",
         description="where results go that name no `output.store`: `auto` by size, `kv` the servers' database up to 1 MB, "

@@ -8,7 +8,7 @@ from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Reference
 from tests.conformance.conftest import World
-from tests.conformance.given import completed, execution, owner, report, signal_like, started
+from tests.conformance.given import completed, ended, execution, owner, report, signal_like, started
 
 DATA = b'{"\x00\xc3\xa9": 1}'
 
@@ -96,3 +96,18 @@ async def test_a_report_may_name_what_was_put_with_or_without_bringing_it_again(
     await one.write(id_, signal_like("a"), refs=(StoredRef(reference=ref, payload=DATA),))
     await world.log.put_blob(ref, DATA)
     assert await world.log.blob(ref.ref_id, ref.uri) == DATA
+
+
+async def test_what_no_reference_names_is_an_orphan_once_its_execution_has_ended(world: World) -> None:
+    id_, other = execution(0), execution(1)
+    kept, left = reference(id_, "1", "kept").uri, reference(id_, "2", "left").uri
+    await begun(world, id_)
+    await begun(world, other)
+    one = await owner(world)
+    await one.write(id_, started(id_), refs=(StoredRef(reference=reference(id_, "1", "kept")),))
+    assert await world.log.orphans(id_, [kept, left]) == []
+    await one.write(id_, ended())
+    assert await world.log.orphans(id_, [kept, left]) == [left]
+    assert await world.log.orphans(id_, []) == []
+    assert await world.log.orphans(other, [reference(other).uri]) == []
+    assert await world.log.orphans(execution(2), [reference(execution(2)).uri]) == []

@@ -2,8 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from msgspec.structs import replace
 
@@ -12,13 +14,18 @@ from noetl.model.errors import BadReference, Conflict, CorruptLog, InvalidInput,
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Address, Reference, address
+from noetl.results import rowsets
 from noetl.results.kv import LARGEST
 from noetl.results.memory import ResultsMemory
+from noetl.results.objects import Objects
 from noetl.results.port import ResultStore
 from noetl.results.router import Router
+from noetl.results.rowsets import Writer
+from noetl.results.tables import Head, Table, Tables
+from tests import s3
 from tests.conformance.conftest import WORLDS, World
 from tests.conformance.given import owner, signal_like
-from tests.stores import in_files
+from tests.stores import cached, in_files, in_tier
 
 EXECUTION = ExecutionId("7")
 PLACE = address(EXECUTION, "result", "step", "key")
@@ -41,7 +48,8 @@ class Door:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Only the router uses the world."""
     if "make" in metafunc.fixturenames:
-        pairs = [("memory", "memory"), ("memory", "files"), ("memory", "router without cache")]
+        alone = ["memory", "files", "objects", "cached objects", "router without cache", "router on objects"]
+        pairs = [("memory", kind) for kind in alone]
         metafunc.parametrize(("world", "make"), pairs + [(world, "router") for world in WORLDS], indirect=True)
     elif "world" in metafunc.fixturenames:
         metafunc.parametrize("world", list(WORLDS), indirect=True)
@@ -54,6 +62,11 @@ def world(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    bucket = s3.server().place() if "objects" in request.param else ""
+
+    def objects() -> Objects:
+        return Objects(s3.server().connected(bucket), bucket)
+
     async def made(world: World) -> ResultStore:
         """Another one of the same kind over the same data each time."""
         await world.log.start(Start(execution_id=EXECUTION, path="p", playbook="hash"), {})
@@ -64,6 +77,12 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
                 return memory
             case "files":
                 return in_files(tmp_path)
+            case "objects":
+                return in_tier(objects(), tmp_path)
+            case "cached objects":
+                return in_tier(cached(objects(), tmp_path / "cache"), tmp_path / "cache")
+            case "router on objects":
+                return Router(Door(world.log), in_tier(cached(objects(), tmp_path / "cache"), tmp_path), cache=0)
             case kind:
                 return Router(Door(world.log), in_files(tmp_path), cache=0 if "without" in kind else 1 << 20)
 
@@ -97,6 +116,51 @@ async def test_a_value_comes_back_as_it_was_also_to_another_process(world: World
     assert reference.rows == (len(value) if isinstance(value, list) else None)
     assert reference.bytes is not None
     assert reference.sha256 is not None
+
+
+def table(store: ResultStore, count: int, head: Head | None = None) -> Table:
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("noise", pa.string())])
+    writer = Writer(schema, Tables(store.staging), head)
+    chance = Random(count)
+    for first in range(0, count, 5_000):
+        ids = range(first, min(first + 5_000, count))
+        columns = [list(ids), [f"é{n}" for n in ids], [chance.randbytes(60).hex() for _ in ids]]
+        writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
+    return writer.done()
+
+
+@pytest.mark.parametrize(("count", "format"), [(0, "arrow"), (10, "arrow"), (5_000, "arrow"), (100_000, "parquet")])
+async def test_a_row_set_comes_back_whole_and_by_parts(world: World, make: Make, count: int, format: str) -> None:
+    store = await make(world)
+    made = table(store, count)
+    expected = made.value()
+    reference = await store.put(PLACE, made)
+    assert await store.put(PLACE, made) == reference
+    made.close()
+    assert (reference.rows, reference.rows_at, reference.format) == (count, "rows", format)
+    store = await make(world)
+    bare = Reference(ref_id=RefId(""), type="kv", uri=reference.uri)
+    for known in (reference, bare):
+        assert await store.resolve(known) == expected
+        for start, stop in ((0, 1), (count // 2, count // 2 + 3), (count - 1, count + 9), (3, 2)):
+            assert await store.rows(known, start, stop) == expected["rows"][max(start, 0) : stop]
+        reader = rowsets.read(await store.open(known), known.uri)
+        assert sum(batch.num_rows for batch in reader.batches(columns=["id"])) == count
+        reader.close()
+    with pytest.raises(CorruptLog):
+        await store.resolve(replace(reference, sha256="0" * 64))
+
+
+async def test_another_row_set_is_refused_where_one_is(world: World, make: Make) -> None:
+    store = await make(world)
+    for count in (10, 50_000):
+        where = address(EXECUTION, "result", "step", f"k{count}")
+        first, second = table(store, count), table(store, count + 1)
+        await store.put(where, first)
+        with pytest.raises(Conflict):
+            await store.put(where, second)
+        first.close()
+        second.close()
 
 
 @pytest.mark.parametrize("count", [0, 1, 10, 3_000, 20_000])

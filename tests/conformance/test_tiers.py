@@ -28,7 +28,7 @@ KINDS += [f"cache before {kind}" for kind in KINDS[1:]]
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     """Another one over the same bytes each time, as another process has it."""
     kind = request.param.removeprefix("cache before ")
-    memory, objects, bucket = TierMemory(), MemoryStore(), s3.server().bucket() if "S3" in kind else ""
+    memory, objects, bucket = TierMemory(), MemoryStore(), s3.server().place() if "S3" in kind else ""
 
     def made() -> Tier:
         match kind:

@@ -11,6 +11,7 @@ import pytest
 
 from noetl.cli.remote import Remote
 from noetl.model.ids import ExecutionId
+from noetl.results.objects import Objects
 from tests import s3
 from tests.crash.checks import check
 from tests.crash.house import House, house
@@ -18,7 +19,7 @@ from tests.crash.workload import outcomes
 from tests.disk import fill, small_disk
 from tests.play import workflow
 from tests.postgres import server
-from tests.waiting import look_again
+from tests.waiting import comes, look_again
 
 PATIENCE = 120.0  # seconds until something hangs, however busy the machine is
 ROWS = 30_000  # 3 MB
@@ -50,6 +51,7 @@ STEPS = """
 """
 RESULT = {"one": 12_346, "count": ROWS, "last": ROWS - 1}
 PLAYBOOK = workflow(STEPS, metadata={"name": "large", "path": "crash/large"}, workload={"rows": ROWS, "begun": ""})
+SWEEPING = {"NOETL_STORAGE_SWEEP_SEC": "1", "NOETL_STORAGE_ORPHAN_AGE_SEC": "0"}
 Build = Callable[..., House]
 
 
@@ -92,6 +94,10 @@ def staged(folder: Path) -> list[Path]:
     return [path for path in folder.glob("staging/*") if path.stat().st_size > 1_000_000]
 
 
+async def stored(bucket: str) -> int:
+    return len([each async for each in Objects(s3.server().connected(bucket), bucket).listed()])
+
+
 def begins(here: House) -> list[str]:
     """The steps whose tools were begun."""
     return (here.home / "begun").read_text().split()
@@ -100,20 +106,23 @@ def begins(here: House) -> list[str]:
 @pytest.mark.parametrize("nth", [1, 2])
 def test_a_worker_that_dies_between_put_and_report_leaves_an_orphan_and_nothing_else(build: Build, nth: int) -> None:
     async def run() -> None:
-        here = build(**s3.server().settings(s3.server().bucket()))
+        bucket = s3.server().place()
+        here = build(**s3.server().settings(bucket), **SWEEPING)
         here.worker.told("persist.after", nth)
         async with begun(here) as (client, execution_id):
             await here.worker.death()
             here.restart()
             await ended(here, client, execution_id)
-        assert len(begins(here)) == 3
+            assert len(begins(here)) == 3
+            await comes(lambda: stored(bucket), 2)  # the orphan is swept: what two steps made is left
+            await check(here.dsn or "", client, [execution_id])
 
     asyncio.run(run())
 
 
 def test_a_worker_that_dies_while_it_uploads_costs_an_attempt(build: Build) -> None:
     async def run() -> None:
-        here = build(**s3.server().settings(s3.server().bucket()))
+        here = build(**s3.server().settings(s3.server().place()))
         await here.ready()
         with ExitStack() as while_frozen:
             while_frozen.enter_context(s3.server().frozen())
@@ -130,7 +139,7 @@ def test_a_worker_that_dies_while_it_uploads_costs_an_attempt(build: Build) -> N
 
 def test_a_store_that_is_away_is_waited_for_and_no_tool_runs_again(build: Build) -> None:
     async def run() -> None:
-        here = build(**s3.server().settings(s3.server().bucket()))
+        here = build(**s3.server().settings(s3.server().place()))
         await here.ready()
         s3.server().stop()
         try:
@@ -147,7 +156,7 @@ def test_a_store_that_is_away_is_waited_for_and_no_tool_runs_again(build: Build)
 
 def test_a_cache_that_is_deleted_again_and_again_is_not_missed(build: Build) -> None:
     async def run() -> None:
-        here = build(**s3.server().settings(s3.server().bucket()))
+        here = build(**s3.server().settings(s3.server().place()))
         async with begun(here) as (client, execution_id):
             ending = asyncio.ensure_future(ended(here, client, execution_id))
             while not ending.done():
@@ -165,7 +174,7 @@ def test_a_full_disk_is_waited_for(build: Build, tmp_path: Path, what: str) -> N
         if what == "the store":
             here = build(NOETL_STORAGE_CLOUD_TIER=f"file://{disk}")
         else:
-            bucket = s3.server().settings(s3.server().bucket())
+            bucket = s3.server().settings(s3.server().place())
             here = build(**bucket, NOETL_STORAGE_LOCAL_CACHE_DIR=str(disk))
         await here.ready()
         fill(disk / "full")

@@ -101,6 +101,7 @@ def test_every_example_is_run_here() -> None:
         "pipeline",
         "quickstart",
         "retry",
+        "rows",  # in tests/integration/cli: it needs a database
     }
 
 

@@ -1,4 +1,4 @@
-"""The benchmark of the core runs, small: its own checks hold, and it says what it promises. No time is asked for."""
+"""The benchmarks run, small: their own checks hold, and they say what they promise. No time is asked for."""
 
 import json
 import subprocess
@@ -27,3 +27,14 @@ def test_the_benchmark_of_the_core_checks_what_it_runs(mode: str) -> None:
     for scenario in ("s1", "s2", "s3"):
         assert found[mode][scenario].keys() >= {"commits", "events", "wal_bytes", "cpu_us"}
     assert found[mode]["s1"]["events"] >= 6
+
+
+def test_the_benchmark_of_the_data_plane_checks_what_it_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, "bench/data.py", "--json", "--rows", "200000"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["rows"] == 200_000
+    assert found.keys() >= {"rows_s", "bare_rows_s", "worker_peak_mb", "server_growth_mb", "database_growth_mb"}
+    assert found["database_growth_mb"] < 1

@@ -4,8 +4,10 @@ import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from noetl.model.errors import InvalidInput, StoreUnavailable
@@ -13,7 +15,9 @@ from noetl.model.ids import RefId
 from noetl.model.reference import Reference, address
 from noetl.results.large import Large
 from noetl.results.objects import AT_ONCE, Objects, connect
+from noetl.results.rowsets import Writer
 from noetl.results.staging import Staged
+from noetl.results.tables import Tables
 from noetl.settings import Storage
 from noetl.worker.stores import large
 from tests import s3
@@ -51,7 +55,7 @@ class Watched:
 
 @pytest.fixture
 def bucket() -> str:
-    return s3.server().bucket()
+    return s3.server().place()
 
 
 @pytest.fixture
@@ -132,5 +136,34 @@ def test_the_environment_says_where(tmp_path: Path, bucket: str, monkeypatch: py
         assert await store.resolve(await store.put(PLACE, ROWS)) == ROWS
         found = [each async for each in Objects(s3.server().connected(bucket), bucket).listed()]
         assert [each.address for each in found] == [PLACE]
+
+    asyncio.run(run())
+
+
+def test_one_row_of_a_large_row_set_costs_little_and_less_again(bucket: str, tmp_path: Path) -> None:
+    """Incompressible rows, so that groups are as large as they get."""
+    schema = pa.schema([("id", pa.int64()), ("noise", pa.binary())])
+
+    async def run() -> None:
+        watched = Watched(s3.server().connected(bucket))
+        store = in_tier(cached(Objects(watched, bucket), tmp_path / "cache"), tmp_path)
+        writer, chance, count = Writer(schema, Tables(store.staging)), Random(1), 100_000
+        for first in range(0, count, 10_000):
+            ids = list(range(first, first + 10_000))
+            writer.write(pa.RecordBatch.from_arrays([ids, [chance.randbytes(500) for _ in ids]], schema=schema))
+        table = writer.done()
+        reference = await store.put(PLACE, table)
+        table.close()
+        assert table.staged.size > 45 << 20
+        reader = in_tier(cached(Objects(watched, bucket), tmp_path / "another"), tmp_path)
+        watched.read = 0
+        assert (await reader.rows(reference, 54_321, 54_322))[0]["id"] == 54_321
+        assert 0 < watched.read < 4 << 20  # with what is read to find the rows
+        watched.read = 0
+        assert (await reader.rows(reference, 77_777, 77_778))[0]["id"] == 77_777
+        assert 0 < watched.read <= 2 << 20
+        watched.read = 0
+        assert (await reader.rows(reference, 77_778, 77_779))[0]["id"] == 77_778
+        assert watched.read == 0
 
     asyncio.run(run())

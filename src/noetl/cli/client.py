@@ -109,7 +109,10 @@ async def resolved(payloads: "Payloads", reference: "Reference") -> Any:
         return await payloads.resolve(reference)
     except Failing as failing:
         kind = Unavailable if failing.failure.retryable else NotFound
-        raise kind(failing.failure.message, hint="it lives where its worker has put it: same NOETL_HOME?") from failing
+        raise kind(
+            failing.failure.message,
+            hint="it lives where its worker has put it: same NOETL_HOME, same NOETL_STORAGE_CLOUD_TIER?",
+        ) from failing
 
 
 async def named(client: Client, text: str) -> ExecutionId:

@@ -63,7 +63,7 @@ async def _examine() -> list[Finding]:
 
     place = read(Place)
     async with connect("read") as client:
-        found = [Finding("reach", "ok", f"{_asked(place)} answers"), *_disk(place)]
+        found = [Finding("reach", "ok", f"{_asked(place)} answers"), *_disk(place), *await _storage(place)]
         found += await _executions(client)
         found += await _commands(client)
         found += await _lag(client)
@@ -86,6 +86,23 @@ def _disk(place: "Place") -> list[Finding]:
     if free > LITTLE:
         return [Finding("disk", "ok", message)]
     return [Finding("disk", "error", message, "free some space, or move NOETL_HOME to another disk")]
+
+
+async def _storage(place: "Place") -> list[Finding]:
+    """Whether this machine reaches the store of large results that its settings name."""
+    from noetl.model.errors import NoetlError
+    from noetl.settings import Storage, read
+    from noetl.worker.stores import tier
+
+    storage = read(Storage)
+    if storage.storage_cloud_tier is None:
+        return []
+    try:
+        async for _ in tier(place.where, storage).listed():
+            break
+    except NoetlError as error:
+        return [Finding("storage", "error", str(error), error.hint or "docs/storage.md has examples")]
+    return [Finding("storage", "ok", f"{storage.storage_cloud_tier} answers")]
 
 
 async def _executions(client: Client) -> list[Finding]:

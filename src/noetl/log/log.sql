@@ -162,6 +162,12 @@ returning ref_id;
 -- name: blob
 select payload from noetl.result_blob where ref_id = :ref_id and uri = :uri;
 
+-- name: orphans
+-- Addresses of an execution that has ended, of which none of its references speaks.
+select u.uri from unnest(:uris::text[]) as u (uri)
+where exists (select from noetl.event t where t.execution_id = :execution_id and t.dedup_key = 'terminal')
+and u.uri not in (select r.uri from noetl.result_ref r where r.execution_id = :execution_id);
+
 -- name: put_logs
 select noetl.put_logs(:execs::bigint[], :steps::text[], :refs::bigint[], :uris::text[], :payloads::bytea[]);
 

@@ -61,6 +61,7 @@ __all__ = ["Database", "LogMemory"]
 
 
 _pinned = msgspec.json.Decoder(Pinned)
+_stored_ref = msgspec.json.Decoder(StoredRef)
 _projection = msgspec.json.Decoder(Projection)
 _part = msgspec.json.Decoder(AddPart)
 _present = msgspec.json.Decoder(Present)
@@ -266,6 +267,13 @@ class LogMemory:
 
     async def blob(self, ref_id: RefId, uri: str) -> bytes | None:
         return self._db.blobs.get((ref_id, uri))
+
+    async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
+        rows = self._db.executions.get(execution_id)
+        if rows is None or not rows.ended:
+            return []
+        known = {_stored_ref.decode(data).reference.uri for data in self._db.refs.values()}
+        return [uri for uri in uris if uri not in known]
 
     # -- step logs --
 

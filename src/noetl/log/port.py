@@ -282,6 +282,11 @@ class EventLog(Protocol):
         """What `put_blob` or the payload of a recorded StoredRef left under this id and exactly this address."""
         ...
 
+    async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
+        """Those that no reference of this execution names and none ever will, for it has ended. None of one that is not here:
+        another log may know it."""
+        ...
+
     # -- step logs --
     async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
         """Payloads with addresses of kind `log`. One that stands there already stays as it is; one of an execution that is

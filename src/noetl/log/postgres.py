@@ -281,6 +281,10 @@ class LogPostgres:
         rows = await self._main.read(_SQL["blob"], ref_id=int(ref_id), uri=uri)
         return rows[0]["payload"] if rows else None
 
+    async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
+        rows = await self._background.read(_SQL["orphans"], execution_id=int(execution_id), uris=uris)
+        return [row["uri"] for row in rows]
+
     # -- step logs --
 
     async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:

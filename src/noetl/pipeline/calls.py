@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from noetl.faults import fault
 from noetl.model.commands import Command
@@ -47,19 +48,12 @@ class Prepared(Struct, frozen=True):
         merged: dict[str, Any] = over(last, cursor)
         given = merged.pop("input")
         identity = _numbered(self.call.identity, number)
-        call = Call(
-            config=merged, input=given, key=key, identity=identity, auth=self.call.auth, timeout=self.call.timeout,
-            log=self.call.log, rendering=self.call.rendering, secret=self.call.secret, credential=self.call.credential,
-            tables=self.call.tables,
-        )  # fmt: skip
+        call = replace(self.call, config=merged, input=given, key=key, identity=identity)
         return Prepared(self.tool, call, self.redactor)
 
 
 def _numbered(identity: Identity, page: int) -> Identity:
-    return Identity(
-        execution_id=identity.execution_id, step=identity.step, task=identity.task, attempt=identity.attempt,
-        index=identity.index, run=identity.run, page=page, lease=identity.lease,
-    )  # fmt: skip
+    return replace(identity, page=page)
 
 
 @dataclass(slots=True)
@@ -95,8 +89,8 @@ class Caller:
             log=self.env.redactor.log(self.env.logs(task.name, self._index())),
             rendering=rendering,
             secret=keychain.resolve,
-            credential=keychain.auth,
             tables=Tables(self.env.store.staging, self.env.redactor.batch),
+            credential=keychain.auth,
         )
         return Prepared(tool, call, self.env.redactor)
 

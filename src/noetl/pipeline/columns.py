@@ -11,8 +11,9 @@ def cleaned(batch: pa.RecordBatch, forms: Sequence[str], clean: Callable[[Any], 
     """`forms` are the texts to look for; `clean` takes them out of one value."""
     texts = [form.encode("utf-8", "surrogatepass") for form in forms]
     numbers = [int(form) for form in forms if form.isdecimal() and int(form) < 2**63]
-    columns = [_cleaned(column, texts, numbers, clean) for column in batch.columns]
-    if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
+    found = batch.columns
+    columns = [_cleaned(column, texts, numbers, clean) for column in found]
+    if all(new is old for new, old in zip(columns, found, strict=True)):
         return batch
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 

@@ -39,8 +39,8 @@ class Context:
         cls, env: Environment, plan: Plan, command: Command, journal: Journaling, claimed_at: int, launch: int
     ) -> "Context":
         keychain = Keychain(plan.playbook.keychain, env.credentials, env.redactor, command.step)
-        payloads = Payloads(env.store, env.manifests, keychain)
-        persist = Persist(command, env.store, payloads, launch)
+        payloads = Payloads(env.store, env.manifests, keychain, command.execution_id)
+        persist = Persist(command, env.store, payloads, launch, env.context_limit)
 
         async def journal_clean(sent: Sent) -> None:
             await journal(env.clean(sent))

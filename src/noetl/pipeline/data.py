@@ -15,17 +15,18 @@ from msgspec.structs import replace
 
 from noetl.model.decisions import AddPart
 from noetl.model.envelope import SELECTIONS, Envelope
-from noetl.model.errors import CorruptLog, Failure, InvalidInput, Unavailable
-from noetl.model.ids import RefId
-from noetl.model.reference import Reference
+from noetl.model.errors import BadReference, CorruptLog, Failure, InvalidInput, Unavailable
+from noetl.model.ids import ExecutionId, RefId
+from noetl.model.reference import Reference, parse_uri
 from noetl.pipeline.environment import Manifests
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.keychain import Entry, Handle, Keychain
 from noetl.playbook.assignments import REFERENCE
-from noetl.playbook.expressions import WORKER_LIMITS, FailedError, NeedsData, item, kind_of, member
-from noetl.results.encoding import ARROW, JSON, PARQUET, PARTS
+from noetl.playbook.expressions import FailedError, NeedsData, item, kind_of, member
+from noetl.results.encoding import ARROW, JSON, PARQUET, PARTS, ref_id_of
+from noetl.results.encoding import is_rowset as starts_rowset
 from noetl.results.port import ResultStore
-from noetl.results.tables import Manifest
+from noetl.results.tables import Head, Manifest
 from noetl.tools.secrets import HANDLE
 
 MANIFEST = "manifest"
@@ -35,6 +36,7 @@ RESERVED: Final = frozenset({*FACTS, SELECTIONS, "row_count", "columns", "result
 MISSING: Final = object()
 TRIES = 5
 KEPT = 32 * 1024 * 1024  # bytes, as stored, of what a command keeps in memory from one template to the next
+MOST_ROWS = 1_000_000  # of a row set as one value in memory
 ROW = 100  # bytes that a row weighs at least, however well it was packed
 GAPS = 10_000  # items of a chunk that may have no row in its part: they were put off
 
@@ -58,31 +60,16 @@ class HeadOf:
     reference: Reference
 
 
-Key = tuple[str, str | None, int, int]
+Key = tuple[str, str | None, int, int]  # of what is kept: address, member that the rows are, and which of them
+_ALL, _HEAD = (0, -1), (-1, -1)
 
 
-def _key(request: Whole | Rows | HeadOf) -> Key:
-    reference = request.reference
-    match request:
-        case Whole():
-            return reference.uri, reference.rows_at, 0, -1
-        case Rows(_, start, stop):
-            return reference.uri, None, start, stop
-        case HeadOf():
-            return reference.uri, reference.rows_at, -1, -1
-
-
-def _weight(request: Whole | Rows | HeadOf) -> int:
-    """What it takes, about: of rows their share."""
-    reference = request.reference
-    match request:
-        case Whole():
-            return max(reference.bytes or 0, ROW * (reference.rows or 0))
-        case Rows(_, start, stop):
-            each = max((reference.bytes or 0) // max(reference.rows or 1, 1), ROW)
-            return each * (stop - start)
-        case HeadOf():
-            return ROW
+def _weight(reference: Reference, rows: int | None) -> int:
+    """What so many rows take, about; None: all that is there."""
+    stored = reference.bytes or 0
+    if rows is None:
+        return max(stored, ROW * (reference.rows or 0))
+    return rows * max(stored // max(reference.rows or 1, 1), ROW)
 
 
 def by_uri(uri: str) -> Reference:
@@ -99,8 +86,18 @@ def is_manifest(reference: Reference) -> bool:
 
 
 class Payloads:
-    def __init__(self, store: ResultStore, manifests: Manifests, keychain: Keychain | None = None) -> None:
+    """`execution_id` is whose data `fetch` may read, beside what the server itself named (`known`)."""
+
+    def __init__(
+        self,
+        store: ResultStore,
+        manifests: Manifests,
+        keychain: Keychain | None = None,
+        execution_id: ExecutionId | None = None,
+    ) -> None:
         self.keychain = keychain or Keychain()
+        self.known: set[str] = set()
+        self._execution_id = execution_id
         self._store = store
         self._manifests = manifests
         self._kept: OrderedDict[Key, tuple[Any, int]] = OrderedDict()
@@ -111,34 +108,42 @@ class Payloads:
     # ---- what is here ----------------------------------------------------------------------------------------------------
 
     def whole(self, reference: Reference) -> Any:
-        return self._here(Whole(reference))
-
-    def head(self, reference: Reference) -> dict[str, Any]:
-        found: dict[str, Any] = self._here(HeadOf(reference))
+        found = self._here((reference.uri, reference.rows_at, *_ALL))
+        if found is MISSING:
+            raise NeedsData(Whole(reference))
         return found
 
+    def head(self, reference: Reference) -> dict[str, Any]:
+        found = self._here((reference.uri, reference.rows_at, *_HEAD))
+        if found is MISSING:
+            raise NeedsData(HeadOf(reference))
+        head: dict[str, Any] = found
+        return head
+
     def has(self, reference: Reference) -> bool:
-        return _key(Whole(reference)) in self._kept
+        return (reference.uri, reference.rows_at, *_ALL) in self._kept
 
     def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
         if self.has(reference):
-            rows: list[Any] = self.whole(reference)[start:stop]
-            return rows
-        found: list[Any] = self._here(Rows(reference, start, stop))
-        return found
+            whole: list[Any] = self.whole(reference)
+            return whole[start:stop]
+        found = self._here((reference.uri, None, start, stop))
+        if found is MISSING:
+            raise NeedsData(Rows(reference, start, stop))
+        rows: list[Any] = found
+        return rows
 
-    def _here(self, request: Whole | Rows | HeadOf) -> Any:
-        found = self._kept.get(_key(request))
+    def _here(self, key: Key) -> Any:
+        found = self._kept.get(key)
         if found is None:
-            raise NeedsData(request)
-        self._kept.move_to_end(_key(request))
+            return MISSING
+        self._kept.move_to_end(key)
         return found[0]
 
     def keep(self, reference: Reference, value: Any) -> None:
-        self._keep(Whole(reference), value)
+        self._keep((reference.uri, reference.rows_at, *_ALL), value, _weight(reference, None))
 
-    def _keep(self, request: Whole | Rows | HeadOf, value: Any) -> None:
-        key, weight = _key(request), _weight(request)
+    def _keep(self, key: Key, value: Any, weight: int) -> None:
         self._bytes += weight - self._kept.get(key, (None, 0))[1]
         self._kept[key] = value, weight
         self._kept.move_to_end(key)
@@ -149,26 +154,33 @@ class Payloads:
             _, (_, weight) = self._kept.popitem(last=False)
             self._bytes -= weight
 
+    def forget(self) -> None:
+        """What was read or made so far. A command's parts refer to each other, so that only a rare collection would free it."""
+        self._kept.clear()
+        self._bytes = 0
+
     # ---- what is read ----------------------------------------------------------------------------------------------------
 
     async def load(self, request: object) -> None:
         match request:
             case Whole(reference):
-                self._keep(request, await self.resolve(reference))
+                self.keep(reference, await self.resolve(reference))
             case Rows(reference, start, stop):
-                self._keep(request, await self.range(reference, start, stop))
+                rows = await self.range(reference, start, stop)
+                self._keep((reference.uri, None, start, stop), rows, _weight(reference, stop - start))
             case HeadOf(reference):
-                self._keep(request, await self._read_head(reference))
+                self._keep((reference.uri, reference.rows_at, *_HEAD), await self._read_head(reference), ROW)
             case Entry() | Handle():
                 await self.keychain.load(request)
             case _:
                 raise TypeError(f"cannot load {request!r}")
 
     async def resolve(self, reference: Reference) -> Any:
-        size = await self.size(reference) if is_manifest(reference) else reference.rows
-        if size is not None and size > WORKER_LIMITS.items:
+        if is_manifest(reference):
+            return await self.range(reference, 0, await self.size(reference))
+        if is_rowset(reference) and (size := reference.rows or 0) > MOST_ROWS:
             raise Failing(_too_many(reference, size))
-        if size is not None and (is_manifest(reference) or _is_list_in_map(reference)):
+        if is_rowset(reference) and reference.rows_at is None:  # maybe the rows of a map, without the map
             return await self.range(reference, 0, size)
         if reference.format == PARTS:
             return (await self._named(reference)).head.around(await self.range(reference, 0, reference.rows or 0))
@@ -184,7 +196,28 @@ class Payloads:
             return rowsets.Joined(manifest.head, [await self.open(part) for part in manifest.parts])
         self._note(reference)
         source = await _patiently(reference.uri, lambda: self._store.open(reference))
-        return await _patiently(reference.uri, lambda: asyncio.to_thread(rowsets.read, source, reference.uri))
+        reader = await _patiently(reference.uri, lambda: asyncio.to_thread(rowsets.read, source, reference.uri))
+        if reference.ref_id and reference.rows_at is None:  # the rows alone, whatever they are a member of
+            reader.head = Head()
+        return reader
+
+    async def fetch(self, uri: str) -> Any:
+        """What an address leads to: a value, or a reader of rows. It may have been written by anybody."""
+        try:
+            foreign = parse_uri(uri).execution_id != self._execution_id
+        except BadReference as error:
+            raise Failing(Failure(code=error.code, kind="config", message=f"{error}; {error.hint}")) from error
+        if foreign and uri not in self.known:
+            message = f"{uri} belongs to another execution, which has not given it to this one"
+            raise Failing(Failure(code="REFERENCE_FORBIDDEN", kind="auth", message=message))
+        reference = by_uri(uri)
+        source = await _patiently(uri, lambda: self._store.open(reference))
+        try:
+            rowset = starts_rowset(await asyncio.to_thread(source.read, 0, 4))
+        finally:
+            await asyncio.to_thread(source.close)
+        self.read[ref_id_of(uri)] = None
+        return await (self.open(reference) if rowset else self.resolve(reference))
 
     async def _named(self, reference: Reference) -> Manifest:
         """The files of a row set that has several."""
@@ -278,11 +311,6 @@ class Payloads:
     def _note(self, reference: Reference) -> None:
         if reference.ref_id:
             self.read[reference.ref_id] = None
-
-
-def _is_list_in_map(reference: Reference) -> bool:
-    """The rows of a map's row set, without the map."""
-    return is_rowset(reference) and reference.rows_at is None
 
 
 def _too_many(reference: Reference, size: int) -> Failure:
@@ -501,5 +529,6 @@ def held(value: Any, payloads: Payloads) -> Any:
     if not isinstance(value, dict):
         return value
     if len(value) == 1 and isinstance(uri := value.get(REFERENCE), str):
+        payloads.known.add(uri)
         return Stored(Envelope(status="ok", reference=by_uri(uri)), payloads)
     return {name: held(part, payloads) for name, part in value.items()}

@@ -6,6 +6,7 @@ from msgspec import Struct, field, structs
 
 from noetl.model.clock import Clock, iso
 from noetl.model.decisions import AddPart
+from noetl.model.envelope import CONTEXT_LIMIT
 from noetl.model.events import Reported
 from noetl.model.messages import StoredRef
 from noetl.pipeline.redaction import Redactor
@@ -45,6 +46,7 @@ class Environment(Struct, frozen=True):
     logs: LogTo = no_logs
     credentials: Credentials = field(default_factory=EnvCredentials)
     redactor: Redactor = field(default_factory=Redactor)
+    context_limit: int = CONTEXT_LIMIT
 
     def clean(self, sent: Sent) -> Sent:
         """The last door: no event leaves with a secret in it, whatever brought it there."""

@@ -18,7 +18,7 @@ from noetl.pipeline.environment import Environment, Given, Journaling, Sent
 from noetl.pipeline.evaluate import evaluate, plan_loop
 from noetl.pipeline.failures import Failing, bounded
 from noetl.pipeline.names import Names
-from noetl.pipeline.persist import checked, with_context
+from noetl.pipeline.persist import with_context
 from noetl.pipeline.rendering import Rendering
 from noetl.pipeline.run import Ended, Parked, Pipeline
 from noetl.pipeline.selecting import all_selected
@@ -41,6 +41,8 @@ async def execute(
             raise
         message = f"step {command.step} did not end within {limit:g} s"
         event = context.failed(failed(Failure(code="TIMEOUT", kind="timeout", message=message)))
+    finally:
+        context.payloads.forget()
     return env.clean(Sent(event, context.persist.refs()))
 
 
@@ -93,7 +95,7 @@ async def _with_selections(context: Context, pipeline: Pipeline, base: Envelope)
         rendering = final_rendering(context, pipeline.names, Stored(shown, context.payloads))
         found = await all_selected(rendering, plan.selections)
         kept = await context.persist.selections("selections", found)
-    return checked(replace(shown, context=with_context(shown, kept, {})))
+    return context.persist.checked(replace(shown, context=with_context(shown, kept, {})))
 
 
 async def _results(context: Context, pipeline: Pipeline) -> dict[str, Any]:

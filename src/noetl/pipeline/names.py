@@ -61,6 +61,7 @@ class Issued(Struct, frozen=True):
         scope = command.scope
         args = {name: held(value, payloads) for name, value in scope.args.items()}
         steps = {name: Stored(envelope, payloads) for name, envelope in scope.results.items()}
+        payloads.known |= {each.reference.uri for each in scope.results.values() if each.reference is not None}
         fixed = {**scope.workload, **steps} | {
             "workload": scope.workload,
             "execution_id": command.execution_id,

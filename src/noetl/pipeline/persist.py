@@ -26,7 +26,6 @@ from noetl.results.encoding import PARTS
 from noetl.results.port import Carrier, ResultStore, Rider
 from noetl.results.tables import Manifest, Parts, Table, Tables
 
-SELECTIONS_INLINE = 4_096
 SCALARS_INLINE = 1_024
 LONGEST_SCALAR = 256
 COLUMNS_INLINE = 1_024
@@ -52,7 +51,10 @@ class Persist:
     """Puts of one command. `launch` counts how often this worker began this attempt: a second time must not meet its own keys.
     Nor does it carry payloads: an entry of the first launch may be recorded already, and theirs be passed over."""
 
-    def __init__(self, command: Command, store: ResultStore, payloads: Payloads, launch: int = 1) -> None:
+    def __init__(
+        self, command: Command, store: ResultStore, payloads: Payloads, launch: int = 1, limit: int = CONTEXT_LIMIT
+    ) -> None:
+        self._limit = limit
         self._command = command
         self._store = store
         self._payloads = payloads
@@ -116,13 +118,14 @@ class Persist:
     ) -> Envelope:
         """The value is durable when this returns. A null value needs no payload; records become columns when they fit."""
         above = parent.reference.ref_id if parent is not None and parent.reference is not None else None
-        value = await self._in_columns(value)
+        if (found := records.found(value)) is not None:
+            value = await self._in_columns(value, found)
         try:
             reference = None if value is None else await self._put_all(label, value, above, store)
         finally:
             for table in tables_in(value):
                 table.close()
-        return checked(
+        return self.checked(
             Envelope(
                 status="ok",
                 reference=reference,
@@ -151,18 +154,30 @@ class Persist:
             return await self.put(label, linked, parent=above, store=store)
         return await self.put(label, value, parent=above, store=store)
 
-    async def _in_columns(self, value: Any) -> Any:
-        found = records.found(value)
-        if found is None:
-            return value
+    async def _in_columns(self, value: Any, found: records.Records) -> Any:
         tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)
         return await asyncio.to_thread(records.as_table, value, found, tables)
+
+    def checked(self, envelope: Envelope) -> Envelope:
+        """Small enough; a cut context would change routing silently, so a larger one is an error."""
+        try:
+            size = len(encode(envelope))
+        except (TypeError, ValueError) as error:
+            message = f"the facts of the result are not JSON: {error}"
+            raise Failing(Failure(code="RESULT_NOT_JSON", kind="tool", message=message), final=True) from error
+        if size > self._limit:
+            largest = max(envelope.context, key=lambda name: len(encode(envelope.context[name])), default="meta")
+            message = (
+                f"the result's context takes {size} bytes, the limit is {self._limit}; the largest part is {largest!r}"
+            )
+            raise Failing(Failure(code="CONTEXT_TOO_LARGE", kind="result", message=message), final=True)
+        return envelope
 
     async def selections(self, label: str, found: dict[str, Selected]) -> dict[str, Any]:
         """Smallest first while they fit together; the others by reference."""
         sizes = sorted((len(encode(selected)), name) for name, selected in found.items())
         kept: dict[str, Any] = {}
-        left = SELECTIONS_INLINE
+        left = self._limit // 2
         for number, (size, name) in enumerate(sizes):
             selected = found[name]
             if size > left and selected.error is None and selected.missing is None:
@@ -199,22 +214,6 @@ def tables_in(value: Any) -> list[Table | Parts]:
 
 def _not_stored(message: str, *, retryable: bool) -> Failure:
     return Failure(code="REFERENCE_NOT_AVAILABLE", kind="store", message=message[:1_000], retryable=retryable)
-
-
-def checked(envelope: Envelope) -> Envelope:
-    """At most 8 KB; a cut context would change routing silently, so a larger one is an error."""
-    try:
-        size = len(encode(envelope))
-    except (TypeError, ValueError) as error:
-        message = f"the facts of the result are not JSON: {error}"
-        raise Failing(Failure(code="RESULT_NOT_JSON", kind="tool", message=message), final=True) from error
-    if size > CONTEXT_LIMIT:
-        largest = max(envelope.context, key=lambda name: len(encode(envelope.context[name])), default="meta")
-        message = (
-            f"the result's context takes {size} bytes, the limit is {CONTEXT_LIMIT}; the largest part is {largest!r}"
-        )
-        raise Failing(Failure(code="CONTEXT_TOO_LARGE", kind="result", message=message), final=True)
-    return envelope
 
 
 def with_context(envelope: Envelope, selections: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,9 @@ class Rendering:
             return await self.payloads.open(reference)
         return await self.value(template)
 
+    async def fetched(self, uri: str) -> Any:
+        return await self.payloads.fetch(uri)
+
     async def guard(self, template: Any) -> bool:
         return bool(await self._evaluate(templates.guard, template))
 

@@ -21,7 +21,7 @@ from noetl.model.ids import ExecutionId
 from noetl.model.reference import Address, Home, Reference, address, execution, parse_uri
 from noetl.results.port import Source, Stored
 from noetl.results.sources import Opened
-from noetl.results.staging import Staged, Staging, unusable
+from noetl.results.staging import Staged, Staging, must_be_there, unusable
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -34,14 +34,16 @@ _sync: Final = getattr(os, "fdatasync", os.fsync)  # macOS has none
 class Files:
     home: Final[Home] = "disk"
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, ours: bool = True) -> None:
+        """A root that is not `ours` is not made: it may be a disk that is not mounted now."""
         self._root = root
+        self._ours = ours
         self._numbers = count()
 
     @property
     def staging(self) -> Staging:
         """On the same disk, so that a payload is written once and renamed."""
-        return Staging(self._root / ".staging")
+        return Staging(self._root / ".staging", within=None if self._ours else self._root)
 
     async def write(self, address: Address, staged: Staged) -> None:
         await asyncio.to_thread(self._write, address, staged)
@@ -134,6 +136,8 @@ class Files:
         top, depth = self._root, 4
         if execution_id is not None:
             top, depth = self._root / execution(execution_id), 3
+        if not self._ours:
+            must_be_there(self._root)
         with self._explained(str(self._root)):
             for path in _files(top, depth):
                 with suppress(BadReference, FileNotFoundError):
@@ -147,9 +151,11 @@ class Files:
     def _folder(self, where: Address, *, make: bool) -> Iterator[int]:
         """The directory that the address's file is in, open. The only way from an address to a place."""
         where = address(where.execution_id, where.kind, where.step, where.key)  # whoever made it
-        if make and not self._root.is_dir():
+        if make and self._ours and not self._root.is_dir():
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             _sync_directory(self._root.parent)
+        if not self._ours:
+            must_be_there(self._root)
         folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # the root itself may be a link
         try:
             for name in (where.execution_id, where.kind, where.step):

@@ -6,12 +6,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, closing
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from noetl.model.errors import Conflict, CorruptLog, StoreUnavailable
 from noetl.model.reference import Address, Reference
 from noetl.results import blocks
 from noetl.results.encoding import ARROW, JSON, PARQUET, decoded, is_rowset, ref_id_of, reference_to, verify
 from noetl.results.port import Source, Tier
 from noetl.results.staging import Staged, Staging
+from noetl.results.sweeping import Judge, Swept, sweep
+from noetl.results.tables import Table
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +33,9 @@ class Large:
         self._footers: Any = None
 
     async def put(self, address: Address, value: Any) -> Reference:
+        if isinstance(value, Table):
+            reference = await self.put_staged(address, value.staged, rows=value.rows, format=value.format)
+            return replace(reference, rows_at=value.head.at)
         async with AsyncExitStack() as stack:
             staged, made = await self._patiently(lambda: self._staged(stack, value))
             reference = reference_to(str(address), self._tier.home, made.sha256, made.bytes, made.rows)
@@ -99,6 +106,9 @@ class Large:
     async def _read(self, reference: Reference, read: Callable[[Source], T]) -> T:
         source = await self._tier.open(reference)
         return await asyncio.to_thread(_closing, source, read)
+
+    async def sweep(self, orphans: Judge, before: float) -> Swept:
+        return await sweep(self._tier, orphans, before)
 
     async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
         delay, left = _SHORTEST, self._patience

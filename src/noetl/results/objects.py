@@ -32,6 +32,8 @@ _TOGETHER = 4
 _PARTS = 9_000  # an object has at most 10 000
 _REFUSED = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, exceptions.InvalidPathError)
 _FORBIDDEN = re.compile(r"status code: 40[13]\b|NoSuchBucket|bucket does not exist|ContainerNotFound")
+_STATUS = re.compile(r"status code: (\d+[A-Za-z ]*)")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
 T = TypeVar("T")
 
 
@@ -191,5 +193,9 @@ def _address(path: str) -> Address | None:
 
 
 def _said(error: Exception) -> str:
-    """The first line, without the answer's body."""
-    return str(error).partition("\n")[0].partition(": <")[0][:300]
+    """The store's own answer in short; without one, the first line."""
+    text = str(error)
+    if (status := _STATUS.search(text)) is None:
+        return text.partition("\n")[0][:300]
+    code = _CODE.search(text)
+    return status[1].strip() + (f" ({code[1]})" if code else "")

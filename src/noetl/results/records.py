@@ -31,13 +31,18 @@ class Records:
 
 
 def found(value: Any) -> Records | None:
-    """The value itself, or the only long list in it."""
-    if isinstance(value, list):
+    """The value itself, or the only long list in it. Asked of every value: most are small maps."""
+    if type(value) is list:
         return _records(value, Head())
-    if not isinstance(value, dict):
+    if type(value) is not dict:
         return None
-    lists = [name for name, part in value.items() if isinstance(part, list) and len(part) >= FEWEST]
-    if len(lists) != 1 or not isinstance(at := lists[0], str):
+    at = None
+    for name, part in value.items():
+        if type(part) is list and len(part) >= FEWEST:
+            if at is not None:
+                return None
+            at = name
+    if type(at) is not str:
         return None
     rest = {name: None if name == at else part for name, part in value.items()}
     return _records(value[at], Head(at, rest)) if _small(rest) else None

@@ -25,6 +25,7 @@ from noetl.results.large import Large
 from noetl.results.port import Carrier, Rider, Source
 from noetl.results.sources import Held
 from noetl.results.staging import Staged, Staging
+from noetl.results.sweeping import Judge, Swept
 from noetl.results.tables import Table
 
 log = logging.getLogger(__name__)
@@ -123,6 +124,10 @@ class Router(Carrier):
         """The stored bytes, whatever their format. Small ones are checked; of others a reader checks what it reads."""
         data = await self._read(reference)
         return Held(data) if data is not None else await self._large.open(reference)
+
+    async def sweep(self, orphans: Judge, before: float) -> Swept:
+        """Of the large tier: what servers keep is theirs to sweep."""
+        return await self._large.sweep(orphans, before)
 
     async def _read(self, reference: Reference) -> bytes | None:
         """None: it is in the large tier, if anywhere."""

@@ -151,9 +151,8 @@ class Writer:
 class _Staged:
     """A finished payload as a source."""
 
-    path: Path | None = None
-
     def __init__(self, staged: Staged) -> None:
+        self.path = staged.path
         self.size = staged.size
         self.read = staged.read
 
@@ -449,6 +448,11 @@ def read(source: Source, uri: str, footers: Footers | None = None) -> Reader:
     if footers is not None:
         footers.keep(uri, reader.footer)
     return reader
+
+
+def reader_of(table: Table) -> Reader:
+    """Of rows that are not stored yet; as long as the table is open."""
+    return read(_Staged(table.staged), "the rows")
 
 
 def _head(metadata: dict[bytes, bytes] | None) -> Head:

@@ -96,10 +96,12 @@ class Draft(io.RawIOBase):
 
 
 class Staging:
-    """Where drafts are: a folder on the disk where they are to stay, or, without one, memory."""
+    """Where drafts are: a folder on the disk where they are to stay, or, without one, memory. It is made when it is not there,
+    but `within` is not."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, within: Path | None = None) -> None:
         self._folder = folder
+        self._within = within
         self._numbers = count()
         self._swept = False
 
@@ -134,6 +136,8 @@ class Staging:
         """In a thread; whoever begins one discards it."""
         if self._folder is None:
             return Draft(io.BytesIO(), None)
+        if self._within is not None:
+            must_be_there(self._within)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         while True:
             path = self._folder / f"{os.getpid()}-{next(self._numbers)}"
@@ -176,6 +180,11 @@ def explained(folder: Path | None) -> Iterator[None]:
         yield
     except OSError as error:
         raise unusable(folder, error) from error
+
+
+def must_be_there(folder: Path) -> None:
+    if not folder.is_dir():
+        raise StoreUnavailable(f"{folder} is not there", hint="make that directory, or mount its disk")
 
 
 def unusable(folder: Path | None, error: OSError) -> StoreUnavailable:

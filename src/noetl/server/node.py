@@ -17,7 +17,7 @@ from noetl.model.decisions import AddPart
 from noetl.model.errors import InvalidInput, NotFound, Unavailable
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
 from noetl.model.identity import WORKER, Identity
-from noetl.model.ids import RefId
+from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference, parse_uri
 from noetl.server import steplogs
@@ -44,7 +44,7 @@ Reveal = Callable[[Identity, str], Awaitable[dict[str, Any]]]  # the fields of a
 
 
 class Server:
-    """`exchange`, `playbook`, `manifest`, `payload`, `put_payload`, `put_logs` and `credential` are what a worker may call."""
+    """A worker may call `exchange`, `playbook`, `manifest`, `payload`, `put_payload`, `orphans`, `put_logs` and `credential`."""
 
     def __init__(
         self, eventlog: EventLog, leases: Leases, bus: Bus, catalog: Catalog, clock: Clock, settings: ServerSettings,
@@ -131,6 +131,11 @@ class Server:
         if reference.sha256 != sha256(payload).hexdigest():
             raise InvalidInput(f"{reference.uri}: the payload does not match its checksum", hint="send it again")
         await self._log.put_blob(reference, payload)
+
+    async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
+        if any(parse_uri(uri).execution_id != execution_id for uri in uris):
+            raise InvalidInput(f"not every address is one of execution {execution_id}")
+        return await self._log.orphans(execution_id, uris)
 
     async def credential(self, name: str) -> dict[str, Any]:
         if self._reveal is None:

@@ -21,12 +21,9 @@ from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.postgres import address
 from noetl.tools.sql import SqlError, identifier
 from noetl.tools.threads import in_thread
+from noetl.tools.transfer_targets import MAKE_KEYS
 
 MODES = ("insert", "append", "upsert", "replace", "overwrite")
-KEYS = """
-CREATE TABLE IF NOT EXISTS noetl_sink (
-    sink_key text PRIMARY KEY, execution_id text NOT NULL, step text NOT NULL, stored_at timestamptz NOT NULL DEFAULT now())
-"""
 LOCK = 7_201_402_613  # of whoever makes `noetl_sink`: making it twice at once fails
 STAGED = "noetl_spark_rows"
 
@@ -104,7 +101,7 @@ class Writing:
         if cursor.fetchone()[0]:
             cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
             cursor.fetchall()
-            cursor.execute(KEYS)
+            cursor.execute(MAKE_KEYS)
         identity = self._call.identity
         cursor.execute(
             "INSERT INTO noetl_sink (sink_key, execution_id, step) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING 1",

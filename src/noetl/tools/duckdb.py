@@ -69,7 +69,7 @@ class _Session:
             self._connection = connection
             stack.callback(self._over)
             for name, given in self._inputs.items():
-                stack.enter_context(_registered(connection, name, given, self._call.tables.staging))
+                stack.enter_context(registered(connection, name, given, self._call.tables.staging))
             return self._transaction(connection)
 
     def _over(self) -> None:
@@ -168,7 +168,7 @@ async def _inputs(call: Call) -> AsyncIterator[dict[str, Any]]:
 
 
 @contextmanager
-def _registered(connection: duckdb.DuckDBPyConnection, name: str, given: Any, staging: Staging) -> Iterator[None]:
+def registered(connection: duckdb.DuckDBPyConnection, name: str, given: Any, staging: Staging) -> Iterator[None]:
     if not isinstance(given, Reader):
         _view(connection, name, table(listed(name, given)))
         yield

@@ -44,13 +44,17 @@ class Rendering(Protocol):
         """Like `value`, but a stored row set stays where it is: a `rowsets.Reader`, which the tool closes."""
         ...
 
+    async def fetched(self, uri: str) -> Any:
+        """What an address leads to, if this command may know it: a value, or a reader of rows."""
+        ...
+
     async def marked(self, template: str) -> tuple[str, list[Marked]]: ...
 
 
 class Call(Struct, frozen=True):
     """`key` names this call for ever: the same over lost leases and tries, another for each item, page and run. `auth` is what
-    the task's `auth` resolved to: its values, which must appear in no outcome. `secret` resolves others by name,
-    `credential` what further `auth` in the config stand for. `tables` takes rows that a value could not hold."""
+    the task's `auth` resolved to: its values, which must appear in no outcome. `secret` resolves others by name. `tables` takes
+    rows that a value could not hold. `credential` is what another `auth` in the config stands for."""
 
     config: dict[str, Any]
     input: dict[str, Any]
@@ -61,8 +65,8 @@ class Call(Struct, frozen=True):
     log: Log = silent
     rendering: Rendering | None = None
     secret: Secret | None = None
-    credential: Callable[[Any], Awaitable[Any]] | None = None
     tables: Tables = Tables()
+    credential: Callable[[Any], Awaitable[Any]] | None = None
 
 
 class Success(Struct, frozen=True):

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import select
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +59,10 @@ class Postgres:
         if self._loop is asyncio.get_running_loop():
             for pool in pools.values():
                 await pool.close()
+
+    def connection(self, auth: Any, database: Any) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        """For a tool that does more than statements."""
+        return self._pool(address(auth, database)).connection()
 
     async def run(self, call: Call) -> Outcome:
         found = await prepared(call)
@@ -122,6 +126,7 @@ async def _in_bulk(connection: AsyncConnection[Any], conninfo: str, found: list[
         return None
     from noetl.tools.postgres_bulk import Bulk, BulkError, is_lost  # its driver is for those who need it
 
+    query += "\n"  # it will stand in brackets, and may end in a comment
     bulk = Bulk(conninfo, query, None if call.timeout is None else max(1, call.timeout // 1_000), call.tables)
     try:
         return await in_thread(bulk.run, bulk.interrupt, "postgres")

@@ -59,6 +59,8 @@ def built_in() -> dict[str, Make]:
         "http": lambda: _class("http", "Http")(),
         "postgres": lambda: _class("postgres", "Postgres")(),
         "duckdb": lambda: _class("duckdb", "Duckdb")(),
+        "artifact": lambda: _class("artifact", "Artifact")(),
+        "transfer": lambda: _class("transfer", "Transfer")(),
         "secrets": lambda: _class("secrets", "Secrets")(),
     }
 

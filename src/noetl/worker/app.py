@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -37,6 +37,7 @@ from noetl.worker.worker import Worker
 log = logging.getLogger(__name__)
 
 FAREWELL = 2.0  # seconds to stop what still runs and to say so
+FIRST_SWEEP = 600.0  # seconds after the start: a process that does one thing never sweeps
 NAMES = 1000  # workers on one machine that have no name of their own
 
 
@@ -96,13 +97,15 @@ class Wired:
             slots=told.slots,
             poll=min(told.poll, told.lease / 4),
             heartbeat=told.lease / 4,
+            context_limit=told.storage.event_result_context_max_bytes,
             deadline=told.lease * 2 / 3,  # it stops a tool before anyone else may start it
         )
-        store = open_store(channel, told.home, told.storage)
+        self._channel = channel
+        self._store = open_store(channel, told.home, told.storage)
         redactor = Redactor()
         self._clean = Clean(redactor)
         self._worker = Worker(
-            channel, store, self._registry, SystemClock(), spool, settings,
+            channel, self._store, self._registry, SystemClock(), spool, settings,
             credentials=credentials(channel, told.find_data), redactor=redactor,
         )  # fmt: skip
 
@@ -125,17 +128,30 @@ class Wired:
         await self._registry.start("python")  # the tool that most steps use, and the one that takes longest to begin
         running = asyncio.ensure_future(self._worker.run())
         stopping = asyncio.ensure_future(stop.wait())
+        sweeping = asyncio.ensure_future(self._sweep())
         try:
             await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 await self._drain(running)
         finally:
-            for task in (running, stopping):
+            for task in (running, stopping, sweeping):
                 task.cancel()
-            await asyncio.wait((running, stopping))
+            await asyncio.wait((running, stopping, sweeping))
             await self._registry.close()
         if not running.cancelled():
             running.result()
+
+    async def _sweep(self) -> None:
+        """Now and then, what nobody will ask for goes from the store of large results."""
+        storage = self._options.storage
+        await asyncio.sleep(min(FIRST_SWEEP, storage.storage_sweep_sec))
+        while True:
+            try:
+                swept = await self._store.sweep(self._channel.orphans, time.time() - storage.storage_orphan_age_sec)
+                log.info("orphans swept", extra=asdict(swept))
+            except Exception as error:  # a loop that must survive
+                log.warning("orphans not swept", extra={"error": str(error)})
+            await asyncio.sleep(storage.storage_sweep_sec)
 
     async def _drain(self, running: "asyncio.Future[None]") -> None:
         log.info("worker drains", extra={"worker": self.holder, "held": self.held})

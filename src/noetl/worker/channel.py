@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 from noetl.model.decisions import AddPart
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
-from noetl.model.ids import RefId
+from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
 
@@ -28,6 +28,10 @@ class Channel(Protocol):
 
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
         """Durable when it returns. Conflict when another payload stands there; at most 1 MB."""
+        ...
+
+    async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
+        """Of these addresses of an execution, those that no reference names and none ever will."""
         ...
 
     async def credential(self, name: str) -> dict[str, Any]:

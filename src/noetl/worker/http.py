@@ -10,7 +10,7 @@ from noetl.model import codec
 from noetl.model.decisions import AddPart
 from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, OutcomeUnknown, Unavailable
 from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest
-from noetl.model.ids import RefId
+from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
 from noetl.worker.wire import Answer, BrokenOff, NotConnected, Wire
@@ -20,6 +20,7 @@ LOGS = "/api/worker/logs"
 PATIENCE = 5.0  # seconds for an answer, beyond what the server was allowed to wait
 _reply = msgspec.json.Decoder(ExchangeReply)
 _parts = msgspec.json.Decoder(list[AddPart])
+_addresses = msgspec.json.Decoder(list[str])
 _fields = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -68,6 +69,13 @@ class HttpChannel:
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
         named = quote(codec.encode(reference), safe="")
         await self._ask("PUT", f"/api/worker/payloads?reference={named}", payload, kind="application/octet-stream")
+
+    async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
+        answer = await self._ask("POST", f"/api/worker/orphans/{quote(execution_id, safe='')}", codec.encode(uris))
+        try:
+            return _addresses.decode(answer)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"the server's answer is not a list of addresses: {error}") from error
 
     async def credential(self, name: str) -> dict[str, Any]:
         answer = await self._ask("GET", f"/api/worker/credentials/{quote(name, safe='')}")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from noetl.model.commands import DEFAULT_POOL
+from noetl.model.envelope import CONTEXT_LIMIT
 from noetl.model.exchange import SELF_DEADLINE
 
 
@@ -24,3 +25,4 @@ class WorkerSettings:
     shortest_delay: float = 0.05  # after a failed exchange; doubles
     longest_delay: float = 2.0
     plans: int = 128  # compiled playbooks kept
+    context_limit: int = CONTEXT_LIMIT  # bytes of what an event may say of a result

@@ -17,24 +17,32 @@ from noetl.settings import Storage
 
 def large(home: Path, storage: Storage, now: Callable[[], float]) -> Large:
     """The tier, with this machine's cache before it where it is far away."""
-    url = storage.storage_cloud_tier
-    folder = storage.storage_local_cache_dir
-    if url is None or url.startswith("file://"):
-        files = Files(home / "results" if url is None else _directory(url))
-        if folder is None:
-            return Large(files, files.staging, patience=storage.storage_patience_sec)
-        return _cached(files, url or "", folder, storage, now)
-    return _cached(_objects(url, storage), url, folder or home / "cache", storage, now)
+    kept, folder = tier(home, storage), storage.storage_local_cache_dir
+    if folder is not None or not isinstance(kept, Files):
+        return _cached(kept, folder or home / "cache", storage, now)
+    return Large(kept, kept.staging, patience=storage.storage_patience_sec)
 
 
-def _cached(tier: Tier, url: str, folder: Path, storage: Storage, now: Callable[[], float]) -> Large:
+def tier(home: Path, storage: Storage) -> Tier:
+    """The durable home of large results."""
+    match storage.storage_cloud_tier:
+        case None:
+            return Files(home / "results")
+        case url if url.startswith("file://"):
+            return Files(_directory(url), ours=False)
+        case url:
+            return _objects(url, storage)
+
+
+def _cached(kept: Tier, folder: Path, storage: Storage, now: Callable[[], float]) -> Large:
     """Files on their way are on the disk of the cache, so that they stay there as they are."""
     folder = folder.expanduser().absolute()
-    place = folder / sha256(f"{storage.storage_endpoint} {url}".encode()).hexdigest()[:16]  # one for each store
+    name = f"{storage.storage_endpoint} {storage.storage_cloud_tier}"
+    place = folder / sha256(name.encode()).hexdigest()[:16]  # one for each store
     allowance = Allowance(storage.storage_local_cache_rate, now)
     meta = Pool(place / "meta", storage.storage_local_cache_meta_bytes, allowance)
     data = Pool(place / "data", storage.storage_local_cache_bytes, allowance)
-    return Large(Cached(tier, meta, data), Staging(folder / "staging"), patience=storage.storage_patience_sec)
+    return Large(Cached(kept, meta, data), Staging(folder / "staging"), patience=storage.storage_patience_sec)
 
 
 def _objects(url: str, storage: Storage) -> Tier:

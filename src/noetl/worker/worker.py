@@ -137,6 +137,7 @@ class Worker:
         self._env = Environment(
             store, registry, clock, settings.worker_id, channel.manifest,
             credentials=credentials or EnvCredentials(), redactor=Redactor() if redactor is None else redactor,
+            context_limit=settings.context_limit,
         )  # fmt: skip
         self._logs = StepLogs(channel, clock)
         self._jobs: dict[str, Job] = {}

@@ -86,3 +86,14 @@ def test_versions_of_a_playbook_can_be_compared(noetl: Noetl, tmp_path: Path) ->
         assert noetl.json("catalog", "register", file)[0]["version"] == number
     assert "+    tool: {kind: python, code: 'import time; time.sleep(2)" in noetl("catalog", "diff", "changing").out
     assert "sleep(1)" in noetl("catalog", "get", "changing", "--version", "1").out
+
+
+def test_rows_keep_their_types_from_one_database_to_another(noetl: Noetl) -> None:
+    for _ in range(2):
+        said = noetl.json("run", "examples/rows.yaml")
+        assert said["result"] == {
+            "rows": 1000,
+            "last": "2030-01-01T16:40:00+00:00",
+            "lines": [f"customer {n}: {sum(g for g in range(1, 1001) if g % 7 == n) / 100}" for n in range(7)],
+            "copied": 7,
+        }

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec import structs
+
 from noetl.model import events as e
 from noetl.model.codec import encode
 from noetl.model.envelope import CONTEXT_LIMIT, Envelope
@@ -55,6 +57,21 @@ def test_a_context_that_is_too_large_is_an_error() -> None:
     report = Bench(lambda call: Success(1, {"http": {"headers": "x" * 9_000}})).run(routed("true"))
     assert isinstance(report, e.CommandFailed)
     assert report.result.error is not None
+    assert report.result.error.code == "CONTEXT_TOO_LARGE"
+
+
+def limited(does: Any, limit: int) -> Bench:
+    bench = Bench(does)
+    bench.env = structs.replace(bench.env, context_limit=limit)
+    return bench
+
+
+def test_the_limit_of_a_context_may_be_lower() -> None:
+    plan = routed("s.text == 'x'", "s.other")
+    report = limited(lambda call: {"text": "x" * 200, "other": "y" * 3_000}, 4_096).run(plan)
+    assert selections(plan, report.result)["s.other"].reference is not None
+    assert len(encode(report.result)) < 4_096
+    report = limited(lambda call: Success(1, {"http": {"headers": "x" * 5_000}}), 4_096).run(routed("true"))
     assert report.result.error.code == "CONTEXT_TOO_LARGE"
 
 

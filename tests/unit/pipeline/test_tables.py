@@ -179,6 +179,68 @@ def test_a_secret_is_in_no_row() -> None:
     assert found["rows"][4] == {"id": 4, "name": "n4 has ***pg.password***"}
 
 
+def test_too_many_rows_are_no_value_and_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "MOST_ROWS", 10)
+    bench = Bench()
+    up = upstream(bench, 11)
+    for template in ("{{ up }}", "{{ up.rows }}"):
+        report = run(bench, plan_of(INPUT.format(template)), results={"up": up})
+        assert report.result.error.code == "RESULT_TOO_LARGE"
+        assert "duckdb" in report.result.error.message
+
+
+# ---- records -----------------------------------------------------------------------------------------------------------------
+
+RECORDS = [{"n": n, "t": f"t{n}"} for n in range(300)]
+ANSWER = {"status_code": 200, "headers": {"a": "b"}, "data": RECORDS, "elapsed": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("template", "value", "asked"),
+    [
+        ("{{ up.data[7].t }}", "t7", [(7, 8)]),
+        ("{{ up.body[7].t }}", "t7", ["open", (7, 8)]),
+        ("{{ up.data | length }}", 300, []),
+        ("{{ up.status_code }}", 200, []),
+        ("{{ up.headers.a }}", "b", ["open"]),
+        ("{{ up.row_count }}", None, ["open"]),
+        ("{{ up.http.status }}", 200, ["open"]),
+        ("{{ up }}", ANSWER, ["whole"]),
+    ],
+)
+def test_records_of_an_answer_are_rows_and_the_answer_stays_what_it_was(
+    template: str, value: Any, asked: list[Any]
+) -> None:
+    bench = Bench(lambda call: Success(dict(ANSWER), {"http": {"status": 200}}), store=Watched())
+    up = run(bench, ONE).result
+    assert (up.reference.rows, up.reference.rows_at, up.reference.format) == (300, "data", "arrow")
+    bench.does = lambda call: dict(call.input)
+    bench.store.asked.clear()
+    report = run(bench, plan_of(INPUT.format(template)), results={"up": up})
+    if value is None:
+        assert report.result.error.code == "TEMPLATE_UNDEFINED"
+    else:
+        assert bench.tool.calls[-1].input == {"v": value}
+    assert bench.store.asked == asked
+
+
+def test_the_policy_of_a_call_sees_its_records_as_they_came() -> None:
+    plan = plan_of(
+        "- step: s\n  tool: {kind: python, code: x, "
+        'set: {ctx.n: "{{ response.data | length }}", ctx.t: "{{ response.data[3].t }}"}}\n'
+    )
+    bench = Bench(lambda call: Success(dict(ANSWER), {"http": {"status": 200}}), store=Watched())
+    assert run(bench, plan).set == {"ctx.n": 300, "ctx.t": "t3"}
+    assert bench.store.asked == []
+
+
+def test_records_of_a_python_body_are_a_list_still() -> None:
+    bench = Bench(lambda call: list(RECORDS), store=Watched())
+    up = run(bench, ONE).result
+    assert up.context == {"row_count": 300, "columns": ["n", "t"]}
+    assert (up.reference.rows, up.reference.rows_at, bench.value(up)) == (300, None, RECORDS)
+
+
 # ---- loops -----------------------------------------------------------------------------------------------------------------
 
 

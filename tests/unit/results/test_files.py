@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from noetl.model.errors import BadReference, Conflict, CorruptLog, NotFound, StoreUnavailable
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference, address
+from noetl.results.files import Files
 from noetl.results.large import Large
 from tests.stores import in_files
 
@@ -115,6 +116,25 @@ def test_without_a_root_everything_is_gone(store: Large, tmp_path: Path) -> None
     shutil.rmtree(tmp_path / "results")
     with pytest.raises(NotFound):
         resolve(store, reference)
+
+
+def test_a_root_that_is_not_ours_is_waited_for_and_not_made(tmp_path: Path) -> None:
+    files = Files(tmp_path / "mount", ours=False)
+    store = Large(files, files.staging)
+    reference = Reference(ref_id=RefId(""), type="disk", uri=str(PLACE))
+    for act in (lambda: put(store, "value"), lambda: resolve(store, reference), lambda: asyncio.run(listed(files))):
+        with pytest.raises(StoreUnavailable, match="not there"):
+            act()
+    assert everything(tmp_path) == set()
+    (tmp_path / "mount").mkdir()
+    assert resolve(store, put(store, "value")) == "value"
+    shutil.rmtree(tmp_path / "mount")
+    with pytest.raises(StoreUnavailable, match="not there"):
+        resolve(store, reference)
+
+
+async def listed(files: Files) -> list[Any]:
+    return [each async for each in files.listed()]
 
 
 # ---- crashes and damage --------------------------------------------------------------------------------------------------------

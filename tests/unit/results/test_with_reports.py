@@ -1,6 +1,7 @@
 """A server and a worker in one process: what results cost on their way, and that they arrive."""
 
 import asyncio
+import gc
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from noetl.model.errors import InvalidInput
 from noetl.model.events import CommandCompleted, Terminal
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Reference, address
+from noetl.pipeline.data import Payloads
 from noetl.results.router import Router
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
@@ -109,6 +111,16 @@ def test_a_step_reads_what_the_step_before_it_made(tmp_path: Path, size: int, as
             assert await reader.resolve(reference) == {"text": "x" * size}
 
     asyncio.run(run())
+
+
+def test_a_command_that_has_ended_holds_no_data(tmp_path: Path) -> None:
+    gc.disable()  # its parts refer to each other: nothing may depend on when they are collected
+    try:
+        asyncio.run(ran(2_000_000, tmp_path))
+        held = [each for each in gc.get_objects() if isinstance(each, Payloads) and each._kept]
+        assert held == []
+    finally:
+        gc.enable()
 
 
 def test_a_server_takes_only_a_payload_that_matches_its_reference() -> None:

@@ -12,7 +12,7 @@ from noetl.metrics import Metrics
 from noetl.model import codec
 from noetl.model.errors import InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest
-from noetl.model.ids import Micros, RefId
+from noetl.model.ids import ExecutionId, Micros, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
 from noetl.server.api.guard import EXCHANGE
@@ -24,6 +24,7 @@ LONGEST_WAIT: Micros = 30_000_000
 LONGEST_NAME = 200
 BYTES = "application/octet-stream"
 _references = msgspec.json.Decoder(Reference)
+_addresses = msgspec.json.Decoder(list[str])
 _logs = msgspec.json.Decoder(tuple[StoredRef, ...])
 _requests = msgspec.json.Decoder(ExchangeRequest)
 
@@ -111,6 +112,14 @@ class WorkerDoor:
             return of_error(error)
         return _json(b"{}")
 
+    async def orphans(self, http: Request) -> Response:
+        """Of the addresses in the body, those that nobody will ever ask for."""
+        try:
+            uris = _read_addresses(await http.body())
+            return _json(codec.encode(await self._server.orphans(ExecutionId(http.path_params["execution_id"]), uris)))
+        except NoetlError as error:
+            return of_error(error)
+
     async def credential(self, http: Request) -> Response:
         """Its fields, in clear: no other route shows them."""
         try:
@@ -133,6 +142,7 @@ class WorkerDoor:
             Route("/api/worker/manifests/{id}", self.manifest, methods=["GET"]),
             Route("/api/worker/payloads/{ref_id}", self.payload, methods=["GET"]),
             Route("/api/worker/payloads", self.put_payload, methods=["PUT"]),
+            Route("/api/worker/orphans/{execution_id}", self.orphans, methods=["POST"]),
             Route("/api/worker/credentials/{name}", self.credential, methods=["GET"]),
             Route("/api/worker/logs", self.put_logs, methods=["POST"]),
         ]
@@ -154,6 +164,13 @@ def _read_reference(text: str) -> Reference:
         return _references.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidInput(f"not a reference: {error}") from error
+
+
+def _read_addresses(body: bytes) -> list[str]:
+    try:
+        return _addresses.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidInput(f"not a list of addresses: {error}") from error
 
 
 def _read_logs(body: bytes) -> tuple[StoredRef, ...]:

@@ -1,0 +1,145 @@
+"""`transfer`: rows from one place to another, batch by batch; `{read, written, repeated}`, and the `path` of a file.
+
+What the source gives waits in a local file, so that neither side holds the other up, and nothing is written when reading fails.
+A target is written in one transaction, or appears under its name at once; `transfer_targets.py` says why a repetition does not
+double anything.
+"""
+
+import asyncio
+from typing import Any
+
+import duckdb
+import psycopg
+from msgspec.structs import replace
+
+from noetl.model.errors import Failure
+from noetl.results.rowsets import Reader, Writer, reader_of
+from noetl.results.tables import Table
+from noetl.tools import transfer_targets as targets
+from noetl.tools.artifact import copied, source
+from noetl.tools.duckdb import Duckdb, literal
+from noetl.tools.duckdb import failure as duckdb_failure
+from noetl.tools.port import Call, Failed, Outcome, Success
+from noetl.tools.postgres import Postgres, failure
+from noetl.tools.sql import SqlError
+from noetl.tools.tabular import table
+
+FORMATS = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json"}
+
+
+class Transfer:
+    kind = "transfer"
+    raw = frozenset({"source"})
+
+    def __init__(self) -> None:
+        self._postgres = Postgres()
+        self._duckdb = Duckdb()
+
+    async def close(self) -> None:
+        await self._postgres.close()
+
+    async def run(self, call: Call) -> Outcome:
+        try:
+            found = await self._read(call)
+            if not isinstance(found, Table):
+                return found
+            try:
+                return Success(await self._write(call, found))
+            finally:
+                await asyncio.to_thread(found.close)
+        except SqlError as error:
+            return Failed(error.failure)
+        except psycopg.Error as error:
+            return Failed(failure(error), {"pg": {"sqlstate": error.sqlstate}})
+        except duckdb.Error as error:
+            return Failed(duckdb_failure(error))
+        except OSError as error:
+            message = f"the file cannot be written: {error}"
+            return Failed(Failure(code="FILE_ERROR", kind="io", message=message))
+
+    # ---- source ----------------------------------------------------------------------------------------------------------
+
+    async def _read(self, call: Call) -> Table | Failed:
+        given = call.config["source"]
+        if "ref" in given:
+            return await self._referred(call, given["ref"])
+        kind = given.get("kind")
+        if "path" in given:
+            query = await _scan(call, given)
+            return await self._asked(call, self._duckdb, {"query": query}, None)
+        config = {"query": given.get("query")}
+        for name in ("params", "database"):
+            if name in given:
+                config[name] = await _value(call, given[name])
+        if kind == "postgres":
+            return await self._asked(call, self._postgres, config, given.get("auth"))
+        if kind == "duckdb":
+            return await self._asked(call, self._duckdb, config, None)
+        raise SqlError(
+            "TRANSFER_SOURCE", f"a transfer reads postgres, duckdb, a file or a reference, not {kind!r}", "config"
+        )
+
+    async def _asked(self, call: Call, tool: Postgres | Duckdb, config: dict[str, Any], auth: Any) -> Table | Failed:
+        outcome = await tool.run(replace(call, config=config, auth=await _auth(call, auth)))
+        if isinstance(outcome, Success) and isinstance(outcome.value, Table):
+            return outcome.value
+        if isinstance(outcome, Failed):
+            return outcome
+        raise SqlError("TRANSFER_SOURCE", "the source of a transfer gives no rows", "config")
+
+    async def _referred(self, call: Call, template: Any) -> Table:
+        found = await source(call, template)
+        if isinstance(found, str) and call.rendering is not None:
+            found = await call.rendering.fetched(found)
+        if isinstance(found, Reader):
+            return await asyncio.to_thread(copied, found, call.tables)
+        rows = found.get("rows") if isinstance(found, dict) else found
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise SqlError("TRANSFER_SOURCE", "the reference leads to no rows", "config")
+        made = table(rows)
+        writer = Writer(made.schema, call.tables)
+        for batch in made.to_batches():
+            writer.write(batch)
+        return writer.done()
+
+    # ---- target ----------------------------------------------------------------------------------------------------------
+
+    async def _write(self, call: Call, found: Table) -> dict[str, Any]:
+        target = targets.Target.of(call)
+        reader = await asyncio.to_thread(reader_of, found)
+        match target.kind:
+            case "postgres":
+                auth = await _auth(call, call.config["target"].get("auth"))
+                async with self._postgres.connection(auth, target.database) as connection:
+                    written = await targets.into_postgres(connection, target, reader)
+            case "duckdb":
+                written = await targets.into_duckdb(target, reader, call.tables.staging)
+            case "file":
+                written = await targets.into_file(target, reader, call.tables.staging)
+            case kind:
+                raise SqlError(
+                    "TRANSFER_TARGET", f"a transfer writes postgres, duckdb or a file, not {kind!r}", "config"
+                )
+        where = {"path": str(targets.place(target)[0])} if target.kind == "file" else {}
+        return {"read": found.rows, "written": written or 0, "repeated": written is None, **where}
+
+
+async def _value(call: Call, template: Any) -> Any:
+    return template if call.rendering is None else await call.rendering.value(template)
+
+
+async def _auth(call: Call, template: Any) -> Any:
+    """Of this side; without one, that of the task."""
+    if template is None:
+        return call.auth
+    given = await _value(call, template)
+    return given if call.credential is None else await call.credential(given)
+
+
+async def _scan(call: Call, given: dict[str, Any]) -> str:
+    path = str(await _value(call, given["path"]))
+    kind = str(await _value(call, given.get("format")) or path.rpartition(".")[2]).lower()
+    function = FORMATS.get({"jsonl": "json", "ndjson": "json"}.get(kind, kind))
+    if function is None:
+        raise SqlError("TRANSFER_SOURCE", f"a file is {', '.join(FORMATS)}, not {kind!r}: say `format`", "config")
+    return f"FROM {function}({literal(path)}{', allow_quoted_nulls = false' if kind == 'csv' else ''})"

@@ -1,0 +1,285 @@
+"""Rows into a target, so that a repetition changes nothing.
+
+upsert            by `key`: the row that is there is written over; of two with the same key the later one counts
+insert, append    the call's key goes into the table `noetl_sink` of the target database in the same transaction: whoever finds it
+                  there writes nothing. `at_least_once: true` does without
+replace           what was there leaves in the same transaction
+a file            appears under its name at once; appended ones are files named by the call's key in the folder `path`
+"""
+
+import asyncio
+import io
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow.csv as csv  # type: ignore[import-untyped]
+from psycopg import AsyncConnection
+
+from noetl.results.rowsets import Reader
+from noetl.results.staging import Staging
+from noetl.results.values import to_json
+from noetl.tools.duckdb import SETTINGS, literal, registered
+from noetl.tools.port import Call
+from noetl.tools.sql import SqlError, identifier
+from noetl.tools.threads import in_thread
+
+MAKE_KEYS = """
+CREATE TABLE IF NOT EXISTS noetl_sink (
+    sink_key text PRIMARY KEY, execution_id text NOT NULL, step text NOT NULL, stored_at timestamptz NOT NULL DEFAULT now())
+"""
+KEEP_KEY = "INSERT INTO noetl_sink (sink_key, execution_id, step) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+MODES = ("insert", "append", "upsert", "replace")
+ROWS = "noetl_rows"  # the name of what is written, where it is written from
+_CSV = csv.WriteOptions(include_header=False, quoting_style="all_valid")  # null is empty, an empty text is quoted
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    kind: str
+    table: str
+    path: str
+    database: str | None
+    format: str | None
+    mode: str
+    key: list[str]
+    once: list[str]  # the call's key, its execution and its step
+    counted: bool  # the call is remembered where its rows are
+
+    @classmethod
+    def of(cls, call: Call) -> "Target":
+        given, identity = call.config["target"], call.identity
+        mode = given.get("mode") or "insert"
+        if mode not in MODES:
+            raise SqlError("SINK_MODE", f"mode {mode!r} is not one of {', '.join(MODES)}", "config")
+        return cls(
+            kind=given["kind"],
+            table=str(given.get("table") or ""),
+            path=str(given.get("path") or ""),
+            database=given.get("database"),
+            format=given.get("format"),
+            mode=mode,
+            key=given.get("key") or [],
+            once=[call.key, str(identity.execution_id), identity.step],
+            counted=mode in ("insert", "append") and not given.get("at_least_once"),
+        )
+
+    @property
+    def name(self) -> str:
+        return identifier(self.table.split("."))
+
+
+# ---- Postgres ----------------------------------------------------------------------------------------------------------------
+
+
+async def into_postgres(connection: AsyncConnection[Any], target: Target, reader: Reader) -> int | None:
+    """Rows written, in one transaction; None: they were there already."""
+    if target.counted:
+        made_meanwhile = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable)
+        with _allowed(), suppress(*made_meanwhile):
+            await connection.execute(MAKE_KEYS)
+    async with connection.transaction():
+        if target.counted and not await _first(connection, target):
+            return None
+        columns = ", ".join(identifier(name) for name in reader.schema.names)
+        stage = f"CREATE TEMP TABLE {ROWS} ON COMMIT DROP AS SELECT {columns} FROM {target.name} WITH NO DATA"
+        await connection.execute(stage.encode())
+        await _copy(connection, columns, reader)
+        if target.mode == "replace":
+            await connection.execute(f"TRUNCATE {target.name}".encode())
+        return (await connection.execute(_merge(target, columns, reader.schema.names).encode())).rowcount
+
+
+async def _first(connection: AsyncConnection[Any], target: Target) -> bool:
+    with _allowed():
+        return (await connection.execute(KEEP_KEY, target.once)).rowcount == 1
+
+
+@contextmanager
+def _allowed() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        message = (
+            "an insert remembers in the table noetl_sink what it has written, and may not do so here: use mode upsert "
+        )
+        raise SqlError("SINK_FORBIDDEN", f"{message}with a key, or say at_least_once: true", "auth") from error
+
+
+async def _copy(connection: AsyncConnection[Any], columns: str, reader: Reader) -> None:
+    cursor = connection.cursor()
+    asked = await cursor.execute(f"SELECT {columns} FROM {ROWS}".encode())
+    arrays = [_is_array(column.type_code) for column in asked.description or ()]
+    async with cursor.copy(f"COPY {ROWS} ({columns}) FROM STDIN (FORMAT csv)".encode()) as copy:
+        batches = reader.batches()
+        while (data := await asyncio.to_thread(_written, batches, arrays)) is not None:
+            await copy.write(data)
+
+
+def _is_array(oid: int) -> bool:
+    info = psycopg.adapters.types.get(oid)
+    return info is not None and info.array_oid == oid
+
+
+def _written(batches: Iterator[pa.RecordBatch], arrays: list[bool]) -> bytes | None:
+    """The next rows as CSV."""
+    batch = next(batches, None)
+    if batch is None:
+        return None
+    columns = [_text(column, array) for column, array in zip(batch.columns, arrays, strict=True)]
+    out = io.BytesIO()
+    csv.write_csv(pa.RecordBatch.from_arrays(columns, names=batch.schema.names), out, _CSV)
+    return out.getvalue()
+
+
+def _text(column: pa.Array, array: bool) -> pa.Array:
+    """What Postgres reads of a column whose own text it would not."""
+    kind = column.type
+    if isinstance(kind, pa.JsonType):
+        return column.storage
+    if isinstance(kind, pa.UuidType):
+        return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
+    if pa.types.is_duration(kind):
+        numbers = column.cast(pa.duration("us"), safe=False).cast(pa.int64()).to_pylist()
+        return pa.array([None if value is None else f"{value} microseconds" for value in numbers], pa.string())
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.array([None if value is None else "\\x" + value.hex() for value in column.to_pylist()], pa.string())
+    if pa.types.is_nested(kind):
+        values = column.to_pylist(maps_as_pydicts="lossy")
+        shown = _array if array else _json
+        return pa.array([None if value is None else shown(value) for value in values], pa.string())
+    return column
+
+
+def _json(value: Any) -> str:
+    return json.dumps(to_json(value))
+
+
+def _array(value: Any) -> str:
+    """{1,NULL,"a b"}"""
+    if isinstance(value, list):
+        return "{" + ",".join(map(_array, value)) + "}"
+    if value is None:
+        return "NULL"
+    text = str(to_json(value)).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+def _merge(target: Target, columns: str, names: list[str]) -> str:
+    if target.mode != "upsert":
+        return f"INSERT INTO {target.name} ({columns}) SELECT {columns} FROM {ROWS}"
+    key = ", ".join(map(identifier, target.key))
+    others = [identifier(name) for name in names if name not in target.key]
+    update = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
+    last = f"SELECT DISTINCT ON ({key}) {columns} FROM {ROWS} ORDER BY {key}, ctid DESC"
+    return f"INSERT INTO {target.name} ({columns}) {last} ON CONFLICT ({key}) DO {update}"
+
+
+# ---- DuckDB and files --------------------------------------------------------------------------------------------------------
+
+
+class _Writing:
+    """One connection with the rows as a view, used by its thread; only `interrupt` comes from elsewhere."""
+
+    def __init__(self, target: Target, reader: Reader, staging: Staging) -> None:
+        self._target = target
+        self._reader = reader
+        self._staging = staging
+        self._connection: duckdb.DuckDBPyConnection | None = None
+
+    def interrupt(self) -> None:
+        if self._connection is not None:
+            self._connection.interrupt()
+
+    def tables(self) -> int | None:
+        with ExitStack() as stack:
+            connection = self._opened(stack, self._target.database or ":memory:")
+            connection.begin()
+            written = self._insert(connection)
+            connection.commit()
+            return written
+
+    def _opened(self, stack: ExitStack, database: str) -> duckdb.DuckDBPyConnection:
+        self._connection = connection = stack.enter_context(duckdb.connect(database, config=SETTINGS))
+        stack.enter_context(registered(connection, ROWS, self._reader, self._staging))
+        return connection
+
+    def _insert(self, connection: duckdb.DuckDBPyConnection) -> int | None:
+        target = self._target
+        if target.counted:
+            connection.execute(MAKE_KEYS)
+            if connection.execute(KEEP_KEY.replace("%s", "?"), target.once).fetchone() == (0,):
+                return None
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {target.name} AS FROM {ROWS} LIMIT 0")
+        if target.mode == "replace":
+            connection.execute(f"DELETE FROM {target.name}")
+        rows = f"FROM {ROWS}"
+        if target.mode == "upsert":
+            key = ", ".join(map(identifier, target.key))
+            connection.execute(f"DELETE FROM {target.name} WHERE ({key}) IN (FROM {ROWS} SELECT ({key}))")
+            rows = f"FROM (SELECT *, row_number() OVER () AS noetl_row FROM {ROWS}) SELECT * EXCLUDE (noetl_row)"
+            rows += f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY noetl_row DESC) = 1"
+        [count] = connection.execute(f"INSERT INTO {target.name} BY NAME ({rows})").fetchone() or (0,)
+        return int(count)
+
+    def file(self) -> int | None:
+        """Written beside, synced, renamed."""
+        where, kind = place(self._target)
+        if self._target.mode != "replace" and where.exists():
+            return None
+        where.parent.mkdir(parents=True, exist_ok=True)
+        part = where.with_name(f".{where.name}.{self._target.once[0]}")
+        options = {
+            "parquet": "FORMAT parquet, COMPRESSION zstd",
+            "csv": "FORMAT csv, HEADER, FORCE_QUOTE *",
+            "json": "FORMAT json",
+        }
+        try:
+            with ExitStack() as stack:
+                connection = self._opened(stack, ":memory:")
+                connection.execute(f"COPY {ROWS} TO {literal(str(part))} ({options[kind]})")
+            _synced(part)
+            part.replace(where)
+        finally:
+            part.unlink(missing_ok=True)
+        return self._reader.count
+
+
+def place(target: Target) -> tuple[Path, str]:
+    if not target.path:
+        raise SqlError("SINK_PATH", "a file target needs `path`", "config")
+    path = Path(target.path)
+    kind = (target.format or path.suffix.removeprefix(".") or "parquet").lower()
+    kind = {"jsonl": "json", "ndjson": "json"}.get(kind, kind)
+    if kind not in ("parquet", "csv", "json"):
+        raise SqlError("SINK_FORMAT", f"a file is parquet, csv or json, not {kind!r}: say `format`", "config")
+    if target.mode == "upsert":
+        raise SqlError("SINK_MODE", "a file has no rows to write over: use insert, append or replace", "config")
+    if target.mode == "replace":
+        return path, kind
+    named = path.with_stem(f"{path.stem}-{target.once[0]}") if path.suffix else path / f"{target.once[0]}.{kind}"
+    return named, kind
+
+
+def _synced(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+async def into_duckdb(target: Target, reader: Reader, staging: Staging) -> int | None:
+    writing = _Writing(target, reader, staging)
+    found: int | None = await in_thread(writing.tables, writing.interrupt, "duckdb")
+    return found
+
+
+async def into_file(target: Target, reader: Reader, staging: Staging) -> int | None:
+    writing = _Writing(target, reader, staging)
+    count: int | None = await in_thread(writing.file, writing.interrupt, "duckdb")
+    return count

@@ -1,0 +1,34 @@
+"""`noetl` with an object store for large results."""
+
+from pathlib import Path
+
+from tests import s3
+from tests.integration.cli.conftest import Noetl, playbook
+
+LARGE = """\
+  - step: many
+    tool: {kind: python, code: "result = [{'n': n, 'text': 'x' * 80} for n in range(30_000)]"}
+    next: one
+  - step: one
+    tool: {kind: python, input: {n: "{{ many[20_000].n }}"}, code: "result = n"}
+"""
+
+
+def test_large_results_are_in_the_store_and_read_from_there(noetl: Noetl, tmp_path: Path) -> None:
+    settings = s3.server().settings(s3.server().place())
+    here = noetl.with_env(**settings)
+    said = here.json("run", playbook(tmp_path, "large", LARGE))
+    assert (said["status"], said["result"]) == ("completed", 20_000)
+    elsewhere = noetl.with_env(**settings, NOETL_STORAGE_LOCAL_CACHE_DIR=str(tmp_path / "another machine"))
+    assert len(elsewhere.json("result", "show", said["execution_id"], "many")) == 30_000
+    assert {finding["check"]: finding["status"] for finding in here.json("doctor")}["storage"] == "ok"
+
+
+def test_a_store_that_refuses_is_said(noetl: Noetl, tmp_path: Path) -> None:
+    settings = s3.server().settings(s3.server().place()) | {"AWS_SECRET_ACCESS_KEY": "wrong"}
+    here = noetl.with_env(**settings)
+    said = here.json("run", playbook(tmp_path, "refused", LARGE), code=1)
+    assert said["error"]["code"] == "REFERENCE_NOT_AVAILABLE"
+    assert "403 Forbidden" in said["error"]["message"]
+    found = {finding["check"]: finding for finding in here.json("doctor", code=1)}["storage"]
+    assert (found["status"], "NOETL_STORAGE_*" in found["do"]) == ("error", True)

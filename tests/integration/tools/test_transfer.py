@@ -1,0 +1,172 @@
+"""The transfer tool between real databases and files: everything arrives, once."""
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+import pytest
+
+from noetl.tools.port import Outcome
+from noetl.tools.transfer import Transfer
+from tests.unit.tools.calls import call, closing, failure, run, value
+
+SOURCE = """CREATE TABLE source AS SELECT g AS id, 'é,"' || g AS name, (g / 8.0)::numeric(9, 3) AS amount,
+    CASE WHEN g % 3 = 0 THEN '' WHEN g % 3 = 1 THEN 'a"b' END AS note,
+    timestamptz '2030-01-01 00:00+02' + g * interval '1 s' AS at, date '2030-01-01' + g AS day, decode('ff00', 'hex') AS raw,
+    md5(g::text)::uuid AS uid, jsonb_build_object('g', g) AS doc,
+    interval '1 day' * g AS span, array[g, NULL] AS some, array['x "y', NULL] AS words, g % 2 = 0 AS even, g / 7.0::float8 AS f
+    FROM generate_series(1, 30) g"""
+
+
+def moved(
+    source: dict[str, Any], target: dict[str, Any], key: str = "k", scope: dict[str, Any] | None = None
+) -> Outcome:
+    config = {"source": source, "target": target}
+    [outcome] = run(closing(Transfer(), call(config, scope, key=key)))
+    found: Outcome = outcome
+    return found
+
+
+@pytest.fixture
+def given(database: str) -> str:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(SOURCE)
+        connection.execute("CREATE TABLE target (LIKE source); ALTER TABLE target ADD PRIMARY KEY (id)")
+    return database
+
+
+def asked(database: str, query: str) -> list[Any]:
+    with psycopg.connect(database) as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+def postgres(database: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "postgres", "auth": {"dsn": database}, **more}
+
+
+def test_postgres_to_postgres_with_every_type(given: str) -> None:
+    source, target = postgres(given, query="SELECT * FROM source"), postgres(given, table="target", mode="insert")
+    assert value(moved(source, target)) == {"read": 30, "written": 30, "repeated": False}
+    assert asked(given, "SELECT * FROM target ORDER BY id") == asked(given, "SELECT * FROM source ORDER BY id")
+
+
+def test_an_insert_that_is_repeated_writes_nothing_more(given: str) -> None:
+    source, target = postgres(given, query="SELECT * FROM source"), postgres(given, table="public.target")
+    assert value(moved(source, target))["written"] == 30
+    assert value(moved(source, target)) == {"read": 30, "written": 0, "repeated": True}
+    found = failure(moved(source, target, key="another"))
+    assert (found.kind, found.sqlstate) == ("constraint", "23505")
+    assert asked(given, "SELECT sink_key, execution_id, step FROM noetl_sink") == [("k", "1", "s")]
+
+
+def test_doubles_are_fine_when_the_author_says_so(given: str) -> None:
+    source = postgres(given, query="SELECT id + {{ more }} AS id, name FROM source")
+    target = postgres(given, table="target", at_least_once=True)
+    for more in (0, 100):
+        assert value(moved(source, target, scope={"more": more}))["written"] == 30
+    assert asked(given, "SELECT count(*), to_regclass('noetl_sink') FROM target") == [(60, None)]
+
+
+def test_an_upsert_writes_over_and_the_later_of_two_counts(given: str) -> None:
+    target = postgres(given, table="target", mode="upsert", key=["id"])
+    query = "SELECT * FROM (VALUES (1, 'a'), (2, 'b'), (1, 'c')) v (id, name)"
+    for _ in range(2):
+        assert value(moved(postgres(given, query=query), target))["written"] == 2
+    assert asked(given, "SELECT id, name FROM target ORDER BY id") == [(1, "c"), (2, "b")]
+
+
+def test_replacing_leaves_what_came_last(given: str) -> None:
+    target = postgres(given, table="target", mode="replace")
+    for last in (30, 7):
+        query = "SELECT * FROM source WHERE id <= {{ last }}"
+        assert value(moved(postgres(given, query=query), target, scope={"last": last}))["written"] == last
+    assert asked(given, "SELECT count(*) FROM target") == [(7,)]
+
+
+def test_what_fails_leaves_nothing(given: str) -> None:
+    query = "SELECT id, name, 'no date' AS day FROM source"
+    found = failure(moved(postgres(given, query=query), postgres(given, table="target")))
+    assert (found.kind, found.sqlstate) == ("data", "22007")
+    assert asked(given, "SELECT count(*) FROM target") == [(0,)]
+    assert asked(given, "SELECT count(*) FROM noetl_sink") == [(0,)]
+    missing = failure(moved(postgres(given, query="SELECT 1 AS a"), postgres(given, table="nowhere")))
+    assert missing.sqlstate == "42P01"
+
+
+def test_without_the_right_to_remember_an_insert_says_what_to_do(given: str) -> None:
+    """Where tables go first belongs to the system."""
+    target = {**postgres(given, table="public.target"), "auth": {"dsn": given, "options": "-c search_path=pg_catalog"}}
+    found = failure(moved(postgres(given, query="SELECT * FROM source"), target))
+    assert found.code == "SINK_FORBIDDEN"
+    assert "at_least_once" in found.message
+
+
+def test_postgres_to_a_file_and_back(given: str, tmp_path: Path) -> None:
+    columns = "id, name, amount, note, day, even, f"
+    for kind in ("parquet", "csv", "json"):
+        path = str(tmp_path / "deep" / f"rows.{kind}")
+        query = postgres(given, query=f"SELECT {columns} FROM source")
+        assert value(moved(query, {"kind": "file", "path": path, "mode": "replace"}))["written"] == 30
+        target = postgres(given, table="target", mode="replace")
+        assert value(moved({"kind": "file", "path": path}, target))["written"] == 30
+        both = [asked(given, f"SELECT {columns} FROM {name} ORDER BY id") for name in ("target", "source")]
+        assert both[0] == both[1]
+
+
+def test_files_are_named_by_the_call(given: str, tmp_path: Path) -> None:
+    source = postgres(given, query="SELECT id FROM source")
+    for path, name in (("all", "{}.csv"), ("all/rows.csv", "rows-{}.csv")):
+        target = {"kind": "file", "path": str(tmp_path / path), "format": "csv"}
+        for key, written in (("a", 30), ("b", 30), ("a", 0)):
+            place = str(tmp_path / "all" / name.format(key))
+            assert value(moved(source, target, key=key)) == {
+                "read": 30, "written": written, "repeated": not written, "path": place,
+            }  # fmt: skip
+            assert Path(place).read_text().splitlines()[0] in ("id", '"id"')
+    assert not [path for path in (tmp_path / "all").iterdir() if path.name.startswith(".")]
+
+
+def test_postgres_to_duckdb(given: str, tmp_path: Path) -> None:
+    database = str(tmp_path / "d.duckdb")
+    source = postgres(given, query="SELECT id, name, amount, at, uid, doc, span FROM source")
+    insert = {"kind": "duckdb", "database": database, "table": "t"}
+    upsert = {**insert, "mode": "upsert", "key": ["id", "name"]}
+    assert [value(moved(source, insert))["written"] for _ in range(2)] == [30, 0]
+    assert value(moved(source, upsert))["written"] == 30
+    with duckdb.connect(database) as connection:
+        described = {name: kind for name, kind, *_ in connection.execute("DESCRIBE t").fetchall()}
+        assert connection.execute("SELECT count(*), sum(amount)::DOUBLE FROM t").fetchall() == [(30, 58.125)]
+    assert described == {
+        "id": "INTEGER", "name": "VARCHAR", "amount": "DECIMAL(9,3)", "at": "TIMESTAMP WITH TIME ZONE", "uid": "UUID",
+        "doc": "JSON", "span": "INTERVAL",
+    }  # fmt: skip
+
+
+def test_rows_of_a_step_and_of_duckdb_to_postgres(given: str) -> None:
+    target = postgres(given, table="target", mode="upsert", key=["id"])
+    rows = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+    assert value(moved({"ref": "{{ load }}"}, target, scope={"load": {"rows": rows}}))["written"] == 2
+    query = "SELECT range::INT AS id, 'd' AS name FROM range({{ n }})"
+    assert value(moved({"kind": "duckdb", "query": query}, target, scope={"n": 2}))["written"] == 2
+    assert asked(given, "SELECT id, name FROM target ORDER BY id") == [(0, "d"), (1, "d"), (2, None)]
+    assert failure(moved({"ref": "{{ load }}"}, target, scope={"load": 7})).code == "TRANSFER_SOURCE"
+
+
+def test_many_rows(given: str, tmp_path: Path) -> None:
+    query = "SELECT g AS id, repeat('x', 100) || g AS name FROM generate_series(1, 60000) g"
+    target = postgres(given, table="target", mode="replace")
+    assert value(moved(postgres(given, query=query), target))["written"] == 60_000
+    assert asked(given, "SELECT count(*), sum(id), max(length(name)) FROM target") == [(60_000, 1_800_030_000, 105)]
+
+
+def test_what_is_asked_for_wrongly(given: str) -> None:
+    source = postgres(given, query="SELECT 1 AS a")
+    assert failure(moved(source, postgres(given, table="t", mode="staged"))).code == "SINK_MODE"
+    assert failure(moved(source, {"kind": "http", "url": "http://x"})).code == "TRANSFER_TARGET"
+    assert failure(moved({"kind": "nats", "query": "x"}, postgres(given, table="t"))).code == "TRANSFER_SOURCE"
+    assert failure(moved({"kind": "file", "path": "a.xls"}, postgres(given, table="t"))).code == "TRANSFER_SOURCE"
+    assert failure(moved(source, {"kind": "file", "path": "a.xls"})).code == "SINK_FORMAT"
+    assert (
+        failure(moved(postgres(given, query="CREATE TABLE y ()"), postgres(given, table="t"))).code == "TRANSFER_SOURCE"
+    )

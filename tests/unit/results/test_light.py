@@ -1,0 +1,26 @@
+"""Arrow is imported by whoever meets rows, and by nobody else."""
+
+import subprocess
+import sys
+
+CODE = """
+import asyncio, sys
+from noetl.results import records
+from noetl.results.memory import ResultsMemory
+from noetl.model.reference import address
+import noetl.cli.embedded, noetl.worker.app, noetl.pipeline, noetl.tools.python
+
+async def test():
+    store = ResultsMemory()
+    for n, value in enumerate(({"i": 1}, [1] * 1000, [{"a": [1]}] * 1000)):
+        assert records.found(value) is None
+        assert await store.resolve(await store.put(address("1", "result", "s", str(n)), value)) == value
+
+asyncio.run(test())
+assert "pyarrow" not in sys.modules
+"""
+
+
+def test_a_worker_without_rows_has_no_arrow() -> None:
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
