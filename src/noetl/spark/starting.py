@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -81,30 +82,17 @@ def _said(place: SparkPlace) -> str:
     return f"nothing was said in {place.log}"
 
 
-def stop(place: SparkPlace, patience: float = 150.0) -> bool:
-    """False when there was none. Returns when it is over."""
+def stop(place: SparkPlace, patience: float = 60.0) -> bool:
+    """False when there was none. Returns when it serves no more; the first one then still writes its archive."""
     served = place.served()
     if served is None:
         return False
     try:
-        os.kill(served.pid, 15)
+        os.kill(served.pid, signal.SIGTERM)
     except ProcessLookupError:
         place.withdraw()
         return False
     end = time.monotonic() + patience
-    while time.monotonic() < end and not ended(served.pid):
+    while time.monotonic() < end and (place.served() == served or served.answers()):
         time.sleep(LOOK_EVERY)
     return True
-
-
-def ended(pid: int) -> bool:
-    """Also one that its parent has not looked after yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False

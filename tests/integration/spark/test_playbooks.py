@@ -88,7 +88,7 @@ def test_a_failure_names_the_step_and_the_cause(noetl: Noetl, tmp_path: Path) ->
 
 
 def test_the_example_runs_twice_and_gives_the_same(noetl: Noetl, tmp_path: Path) -> None:
-    given = ("--set", "orders=30000", "--set", f"lake={tmp_path / 'lake'}")
+    given = ("--set", "count=30000", "--set", f"folder={tmp_path / 'lake'}")
     first, second = (noetl.json("run", "examples/spark.yaml", *given)["result"] for _ in range(2))
     assert first == second
     assert first["row_count"] == 12

@@ -12,10 +12,10 @@ import pytest
 
 from noetl.spark.place import SparkPlace
 from noetl.spark.serve import Serving
-from noetl.spark.starting import answering, ended, stop
+from noetl.spark.starting import answering, stop
 from noetl.spark.tool import Settings, Spark
 from tests.integration.spark.conftest import Runner, rows_of
-from tests.waiting import comes, until
+from tests.waiting import comes
 
 # It waits in its first run only.
 HELD = """
@@ -68,10 +68,9 @@ def test_a_server_that_is_lost_is_started_again_and_the_command_with_it(own: Run
     assert failure.code == "SPARK_OUT_OF_MEMORY", failure
     assert own.rows({"sql": "select 1 as x"}) == [{"x": 1}]  # it goes on, with the same server or another
 
-    served = place.served()
-    assert served is not None
-    os.kill(served.pid, signal.SIGTERM)
-    until(lambda: answering(place) is None and ended(served.pid))
+    assert stop(place)
+    assert answering(place) is None
+    assert not stop(place)
 
 
 def _only_child(pid: int) -> int:
