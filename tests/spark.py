@@ -2,10 +2,13 @@
 a session of its own.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from noetl.spark.place import SparkPlace
 from noetl.spark.profiles import profile
@@ -27,3 +30,11 @@ def served(home: Path) -> Iterator[str]:
         with place.unused(time.time(), 0.0) as last:
             if last:
                 stop(place)
+
+
+@pytest.fixture(scope="session")
+def spark_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    with served(shared / "spark-home") as url:
+        yield url

@@ -15,7 +15,15 @@ OUT_OF_MEMORY = "SPARK_OUT_OF_MEMORY"
 _TRACE = re.compile(r"\n+JVM stacktrace:.*", re.DOTALL)
 _MEMORY = ("OutOfMemoryError", "Java heap space", "SparkOutOfMemoryError", "MemoryError")
 _GONE = (grpc.StatusCode.UNAVAILABLE,)
-_CLOSED = ("SESSION_CLOSED", "SESSION_CHANGED", "SESSION_NOT_FOUND", "OPERATION_CANCELED", "OPERATION_ABANDONED")
+_ENDING = ("StatusCode.UNAVAILABLE", "stopped SparkContext", "SparkContext was shut down")
+_CLOSED = (
+    "NO_ACTIVE_SESSION",
+    "SESSION_CLOSED",
+    "SESSION_CHANGED",
+    "SESSION_NOT_FOUND",
+    "OPERATION_CANCELED",
+    "OPERATION_ABANDONED",
+)
 
 
 class Broken(Exception):
@@ -62,7 +70,7 @@ def _is_lost(error: BaseException) -> bool:
     code = getattr(error, "code", None)
     if isinstance(error, grpc.RpcError) and callable(code):
         return code() in _GONE
-    return isinstance(error, PySparkException) and "StatusCode.UNAVAILABLE" in str(error)
+    return isinstance(error, PySparkException) and any(word in str(error) for word in _ENDING)
 
 
 def _in_task(text: str) -> dict[str, Any]:

@@ -70,6 +70,7 @@ class SparkPlace:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             json.dump(asdict(served), file)
+        (self.folder / "use").touch(0o600)  # it has not been idle for as long as there was none
         part.rename(self.folder / "server.json")
 
     def withdraw(self) -> None:

@@ -104,7 +104,9 @@ class Spark:
     async def _attempt(self, call: Call, work: dict[str, Any]) -> dict[str, Any]:
         earlier = list(_earlier(call))
         if earlier:
-            await self._processes.ask({"op": "release", "url": work["url"], "sessions": earlier})
+            released = await self._processes.ask({"op": "release", "url": work["url"], "sessions": earlier})
+            if "error" in released:
+                return released
             for session in earlier:
                 if (found := _finished(call, session)) is not None:
                     return found

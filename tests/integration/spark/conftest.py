@@ -1,7 +1,6 @@
 """A Spark server that all these tests share, and calls of the spark tool."""
 
 import asyncio
-import os
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,18 +15,11 @@ from noetl.results.staging import Staging
 from noetl.results.tables import Parts, Table, Tables
 from noetl.spark.tool import Settings, Spark
 from noetl.tools.port import Call, Failed, Identity, Outcome, Success
-from tests.spark import served
+from tests.spark import spark_url
 from tests.unit.tools.calls import Scope
 
+__all__ = ["spark_url"]
 LONGEST = 300.0  # real seconds; nobody waits for so long
-
-
-@pytest.fixture(scope="session")
-def spark_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
-    with served(shared / "spark-home") as url:
-        yield url
 
 
 @pytest.fixture(scope="session")

@@ -119,6 +119,8 @@ def test_what_is_published_is_for_this_user_alone(tmp_path: Path) -> None:
     assert place.served() is None
     place.publish(SERVED)
     assert place.served() == SERVED
+    with place.unused((place.folder / "use").stat().st_mtime + 9, 10.0) as over:
+        assert not over  # however long there was none before
     assert (place.folder / "server.json").stat().st_mode & 0o777 == 0o600
     assert place.folder.stat().st_mode & 0o777 == 0o700
     (place.folder / "server.json").write_text("{")
