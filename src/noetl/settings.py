@@ -220,7 +220,30 @@ class Work(_Concern):
         return value
 
 
-CONCERNS: tuple[type[_Concern], ...] = (Place, Store, Storage, Shards, Listen, Duties, Work)
+class Spark(_Concern):
+    """Spark, for `kind: spark`."""
+
+    model_config = SettingsConfigDict(env_prefix="NOETL_SPARK_")
+
+    profile: str = Field(
+        "local",
+        description="where Spark is for steps that do not say: `local`, `sc://host:port/;token=…` (any Spark Connect server) or "
+        "`cluster:spark://host:port` (executors on a standalone cluster)",
+        json_schema_extra=_unit("profile"),
+    )
+    idle_sec: float = Field(
+        600.0, ge=1, le=86_400, description="how long the Spark server of this machine stays when nobody uses it",
+        json_schema_extra=_unit("seconds"),
+    )  # fmt: skip
+    java_options: str = Field(
+        "",
+        description="more options for the Java of that server: `-Xmx2g` for another size than a quarter of the machine, "
+        "`-XX:TieredStopAtLevel=1` where most steps are short",
+        json_schema_extra=_unit("options"),
+    )
+
+
+CONCERNS: tuple[type[_Concern], ...] = (Place, Store, Storage, Shards, Listen, Duties, Work, Spark)
 Concern = TypeVar("Concern", bound=_Concern)
 
 

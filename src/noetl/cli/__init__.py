@@ -63,6 +63,7 @@ def application() -> typer.Typer:
         run,
         schedules,
         server,
+        spark,
         testing,
         worker,
     )
@@ -78,7 +79,7 @@ def application() -> typer.Typer:
     )
     app.callback()(root)
     for module in (
-        run, testing, playbooks, executions, results, catalog, credentials, schedules, hooks, server, worker, doctor,
+        run, testing, playbooks, executions, results, catalog, credentials, schedules, hooks, server, worker, spark, doctor,
     ):  # fmt: skip
         module.register(app)
     return app

@@ -19,6 +19,7 @@ from noetl.bus.postgres import BusPostgres
 from noetl.catalog.port import Entry
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
 from noetl.cli.client import Again, Change, Need, Row, Span, Turned, pages_of, printed
+from noetl.cli.tools import tools, usual
 from noetl.database import Database, connect
 from noetl.embedded import ensure, stop
 from noetl.leases.postgres import LeasesPostgres
@@ -26,7 +27,6 @@ from noetl.log.port import Projection, Recorded, Wanted
 from noetl.log.postgres import LogPostgres
 from noetl.migrations import migrate
 from noetl.model.clock import iso
-from noetl.model.commands import USUAL_POOLS
 from noetl.model.errors import NotFound, Unavailable
 from noetl.model.identity import LOCAL, Identity
 from noetl.model.ids import ExecutionId, Micros
@@ -165,8 +165,8 @@ def _for_a_moment(ports: Ports, more: tuple[str, ...]) -> Options:
     told = options(
         ports.home, settings.read(settings.Work), settings.read(settings.Shards), settings.read(settings.Storage)
     )
-    pools = tuple(dict.fromkeys((*told.pools, *USUAL_POOLS, *more)))
-    return replace(told, pools=pools, drain=LEAVE, find_data=lambda: ports.data)
+    pools = tuple(dict.fromkeys((*usual(told.pools), *more)))
+    return replace(told, pools=pools, drain=LEAVE, find_data=lambda: ports.data, tools=tools(ports.home))
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory
 from noetl.cli.client import Row, printed
 from noetl.cli.language import load_or_raise
+from noetl.cli.tools import tools as outside
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
 from noetl.log.port import Recorded
@@ -25,6 +26,7 @@ from noetl.results.memory import TierMemory
 from noetl.results.router import Router
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
+from noetl.settings import Place, read
 from noetl.tools import registry
 from noetl.tools.credentials import Credentials
 from noetl.twins import shard_rows
@@ -60,7 +62,7 @@ class Cluster:
         large = Large(tier, tier.staging)
         store = Router(self.server, large)
         self._worker = Worker(
-            self.server, store, tools or registry.default(), clock, MemorySpool(), worker,
+            self.server, store, tools or registry.default(outside(read(Place).where)), clock, MemorySpool(), worker,
             credentials=credentials, plans=Plans(self.server, worker.plans, load),
         )  # fmt: skip
         reader = Router(self.server, large)  # what the worker has in memory is its own

@@ -141,6 +141,7 @@ async def _start(host: str | None, port: int | None) -> None:
 
 
 async def _dev(folder: Path, host: str | None, port: int | None) -> None:
+    from noetl.cli.tools import tools, usual
     from noetl.server.app import address, serve
     from noetl.settings import Place, Shards, Storage, Work, read
     from noetl.worker.app import options
@@ -150,9 +151,10 @@ async def _dev(folder: Path, host: str | None, port: int | None) -> None:
         say(f"server at {address(listening)}   NOETL_SERVER_URL={address(listening)}")
         sys.stdout.flush()
         told = options(read(Place).where, read(Work), read(Shards), read(Storage))
+        told = replace(told, pools=usual(told.pools), find_data=lambda: data, tools=tools(told.home))
         parted = asyncio.Event()  # the server goes on until the worker has said what it has to say
         serving = asyncio.ensure_future(serve(node, listening, several=True, stop=parted))
-        working = asyncio.ensure_future(work(node.server, replace(told, find_data=lambda: data), stop))
+        working = asyncio.ensure_future(work(node.server, told, stop))
         watching = asyncio.ensure_future(_watch(folder, node))
         try:
             await asyncio.wait((serving, working, watching), return_when=asyncio.FIRST_COMPLETED)

@@ -42,6 +42,7 @@ def start(
 
 
 async def _work(pools: list[str] | None, slots: int | None, name: str | None) -> None:
+    from noetl.cli.tools import tools
     from noetl.embedded.postgres import address
     from noetl.settings import Place, Shards, Storage, Store, Work, read
     from noetl.worker.app import nowhere, options, serve
@@ -55,7 +56,8 @@ async def _work(pools: list[str] | None, slots: int | None, name: str | None) ->
     try:
         ours = read(Store).db_url is None
         find = (lambda: address(place.where)) if ours else nowhere
-        await serve(channel, replace(options(place.where, work, read(Shards), read(Storage)), find_data=find), _stop())
+        told = options(place.where, work, read(Shards), read(Storage))
+        await serve(channel, replace(told, find_data=find, tools=tools(place.where)), _stop())
     finally:
         await channel.close()
 

@@ -127,6 +127,7 @@ class Caller:
             attempt=turn.attempt,
             index=self._index(),
             run=turn.run,
+            lease=self.command.attempt,
         )
 
     def _index(self) -> int | None:

@@ -23,14 +23,14 @@ from noetl.pipeline.failures import Failing
 from noetl.pipeline.keychain import Entry, Handle, Keychain
 from noetl.playbook.assignments import REFERENCE
 from noetl.playbook.expressions import FailedError, NeedsData, item, kind_of, member
-from noetl.results.encoding import ARROW, PARQUET, ref_id_of
+from noetl.results.encoding import ARROW, JSON, PARQUET, PARTS, ref_id_of
 from noetl.results.encoding import is_rowset as starts_rowset
 from noetl.results.port import ResultStore
-from noetl.results.tables import Head
+from noetl.results.tables import Head, Manifest
 from noetl.tools.secrets import HANDLE
 
 MANIFEST = "manifest"
-FACTS = ("http", "pg", "py")
+FACTS = ("http", "pg", "py", "spark")
 # Keys of an envelope's context with a meaning of their own; every other key is a scalar of the payload's top level.
 RESERVED: Final = frozenset({*FACTS, SELECTIONS, "row_count", "columns", "results", "stats", "value"})
 MISSING: Final = object()
@@ -78,7 +78,7 @@ def by_uri(uri: str) -> Reference:
 
 
 def is_rowset(reference: Reference) -> bool:
-    return reference.format in (ARROW, PARQUET)
+    return reference.format in (ARROW, PARQUET, PARTS)
 
 
 def is_manifest(reference: Reference) -> bool:
@@ -187,6 +187,8 @@ class Payloads:
             raise Failing(_too_many(reference, size))
         if is_rowset(reference) and reference.rows_at is None:  # maybe the rows of a map, without the map
             return await self.range(reference, 0, size)
+        if reference.format == PARTS:
+            return (await self._named(reference)).head.around(await self.range(reference, 0, reference.rows or 0))
         self.note(reference)
         return await _patiently(reference.uri, lambda: self._store.resolve(reference))
 
@@ -194,6 +196,9 @@ class Payloads:
         """A stored row set, to be read by batches: a `rowsets.Reader`, which whoever asks closes."""
         from noetl.results import rowsets  # Arrow: only who reads row sets pays for it
 
+        if reference.format == PARTS:
+            manifest = await self._named(reference)
+            return rowsets.Joined(manifest.head, [await self.open(part) for part in manifest.parts])
         self.note(reference)
         source = await _patiently(reference.uri, lambda: self._store.open(reference))
         reader = await _patiently(reference.uri, lambda: asyncio.to_thread(rowsets.read, source, reference.uri))
@@ -219,7 +224,25 @@ class Payloads:
         self.read[ref_id_of(uri)] = None
         return await (self.open(reference) if rowset else self.resolve(reference))
 
+    async def _named(self, reference: Reference) -> Manifest:
+        """The files of a row set that has several."""
+        self.note(reference)
+        plain = replace(reference, format=JSON, rows=None, rows_at=None)
+        return msgspec.convert(await _patiently(reference.uri, lambda: self._store.resolve(plain)), Manifest)
+
+    async def _in_files(self, reference: Reference, start: int, stop: int) -> list[Any]:
+        found: list[Any] = []
+        begin = 0
+        for part in (await self._named(reference)).parts:
+            end = begin + (part.rows or 0)
+            if start < end and stop > begin:
+                found += await self.range(part, max(start - begin, 0), min(stop, end) - begin)
+            begin = end
+        return found
+
     async def _read_head(self, reference: Reference) -> dict[str, Any]:
+        if reference.format == PARTS:
+            return dict((await self._named(reference)).head.rest)
         reader = await self.open(reference)
         try:
             return dict(reader.head.rest)
@@ -228,6 +251,8 @@ class Payloads:
 
     async def range(self, reference: Reference, start: int, stop: int) -> list[Any]:
         """Items [start, stop); of a loop's result, one value per item."""
+        if reference.format == PARTS:
+            return await self._in_files(reference, start, stop)
         if not is_manifest(reference):
             self.note(reference)
             return list(await _patiently(reference.uri, lambda: self._store.rows(reference, start, stop)))
@@ -347,7 +372,7 @@ class Stored:
                 return context[name]
             value = self.plain()
             if isinstance(value, dict) and name in value:
-                return value[name]
+                return self._linked(value[name])
             if name == "value" and isinstance(value, dict) and HANDLE in value:
                 return self._payloads.keychain.secret(value[HANDLE], value.get("provider"))
         return self._fact(name)
@@ -383,10 +408,18 @@ class Stored:
                 return {task: self._task(found) for task, found in self._tasks().items()}
             case "ref" | "status" | "error" | "context" | "meta":
                 return view(envelope)[name]
-            case "http" | "pg" | "py" | "columns" | "stats":
+            case "http" | "pg" | "py" | "spark" | "columns" | "stats":
                 return envelope.context[name]
             case _:
                 raise LookupError(name)
+
+    def _linked(self, found: Any) -> Any:
+        """A member that is stored by itself: one of several frames."""
+        if isinstance(found, dict) and len(found) == 1 and isinstance(link := found.get(REFERENCE), dict):
+            reference = msgspec.convert(link, Reference)
+            known = {"row_count": reference.rows} if reference.rows_at is not None else {}
+            return Stored(Envelope(status="ok", reference=reference, context=known), self._payloads)
+        return found
 
     def _tasks(self) -> dict[str, Any]:
         listed: dict[str, Any] = self.envelope.context["results"]

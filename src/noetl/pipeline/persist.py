@@ -8,6 +8,7 @@ import asyncio
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from noetl.faults import fault
 from noetl.model.codec import encode
@@ -22,8 +23,9 @@ from noetl.pipeline.failures import Failing
 from noetl.pipeline.provenance import is_small
 from noetl.playbook.assignments import REFERENCE
 from noetl.results import records
+from noetl.results.encoding import PARTS
 from noetl.results.port import Carrier, ResultStore, Rider
-from noetl.results.tables import Table, Tables
+from noetl.results.tables import Manifest, Parts, Table, Tables
 
 SCALARS_INLINE = 1_024
 LONGEST_SCALAR = 256
@@ -120,10 +122,10 @@ class Persist:
         if (found := records.found(value)) is not None:
             value = await self._in_columns(value, found)
         try:
-            reference = None if value is None else await self.put(label, value, parent=above, store=store)
+            reference = None if value is None else await self._put_all(label, value, above, store)
         finally:
-            if isinstance(value, Table):
-                value.close()
+            for table in tables_in(value):
+                table.close()
         return self.checked(
             Envelope(
                 status="ok",
@@ -141,6 +143,25 @@ class Persist:
         if is_small(given):
             return Input(value=redacted(given))
         return Input(ref=(await self.put(label, given, kind="input")).uri)
+
+    async def _put_all(self, label: str, value: Any, above: RefId | None, store: str | None) -> Reference:
+        """Rows in several files, and several sets of rows, are payloads of their own; the value says where they are."""
+        if isinstance(value, Parts):
+            parts = [
+                await self.put(f"{label}.p{number}", table, parent=above, store="disk")
+                for number, table in enumerate(value.tables)
+            ]
+            made = await self.put(label, to_builtins(Manifest(value.head, parts)), parent=above)
+            return replace(made, format=PARTS, rows=value.rows, rows_at=value.head.at)
+        if isinstance(value, dict) and any(tables_in(value)):
+            linked = {
+                name: {REFERENCE: to_builtins(await self._put_all(f"{label}.{name}", part, above, store))}
+                if isinstance(part, Table | Parts)
+                else part
+                for name, part in value.items()
+            }
+            return await self.put(label, linked, parent=above, store=store)
+        return await self.put(label, value, parent=above, store=store)
 
     async def _in_columns(self, value: Any, found: records.Records) -> Any:
         tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)
@@ -205,6 +226,12 @@ def _made_from(parent: Envelope | None) -> RefId | None:
     return None if reference is None or is_manifest(reference) else reference.ref_id
 
 
+def tables_in(value: Any) -> list[Table | Parts]:
+    """Rows that come in files, as the value or as members of it."""
+    found = value.values() if isinstance(value, dict) else (value,)
+    return [part for part in found if isinstance(part, Table | Parts)]
+
+
 def _not_stored(message: str, *, retryable: bool) -> Failure:
     return Failure(code="REFERENCE_NOT_AVAILABLE", kind="store", message=message[:1_000], retryable=retryable)
 
@@ -217,7 +244,7 @@ def with_context(envelope: Envelope, selections: dict[str, Any], results: dict[s
 def context_of(value: Any, facts: dict[str, Any]) -> dict[str, Any]:
     """What arcs and people may know of a value without opening it; keys of secrets are left out."""
     context = dict(facts)
-    if isinstance(value, Table):
+    if isinstance(value, Table | Parts):
         context |= _of_table(value)
     elif isinstance(value, list):
         context |= _rows(value, None)
@@ -229,7 +256,7 @@ def context_of(value: Any, facts: dict[str, Any]) -> dict[str, Any]:
     return cleaned
 
 
-def _of_table(table: Table) -> dict[str, Any]:
+def _of_table(table: Table | Parts) -> dict[str, Any]:
     at = table.head.at
     rest = {name: part for name, part in table.head.rest.items() if name != at}
     known = _counted(table.rows, rest.get("columns"), table.columns) if at in (None, "rows") else {}

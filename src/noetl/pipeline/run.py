@@ -28,12 +28,11 @@ from noetl.pipeline.environment import Environment, Given, Journaling, Sent
 from noetl.pipeline.failures import Failing, bounded
 from noetl.pipeline.names import Issued, Item, Names, Writes, nothing
 from noetl.pipeline.pages import Later
-from noetl.pipeline.persist import Persist
+from noetl.pipeline.persist import Persist, tables_in
 from noetl.pipeline.policy import Again, Break, Fail, Go, Jump, Verdict
 from noetl.pipeline.provenance import made_with
 from noetl.pipeline.rendering import Rendering
 from noetl.playbook.model import NoopTask, SinkTask, Step, Target, Task
-from noetl.results.tables import Table
 from noetl.tools.port import Failed, Success, Suspend
 from noetl.tools.workbook import called
 
@@ -299,7 +298,7 @@ class Pipeline:
         envelope = await self.persist.result(
             self._label(turn), outcome.value, outcome.facts, parent=parent, meta=meta, store=store
         )
-        return Stored(envelope, self.payloads, MISSING if isinstance(outcome.value, Table) else outcome.value)
+        return Stored(envelope, self.payloads, MISSING if tables_in(outcome.value) else outcome.value)
 
     async def _meta(self, turn: Turn) -> Meta:
         provenance: dict[str, Any] = {}

@@ -319,6 +319,12 @@ class SparkTask(Task):
             raise ValueError(f"spark takes exactly one of sql, code, pipeline, app; found {given or 'none'}")
         return self
 
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Where its rows go is part of the work, not a hint for the store; so is where it runs."""
+        own = self.model_dump(include=type(self).model_fields.keys() - Task.model_fields.keys())
+        return {**own, "output": self.output.model_dump(exclude_unset=True), "profile": self.spec.profile}
+
 
 class SinkTask(Task):
     """A storage task: it is transparent, `_prev` and the step's value stay what they were."""

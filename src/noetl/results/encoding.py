@@ -15,7 +15,7 @@ from noetl.results.sources import Held
 if TYPE_CHECKING:
     from noetl.results.rowsets import Reader
 
-JSON, ARROW, PARQUET = "json", "arrow", "parquet"
+JSON, ARROW, PARQUET, PARTS = "json", "arrow", "parquet", "parts"
 ARROW_BEGINS, PARQUET_BEGINS = b"\xff\xff\xff\xff", b"PAR1"  # no JSON does
 PIECE = 64 * 1024  # bytes of a list that are read and checked together; one larger item is a piece of its own
 _FIRST_GUESS = 16  # items in the first piece

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
 from hashlib import sha256
 from itertools import accumulate
@@ -291,9 +291,9 @@ class Reader(ABC):
             at += len(data)
 
     @contextmanager
-    def local(self, staging: Staging) -> Iterator[Path | None]:
-        """A Parquet file of this machine with these rows, as long as the block lasts; None: there is none, they are in memory."""
-        yield None
+    def local(self, staging: Staging) -> Iterator[list[Path]]:
+        """Parquet files of this machine with these rows, as long as the block lasts; none when they are in memory."""
+        yield []
 
     def close(self) -> None:
         self._source.close()
@@ -334,9 +334,9 @@ class _InFile(Reader):
         self._ends = list(accumulate(self.footer.row_group(group).num_rows for group in groups))
 
     @contextmanager
-    def local(self, staging: Staging) -> Iterator[Path | None]:
+    def local(self, staging: Staging) -> Iterator[list[Path]]:
         if self._source.path is not None:
-            yield self._source.path
+            yield [self._source.path]
             return
         draft = staging.begin()
         try:
@@ -344,7 +344,7 @@ class _InFile(Reader):
                 for data in self._pieces():
                     draft.write(data)
                 draft.staged()
-            yield draft.path
+            yield [] if draft.path is None else [draft.path]
         finally:
             draft.discard()
 
@@ -358,6 +358,36 @@ class _InFile(Reader):
                 found = self._file.read_row_group(group, columns=None if columns is None else list(columns))
             yield from found.replace_schema_metadata().slice(start - begin, min(stop, end) - start).to_batches()
             start = end
+
+
+class Joined(Reader):
+    """The row sets of several files as one."""
+
+    def __init__(self, head: Head, readers: Sequence[Reader]) -> None:
+        self.head = head
+        self.readers = list(readers)
+        self.schema = self.readers[0].schema
+        self._ends = list(accumulate(reader.count for reader in self.readers))
+        self.count = self._ends[-1]
+
+    def batches(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        stop = self.count if stop is None else min(stop, self.count)
+        for reader, end in zip(self.readers, self._ends, strict=True):
+            begin = end - reader.count
+            if start < end and stop > begin:
+                yield from reader.batches(max(start - begin, 0), stop - begin, columns)
+
+    @contextmanager
+    def local(self, staging: Staging) -> Iterator[list[Path]]:
+        with ExitStack() as stack:
+            yield [path for reader in self.readers for path in stack.enter_context(reader.local(staging))]
+
+    def check(self, expected: str | None) -> None:
+        """Each part has its own sum; `expected` is of the manifest."""
+
+    def close(self) -> None:
+        for reader in self.readers:
+            reader.close()
 
 
 class _File(io.RawIOBase):
@@ -426,7 +456,9 @@ def reader_of(table: Table) -> Reader:
 
 
 def _head(metadata: dict[bytes, bytes] | None) -> Head:
-    return msgspec.json.decode((metadata or {})[_HEAD], type=Head)
+    """A file that others made has none: it is its rows."""
+    found = (metadata or {}).get(_HEAD)
+    return Head() if found is None else msgspec.json.decode(found, type=Head)
 
 
 @contextmanager

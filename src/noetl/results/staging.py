@@ -115,6 +115,23 @@ class Staging:
             finally:
                 await asyncio.to_thread(draft.discard)
 
+    @property
+    def folder(self) -> Path | None:
+        return self._folder
+
+    def adopt(self, file: Path, sha256: str) -> tuple[Draft, Staged]:
+        """A finished file of this disk, by another name: whoever takes that leaves the file itself where it is."""
+        assert self._folder is not None
+        while True:
+            path = self._folder / f"{os.getpid()}-{next(self._numbers)}"
+            with suppress(FileExistsError):
+                os.link(file, path)
+                break
+        opened = path.open("rb")
+        _locked(opened.fileno())
+        draft = Draft(opened, path)
+        return draft, Staged(os.fstat(opened.fileno()).st_size, sha256, file=draft)
+
     def begin(self) -> Draft:
         """In a thread; whoever begins one discards it."""
         if self._folder is None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from noetl.model.reference import Reference
 from noetl.results.staging import Draft, Staged, Staging
 
 
@@ -46,3 +47,32 @@ class Tables:
 
     staging: Staging = field(default_factory=lambda: Staging(None))
     clean: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Rows of one schema in several files, in their order: each becomes a payload, and a manifest names them all."""
+
+    tables: list[Table]
+    columns: list[str]
+    close: Callable[[], None]  # for whoever has stored it, or will not
+
+    @property
+    def rows(self) -> int:
+        return sum(table.rows for table in self.tables)
+
+    @property
+    def head(self) -> Head:
+        return Head("rows", {"rows": None, "row_count": self.rows, "columns": self.columns})
+
+
+class Manifest(Struct, frozen=True):
+    """The payload of a reference whose format is `parts`."""
+
+    head: Head
+    parts: list[Reference]
+
+
+def nothing() -> Any:
+    """For tables that nobody keeps in memory."""
+    raise TooLarge("rows in files are no value")

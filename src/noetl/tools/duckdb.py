@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import orjson
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 from noetl.model.errors import Failure
 from noetl.results.rowsets import Reader, Writer
 from noetl.results.staging import Staging
-from noetl.results.values import to_json
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.sql import PLANNED, SqlError, Statement, changed, column_names, identifier
 from noetl.tools.sql_task import RAW, prepared
+from noetl.tools.tabular import listed, table
 from noetl.tools.threads import in_thread
 
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {"threads": 2}  # a worker runs several calls at once
@@ -171,22 +170,15 @@ async def _inputs(call: Call) -> AsyncIterator[dict[str, Any]]:
 @contextmanager
 def registered(connection: duckdb.DuckDBPyConnection, name: str, given: Any, staging: Staging) -> Iterator[None]:
     if not isinstance(given, Reader):
-        _view(connection, name, table(_listed(name, given)))
+        _view(connection, name, table(listed(name, given)))
         yield
         return
-    with given.local(staging) as path:
-        if path is None:
+    with given.local(staging) as paths:
+        if not paths:
             _view(connection, name, pa.Table.from_batches(given.batches(), given.schema))
         else:
-            _scan(connection, name, path, given.schema)
+            _scan(connection, name, paths, given.schema)
         yield
-
-
-def _listed(name: str, given: Any) -> list[dict[str, Any]]:
-    rows = given.get("rows", [given]) if isinstance(given, dict) else given
-    if not isinstance(rows, list):
-        raise SqlError("SQL_INPUT", f"input {name} is not a list of rows")
-    return [row if isinstance(row, dict) else {"value": row} for row in rows]
 
 
 def _view(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
@@ -194,30 +186,13 @@ def _view(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> N
     connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS FROM {identifier(f'noetl_input_{name}')}")
 
 
-def _scan(connection: duckdb.DuckDBPyConnection, name: str, path: Path, schema: pa.Schema) -> None:
+def _scan(connection: duckdb.DuckDBPyConnection, name: str, paths: list[Path], schema: pa.Schema) -> None:
     """Parquet has no type for an interval: it is a number of microseconds there."""
     intervals = [identifier(field.name) for field in schema if pa.types.is_duration(field.type)]
     mended = ", ".join(f"to_microseconds({column}) AS {column}" for column in intervals)
     chosen = f"* REPLACE ({mended})" if mended else "*"
-    scanned = f"FROM read_parquet({literal(str(path))}) SELECT {chosen}"
+    scanned = f"FROM read_parquet({literal([str(path) for path in paths])}) SELECT {chosen}"
     connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS {scanned}")
-
-
-def table(rows: list[dict[str, Any]]) -> pa.Table:
-    """Columns of all rows in order of appearance; one whose values have no common type is their JSON text."""
-    names = list(dict.fromkeys(name for row in rows for name in row)) or ["value"]
-    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
-
-
-def _column(values: list[Any]) -> pa.Array:
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return pa.array([None if value is None else _json(value) for value in values])
-
-
-def _json(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(to_json(value)).decode()
 
 
 # ---- what went wrong ---------------------------------------------------------------------------------------------------

@@ -86,7 +86,11 @@ def _shut(control: socket.socket) -> None:
 
 
 class Nursery:
-    def __init__(self) -> None:
+    """`serving` names a module whose `serve` its processes run, instead of what the python tool needs."""
+
+    def __init__(self, serving: str | None = None, env: Mapping[str, str] | None = None) -> None:
+        self._arguments = [] if serving is None else [serving]
+        self._env = dict(env or {})
         self._started: _Started | None = None
         self._processes: dict[int, Process] = {}
         self._count = 0
@@ -105,7 +109,7 @@ class Nursery:
             folder = os.path.join(started.root, f"p{self._count}")
             message = {
                 "op": "spawn", "id": self._count, "kind": kind, "folder": folder, "limits": asdict(limits),
-                "env": {**inherited(), "TMPDIR": folder, **env}, **more,
+                "env": {**inherited(), **self._env, "TMPDIR": folder, **env}, **more,
             }  # fmt: skip
             data = json.dumps(message).encode()
             if len(data) > LARGEST_MESSAGE:
@@ -156,7 +160,7 @@ class Nursery:
             theirs.setblocking(False)
             ours.setblocking(False)
             pid = os.posix_spawn(
-                sys.executable, [sys.executable, "-I", PROGRAM, root], inherited(),
+                sys.executable, [sys.executable, "-I", PROGRAM, root, *self._arguments], {**inherited(), **self._env},
                 file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 3)],
             )  # fmt: skip
         self._finalizer = weakref.finalize(self, _shut, ours)

@@ -5,12 +5,16 @@ nursery; the nursery ends when the worker's end of the control socket closes, ho
 behind (its group, processes that left the group) becomes the nursery's child when it dies, and is killed before its death is
 told.
 
+Its processes serve the python tool, or whatever the module named on its command line has for `serve`: what that imports, all of
+them have without importing it again.
+
 Messages are JSON, one per packet. From the worker: `{op: spawn, id, kind, folder, env, limits, …}` with descriptors, and
 `{op: kill, id, signal}`. To the worker: `{id, status}` when a process and all it started are gone.
 """
 
 import ctypes
 import gc
+import importlib
 import json
 import os
 import resource
@@ -273,7 +277,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the worker decides; its end is ours
     control = socket.socket(fileno=CONTROL)
-    serve = beside("python_child").serve
+    serve = importlib.import_module(sys.argv[2]).serve if len(sys.argv) > 2 else beside("python_child").serve
     import traceback  # noqa: F401 - what most failures would make every child import
 
     gc.collect()

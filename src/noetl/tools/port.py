@@ -24,7 +24,7 @@ def silent(stream: str, line: str) -> None:
 
 
 class Identity(Struct, frozen=True):
-    """Which call this is. `attempt` is the policy's try, from 1; lost leases do not count."""
+    """Which call this is. `attempt` is the policy's try, from 1; lost leases do not count: those are `lease`."""
 
     execution_id: ExecutionId
     step: str
@@ -33,6 +33,7 @@ class Identity(Struct, frozen=True):
     index: int | None = None
     run: int = 1
     page: int = 0
+    lease: int = 1
 
 
 @runtime_checkable

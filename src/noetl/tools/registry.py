@@ -89,5 +89,6 @@ def models(tools: Iterable[Tool]) -> dict[str, Any]:
     return {tool.kind: getattr(tool, "config", None) for tool in tools}
 
 
-def default() -> Registry:
-    return Registry(outside(), built_in())
+def default(more: Mapping[str, Make] | None = None) -> Registry:
+    """`more` are kinds that stand above this folder, given by whoever wires the worker."""
+    return Registry(outside(), {**built_in(), **(more or {})})

@@ -17,11 +17,12 @@ from noetl.results.rowsets import Reader, Writer, reader_of
 from noetl.results.tables import Table
 from noetl.tools import transfer_targets as targets
 from noetl.tools.artifact import copied, source
-from noetl.tools.duckdb import Duckdb, literal, table
+from noetl.tools.duckdb import Duckdb, literal
 from noetl.tools.duckdb import failure as duckdb_failure
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.postgres import Postgres, failure
 from noetl.tools.sql import SqlError
+from noetl.tools.tabular import table
 
 FORMATS = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json"}
 

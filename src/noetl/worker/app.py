@@ -10,9 +10,9 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -65,6 +65,7 @@ class Options:
     poll: float = 1.5
     drain: float = 30.0  # seconds for what runs when the worker is told to stop
     lease: float = 6.0  # seconds, as the servers give it
+    tools: Mapping[str, registry.Make] = field(default_factory=dict)  # kinds that stand beside the worker
     find_data: Find = nowhere  # the address of the users' database on this machine, with its password
 
 
@@ -88,7 +89,7 @@ class Wired:
         self.name = name
         self.incarnation = uuid4().hex[:8]
         self._options = told
-        self._registry = registry.default()
+        self._registry = registry.default(told.tools)
         settings = WorkerSettings(
             worker_id=name,
             incarnation=self.incarnation,

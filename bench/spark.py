@@ -1,0 +1,129 @@
+"""What a spark step costs over plain PySpark that does the same work, on one warm server, in turns.
+
+    overhead      a short query whose rows are written: a step, and the same query and write in a session that is there already
+    throughput    rows of a result read, one column added, written back: rows a second of both
+
+A step has a session of its own, reads inputs by reference, counts and sums its files. `python bench/spark.py --help` for sizes.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+
+from noetl.model.ids import ExecutionId
+from noetl.results.staging import Staging
+from noetl.results.tables import Parts, Table, Tables
+from noetl.spark.place import SparkPlace
+from noetl.spark.profiles import profile
+from noetl.spark.serve import Serving
+from noetl.spark.starting import ensure, stop
+from noetl.spark.tool import Settings, Spark
+from noetl.tools.port import Call, Identity, Success
+
+SHORT = "select id % 10 as k, sum(id) as total from range(100000) group by k"
+LONG = "select *, id + 1 as next from numbers"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=20_000_000, help="of the long query")
+    parser.add_argument("--repeat", type=int, default=10, help="turns of the short query")
+    parser.add_argument("--turns", type=int, default=3, help="turns of the long query")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="noetl-bench-spark-") as folder:
+        home = Path(folder)
+        place = SparkPlace.below(home)
+        try:
+            began = time.perf_counter()
+            url = ensure(home, profile("local"), Serving())
+            found = {"start_s": time.perf_counter() - began, **asyncio.run(_measured(home, url, given))}
+        finally:
+            stop(place)
+    if given.json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name:<24} {value:,.3f}" if isinstance(value, float) else f"{name:<24} {value:,}")
+
+
+async def _measured(home: Path, url: str, given: argparse.Namespace) -> dict[str, float | int]:
+    plain = Plain(url, home)
+    step = Step(home, url)
+    try:
+        short = await _in_turns(given.repeat, lambda: plain.run(SHORT), lambda: step.run({"sql": SHORT}))
+        numbers = home / "numbers"
+        plain.session.range(given.rows).selectExpr("id", "id % 1000 as k", "rand(7) as x").write.parquet(str(numbers))
+        plain.session.read.parquet(str(numbers)).createOrReplaceTempView("numbers")
+        long = {"sql": LONG, "inputs": {"numbers": {"path": str(numbers)}}}
+        bulk = await _in_turns(given.turns, lambda: plain.run(LONG), lambda: step.run(long))
+        assert step.rows == given.rows, step.rows
+    finally:
+        plain.session.stop()
+        await step.close()
+    return {
+        "plain_short_ms": short[0] * 1e3,
+        "step_short_ms": short[1] * 1e3,
+        "overhead_ms": (short[1] - short[0]) * 1e3,
+        "plain_rows_s": int(given.rows / bulk[0]),
+        "step_rows_s": int(given.rows / bulk[1]),
+        "throughput_ratio": bulk[0] / bulk[1],
+    }
+
+
+async def _in_turns(turns: int, plain: Callable[[], Any], step: Callable[[], Any]) -> tuple[float, float]:
+    """Median seconds of each; the first turn of both only warms up."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    for turn in range(turns + 1):
+        for times, act in zip(taken, (plain, step), strict=True):
+            began = time.perf_counter()
+            if asyncio.iscoroutine(made := act()):
+                await made
+            times.extend([time.perf_counter() - began] if turn else [])
+    return statistics.median(taken[0]), statistics.median(taken[1])
+
+
+class Plain:
+    def __init__(self, url: str, home: Path) -> None:
+        from pyspark.sql.connect.session import SparkSession
+
+        self.session = SparkSession.builder.remote(url).create()
+        self._folder = home / "plain"
+
+    def run(self, sql: str) -> None:
+        self.session.sql(sql).write.parquet(str(self._folder / uuid4().hex))
+
+
+class Step:
+    """Calls of the tool, whose rows are dropped once they are there."""
+
+    def __init__(self, home: Path, url: str) -> None:
+        self._tool = Spark(Settings(home, url))
+        self._tables = Tables(Staging(home / "staging"))
+        self.rows = 0
+
+    async def run(self, config: dict[str, Any]) -> None:
+        identity = Identity(ExecutionId("1"), "step", "task")
+        outcome = await self._tool.run(Call(config, {}, uuid4().hex, identity, tables=self._tables))
+        assert isinstance(outcome, Success), outcome
+        assert isinstance(outcome.value, Table | Parts)
+        self.rows = outcome.value.rows
+        outcome.value.close()
+
+    async def close(self) -> None:
+        await self._tool.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""`noetl spark`: the Spark server of this machine. Steps start it by themselves; this is for whoever wants to see or stop it."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from noetl.cli.executions import AsJson
+from noetl.cli.output import coloured, say, say_json
+
+if TYPE_CHECKING:
+    from noetl.spark.place import SparkPlace
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        name="spark", help="The Spark server of this machine.", no_args_is_help=True, rich_markup_mode=None
+    )
+    for command in (status, start, stop, doctor, serve):
+        group.command()(command)
+    app.add_typer(group)
+
+
+def status(as_json: AsJson = False) -> None:
+    """Say whether the Spark server of this machine runs, and where.
+
+    Exit code: 0 it does, 1 it does not. A step of kind spark starts it.
+    """
+    from noetl.spark.starting import answering
+
+    place = _place()
+    served = answering(place)
+    shown: dict[str, Any] = {"running": served is not None, "log": str(place.log)}
+    if served is not None:
+        shown |= {"port": served.port, "pid": served.pid, "java": served.java, "cluster": served.cluster}
+    if as_json:
+        say_json(shown)
+    elif served is None:
+        say("no Spark server runs; the first spark step starts one")
+    else:
+        say(f"Spark answers at 127.0.0.1:{served.port} (Java {served.java}, process {served.pid})")
+    raise typer.Exit(0 if served is not None else 1)
+
+
+def start() -> None:
+    """Start the Spark server of this machine, unless it runs; return when it answers.
+
+    The profile of NOETL_SPARK_PROFILE says where its executors are. It stops by itself when nobody used it for
+    NOETL_SPARK_IDLE_SEC.
+    """
+    from noetl.settings import Place, Spark, read
+    from noetl.spark.profiles import profile
+    from noetl.spark.serve import Serving
+    from noetl.spark.starting import ensure
+
+    spark = read(Spark)
+    wanted = profile(spark.profile)
+    ensure(read(Place).where, wanted, Serving(spark.idle_sec, spark.java_options))
+    say("Spark answers" if wanted.url is None else "the profile names a server of its own; nothing to start")
+
+
+def stop() -> None:
+    """Stop the Spark server of this machine. Steps that use it fail, and start another when they are tried again."""
+    from noetl.spark.starting import stop as end
+
+    say("stopped" if end(_place()) else "no Spark server runs")
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Look at what Spark needs here: Java, PySpark, memory, and say what to do about what is missing.
+
+    Exit code: 0 Spark can run, 1 it cannot.
+    """
+    found = [_java(), _pyspark(), _machine()]
+    if as_json:
+        say_json(found)
+    else:
+        for each in found:
+            status = each["status"]
+            say(f"{coloured(status, f'{status:<5}')}  {each['check']:<8}  {each['message']}")
+    raise typer.Exit(int(any(each["status"] == "error" for each in found)))
+
+
+def serve(
+    master: Annotated[
+        str | None, typer.Option("--master", help="spark://… where the executors are; without it, this machine")
+    ] = None,
+) -> None:
+    """Be the Spark server of this machine until it is stopped or idle. `noetl spark start` runs this in the background."""
+    from noetl.settings import Place, Spark, read
+    from noetl.spark.serve import Serving
+    from noetl.spark.serve import serve as run
+
+    spark = read(Spark)
+    raise typer.Exit(run(read(Place).where, Serving(spark.idle_sec, spark.java_options), master))
+
+
+def _place() -> "SparkPlace":
+    from noetl.settings import Place, read
+    from noetl.spark.place import SparkPlace
+
+    return SparkPlace.below(read(Place).where)
+
+
+def _java() -> dict[str, str]:
+    from noetl.spark.java import NoJava, find
+
+    try:
+        java = find()
+    except NoJava as error:
+        return {"check": "java", "status": "error", "message": f"{error}; {error.hint}"}
+    return {"check": "java", "status": "ok", "message": f"Java {java.version}, {java.program} (by {java.found_by})"}
+
+
+def _pyspark() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return {"check": "pyspark", "status": "ok", "message": f"PySpark {version('pyspark')}"}
+    except PackageNotFoundError:
+        return {"check": "pyspark", "status": "error", "message": "not installed; pip install 'pyspark[connect]'"}
+
+
+def _machine() -> dict[str, str]:
+    from noetl.spark.jvm import GB, machine
+
+    size = machine()
+    enough = size.memory >= 2 * GB
+    message = (
+        f"{size.cores} cores, {size.memory / GB:.1f} GB of memory, of which Spark takes up to {size.heap / GB:.1f}"
+    )
+    return {"check": "machine", "status": "ok" if enough else "warn", "message": message}

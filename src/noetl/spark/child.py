@@ -1,0 +1,187 @@
+"""What runs in the processes of the spark tool: one command each, forked from a process that has loaded PySpark already.
+
+A request comes by the socket as one JSON text with its length before it. Lines of JSON go back: `{progress}` now and then, and
+`{answer}` at the end: `{value}`, `{frames}` or `{error}`. Rows never pass here: Spark writes them to files, of which the answer
+tells names, sizes, rows and hashes. What code prints goes to its own descriptors.
+"""
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession
+from pyspark.sql.connect.shell.progress import ProgressHandler
+
+from noetl.spark.failures import INTERRUPTED, Broken, Wrong, failure
+from noetl.spark.writing import publish, write
+from noetl.tools import python_child
+
+SOCKET = 3
+USER = "noetl"
+QUICK = DefaultPolicy(max_retries=6, backoff_multiplier=2.0, max_backoff=500)
+BETWEEN = 1.0  # seconds between two lines of progress
+
+
+def serve(_memory: int, _cpu: int | None) -> None:
+    logging.disable(logging.CRITICAL)  # PySpark logs what it raises
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # they are files
+    request = json.loads(_received())
+    try:
+        answer = release(request) if request["op"] == "release" else run(request)
+    except BaseException as error:  # whatever it is, it is the answer
+        answer = {"error": failure(error)}
+    sys.stdout.flush()  # what was printed comes before the answer
+    _send({"answer": answer})
+
+
+def _received() -> bytes:
+    size = int.from_bytes(os.read(SOCKET, 4), "big")
+    parts = []
+    while size > 0 and (data := os.read(SOCKET, size)):
+        parts.append(data)
+        size -= len(data)
+    return b"".join(parts)
+
+
+def _send(message: dict[str, Any]) -> None:
+    data = json.dumps(message).encode() + b"\n"
+    while data:
+        data = data[os.write(SOCKET, data) :]
+
+
+def connect(url: str, session: str) -> SparkSession:
+    joint = "" if url.endswith(";") else ";" if "/;" in url else "/;"
+    spark = SparkSession.builder.remote(f"{url}{joint}session_id={session};user_id={USER}").create()
+    if url.startswith("sc://localhost:"):  # no network is in between: a server that does not answer is gone
+        spark.client.set_retry_policies([QUICK])
+    return spark
+
+
+def release(request: dict[str, Any]) -> dict[str, Any]:
+    """End these sessions: what runs in them is interrupted, and nothing can begin in them any more."""
+    for session in request["sessions"]:
+        try:
+            connect(request["url"], session).client.release_session()
+        except Exception as error:  # one that is closed already is fine
+            if failure(error)["code"] != INTERRUPTED:
+                raise
+    return {"value": None}
+
+
+# ---- one command ---------------------------------------------------------------------------------------------------------
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    spark = connect(request["url"], request["session"])
+    metrics = Metrics()
+    try:
+        for tag in request["tags"]:
+            spark.addTag(tag)
+        for name, value in request["conf"].items():
+            spark.conf.set(name, value)
+        spark.registerProgressHandler(metrics)
+        frames = {name: _input(spark, name, given) for name, given in request["inputs"].items()}
+        result = _sql(spark, request["sql"]) if "sql" in request else _code(spark, request, frames)
+        return {**_answered(result, request), "spark": metrics.told()}
+    finally:
+        spark.stop()
+
+
+def _input(spark: SparkSession, name: str, given: dict[str, Any]) -> DataFrame:
+    """A view of that name, and a frame."""
+    try:
+        if "table" in given:
+            frame = spark.table(given["table"])
+        else:
+            reader = spark.read.format(given["format"]).options(**given.get("options", {}))
+            frame = reader.load(given["paths"] if len(given["paths"]) > 1 else given["paths"][0])
+        for column in given.get("decimals", ()):
+            frame = frame.withColumn(column, F.col(column).cast("decimal(38,18)"))
+        if given.get("columns"):
+            frame = frame.select(*given["columns"])
+        frame.createOrReplaceTempView(name)
+    except Exception as error:
+        raise Broken(f"input {name}", error) from error
+    return frame
+
+
+def _sql(spark: SparkSession, statements: list[dict[str, Any]]) -> Any:
+    frame: Any = None
+    for number, statement in enumerate(statements, start=1):
+        try:
+            frame = spark.sql(statement["text"], args=statement["values"] or None)
+            _ = frame.schema  # what is wrong with it is told of this statement
+        except Exception as error:
+            raise Broken(f"statement {number}" if len(statements) > 1 else "sql", error) from error
+    return frame
+
+
+def _code(spark: SparkSession, request: dict[str, Any], frames: Mapping[str, DataFrame]) -> Any:
+    given = {**request["given"], **frames, "spark": spark}
+    return python_child.execute(python_child.program(request["code"]), given)
+
+
+# ---- results -------------------------------------------------------------------------------------------------------------
+
+
+def _answered(result: Any, request: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(result, DataFrame):
+        return {"frames": {"": _stored(result, "", request)}, "single": True}
+    if isinstance(result, dict) and any(isinstance(part, DataFrame) for part in result.values()):
+        if request["expect"] or request["output"].get("path"):
+            raise Broken("output", Wrong("expect and output.path are for a step that gives one DataFrame"))
+        frames = {name: _stored(part, name, request) for name, part in result.items() if isinstance(part, DataFrame)}
+        return {"frames": frames, "value": {name: part for name, part in result.items() if name not in frames}}
+    json.dumps(result, default=python_child.plain, allow_nan=False)  # what cannot be told is the code's mistake
+    return {"value": json.loads(json.dumps(result, default=python_child.plain))}
+
+
+def _stored(frame: DataFrame, name: str, request: dict[str, Any]) -> dict[str, Any]:
+    if not frame.columns:
+        return {"files": [], "columns": [], "expect": {}}
+    if request["output"].get("path"):
+        return publish(frame, request)
+    return write(frame, os.path.join(request["folder"], name or "result"), request)
+
+
+# ---- progress ------------------------------------------------------------------------------------------------------------
+
+
+class Metrics(ProgressHandler):
+    """Told by PySpark while something runs; it must never raise."""
+
+    def __init__(self) -> None:
+        self._operations: dict[str, list[Any]] = {}
+        self._said = time.monotonic()
+
+    def __call__(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        if stages:
+            self._operations[operation_id or ""] = list(stages)
+        now = time.monotonic()
+        if not done and now - self._said >= BETWEEN:
+            self._said = now
+            tasks = self._sum("num_tasks")
+            _send({"progress": f"{self._sum('num_completed_tasks')} of {tasks} tasks, {inflight_tasks} running"})
+
+    def _all(self) -> Iterator[Any]:
+        for stages in self._operations.values():
+            yield from stages
+
+    def _sum(self, field: str) -> int:
+        return sum(int(getattr(stage, field, 0)) for stage in self._all())
+
+    def told(self) -> dict[str, Any]:
+        return {
+            "stages": sum(1 for _ in self._all()),
+            "tasks": self._sum("num_tasks"),
+            "bytes_read": self._sum("num_bytes_read"),
+            "operation": next(reversed(self._operations), None),
+        }

@@ -1,0 +1,105 @@
+"""What Spark and user code raise, as failures that name the cause in a line: stack traces of a JVM help nobody."""
+
+import re
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]  # it has no types
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.base import PythonException
+
+from noetl.tools import python_child
+
+LOST = "SPARK_LOST"
+INTERRUPTED = "SPARK_INTERRUPTED"
+OUT_OF_MEMORY = "SPARK_OUT_OF_MEMORY"
+_TRACE = re.compile(r"\n+JVM stacktrace:.*", re.DOTALL)
+_MEMORY = ("OutOfMemoryError", "Java heap space", "SparkOutOfMemoryError", "MemoryError")
+_GONE = (grpc.StatusCode.UNAVAILABLE,)
+_ENDING = ("StatusCode.UNAVAILABLE", "stopped SparkContext", "SparkContext was shut down")
+_CLOSED = (
+    "NO_ACTIVE_SESSION",
+    "SESSION_CLOSED",
+    "SESSION_CHANGED",
+    "SESSION_NOT_FOUND",
+    "OPERATION_CANCELED",
+    "OPERATION_ABANDONED",
+)
+
+
+class Broken(Exception):
+    """Something went wrong at a place that can be named."""
+
+    def __init__(self, where: str, error: BaseException) -> None:
+        super().__init__(where)
+        self.where = where
+        self.error = error
+
+
+class Unmet(Exception):
+    """Rows that do not meet what the step expects."""
+
+
+class Wrong(Exception):
+    """The step asks for something that cannot be."""
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """The fields of a Failure."""
+    if isinstance(error, Unmet):
+        return {"code": "EXPECTATION_FAILED", "kind": "data", "message": str(error)}
+    if isinstance(error, Wrong):
+        return {"code": "SPARK_CONFIG", "kind": "config", "message": str(error)}
+    if isinstance(error, Broken):
+        found = failure(error.error)
+        return {**found, "message": f"{error.where}: {found['message']}"}
+    if _is_lost(error):
+        message = "the connection to the Spark server was lost"
+        return {"code": LOST, "kind": "connection", "message": message, "retryable": True}
+    if isinstance(error, PythonException):
+        return _in_task(str(error))
+    if isinstance(error, PySparkException):
+        return _of_spark(error)
+    told = python_child.failure(type(error).__name__, str(error), error)
+    where = f" (line {told['line']})" if told["line"] else ""
+    detail = {"exception": told["error"], "line": told["line"], "trace": told["trace"]}
+    message = f"{told['error']}: {told['message']}{where}"
+    return {"code": "PYTHON_ERROR", "kind": "python", "message": message, "detail": detail}
+
+
+def _is_lost(error: BaseException) -> bool:
+    code = getattr(error, "code", None)
+    if isinstance(error, grpc.RpcError) and callable(code):
+        return code() in _GONE
+    return isinstance(error, PySparkException) and any(word in str(error) for word in _ENDING)
+
+
+def _in_task(text: str) -> dict[str, Any]:
+    """The last line of the traceback that came back from a Python worker."""
+    lines = [line for line in text.partition("SQLSTATE:")[0].strip().splitlines() if line.strip()]
+    last = lines[-1].strip() if lines else "no traceback"
+    detail = {"trace": text[-1500:]}
+    if any(word in last for word in _MEMORY):
+        return {"code": OUT_OF_MEMORY, "kind": "resource", "message": f"a Python task: {last}", "detail": detail}
+    return {"code": "PYTHON_ERROR", "kind": "python", "message": f"in a Spark task: {last}", "detail": detail}
+
+
+def _of_spark(error: PySparkException) -> dict[str, Any]:
+    said = _TRACE.sub("", str(error)).strip()
+    state, condition = error.getSqlState(), error.getCondition() or ""
+    if any(word in said for word in _MEMORY):
+        return {"code": OUT_OF_MEMORY, "kind": "resource", "message": f"out of memory in a Spark task: {_first(said)}"}
+    if any(word in said for word in _CLOSED):
+        return {"code": INTERRUPTED, "kind": "cancelled", "message": _first(said), "retryable": True}
+    if "An exception was thrown from the Python worker" in said:
+        return _in_task(said)
+    return {"code": "SPARK_ERROR", "kind": _kind(condition, state), "message": said[:900], "sqlstate": state}
+
+
+def _first(said: str) -> str:
+    return said.splitlines()[0][:500]
+
+
+def _kind(condition: str, state: str | None) -> str:
+    if condition.startswith(("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")):
+        return "not_found"
+    return {"42": "syntax", "22": "data", "46": "config"}.get((state or "")[:2], "sql")

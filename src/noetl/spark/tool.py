@@ -1,0 +1,273 @@
+"""`spark`: SQL or Python on a Spark Connect server. Results come in, a result goes out; rows pass neither here nor the log.
+
+Every try has a Connect session of its own, whose id follows from the call, so whoever takes the command over can end it: the
+sessions of earlier leases are ended first, and nothing can begin in them any more. If one of them had finished its files, these
+are the result. Rows are written to a folder of the try; the report that names them is their commit.
+
+The client runs in a process of its own (`child.py`), so that code can be stopped and harms nobody.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from noetl.model.errors import Failure, InvalidInput, Unavailable
+from noetl.model.ids import derive
+from noetl.playbook.validation.code import ALLOWED_CONF
+from noetl.results.staging import Staging
+from noetl.spark import folders, outputs, to_postgres
+from noetl.spark.inputs import InputError, Inputs
+from noetl.spark.place import SparkPlace
+from noetl.spark.processes import Crashed, Processes
+from noetl.spark.profiles import Profile, profile
+from noetl.spark.serve import Serving
+from noetl.spark.starting import ensure
+from noetl.spark.statements import SparkStatement, statements
+from noetl.tools.port import Call, Failed, Outcome, Success
+from noetl.tools.postgres import Postgres
+from noetl.tools.python import crashed
+from noetl.tools.sql import SqlError
+
+LOST, OUT_OF_MEMORY = "SPARK_LOST", "SPARK_OUT_OF_MEMORY"
+RESTARTS = 2  # how often a command begins anew when its server is lost
+LAUNCHES = 2  # of one lease, that another may have to end
+ON_FAIL = ("fail", "drop", "warn")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    home: Path
+    profile: str = "local"
+    serving: Serving = field(default_factory=Serving)
+
+
+class Spark:
+    kind = "spark"
+    raw = frozenset({"sql", "code", "inputs", "expect"})
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._processes = Processes()
+        self._postgres = Postgres()
+        self._begun: Counter[str] = Counter()  # sessions of one name: an id is used once
+        self._swept = False
+
+    async def close(self) -> None:
+        await self._processes.close()
+        await self._postgres.close()
+
+    async def run(self, call: Call) -> Outcome:
+        try:
+            where = profile(call.config.get("profile") or self._settings.profile)
+            work = await _work(call)
+            with _folder(call.tables.staging) as folder:
+                async with Inputs(call, folder, self._postgres) as inputs:
+                    return await self._served(call, where, {**work, "inputs": inputs})
+        except InputError as error:
+            return Failed(error.failure)
+        except SqlError as error:
+            return Failed(error.failure)
+        except InvalidInput as error:
+            return Failed(Failure(code="SPARK_CONFIG", kind="config", message=_said(error)))
+        except Crashed as error:
+            return crashed("spark", error.status)
+
+    async def _served(self, call: Call, where: Profile, work: dict[str, Any]) -> Outcome:
+        """With a server that stays as long as this uses it."""
+        place = SparkPlace.below(self._settings.home)
+        used = await asyncio.to_thread(place.use) if where.url is None else None
+        try:
+            for left in reversed(range(RESTARTS + 1)):
+                url = await asyncio.to_thread(ensure, self._settings.home, where, self._settings.serving)
+                answer = await self._attempt(call, {**work, "url": url})
+                if answer.get("error", {}).get("code") != LOST or not left:
+                    break
+                if where.url is None and _ran_out(place):
+                    return Failed(_out_of_memory(place))
+                call.log("stderr", "spark: the server was lost; once more")
+            return await self._outcome(call, answer)
+        except Unavailable as error:
+            code = getattr(error, "code", "SPARK_UNAVAILABLE")
+            return Failed(Failure(code=code, kind="unavailable", message=_said(error), retryable=True))
+        finally:
+            if used is not None:
+                place.leave(used)
+
+    async def _attempt(self, call: Call, work: dict[str, Any]) -> dict[str, Any]:
+        earlier = list(_earlier(call))
+        if earlier:
+            released = await self._processes.ask({"op": "release", "url": work["url"], "sessions": earlier})
+            if "error" in released:
+                return released
+            for session in earlier:
+                if (found := _finished(call, session)) is not None:
+                    return found
+        name = _name(call, call.identity.lease, call.identity.attempt)
+        self._begun[name] += 1
+        session = _session(name, self._begun[name])
+        folder = _place_of(call, session)
+        if not self._swept:
+            self._swept = True
+            await asyncio.to_thread(folders.sweep, folder.parent)
+        request = {
+            **work, "op": "run", "session": session, "key": call.key, "folder": str(folder),
+            "tags": [f"{call.identity.execution_id}.{call.identity.step}", call.key],
+        }  # fmt: skip
+        with folders.held(folder):
+            try:
+                answer = await self._processes.ask(request, call.log)
+            except (asyncio.CancelledError, Crashed):
+                await self._end(work["url"], session)
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            if "error" in answer:
+                shutil.rmtree(folder, ignore_errors=True)
+            return answer
+
+    async def _end(self, url: str, session: str) -> None:
+        """Also when this is cancelled: what runs in Spark must not outlive its command."""
+        ending = asyncio.ensure_future(self._processes.ask({"op": "release", "url": url, "sessions": [session]}))
+        while not ending.done():
+            try:
+                await asyncio.shield(ending)
+            except asyncio.CancelledError:
+                continue
+            except Crashed:
+                break
+
+    async def _outcome(self, call: Call, answer: dict[str, Any]) -> Outcome:
+        if "error" in answer:
+            return Failed(Failure(**answer["error"]))
+        facts = {"spark": outputs.facts(answer)}
+        for check, failed in facts["spark"].get("expect", {}).items():
+            if failed:
+                call.log("stderr", f"spark: expect {check}: {failed} rows do not meet it")
+        output = call.config.get("output") or {}
+        if output.get("kind") == "postgres":
+            return await to_postgres.store(call, output, answer, facts)
+        return Success(await asyncio.to_thread(outputs.value, call, answer), facts)
+
+
+# ---- what is asked ---------------------------------------------------------------------------------------------------------
+
+
+async def _work(call: Call) -> dict[str, Any]:
+    config = call.config
+    conf = {str(name): _conf(value) for name, value in (config.get("conf") or {}).items()}
+    for name in conf:
+        if not ALLOWED_CONF.fullmatch(name):
+            raise InvalidInput(f"{name} may not be changed by a playbook", hint="it belongs to the profile")
+    work: dict[str, Any] = {"conf": conf, "expect": await _expected(call), "output": dict(config.get("output") or {})}
+    if config.get("code") is not None:
+        return {**work, "code": config["code"], "given": call.input}
+    if config.get("sql") is None:
+        raise InvalidInput("spark runs sql or code; pipeline and app are not there yet")
+    found = await _statements(call, config["sql"])
+    if not found:
+        raise SqlError("SQL_EMPTY", "there is no statement to run")
+    return {**work, "sql": [{"text": each.text, "values": each.values} for each in found]}
+
+
+def _conf(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def _statements(call: Call, template: str) -> list[SparkStatement]:
+    text, marks = (template, []) if call.rendering is None else await call.rendering.marked(template)
+    return statements(text, marks)
+
+
+async def _expected(call: Call) -> list[dict[str, Any]]:
+    """Checks with their values beside them."""
+    found = []
+    for check in call.config.get("expect") or []:
+        sql, on_fail = check.get("sql"), check.get("on_fail", "fail")
+        name = check.get("name") or sql
+        one = await _statements(call, sql) if isinstance(sql, str) else []
+        if len(one) != 1 or on_fail not in ON_FAIL:
+            raise InvalidInput(
+                f"expect {name}: it needs one sql expression, and on_fail is one of {', '.join(ON_FAIL)}"
+            )
+        found.append({"name": name, "sql": one[0].text, "values": one[0].values, "on_fail": on_fail})
+    return found
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------------------
+
+
+def _name(call: Call, lease: int, attempt: int) -> str:
+    return f"{call.key}:{lease}:{attempt}"
+
+
+def _session(name: str, number: int) -> str:
+    return str(UUID(derive("spark", name, number)[:32]))
+
+
+def _earlier(call: Call) -> Iterator[str]:
+    """Of leases that were lost: whatever tries they made, they made no more than there are now."""
+    for lease in range(1, call.identity.lease):
+        for attempt in range(1, call.identity.attempt + 1):
+            for number in range(1, LAUNCHES + 1):
+                yield _session(_name(call, lease, attempt), number)
+
+
+def _place_of(call: Call, session: str) -> Path:
+    folder = call.tables.staging.folder
+    return (Path(tempfile.gettempdir()) if folder is None else folder) / outputs.FOLDER / session
+
+
+def _finished(call: Call, session: str) -> dict[str, Any] | None:
+    """What an earlier lease has left, when it is complete: the answer it did not give. Anything else is removed."""
+    folder = _place_of(call, session)
+    try:
+        made = json.loads((folder / "result" / "manifest.json").read_bytes())
+        if all(os.path.exists(file["path"]) for file in made["files"]):
+            return {"frames": {"": made}, "single": True, "spark": {}}
+    except (OSError, ValueError):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+    return None
+
+
+class _folder:
+    """For files made for one call."""
+
+    def __init__(self, staging: Staging) -> None:
+        parent = staging.folder
+        if parent is not None:
+            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._made = tempfile.TemporaryDirectory(dir=parent, prefix="spark-")
+
+    def __enter__(self) -> Path:
+        return Path(self._made.__enter__())
+
+    def __exit__(self, *how: Any) -> None:
+        self._made.__exit__(*how)
+
+
+# ---- servers that are lost -------------------------------------------------------------------------------------------------
+
+
+def _ran_out(place: SparkPlace) -> bool:
+    """The server of this machine has said so before it ended."""
+    try:
+        return b"OutOfMemoryError" in place.log.read_bytes()
+    except OSError:
+        return False
+
+
+def _out_of_memory(place: SparkPlace) -> Failure:
+    message = f"Spark ran out of memory and ended; use smaller partitions or a larger machine ({place.log} has more)"
+    return Failure(code=OUT_OF_MEMORY, kind="resource", message=message)
+
+
+def _said(error: InvalidInput | Unavailable) -> str:
+    return f"{error}; {error.hint}" if error.hint else str(error)

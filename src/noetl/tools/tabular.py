@@ -1,0 +1,33 @@
+"""Values as tables, for tools that take rows as inputs."""
+
+from typing import Any
+
+import orjson
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+
+from noetl.results.values import to_json
+from noetl.tools.sql import SqlError
+
+
+def listed(name: str, given: Any) -> list[dict[str, Any]]:
+    rows = given.get("rows", [given]) if isinstance(given, dict) else given
+    if not isinstance(rows, list):
+        raise SqlError("SQL_INPUT", f"input {name} is not a list of rows")
+    return [row if isinstance(row, dict) else {"value": row} for row in rows]
+
+
+def table(rows: list[dict[str, Any]]) -> pa.Table:
+    """Columns of all rows in order of appearance; one whose values have no common type is their JSON text."""
+    names = list(dict.fromkeys(name for row in rows for name in row)) or ["value"]
+    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+
+
+def _column(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array([None if value is None else _json(value) for value in values])
+
+
+def _json(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(to_json(value)).decode()

@@ -1,0 +1,95 @@
+"""Spark steps among others, as users run them: by `noetl run`, on real parts."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.conftest import Noetl, look_into, playbook
+from tests.postgres import scratch
+
+FLOW = """\
+  - step: orders
+    tool: {kind: python, code: "result = [{'user': n % 3, 'amount': n} for n in range(300)]"}
+    next: many
+  - step: many
+    tool:
+      kind: spark
+      inputs: {orders: "{{ orders }}"}
+      sql: select o.user, o.amount, n.id, rand(3) as x from orders o cross join range({{ 1000 }}) n order by n.id, o.amount
+    next: both
+  - step: both
+    tool:
+      kind: spark
+      inputs: {many: "{{ many.rows }}", orders: "{{ orders }}"}
+      code: |
+        return {"all": many, "sums": many.groupBy("user").sum("amount").orderBy("user"), "n": orders.count()}
+    next: ducks
+  - step: ducks
+    tool:
+      kind: duckdb
+      inputs: {many: "{{ both.all }}"}
+      query: select count(*) as n, sum(amount)::bigint as total, count(distinct id) as ids from many
+    next: last
+  - step: last
+    tool:
+      kind: python
+      input:
+        count: "{{ many.row_count }}"
+        columns: "{{ many.columns }}"
+        item: "{{ many.rows[150300] }}"
+        slice: "{{ many.rows[299:301] }}"
+        sums: "{{ both.sums.rows }}"
+        n: "{{ both.n }}"
+        ducks: "{{ ducks.rows[0] }}"
+        files: "{{ many.spark.files }}"
+      code: |
+        for row in (input["item"], *input["slice"]):
+            row.pop("x")
+        result = input
+"""
+BROKEN = """\
+  - step: totals
+    tool: {kind: spark, sql: select nowhere from range(3)}
+"""
+
+
+@pytest.fixture(scope="module")
+def noetl(spark_url: str) -> Iterator[Noetl]:
+    home = Path(tempfile.mkdtemp(dir=scratch(), prefix="noetl-test-spark-"))
+    yield Noetl(home).with_env(NOETL_SPARK_PROFILE=spark_url)
+    look_into(home)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def test_rows_flow_through_spark_and_back(noetl: Noetl, tmp_path: Path) -> None:
+    said = noetl.json("run", playbook(tmp_path, "flow", FLOW))
+    assert said["status"] == "completed", said
+    result = said["result"]
+    assert result.pop("files") >= 1
+    assert result == {
+        "count": 300_000,
+        "columns": ["user", "amount", "id", "x"],
+        "item": {"user": 0, "amount": 0, "id": 501},
+        "slice": [{"user": 2, "amount": 299, "id": 0}, {"user": 0, "amount": 0, "id": 1}],
+        "sums": [{"user": user, "sum(amount)": 1000 * sum(range(user, 300, 3))} for user in range(3)],
+        "n": 300,
+        "ducks": {"n": 300_000, "total": 1000 * sum(range(300)), "ids": 1000},
+    }
+    assert not list((noetl.home / "results" / ".staging" / "spark").iterdir())  # what is stored is stored once
+
+
+def test_a_failure_names_the_step_and_the_cause(noetl: Noetl, tmp_path: Path) -> None:
+    said = noetl.json("run", playbook(tmp_path, "broken", BROKEN), code=1)
+    assert (said["error"]["step"], said["error"]["code"]) == ("totals", "SPARK_ERROR")
+    assert "nowhere" in said["error"]["message"]
+
+
+def test_the_example_runs_twice_and_gives_the_same(noetl: Noetl, tmp_path: Path) -> None:
+    given = ("--set", "count=30000", "--set", f"folder={tmp_path / 'lake'}")
+    first, second = (noetl.json("run", "examples/spark.yaml", *given)["result"] for _ in range(2))
+    assert first == second
+    assert first["row_count"] == 12
+    assert sum(row["orders"] for row in first["rows"]) == 30_000 - 1  # one has no amount

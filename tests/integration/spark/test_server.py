@@ -1,0 +1,77 @@
+"""A server of one's own: started by the first command, lost in the middle of one, ended when nobody needs it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl.spark.place import SparkPlace
+from noetl.spark.serve import Serving
+from noetl.spark.starting import answering, stop
+from noetl.spark.tool import Settings, Spark
+from tests.integration.spark.conftest import Runner, rows_of
+from tests.waiting import comes
+
+# It waits in its first run only.
+HELD = """
+from pathlib import Path
+from pyspark.sql import functions as F
+@F.udf('int')
+def held(x):
+    import time
+    first = not Path({begun!r}).exists()
+    Path({begun!r}).touch()
+    while first:
+        time.sleep(0.1)
+    return 1
+result = spark.range(0, 1, 1, 1).select(held('id').alias('x'))
+"""
+
+
+@pytest.fixture
+def own(loop: asyncio.Runner, tmp_path: Path) -> Iterator[Runner]:
+    home = tmp_path / "home"
+    tool = Spark(Settings(home, serving=Serving(java_options="-Xmx512m -XX:TieredStopAtLevel=1")))
+    yield Runner(tool, loop, tmp_path)
+    loop.run(tool.close())
+    stop(SparkPlace.below(home))
+
+
+def test_a_server_that_is_lost_is_started_again_and_the_command_with_it(own: Runner, tmp_path: Path) -> None:
+    place = SparkPlace.below(tmp_path / "home")
+    begun = tmp_path / "begun"
+    printed: list[str] = []
+    call = own.call({"code": HELD.format(begun=str(begun))}, log=lambda _, line: printed.append(line))
+
+    async def killed() -> Any:
+        running = asyncio.ensure_future(own.tool.run(call))
+        await comes(partial(asyncio.to_thread, begun.exists))
+        first = place.served()
+        assert first is not None
+        os.kill(_only_child(first.pid), signal.SIGKILL)
+        outcome = await running
+        second = place.served()
+        assert second is not None
+        assert second.pid != first.pid
+        return outcome
+
+    assert rows_of(own.run(killed())) == [{"x": 1}]
+    assert "spark: the server was lost; once more" in printed
+
+    too_much = "select length(concat_ws('', collect_list(repeat('x', 1000000)))) as n from range(2000)"
+    failure = own.failure({"sql": too_much})
+    assert failure.code == "SPARK_OUT_OF_MEMORY", failure
+    assert own.rows({"sql": "select 1 as x"}) == [{"x": 1}]  # it goes on, with the same server or another
+
+    assert stop(place)
+    assert answering(place) is None
+    assert not stop(place)
+
+
+def _only_child(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])

@@ -1,0 +1,274 @@
+"""The spark tool on a real server: what goes in, what comes out, what goes wrong."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from noetl.results.tables import Parts
+from noetl.tools.port import Success
+from tests.integration.spark.conftest import Runner, identity, of, rows_of
+from tests.waiting import comes
+
+ORDERS = [{"user": number % 3, "amount": number * 1.5} for number in range(10)]
+
+
+# ---- sql -------------------------------------------------------------------------------------------------------------------
+
+
+def test_inputs_are_views_and_values_are_parameters(spark: Runner, tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"user": [0, 1, 2], "name": ["a", "b'", "c"], "more": [1, 2, 3]}), tmp_path / "users.parquet"
+    )
+    config = {
+        "sql": """
+            create temp view big as select * from orders where amount >= {{ least }}; -- ; nothing {{ least }}
+            select {{ column | identifier }}, count(*) as n, '{{ hostile }}!' as said, {{ hostile }} as again
+            from big join users using (user) where user != {{ none }} or {{ none }} is null group by name order by name
+        """,
+        "inputs": {
+            "orders": "{{ orders }}",
+            "users": {"path": str(tmp_path / "users.parquet"), "columns": ["user", "name"]},
+        },
+    }
+    hostile = "x' or '1'='1 \\\" -- ` ; drop"
+    scope = {"orders": ORDERS, "least": 3, "column": "name", "hostile": hostile, "none": None}
+    said = {"said": f"{hostile}!", "again": hostile}
+    assert spark.rows(config, scope) == [{"name": name, "n": n, **said} for name, n in (("a", 3), ("b'", 2), ("c", 3))]
+
+
+def test_many_rows_come_as_files_in_their_order_and_few_as_they_are(spark: Runner) -> None:
+    outcome = spark({"sql": "select id, id * 2 as twice from range(0, 200000, 1, 5) order by id"})
+    assert isinstance(outcome, Success)
+    assert isinstance(outcome.value, Parts)
+    assert (outcome.value.rows, outcome.value.columns) == (200_000, ["id", "twice"])
+    facts = outcome.facts["spark"]
+    assert facts["files"] == len(outcome.value.tables)
+    assert facts["bytes"] == sum(table.staged.size for table in outcome.value.tables)
+    assert [row["id"] for row in of(outcome.value)] == list(range(200_000))
+    assert list((spark.folder / "staging").rglob("*.parquet")) == []  # nothing stays behind
+
+    assert spark.rows({"sql": "select id from range(3) order by id"}) == [{"id": 0}, {"id": 1}, {"id": 2}]
+    assert spark.rows({"sql": "select id from range(0)"}) == []
+
+
+def test_types_survive(spark: Runner) -> None:
+    sql = (
+        "select cast(1.10 as decimal(10,2)) as d, timestamp'2024-01-02 03:04:05.678901' as t, date'2024-01-02' as day, "
+        "array(1, 2) as list, named_struct('a', 1) as struct, cast(null as string) as nothing, true as b, map('k', 1) as m"
+    )
+    (row,) = spark.rows({"sql": sql})
+    assert row == {
+        "d": 1.1, "t": "2024-01-02T03:04:05.678901+00:00", "day": "2024-01-02", "list": [1, 2], "struct": {"a": 1},
+        "nothing": None, "b": True, "m": {"k": 1},
+    }  # fmt: skip
+
+
+def test_partitions_keep_their_column(spark: Runner) -> None:
+    outcome = spark(
+        {"sql": "select id, id % 4 as part from range(40000)", "output": {"partition_by": ["part"]}},
+    )
+    assert outcome.facts["spark"]["partitions"] == 4
+    assert {(row["id"] % 4 == row["part"]) for row in rows_of(outcome)} == {True}
+
+
+# ---- code ------------------------------------------------------------------------------------------------------------------
+
+
+def test_code_has_spark_inputs_and_input_and_prints(spark: Runner) -> None:
+    printed: list[tuple[str, str]] = []
+    code = """
+from pyspark.sql import functions as F
+print("least", least)
+result = orders.filter(F.col("amount") >= least).groupBy("user").agg(F.sum("amount").alias("total")).orderBy("user")
+"""
+    config = {"code": code, "inputs": {"orders": "{{ orders }}"}}
+    found = spark.rows(
+        config, {"orders": ORDERS}, input={"least": 3}, log=lambda stream, line: printed.append((stream, line))
+    )
+    assert found == [{"user": 0, "total": 27.0}, {"user": 1, "total": 16.5}, {"user": 2, "total": 22.5}]
+    assert ("stdout", "least 3") in printed
+
+
+def test_code_may_give_several_frames_or_none(spark: Runner) -> None:
+    many = "spark.range(20000).selectExpr('id', 'rand() as x')"
+    outcome = spark({"code": f"return {{'few': spark.range(2), 'many': {many}, 'count': 7}}"})
+    assert isinstance(outcome, Success)
+    assert outcome.value["count"] == 7
+    assert (of(outcome.value["few"]), len(of(outcome.value["many"]))) == ([{"id": 0}, {"id": 1}], 20_000)
+    counted = spark({"code": "result = spark.range(5).count()"})
+    assert isinstance(counted, Success)
+    assert counted.value == 5
+
+
+# ---- expect ----------------------------------------------------------------------------------------------------------------
+
+ROWS = "select id, if(id = 3, null, id) as x from range(10)"
+
+
+def test_rows_that_do_not_meet_what_is_expected_are_counted_dropped_or_refused(spark: Runner) -> None:
+    checks = [
+        {"name": "known", "sql": "x is not null", "on_fail": "drop"},
+        {"name": "small", "sql": "id < 8", "on_fail": "warn"},
+    ]
+    outcome = spark({"sql": ROWS, "expect": checks})
+    assert outcome.facts["spark"]["expect"] == {"known": 1, "small": 2}
+    assert len(rows_of(outcome)) == 9
+
+    failure = spark.failure({"sql": ROWS, "expect": [{"name": "known", "sql": "x is not null"}]})
+    assert (failure.code, failure.kind) == ("EXPECTATION_FAILED", "data")
+    assert "known" in failure.message
+    assert "1 rows" in failure.message
+
+    assert "expect" in spark.failure({"sql": ROWS, "expect": [{"name": "bad", "sql": "nowhere > 1"}]}).message
+
+
+# ---- paths -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_path_is_written_once_however_often_the_call_is_made(spark: Runner, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    config = {"sql": "select id from range(100)", "output": {"path": str(lake), "mode": "append"}}
+    first = spark(config, key=KEY)
+    assert isinstance(first, Success)
+    assert (first.value["row_count"], first.value["path"]) == (100, str(lake))
+    spark(config, key=KEY, identity=identity(attempt=2))
+    assert _count(lake) == 100
+    spark(config, key="f" * 32)
+    assert _count(lake) == 200
+    (lake / "notes.txt").write_text("mine")
+    spark({**config, "output": {"path": str(lake), "mode": "overwrite"}}, key="e" * 32)
+    assert _count(lake) == 100
+    assert (lake / "notes.txt").exists()
+    assert (
+        spark.failure({**config, "output": {"path": str(lake), "mode": "error"}}, key="d" * 32).code == "SPARK_CONFIG"
+    )
+
+
+def _count(folder: Path) -> int:
+    ((count,),) = duckdb.sql(f"select count(*) from read_parquet('{folder}/**/*.parquet')").fetchall()
+    return int(count)
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "code", "kind", "said"),
+    [
+        ({"sql": "select nowhere from range(3)"}, "SPARK_ERROR", "syntax", "nowhere"),
+        ({"sql": "selec 1"}, "SPARK_ERROR", "syntax", "selec"),
+        ({"sql": "select 1; select * from nothing"}, "SPARK_ERROR", "not_found", "statement 2"),
+        ({"sql": "select 1", "inputs": {"users": {"path": "/nowhere"}}}, "SPARK_ERROR", "not_found", "input users"),
+        ({"sql": "select cast('x' as int)"}, "SPARK_ERROR", "data", "cannot be cast"),
+        ({"sql": "select raise_error('no way')"}, "SPARK_ERROR", "sql", "no way"),
+        ({"sql": " -- nothing"}, "SQL_EMPTY", "sql", "no statement"),
+        ({"code": "x = 1\nresult = 1 / 0"}, "PYTHON_ERROR", "python", "ZeroDivisionError: division by zero (line 2)"),
+        ({"code": "result = object()"}, "PYTHON_ERROR", "python", "object cannot be written"),
+        ({"code": "import os; os._exit(3)"}, "TOOL_CRASHED", "crash", "exit code 3"),
+        ({"sql": "select 1", "conf": {"spark.driver.memory": "9g"}}, "SPARK_CONFIG", "config", "spark.driver.memory"),
+        ({"sql": "select 1", "conf": {"spark.sql.extensions": "x"}}, "SPARK_CONFIG", "config", "spark.sql.extensions"),
+        ({"sql": "select 1", "profile": "yarn"}, "SPARK_CONFIG", "config", "yarn"),
+        (
+            {"code": "from pyspark.sql import functions as F\n"
+                     "@F.udf('int')\ndef bad(x): raise ValueError(f'boom {x}')\n"
+                     "result = spark.range(1).select(bad('id'))"},
+            "PYTHON_ERROR", "python", "in a Spark task: ValueError: boom 0",
+        ),
+    ],
+    ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",
+)  # fmt: skip
+def test_a_failure_says_what_and_where(spark: Runner, config: dict[str, Any], code: str, kind: str, said: str) -> None:
+    failure = spark.failure(config)
+    assert (failure.code, failure.kind) == (code, kind)
+    assert said in failure.message
+    assert "stacktrace" not in failure.message
+
+
+def test_conf_that_is_allowed_is_in_force(spark: Runner) -> None:
+    config = {
+        "code": "result = spark.conf.get('spark.sql.shuffle.partitions')",
+        "conf": {"spark.sql.shuffle.partitions": 3},
+    }
+    outcome = spark(config)
+    assert isinstance(outcome, Success)
+    assert outcome.value == "3"
+
+
+# ---- stopping --------------------------------------------------------------------------------------------------------------
+
+SLOW = """
+from pyspark.sql import functions as F
+from pathlib import Path
+@F.udf('int')
+def slow(x):
+    import time
+    Path({begun!r}).touch()
+    for _ in range(600):
+        time.sleep(0.1)
+    Path({done!r}).touch()
+    return 1
+result = spark.range(0, 2, 1, 2).select(slow('id'))
+"""
+
+
+KEY = "0123456789abcdef" * 2
+
+
+def test_a_call_that_is_cancelled_is_stopped_in_spark(spark: Runner, tmp_path: Path) -> None:
+    begun, done = tmp_path / "begun", tmp_path / "done"
+    call = spark.call({"code": SLOW.format(begun=str(begun), done=str(done))})
+
+    async def cancelled() -> Any:
+        running = asyncio.ensure_future(spark.tool.run(call))
+        await comes(partial(_exists, begun))
+        running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled()
+        return await spark.tool.run(spark.call({"sql": "select count(*) as x from range(0, 9, 1, 2)"}))
+
+    assert rows_of(spark.run(cancelled())) == [{"x": 9}]  # both cores are free again
+    assert not done.exists()
+
+
+async def _exists(path: Path) -> bool:
+    return await asyncio.to_thread(path.exists)
+
+
+def test_a_new_lease_ends_the_session_of_the_one_before(spark: Runner, tmp_path: Path) -> None:
+    """A zombie is interrupted, and nothing it does afterwards is taken."""
+    begun, done = tmp_path / "begun", tmp_path / "done"
+    zombie = spark.call({"code": SLOW.format(begun=str(begun), done=str(done))}, key=KEY)
+
+    async def taken_over() -> tuple[Any, Any]:
+        running = asyncio.ensure_future(spark.tool.run(zombie))
+        await comes(partial(_exists, begun))
+        outcome = await spark.tool.run(spark.call({"sql": "select 2 as x"}, key=KEY, identity=identity(lease=2)))
+        return outcome, await running
+
+    outcome, left = spark.run(taken_over())
+    assert rows_of(outcome) == [{"x": 2}]
+    assert left.failure.code == "SPARK_INTERRUPTED"
+    assert not done.exists()
+
+
+def test_what_an_earlier_lease_had_finished_is_the_result(spark: Runner) -> None:
+    config = {"sql": "select id, rand() as x from range(200000)"}
+    first = spark(config, key=KEY[::-1])  # finished, but nobody stored or reported it
+    assert isinstance(first, Success)
+    kept = _read(first.value)
+    second = spark(config, key=KEY[::-1], identity=identity(lease=2))
+    assert isinstance(second, Success)
+    assert _read(second.value) == kept
+    first.value.close()
+    second.value.close()
+    assert list((spark.folder / "staging" / "spark").iterdir()) == []
+
+
+def _read(parts: Parts) -> pa.Table:
+    return pa.concat_tables([pq.read_table(table.staged.path) for table in parts.tables])

