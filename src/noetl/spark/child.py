@@ -69,7 +69,8 @@ def release(request: dict[str, Any]) -> dict[str, Any]:
     """End these sessions: what runs in them is interrupted, and nothing can begin in them any more."""
     for session in request["sessions"]:
         try:
-            connect(request["url"], session).client.release_session()
+            spark = connect(request["url"], session)  # held: one that nobody holds closes its client
+            spark.client.release_session()
         except Exception as error:  # one that is closed already is fine
             if failure(error)["code"] != INTERRUPTED:
                 raise

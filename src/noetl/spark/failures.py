@@ -14,16 +14,9 @@ INTERRUPTED = "SPARK_INTERRUPTED"
 OUT_OF_MEMORY = "SPARK_OUT_OF_MEMORY"
 _TRACE = re.compile(r"\n+JVM stacktrace:.*", re.DOTALL)
 _MEMORY = ("OutOfMemoryError", "Java heap space", "SparkOutOfMemoryError", "MemoryError")
-_GONE = (grpc.StatusCode.UNAVAILABLE,)
-_ENDING = ("StatusCode.UNAVAILABLE", "stopped SparkContext", "SparkContext was shut down")
-_CLOSED = (
-    "NO_ACTIVE_SESSION",
-    "SESSION_CLOSED",
-    "SESSION_CHANGED",
-    "SESSION_NOT_FOUND",
-    "OPERATION_CANCELED",
-    "OPERATION_ABANDONED",
-)
+# what is told of a call itself, and not by Spark as an error of its own, is the connection's; or Spark is about to end
+_ENDING = ("of RPC that terminated with", "stopped SparkContext", "SparkContext was shut down")
+_CLOSED = ("SESSION_CLOSED", "SESSION_CHANGED", "SESSION_NOT_FOUND", "OPERATION_CANCELED", "OPERATION_ABANDONED")
 
 
 class Broken(Exception):
@@ -67,9 +60,8 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 
 def _is_lost(error: BaseException) -> bool:
-    code = getattr(error, "code", None)
-    if isinstance(error, grpc.RpcError) and callable(code):
-        return code() in _GONE
+    if isinstance(error, grpc.RpcError):
+        return True
     return isinstance(error, PySparkException) and any(word in str(error) for word in _ENDING)
 
 

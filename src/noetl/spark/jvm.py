@@ -22,6 +22,7 @@ _OPENS = (
 )
 _OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:+ExitOnOutOfMemoryError",  # what is left then is of no use, and the next one starts at once
     "-Djdk.reflect.useDirectMethodHandle=false",
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dio.netty.allocator.type=pooled",

@@ -90,8 +90,8 @@ class Spark:
                 answer = await self._attempt(call, {**work, "url": url})
                 if answer.get("error", {}).get("code") != LOST or not left:
                     break
-                if where.url is None and _ran_out(place):
-                    return Failed(_out_of_memory(place))
+                if left < RESTARTS and where.url is None and _ran_out(place):
+                    return Failed(_out_of_memory(place))  # twice: it was this command, not one beside it
                 call.log("stderr", "spark: the server was lost; once more")
             return await self._outcome(call, answer)
         except Unavailable as error:
