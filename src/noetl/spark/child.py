@@ -30,16 +30,32 @@ BETWEEN = 1.0  # seconds between two lines of progress
 
 
 def serve(_memory: int, _cpu: int | None) -> None:
+    """The answer is told before the session is ended: nobody has to wait for that."""
     logging.disable(logging.CRITICAL)  # PySpark logs what it raises
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # they are files
     request = json.loads(_received())
+    spark: SparkSession | None = None
     try:
-        answer = release(request) if request["op"] == "release" else run(request)
+        if request["op"] == "release":
+            answer = release(request)
+        else:
+            spark = connect(request["url"], request["session"])
+            answer = run(spark, request)
     except BaseException as error:  # whatever it is, it is the answer
         answer = {"error": failure(error)}
-    sys.stdout.flush()  # what was printed comes before the answer
+    _be_quiet()
     _send({"answer": answer})
+    if spark is not None:
+        spark.stop()
+
+
+def _be_quiet() -> None:
+    """What was printed comes before the answer, and nothing after it."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
+        stream.flush()
+        os.dup2(nothing, descriptor)
 
 
 def _received() -> bytes:
@@ -80,20 +96,16 @@ def release(request: dict[str, Any]) -> dict[str, Any]:
 # ---- one command ---------------------------------------------------------------------------------------------------------
 
 
-def run(request: dict[str, Any]) -> dict[str, Any]:
-    spark = connect(request["url"], request["session"])
+def run(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     metrics = Metrics()
-    try:
-        for tag in request["tags"]:
-            spark.addTag(tag)
-        for name, value in request["conf"].items():
-            spark.conf.set(name, value)
-        spark.registerProgressHandler(metrics)
-        frames = {name: _input(spark, name, given) for name, given in request["inputs"].items()}
-        result = _sql(spark, request["sql"]) if "sql" in request else _code(spark, request, frames)
-        return {**_answered(result, request), "spark": metrics.told()}
-    finally:
-        spark.stop()
+    for tag in request["tags"]:
+        spark.addTag(tag)
+    for name, value in request["conf"].items():
+        spark.conf.set(name, value)
+    spark.registerProgressHandler(metrics)
+    frames = {name: _input(spark, name, given) for name, given in request["inputs"].items()}
+    result = _sql(spark, request["sql"]) if "sql" in request else _code(spark, request, frames)
+    return {**_answered(result, request), "spark": metrics.told()}
 
 
 def _input(spark: SparkSession, name: str, given: dict[str, Any]) -> DataFrame:

@@ -17,6 +17,7 @@ ENV = {
 }
 LIMITS = Limits(open_files=4096)
 LONGEST_LINE = 8 << 20
+LINGER = 1.0  # seconds for the last lines of a process that code may have left behind with our streams
 
 
 class Crashed(Exception):
@@ -43,15 +44,16 @@ class Processes:
         printed = [asyncio.ensure_future(_follow(each, log, name)) for each, name in ((out, "stdout"), (err, "stderr"))]
         try:
             answer = await _talk(ours, request, log)
-            status = await asyncio.shield(process.ended)
+            if answer is None:
+                raise Crashed(await asyncio.shield(process.ended))
+            return answer
         except asyncio.CancelledError:
             await process.stop(grace=0)
             raise
         finally:
-            await asyncio.wait(printed)
-        if answer is None:
-            raise Crashed(status)
-        return answer
+            await asyncio.wait(printed, timeout=LINGER)
+            for each in printed:
+                each.cancel()
 
 
 async def _talk(ours: socket.socket, request: dict[str, Any], log: Log) -> dict[str, Any] | None:

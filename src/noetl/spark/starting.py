@@ -24,10 +24,12 @@ class SparkUnavailable(Unavailable):
 
 
 def ensure(home: Path, profile: Profile, how: Serving) -> str:
-    """The address of a server that answers; it may take the time of a start. Whoever asks has it in `use`."""
+    """The address of a server that answers; it may take the time of a start. Whoever asks has it in `use` for as long as
+    it is needed."""
     if profile.url is not None:
         return profile.url
     place = SparkPlace.below(home)
+    place.leave(place.use())  # a while begins anew; one that is about to end has ended after this
     served = answering(place)
     if served is None:
         with place.locked("start.lock"):

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from noetl.spark.failures import Broken, Unmet, Wrong
 
 MANIFEST = "manifest.json"
+COMPRESSION = {"compression": "zstd", "parquet.compression.codec.zstd.level": "1"}  # as quick as any, and small
 HIDDEN = "__noetl_"  # columns that only name directories: the files keep their own
 _OURS = re.compile(r"([0-9a-f]{16}-\d{5}|part-\d{5}-).*|_SUCCESS")
 _PIECE = 1 << 20
@@ -32,7 +33,7 @@ def write(frame: DataFrame, folder: str, request: dict[str, Any]) -> dict[str, A
     names = request["output"].get("partition_by", [])
     for name in names:
         checked = checked.withColumn(f"{HIDDEN}{name}", F.col(name))
-    writer = checked.write.option("compression", "zstd")
+    writer = checked.write.options(**COMPRESSION)
     writer = writer.partitionBy(*(f"{HIDDEN}{name}" for name in names)) if names else writer
     writer.parquet(folder)
     files = _files(Path(folder))
