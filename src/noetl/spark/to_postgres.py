@@ -24,7 +24,7 @@ from noetl.tools.sql import SqlError, identifier
 from noetl.tools.threads import in_thread
 
 MODES = ("insert", "append", "upsert", "replace", "overwrite")
-LOCK = 7_201_402_613  # of whoever makes `noetl_sink`: making it twice at once fails
+LOCK = 7_201_402_613  # of whoever makes a table: making one twice at once fails
 STAGED = "noetl_spark_rows"
 
 
@@ -97,11 +97,7 @@ class Writing:
 
     def _first_time(self, cursor: Any) -> bool:
         """False: this very call has been done."""
-        cursor.execute("SELECT to_regclass('noetl_sink') IS NULL")
-        if cursor.fetchone()[0]:
-            cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
-            cursor.fetchall()
-            cursor.execute(keys.MAKE)
+        _make(cursor, "noetl_sink", keys.MAKE)
         identity = self._call.identity
         cursor.execute(
             "INSERT INTO noetl_sink (sink_key, execution_id, step) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING 1",
@@ -111,7 +107,7 @@ class Writing:
 
     def _made(self, cursor: Any) -> None:
         empty = f"SELECT * FROM {STAGED} WITH NO DATA"  # noqa: S608 - a name of ours
-        cursor.execute(f"CREATE TABLE IF NOT EXISTS {self._table} AS {empty}")
+        _make(cursor, self._table, f"CREATE TABLE IF NOT EXISTS {self._table} AS {empty}")
         if self._key:
             cursor.execute(
                 f"SELECT count(*) FROM pg_index WHERE indrelid = '{self._table}'::regclass AND indisunique"  # noqa: S608
@@ -136,6 +132,15 @@ class Writing:
         rest = [f"{identifier(name)} = EXCLUDED.{identifier(name)}" for name in columns if name not in self._key]
         then = f"UPDATE SET {', '.join(rest)}" if rest else "NOTHING"
         return f"{statement} ON CONFLICT ({', '.join(map(identifier, self._key))}) DO {then}"
+
+
+def _make(cursor: Any, table: str, statement: str) -> None:
+    """A table that is not there. Two who make it at once wait for each other: `IF NOT EXISTS` alone would fail one of them."""
+    cursor.execute("SELECT to_regclass($1) IS NULL", (table,))
+    if cursor.fetchone()[0]:
+        cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+        cursor.fetchall()
+        cursor.execute(statement)
 
 
 def _batches(files: list[Any]) -> Iterator[Any]:
