@@ -209,8 +209,7 @@ def templates_in(value: Any) -> Iterator[Template]:
 
 def rendered_fields(task: Task) -> dict[str, Any]:
     """A task as data, without what is never rendered (code)."""
-    data = task.model_dump(exclude={"code", "script", "name", "kind"}, exclude_defaults=True)
-    return data
+    return task.model_dump(exclude={"code", "name", "kind"}, exclude_defaults=True)
 
 
 _WRITTEN: dict[str, Any] = {"exclude": {"tool", "step", "desc"}}
