@@ -20,7 +20,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,9 @@ from noetl.cli.language import kinds
 from noetl.cli.story import Story
 from noetl.model import codec
 from noetl.model import events as e
+from noetl.model.commands import USUAL_POOLS
 from noetl.model.identity import LOCAL
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import ExecutionId, call_id
 from noetl.pipeline.data import Payloads
 from noetl.server.app import Node, Ports, assemble, listen
 from noetl.server.app import serve as answer
@@ -113,10 +114,17 @@ class Signals:
     def __init__(self, stated: list[dict[str, Any]]) -> None:
         self._left = stated
         self._waiting: set[str] = set()
+        self._calls: dict[str, str] = {}  # steps that asked for a child: they wait once it has started
 
     def due(self, events: list[e.Event]) -> list[tuple[str, Any]]:
-        parked = [event.step for event in events if isinstance(event, e.CommandParked)]
-        self._waiting.update(parked)
+        for event in events:
+            match event:
+                case e.CommandParked(reason="child"):
+                    self._calls[call_id(event.command_id, event.task, 1)] = event.step
+                case e.CommandParked():
+                    self._waiting.add(event.step)
+                case e.ChildStarted() if event.call in self._calls:
+                    self._waiting.add(self._calls[event.call])
         due = [signal for signal in self._left if self._waiting >= set(signal["when"])]
         self._left = [signal for signal in self._left if signal not in due]
         return [(signal["name"], signal.get("payload")) for signal in due]
@@ -173,7 +181,7 @@ async def house(home: Path, tables: str, api: str) -> AsyncIterator[House]:
         node = assemble(ports, server_settings(here.shards), kinds=kinds())
         await node.server.keeper.run_once()  # a node number, and shards, before the first request
         stopped, parted = asyncio.Event(), asyncio.Event()
-        told = options(home, read(Work), read(Shards), read(Storage))
+        told = replace(options(home, read(Work), read(Shards), read(Storage)), pools=USUAL_POOLS)
         serving = asyncio.ensure_future(answer(node, listening, several=True, stop=parted))
         working = asyncio.ensure_future(work(node.server, told, stopped))
         try:

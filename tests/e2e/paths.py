@@ -32,6 +32,7 @@ LIVES = {
 }
 SHORT = re.compile(r"(?P<step>[\w-]+)(?P<how> fails| passes|)(?P<to> -> .+)?")
 TIMES = re.compile(r"(?P<line>.*) ×(?P<times>\d+)")
+LIFE = ("command.issued", "frame.claimed", "command.parked", "child.started", "child.ended", "timer.fired")
 RUNS = 9  # of one task in one command, as far as children are concerned
 
 
@@ -112,8 +113,15 @@ class Teller:
         """What the loop's commands did, one line each; a loop that was never done is closed by the end."""
         for key in [activation] if activation is not None else list(self.epochs):
             if (epoch := self.epochs.pop(key, None)) is not None:
-                for text, count in sorted(epoch.gathered.items()):
-                    self.lines.append(Line(f"{text} ×{count if epoch.counted else 'n'}", self.steps[key]))
+                for text in sorted(epoch.gathered, key=_in_order):
+                    lines = [text] * epoch.gathered[text] if epoch.counted else [f"{text} ×n"]
+                    self.lines += [Line(line, self.steps[key]) for line in lines]
+
+
+def _in_order(text: str) -> tuple[int, str]:
+    """As one command would do it."""
+    name = text.split(" ")[0]
+    return LIFE.index(name) if name in LIFE else len(LIFE), text
 
 
 def _task(event: e.Event) -> str:
@@ -197,8 +205,7 @@ def _expanded(entry: str) -> list[str]:
     if entry == "completed":
         return ["playbook.completed"]
     if times := TIMES.fullmatch(entry):
-        gathered = " chunk" in entry or " frame" in entry
-        return [entry] if gathered else [times["line"]] * int(times["times"])
+        return [times["line"]] * int(times["times"])
     if short := SHORT.fullmatch(entry):
         lived = [f"{event} {short['step']}" for event in LIVES[short["how"]]]
         return [*lived, f"next.evaluated {short['step']}{short['to'] or ''}"]

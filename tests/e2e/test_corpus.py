@@ -83,4 +83,4 @@ def test_paths_of_children_are_their_own() -> None:
 
 
 def test_there_are_enough() -> None:
-    assert len(CASES) >= 100
+    assert len(CASES) >= 150
