@@ -326,6 +326,14 @@ def test_v1_steps_without_next_run_in_order() -> None:
     assert [arcs(item) for item in playbook.workflow] == [[("a", None)], [("b", None)], []]
 
 
+# ---- short forms ----
+
+
+def test_an_input_without_a_tool_is_a_noop() -> None:
+    assert [task.kind for task in step("    input: {x: 1}\n").tool] == ["noop"]
+    assert step("    set: {x: 1}\n").tool == []
+
+
 # ---- guards ----
 
 

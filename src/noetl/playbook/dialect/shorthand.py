@@ -20,6 +20,8 @@ def expand(document: Node, editor: Editor) -> None:
         _workbook_tool(task, editor)
     for step in maps(document.get("workflow")):
         editor.step = step["step"] if isinstance(step.get("step"), str) else None
+        if "tool" not in step and step.get("input"):
+            _noop(step, editor)
         if "tool" in step:
             for task in maps(tasks(step, editor)):
                 spell_out_task(task, editor)
@@ -59,6 +61,13 @@ def tasks(step: Node, editor: Editor) -> Nodes:
     _name_all(listed, editor)
     editor.put(step, "tool", listed, step, "tool" if "tool" in step else "step")
     return listed
+
+
+def _noop(step: Node, editor: Editor) -> None:
+    """A step with an input and no tool: a noop, whose value is its input."""
+    task = editor.map(step, "input")
+    editor.put(task, "kind", "noop", step, "input")
+    editor.put(step, "tool", task, step, "input")
 
 
 def _name_all(listed: Nodes, editor: Editor) -> None:
