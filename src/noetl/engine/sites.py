@@ -192,7 +192,7 @@ def _selected(state: Execution, activation: Activation) -> Callable[[Selection],
         envelope = activation.outcome if own else (record.result if record is not None else None)
         found = envelope.selected(selection.id) if envelope is not None else None
         if found is None:
-            return _from_envelope(selection, envelope)
+            return _from_envelope(selection, envelope, activation.args if own else {})
         if found.error is not None:
             raise SelectionFailed(f"{selection.source}: {found.error}")
         if found.missing is not None:
@@ -202,12 +202,13 @@ def _selected(state: Execution, activation: Activation) -> Callable[[Selection],
     return resolve
 
 
-def _from_envelope(selection: Selection, envelope: Envelope | None) -> Value:
-    """No worker reported this selection (a loop, a lost worker, a step that has not run): the envelope is all there is."""
+def _from_envelope(selection: Selection, envelope: Envelope | None, args: dict[str, Any]) -> Value:
+    """No worker reported this selection (a loop, a lost worker, a step that has not run): the envelope is all there is, and
+    what arcs brought."""
     if envelope is None:
         return Undefined(selection.source, selection.step)
     known = view(envelope) or {}
-    scope = {selection.step: known, "output": known, "outcome": known}
+    scope = {selection.step: known, "output": known, "outcome": known, "input": args, "args": args}
     return evaluate_template(parse_expression(selection.source), scope)
 
 

@@ -75,7 +75,7 @@ class Caller:
                 f"this worker has no tool of kind {task.kind!r}; it has {known}; install the package that brings it"
             )
             raise Failing(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
-        given = await self._input(turn)
+        given = self.names.input = await self._input(turn)
         rendering = self.rendering(turn, {"input": given}, "call")
         config = await self._config(task, tool, rendering)
         keychain = self.names.payloads.keychain
@@ -99,7 +99,7 @@ class Caller:
         payloads = self.names.payloads
         merged = {name: await input_of(value, payloads) for name, value in self.names.args.items()}
         if self.step.input:
-            merged = {**await self.rendering(turn, {}, "step input").value(self.step.input), **merged}
+            merged = {**await self.rendering(turn, {"input": merged}, "step input").value(self.step.input), **merged}
         if not turn.task.input:
             return dict(merged)
         return {**await self.rendering(turn, {"input": merged}, "input").value(turn.task.input), **merged}

@@ -82,6 +82,7 @@ class Names:
         self._now = now
         self._journaled = journaled
         self.args = issued.args
+        self.input = issued.args  # once a task is called, what it is called with
         self._fixed = issued.fixed
         self.writes = writes
         self.item = item
@@ -103,7 +104,7 @@ class Names:
         names |= {
             "ctx": ctx,
             "vars": ctx,
-            "input": self.args,
+            "input": self.input,
             "step": {**self.writes.step, **self.own_step},
         }
         names |= {"results": tasks, "_prev": self.prev}

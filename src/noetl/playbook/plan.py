@@ -5,12 +5,12 @@ what a chosen arc assigns and passes on (`arc.N`). Parts of a site that depend o
 that step; a site that cannot be cut is evaluated by a worker.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from noetl.playbook.model import Playbook, Step, Task, WorkbookCall
-from noetl.playbook.selections import ENVELOPE, OWN_OUTPUT, cut, names, paths
+from noetl.playbook.selections import ENVELOPE, OWN_INPUT, OWN_OUTPUT, OWN_PAYLOAD, Cut, cut, names, paths
 from noetl.playbook.templates import Selection, Template, parse, parse_expression
 
 ADMIT, IN, SET, WHEN = "admit", "in", "set", "when"
@@ -131,10 +131,11 @@ def _goes_back(tasks: list[Task], number: int) -> bool:
 
 def _sites(step: Step, steps: frozenset[str], loops: frozenset[str], stable: frozenset[str]) -> dict[str, Site]:
     made: dict[str, Site] = {}
+    payload = OWN_PAYLOAD | OWN_INPUT if _has_input(step) else OWN_PAYLOAD
 
     def add(name: str, own: str | None, entries: dict[str, Any]) -> None:
         if entries:
-            made[name] = _site(name, own, entries, steps, loops, stable)
+            made[name] = _site(name, own, entries, steps, loops, stable, payload)
 
     admit = step.spec.policy.admit
     add(ADMIT, None, {str(number): rule.when for number, rule in enumerate(admit.rules)} if admit else {})
@@ -149,6 +150,11 @@ def _sites(step: Step, steps: frozenset[str], loops: frozenset[str], stable: fro
     return made
 
 
+def _has_input(step: Step) -> bool:
+    """Its input is rendered by a worker; one that only arcs bring is known to the server."""
+    return step.loop is None and bool(step.input or any(task.input for task in step.tool))
+
+
 def _site(
     name: str,
     own: str | None,
@@ -156,8 +162,12 @@ def _site(
     steps: frozenset[str],
     loops: frozenset[str],
     stable: frozenset[str],
+    payload: frozenset[str],
 ) -> Site:
-    parts = [_cut(value, own, steps, stable) for value in entries.values()]
+    def cut_out(template: str) -> Cut:
+        return cut(parse(template), own=own, steps=steps, stable=stable, payload=payload)
+
+    parts = [_cut(value, cut_out) for value in entries.values()]
     selections = {selection.id: selection for _, found, _ in parts for selection in found}
     ctx = _members(templates_in(list(entries.values())), ("ctx", "vars"))
     return Site(
@@ -172,19 +182,17 @@ def _site(
     )
 
 
-def _cut(
-    value: Any, own: str | None, steps: frozenset[str], stable: frozenset[str]
-) -> tuple[Any, list[Selection], bool]:
+def _cut(value: Any, cut_out: Callable[[str], Cut]) -> tuple[Any, list[Selection], bool]:
     """The value with every template in it cut; what was taken out; whether only a worker can evaluate it."""
     if isinstance(value, str):
-        made = cut(parse(value), own=own, steps=steps, stable=stable)
+        made = cut_out(value)
         return made.template, list(made.selections), made.needs_worker
     if isinstance(value, dict):
-        parts = {key: _cut(part, own, steps, stable) for key, part in value.items()}
+        parts = {key: _cut(part, cut_out) for key, part in value.items()}
         templated = any("{{" in key or "{%" in key for key in parts)
         return {key: part[0] for key, part in parts.items()}, *_joined(parts.values(), templated)
     if isinstance(value, list):
-        listed = [_cut(part, own, steps, stable) for part in value]
+        listed = [_cut(part, cut_out) for part in value]
         return [part[0] for part in listed], *_joined(listed, False)
     return value, [], False
 
@@ -230,8 +238,7 @@ def templates_in(value: Any) -> Iterator[Template]:
 
 def rendered_fields(task: Task) -> dict[str, Any]:
     """A task as data, without what is never rendered (code)."""
-    data = task.model_dump(exclude={"code", "name", "kind"}, exclude_defaults=True)
-    return data
+    return task.model_dump(exclude={"code", "name", "kind"}, exclude_defaults=True)
 
 
 _WRITTEN: dict[str, Any] = {"exclude": {"tool", "step", "desc"}}

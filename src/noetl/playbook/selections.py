@@ -25,6 +25,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 OWN_PAYLOAD = frozenset({"response", "result"})
 OWN_OUTPUT = frozenset({"output", "outcome"})
+OWN_INPUT = frozenset({"input", "args"})
 ENVELOPE = frozenset(("status", "ref", "error", "http", "pg", "py", "meta", "context", "stats", "row_count", "columns"))
 NOTHING: frozenset[str] = frozenset()
 
@@ -189,6 +190,7 @@ class _Cutter:
     own: str | None
     steps: frozenset[str]
     stable: frozenset[str]
+    payload: frozenset[str]  # names of what only the own step's worker has
     made: dict[str, Selection] = field(default_factory=dict)
 
     # what a part depends on
@@ -210,7 +212,7 @@ class _Cutter:
     def name(self, root: str, fact: str | None, bound: frozenset[str]) -> _Needs:
         if root in bound:
             return _Needs(other=True)
-        if self.own is not None and (root in OWN_PAYLOAD or (root in OWN_OUTPUT and fact not in ENVELOPE)):
+        if self.own is not None and (root in self.payload or (root in OWN_OUTPUT and fact not in ENVELOPE)):
             return _Needs(frozenset({self.own}))
         if root in self.steps:
             return _Needs(frozenset({root}))
@@ -308,7 +310,7 @@ class _Cutter:
     def targets(self, target: nodes.Node) -> frozenset[str]:
         """Names set by the template; one that is also a payload could be either afterwards, which cannot be cut."""
         found = _targets(target)
-        if found & (self.steps | (OWN_PAYLOAD | OWN_OUTPUT if self.own is not None else NOTHING)):
+        if found & (self.steps | (self.payload | OWN_OUTPUT if self.own is not None else NOTHING)):
             raise _Uncuttable
         return found
 
@@ -336,15 +338,24 @@ def _root(node: nodes.Node) -> tuple[str | None, str | None]:
     return str(path[0]), str(path[1]) if len(path) > 1 else None
 
 
-def cut(template: Template | str, *, own: str | None, steps: Collection[str], stable: Collection[str] = NOTHING) -> Cut:
-    return _cut(_parsed(template), own, frozenset(steps), frozenset(stable))
+def cut(
+    template: Template | str,
+    *,
+    own: str | None,
+    steps: Collection[str],
+    stable: Collection[str] = NOTHING,
+    payload: frozenset[str] = OWN_PAYLOAD,
+) -> Cut:
+    return _cut(_parsed(template), own, frozenset(steps), frozenset(stable), payload)
 
 
 @lru_cache(maxsize=4096)
-def _cut(template: Template, own: str | None, steps: frozenset[str], stable: frozenset[str]) -> Cut:
+def _cut(
+    template: Template, own: str | None, steps: frozenset[str], stable: frozenset[str], payload: frozenset[str]
+) -> Cut:
     if template.tree is None:
         return Cut(template, (), NOTHING, False)
-    cutter = _Cutter(own, steps, stable)
+    cutter = _Cutter(own, steps, stable, payload)
     try:
         body, _ = cutter.body(template.tree.body, NOTHING)
     except _Uncuttable:

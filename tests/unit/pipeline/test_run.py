@@ -49,6 +49,16 @@ def test_input_of_the_task_is_below_the_steps_and_both_below_the_arcs_args() -> 
     assert bench.value(report.result) == {"a": 1, "b": 2, "c": 3, "up": 2}
 
 
+def test_what_looks_at_an_outcome_sees_what_its_task_was_called_with() -> None:
+    rule = '{when: "{{ input.a + args.c == 4 }}", then: {do: continue, set: {ctx.rule: "{{ input.b }}"}}}'
+    spec = f'set: {{ctx.task: "{{{{ input.a }}}}"}}, spec: {{policy: {{rules: [{rule}]}}}}'
+    plan = one(f"input: {{a: 1}}, {spec}", step='  input: {b: 2}\n  set: {ctx.step: "{{ input.b }}"}\n')
+    report = Bench().run(plan, args={"c": 3})
+    assert report.set == {"ctx.task": 1, "ctx.rule": 2}
+    (selection,) = plan.steps["s"].selections
+    assert report.result.selected(selection.id).value == 2
+
+
 def test_bare_names_are_tasks_then_steps_then_workload() -> None:
     plan = tasks(
         "{name: t, kind: python, code: x, input: {v: task}}",

@@ -326,6 +326,14 @@ def test_v1_steps_without_next_run_in_order() -> None:
     assert [arcs(item) for item in playbook.workflow] == [[("a", None)], [("b", None)], []]
 
 
+# ---- short forms ----
+
+
+def test_an_input_without_a_tool_is_a_noop() -> None:
+    assert [task.kind for task in step("    input: {x: 1}\n").tool] == ["noop"]
+    assert step("    set: {x: 1}\n").tool == []
+
+
 # ---- guards ----
 
 
@@ -344,6 +352,32 @@ def test_v1_steps_without_next_run_in_order() -> None:
 )
 def test_event_comparisons_are_taken_out(text: str, meant: str) -> None:
     assert guards.without_events(text, dict.fromkeys(guards.EVENTS.values(), "true")) == meant
+
+
+def test_an_event_has_a_second_name() -> None:
+    start = step(
+        "    tool: {kind: python, code: \"x = event.name == 'step.done'\"}\n"
+        "    set: {ctx.x: \"{{ event.name != 'step.failed' }}\"}\n"
+        "    next: [{step: a, when: \"{{ event.name in ['step.done', 'loop.done'] }}\"}]\n"
+    )
+    assert arcs(start) == [("a", "{{ event.name in ['call.done', 'loop.done'] }}")]
+    assert start.set == {"ctx.x": "{{ event.name != 'call.error' }}"}
+    assert start.tool[0].config["code"] == "x = event.name == 'step.done'"
+
+
+@pytest.mark.parametrize(
+    ("guard", "meant"),
+    [
+        ("event.name == 'call.error'", "output.status == 'error'"),
+        ("event.name != 'step.failed'", "output.status != 'error'"),
+        ("event.name in ['call.error', 'x']", "(event.name in ['call.error', 'x'] or output.status == 'error')"),
+        ("event.name == 'loop.done'", "event.name == 'loop.done'"),
+    ],
+)
+def test_a_guard_on_call_error_matches_a_loop_that_failed(guard: str, meant: str) -> None:
+    router = f'    next: [{{step: a, when: "{{{{ {guard} }}}}"}}]\n'
+    looping = step('    loop: {in: "{{ rows }}"}\n' + router)
+    assert arcs(looping) == [("a", f"{{{{ {meant} }}}}")]
 
 
 def test_only_a_single_expression_can_be_combined() -> None:

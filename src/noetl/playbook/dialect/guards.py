@@ -19,6 +19,7 @@ _COMPARED = re.compile(
     rf"""|event\.(?:name|type)\s+in\s+[\[(](?P<many>[^\])]*)[\])]"""
 )
 _QUOTED = re.compile(rf"""['"]({_NAMES})['"]""")
+_SAME = {"step.done": "call.done", "step.failed": "call.error"}
 
 
 def expression(guard: Any) -> str | None:
@@ -71,6 +72,28 @@ def without_events(expression: str, meaning: Mapping[str, str]) -> str:
         return f"not ({said})" if "!=" in (match["op"], match["po"]) else said
 
     return _tidy(_COMPARED.sub(replaced, expression))
+
+
+def in_words_of_the_log(text: str) -> str:
+    """Comparisons of `event.name` with its second names, made with the first."""
+
+    def renamed(match: re.Match[str]) -> str:
+        return _QUOTED.sub(lambda quoted: quoted[0].replace(quoted[1], _SAME.get(quoted[1], quoted[1])), match[0])
+
+    return _COMPARED.sub(renamed, text)
+
+
+def after_a_loop(text: str) -> str:
+    """A loop that failed is told as `loop.done`: whoever asks for `call.error` asks whether it failed."""
+
+    def asked(match: re.Match[str]) -> str:
+        if "error" not in events(match[0]):
+            return match[0]
+        if match["many"] is not None:
+            return f"({match[0]} or {FAILED})"
+        return WELL if "!=" in (match["op"], match["po"]) else FAILED
+
+    return _COMPARED.sub(asked, text)
 
 
 def _tidy(expression: str) -> str:

@@ -3,8 +3,10 @@
 They are as good as the long forms, so nothing is noted; the model knows the long forms only.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+from noetl.playbook.dialect import guards
 from noetl.playbook.dialect.editor import Editor, Node, Nodes, maps
 from noetl.playbook.findings import Code
 from noetl.playbook.model import BUILT_IN, Task
@@ -18,6 +20,8 @@ def expand(document: Node, editor: Editor) -> None:
         _workbook_tool(task, editor)
     for step in maps(document.get("workflow")):
         editor.step = step["step"] if isinstance(step.get("step"), str) else None
+        if "tool" not in step and step.get("input"):
+            _noop(step, editor)
         if "tool" in step:
             for task in maps(tasks(step, editor)):
                 spell_out_task(task, editor)
@@ -25,6 +29,7 @@ def expand(document: Node, editor: Editor) -> None:
             arcs(step, editor)
             _router_mode(step, editor)
         admit(step, editor)
+        _event_names(step)
     editor.step = None
 
 
@@ -56,6 +61,13 @@ def tasks(step: Node, editor: Editor) -> Nodes:
     _name_all(listed, editor)
     editor.put(step, "tool", listed, step, "tool" if "tool" in step else "step")
     return listed
+
+
+def _noop(step: Node, editor: Editor) -> None:
+    """A step with an input and no tool: a noop, whose value is its input."""
+    task = editor.map(step, "input")
+    editor.put(task, "kind", "noop", step, "input")
+    editor.put(step, "tool", task, step, "input")
 
 
 def _name_all(listed: Nodes, editor: Editor) -> None:
@@ -177,6 +189,25 @@ def _router_mode(step: Node, editor: Editor) -> None:
     spec = router.get("spec") if isinstance(router, dict) else None
     if isinstance(spec, dict) and spec.get("mode") == "all":
         editor.put(spec, "mode", "inclusive", spec, "mode")
+
+
+def _event_names(step: Node) -> None:
+    """`event.name` has one name for each event, and two for a failed loop."""
+    _each_text(step, guards.in_words_of_the_log)
+    if isinstance(step.get("loop"), dict) and isinstance(step.get("next"), dict):
+        for arc in maps(step["next"].get("arcs")):
+            if isinstance(arc.get("when"), str):
+                arc["when"] = guards.after_a_loop(arc["when"])
+
+
+def _each_text(node: Any, change: Callable[[str], str]) -> None:
+    """In place, wherever templates may stand."""
+    for key in node if isinstance(node, dict) else range(len(node)):
+        value = node[key]
+        if isinstance(value, dict | list):
+            _each_text(value, change)
+        elif isinstance(value, str) and "event." in value and key != "code":
+            node[key] = change(value)
 
 
 def admit(step: Node, editor: Editor) -> None:

@@ -1,0 +1,210 @@
+"""Playbooks on the full stack: every case below `playbooks/` in one house, with a server and a worker as `noetl dev` wires them,
+on a real Postgres, with real Python children and the API of `tests/api`.
+
+A case is one file of several YAML documents:
+
+    the playbook            registered as `<area>/<name>`, in any spelling
+    given: {…}              optional: payload · credentials {name: {kind, data}} · env {name: value} ·
+                            signals [{name, payload, when: [steps]}], each sent once these steps wait
+    expect: {…}             status · error {code, step, message, …} · ctx · steps {name: status, or {status, runs} when it ran
+                            more than once} · result {step.path.into.its.value: value} · path (see `paths.py`) ·
+                            delays {step: [microseconds before each next try]} ·
+                            hidden [texts that no event and no result may show] · xfail (why it does not hold yet)
+    further playbooks       children, registered at their own `metadata.path`
+
+Every payload also has `api`, the address of the API, and `place`, a directory of the case's own. The credential `tables` is a
+database for the tables of all cases.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from noetl.cli.client import resolved
+from noetl.cli.embedded import opened, server_settings
+from noetl.cli.language import kinds
+from noetl.cli.story import Story
+from noetl.model import codec
+from noetl.model import events as e
+from noetl.model.commands import USUAL_POOLS
+from noetl.model.identity import LOCAL
+from noetl.model.ids import ExecutionId, call_id
+from noetl.pipeline.data import Payloads
+from noetl.server.app import Node, Ports, assemble, listen
+from noetl.server.app import serve as answer
+from noetl.server.services.keys import KeyFile
+from noetl.server.services.signals import Outside
+from noetl.settings import Shards, Storage, Work, read
+from noetl.worker.app import open_store, options
+from noetl.worker.app import serve as work
+
+PLAYBOOKS = Path(__file__).parent / "playbooks"
+TOGETHER = 12  # executions under way at once
+PATIENCE = 60.0  # seconds for one of them
+PARTS = re.compile(r"[^.\[\]]+")
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    playbook: str
+    given: dict[str, Any]
+    expect: dict[str, Any]
+    children: tuple[str, ...]
+
+
+def case(file: Path) -> Case:
+    playbook, *others = re.split(r"(?m)^---\n", file.read_text())
+    read = [yaml.safe_load(other) for other in others]
+    stated = next(document for document in read if "expect" in document)
+    children = tuple(other for other, document in zip(others, read, strict=True) if "workflow" in document)
+    name = str(file.relative_to(PLAYBOOKS).with_suffix(""))
+    return Case(name, playbook, stated.get("given", {}), stated["expect"], children)
+
+
+def cases() -> list[Case]:
+    return [case(file) for file in sorted(PLAYBOOKS.rglob("*.yaml"))]
+
+
+@dataclass
+class Outcome:
+    """How one execution went."""
+
+    story: Story
+    events: list[e.Event] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        failure = self.story.failure
+        known = {} if failure is None else {**msgspec.to_builtins(failure), "step": self.story.state.failed_step}
+        return known or None
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        return {name: {"status": status, "runs": runs} for name, (status, runs, _) in self.story.steps().items()}
+
+    def value(self, path: str) -> Any:
+        """`fetch.data.items[0]`: the value of a step, and the way into it."""
+        step, *into = PARTS.findall(path)
+        found = self.values[step]
+        for part in into:
+            found = found[int(part) if isinstance(found, list) else part]
+        return found
+
+    def delays(self, step: str) -> list[int]:
+        return [event.delay for event in self.events if isinstance(event, e.RetryStarted) and event.step == step]
+
+    @property
+    def shown(self) -> bytes:
+        """Everything of it that somebody may read."""
+        return b"".join(codec.encode(event) for event in self.events) + msgspec.json.encode(self.values)
+
+
+class Signals:
+    """What is sent from outside, once the steps wait that it is meant for."""
+
+    def __init__(self, stated: list[dict[str, Any]]) -> None:
+        self._left = stated
+        self._waiting: set[str] = set()
+        self._calls: dict[str, str] = {}  # steps that asked for a child: they wait once it has started
+
+    def due(self, events: list[e.Event]) -> list[tuple[str, Any]]:
+        for event in events:
+            match event:
+                case e.CommandParked(reason="child"):
+                    self._calls[call_id(event.command_id, event.task, 1)] = event.step
+                case e.CommandParked():
+                    self._waiting.add(event.step)
+                case e.ChildStarted() if event.call in self._calls:
+                    self._waiting.add(self._calls[event.call])
+        due = [signal for signal in self._left if self._waiting >= set(signal["when"])]
+        self._left = [signal for signal in self._left if signal not in due]
+        return [(signal["name"], signal.get("payload")) for signal in due]
+
+
+# ---- the house ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class House:
+    node: Node
+    payloads: Payloads
+    api: str
+    folder: Path
+
+    async def play(self, case: Case) -> Outcome:
+        for name, credential in case.given.get("credentials", {}).items():
+            await self.node.services.credentials.add(LOCAL, name, credential["kind"], credential["data"])
+        for child in case.children:
+            await self.node.services.catalog.register(LOCAL, child)
+        await self.node.services.catalog.register(LOCAL, case.playbook, case.name)
+        place = self.folder / case.name
+        place.mkdir(parents=True)
+        payload = {**case.given.get("payload", {}), "api": self.api, "place": str(place)}
+        execution = await self.node.server.requests.start(case.name, payload=payload)
+        async with asyncio.timeout(PATIENCE):
+            return await self._followed(execution, case)
+
+    async def _followed(self, execution: ExecutionId, case: Case) -> Outcome:
+        story, signals = Story(execution), Signals(case.given.get("signals", []))
+        outcome = Outcome(story)
+        async for page in self.node.services.streams.events(LOCAL, execution):
+            if isinstance(page, list):
+                story.add(page)
+                outcome.events += story.new
+                for name, payload in signals.due(story.new):
+                    await self.node.services.signals.send(LOCAL, execution, Outside(name, payload))
+        await story.settle(self._resolve)
+        for name, record in story.state.steps.items():
+            reference = record.result.reference if record.result is not None else None
+            outcome.values[name] = None if reference is None else await self._resolve(reference)
+        return outcome
+
+    async def _resolve(self, reference: Any) -> Any:
+        return await resolved(self.payloads, reference)
+
+
+@asynccontextmanager
+async def house(home: Path, tables: str, api: str) -> AsyncIterator[House]:
+    """On the database of NOETL_DB_URL."""
+    listening = listen("127.0.0.1", 0)
+    async with opened(home) as here:
+        ports = Ports(here.log, here.leases, here.bus, here.catalog, here.clock, here.vault, KeyFile(here.home))
+        node = assemble(ports, server_settings(here.shards), kinds=kinds())
+        await node.server.keeper.run_once()  # a node number, and shards, before the first request
+        stopped, parted = asyncio.Event(), asyncio.Event()
+        told = replace(options(home, read(Work), read(Shards), read(Storage)), pools=USUAL_POOLS)
+        serving = asyncio.ensure_future(answer(node, listening, several=True, stop=parted))
+        working = asyncio.ensure_future(work(node.server, told, stopped))
+        try:
+            await node.services.credentials.add(LOCAL, "tables", "postgres", {"dsn": tables})
+            payloads = Payloads(open_store(node.server, home, read(Storage)), node.server.manifest)
+            yield House(node, payloads, api, home / "places")
+        finally:
+            stopped.set()
+            await asyncio.wait((working,))
+            parted.set()
+            await asyncio.wait((serving,))
+            working.result(), serving.result()
+
+
+async def play(wanted: Sequence[Case], home: Path, tables: str, api: str) -> dict[str, Outcome | BaseException]:
+    """How each went; or why that is not known."""
+    limit = asyncio.Semaphore(TOGETHER)
+
+    async with house(home, tables, api) as made:
+
+        async def one(case: Case) -> Outcome:
+            async with limit:
+                return await made.play(case)
+
+        outcomes = await asyncio.gather(*map(one, wanted), return_exceptions=True)
+    return {case.name: outcome for case, outcome in zip(wanted, outcomes, strict=True)}
