@@ -27,7 +27,6 @@ from typing import Any
 import msgspec
 import yaml
 
-from noetl.cli.client import resolved
 from noetl.cli.embedded import opened, server_settings
 from noetl.cli.language import kinds
 from noetl.cli.story import Story
@@ -169,7 +168,7 @@ class House:
         return outcome
 
     async def _resolve(self, reference: Any) -> Any:
-        return await resolved(self.payloads, reference)
+        return await self.payloads.resolve(reference)
 
 
 @asynccontextmanager
@@ -177,7 +176,10 @@ async def house(home: Path, tables: str, api: str) -> AsyncIterator[House]:
     """On the database of NOETL_DB_URL."""
     listening = listen("127.0.0.1", 0)
     async with opened(home) as here:
-        ports = Ports(here.log, here.leases, here.bus, here.catalog, here.clock, here.vault, KeyFile(here.home))
+        keys = KeyFile(here.home)
+        ports = Ports(
+            here.log, here.leases, here.bus, here.catalog, here.clock, here.vault, keys, here.schedules, here.hooks
+        )  # fmt: skip
         node = assemble(ports, server_settings(here.shards), kinds=kinds())
         await node.server.keeper.run_once()  # a node number, and shards, before the first request
         stopped, parted = asyncio.Event(), asyncio.Event()
