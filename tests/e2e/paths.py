@@ -84,8 +84,7 @@ class Teller:
         if epoch is not None and not isinstance(event, e.LoopStarted | e.LoopDone):
             epoch.gathered[text] += 1
         else:
-            whole = isinstance(event, e.ExecutionCancelling | e.PlaybookFailed)  # it ends every branch
-            self.lines.append(Line(text, "" if whole else step))
+            self.lines.append(Line(text, _branch(event, step)))
 
     def _learn(self, event: e.Event) -> None:
         if isinstance(event, e.StepEnter):
@@ -116,6 +115,13 @@ class Teller:
                 for text in sorted(epoch.gathered, key=_in_order):
                     lines = [text] * epoch.gathered[text] if epoch.counted else [f"{text} ×n"]
                     self.lines += [Line(line, self.steps[key]) for line in lines]
+
+
+def _branch(event: e.Event, step: str) -> str:
+    """What tells the lines of branches side by side apart; signals are a branch of their own, an end ends all of them."""
+    if isinstance(event, e.SignalReceived):
+        return event.name
+    return "" if isinstance(event, e.ExecutionCancelling | e.PlaybookFailed) else step
 
 
 def _in_order(text: str) -> tuple[int, str]:

@@ -1,6 +1,7 @@
 """Every playbook of the corpus ends as it says: status, failure, variables, results, and the path that it took."""
 
 import asyncio
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,11 +13,13 @@ import pytest
 import uvloop
 import yaml
 
+from noetl.tools.registry import built_in
 from tests.api.process import Api
 from tests.e2e.corpus import Case, Outcome, cases, play
 from tests.e2e.paths import compared, shortened, told
 from tests.postgres import scratch, server
 
+pytestmark = pytest.mark.xdist_group("corpus")  # of several test processes one plays them, or each would play all
 CASES = cases()
 Played = dict[str, Outcome | BaseException]
 
@@ -55,7 +58,7 @@ def test_a_playbook_ends_as_it_says(case: Case, played: Played) -> None:
     assert "error" in expect or outcome.error is None
     assert outcome.story.ctx == expect.get("ctx", {})
     assert outcome.steps == {name: _step(stated) for name, stated in expect["steps"].items()}
-    for path, value in expect.get("result", {}).items():
+    for path, value in expect["result"].items():
         assert outcome.value(path) == value, path
     for step, delays in expect.get("delays", {}).items():
         assert outcome.delays(step) == delays
@@ -80,6 +83,11 @@ def test_paths_of_children_are_their_own() -> None:
     paths = [yaml.safe_load(child)["metadata"]["path"] for case in CASES for child in case.children]
     assert sorted(set(paths)) == sorted(paths)
     assert not set(paths) & {case.name for case in CASES}
+
+
+def test_every_kind_of_tool_is_played() -> None:
+    played = {kind for case in CASES for kind in re.findall(r"kind: (\w+)", case.playbook)}
+    assert {*built_in(), "workbook"} <= played
 
 
 def test_there_are_enough() -> None:
