@@ -157,10 +157,10 @@ class Flow:
     async def dispatch(self, execution: ExecutionId) -> dict[str, float]:
         """From the decision that a command is due to the worker that has it; those that waited for their turn are all there."""
         row = await self.control.fetchrow(
-            "with times as (select extract(epoch from i.at) as due, (c.meta ->> 'claimed_at')::numeric / 1e6 as claimed"
-            "  from noetl.event c join noetl.event i on i.execution_id = c.execution_id and i.command_id = c.command_id"
-            "  and i.event_type = 'command.issued'"
-            "  where c.execution_id = $1 and c.event_type = 'command.completed' and c.attempt = 1)"
+            "with times as (select min(extract(epoch from at)) filter (where event_type = 'command.issued') as due,"
+            "  min((meta ->> 'claimed_at')::numeric / 1e6) filter (where event_type = 'command.completed') as claimed"
+            "  from noetl.event where execution_id = $1 and event_type in ('command.issued', 'command.completed')"
+            "  group by command_id having max(attempt) = 1)"
             " select percentile_cont(0.5) within group (order by claimed - due) as p50,"
             "        percentile_cont(0.95) within group (order by claimed - due) as p95 from times where claimed > 0",
             int(execution),
@@ -258,6 +258,8 @@ async def measure(options: argparse.Namespace) -> Figures:
         assert dsns.data is not None
         assert embedded.server is not None
         control, data = await connect(dsns.control), await connect(dsns.data)
+        for connection in (control, data):
+            await connection.execute("set statement_timeout = 0")  # what is checked may be large
         await migrate(control)
         async with served(home, options.rate_limit) as client, opened("http", home) as house:
             assert isinstance(house, Http)
