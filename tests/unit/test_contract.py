@@ -116,6 +116,10 @@ ADAPTERS = (
     "server/services/live.py",  # measures what waits
     "server/services/sealing.py",  # keys and nonces
     "server/services/requests.py",  # a request without a key gets one
+    "spark/child.py",  # talks to Spark: progress is told now and then
+    "spark/folders.py",  # how old what others left behind is
+    "spark/serve.py",  # looks after a JVM
+    "spark/starting.py",
     "worker/app.py",  # a worker process is wired here
 )
 

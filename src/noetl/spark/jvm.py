@@ -23,11 +23,12 @@ _OPENS = (
 _OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:+ExitOnOutOfMemoryError",  # what is left then is of no use, and the next one starts at once
-    "-Djdk.reflect.useDirectMethodHandle=false",
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dio.netty.allocator.type=pooled",
     "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
     "--enable-native-access=ALL-UNNAMED",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
     *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS.split()),
 )
 
