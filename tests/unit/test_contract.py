@@ -109,7 +109,6 @@ ADAPTERS = (
     "cli/",  # a person's terminal
     "tools/",  # the user's own work
     "embedded/",
-    "spark/",  # a server of its own, and the tool that talks to it
     "settings.py",
     "server/api/guard.py",  # the wire: measures requests
     "server/api/worker.py",
