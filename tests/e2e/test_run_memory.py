@@ -105,6 +105,7 @@ def test_every_example_is_run_here_or_with_a_database() -> None:
         "quickstart",
         "retry",
         "rows",  # in tests/integration/cli: it needs a database
+        "spark",  # in tests/integration/spark
     }
 
 

@@ -31,6 +31,7 @@ def test_a_playbook_runs_from_nothing_to_its_end_and_is_remembered(noetl: Noetl)
 
 
 def test_a_path_of_the_catalog_runs_too_and_says_where_to_look(noetl: Noetl) -> None:
+    assert noetl("catalog", "register", "examples/hello.yaml").code == 0
     done = noetl("run", "examples/hello")
     assert done.code == 0, done.err
     assert "HELLO, WORLD!" in done.out
