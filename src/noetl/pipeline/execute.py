@@ -1,6 +1,7 @@
 """`execute`: one command in, the event that reports it out. Every kind of command is found here."""
 
 import asyncio
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, assert_never
 
@@ -22,6 +23,7 @@ from noetl.pipeline.persist import with_context
 from noetl.pipeline.rendering import Rendering
 from noetl.pipeline.run import Ended, Parked, Pipeline
 from noetl.pipeline.selecting import all_selected
+from noetl.playbook.model import SinkTask
 from noetl.playbook.plan import Plan
 
 
@@ -30,6 +32,8 @@ async def execute(
 ) -> Sent:
     """The command's end: its report, with the references it brings. `launch` counts starts of this attempt on this worker."""
     context = Context.make(env, plan, command, journal, claimed_at, launch)
+    for kind in filter(env.registry.lacks, _kinds(context)):
+        await env.registry.load(kind)
     limit = None if command.timeout is None else command.timeout / 1_000_000
     try:
         async with asyncio.timeout(limit) as timer:
@@ -44,6 +48,17 @@ async def execute(
     finally:
         context.payloads.forget()
     return env.clean(Sent(event, context.persist.refs()))
+
+
+def _kinds(context: Context) -> Iterator[str]:
+    """Tools that the command may need."""
+    step = context.step
+    for task in context.shared.tasks:
+        yield task.kind
+        if isinstance(task, SinkTask):
+            yield task.target.kind
+    if step.loop is not None and step.loop.cursor is not None:
+        yield step.loop.cursor.kind
 
 
 async def _by_kind(context: Context) -> e.Reported:

@@ -3,8 +3,10 @@
 A built-in tool is imported when it is first asked for, so a worker that runs no SQL holds no driver in memory.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -31,6 +33,17 @@ class Registry:
         if found is None and kind in self._later:
             found = self._tools[kind] = self._later[kind]()
         return found
+
+    def lacks(self, kind: str) -> bool:
+        """It is yet to be made."""
+        return kind not in self._tools and kind in self._later
+
+    async def load(self, kind: str) -> None:
+        """Make it in a thread: libraries take their time to load, and the loop has leases to renew. What cannot be made says so
+        when it is asked for."""
+        with suppress(Exception):
+            made = await asyncio.to_thread(self._later[kind])
+            self._tools.setdefault(kind, made)
 
     @property
     def kinds(self) -> tuple[str, ...]:

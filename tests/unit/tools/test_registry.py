@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import subprocess
 import sys
+import threading
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from noetl.playbook.validation import load, load_or_raise
 from noetl.tools import registry
 from noetl.tools.noop import Noop
 from noetl.tools.port import Call, Success
+from noetl.tools.registry import Registry
 from noetl.tools.secrets import Secrets
 from tests.unit.pipeline.bench import Bench, plan_of
 from tests.unit.tools.calls import call, failure, run, value
@@ -26,6 +28,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "outside_tool"
 def test_a_tool_is_imported_when_it_is_first_used() -> None:
     code = """
 import sys
+import threading
 from noetl.tools.registry import default
 tools = default()
 assert {"http", "postgres", "duckdb", "shell", "python", "secrets"} <= set(tools.kinds)
@@ -141,3 +144,33 @@ def test_a_statement_that_changes_rows_tells_arcs_how_many() -> None:
     bench = Bench(does=lambda _: {"rows": [], "row_count": 7, "columns": []})
     event = bench.run(plan_of("- step: s\n  tool: {kind: python, code: x}"))
     assert event.result.context["row_count"] == 7
+
+
+def test_a_tool_is_made_in_a_thread_of_its_own_when_it_is_loaded() -> None:
+    made_by: list[str] = []
+
+    def make() -> Noop:
+        made_by.append(threading.current_thread().name)
+        return Noop()
+
+    async def loaded() -> Registry:
+        registry = Registry(later={"noop": make})
+        assert registry.lacks("noop")
+        await registry.load("noop")
+        return registry
+
+    registry = asyncio.run(loaded())
+    assert not registry.lacks("noop")
+    assert isinstance(registry.get("noop"), Noop)
+    assert len(made_by) == 1
+    assert made_by[0] != threading.main_thread().name
+
+
+def test_what_cannot_be_made_says_so_when_it_is_asked_for() -> None:
+    def make() -> Noop:
+        raise RuntimeError("no library")
+
+    registry = Registry(later={"noop": make})
+    asyncio.run(registry.load("noop"))
+    with pytest.raises(RuntimeError, match="no library"):
+        registry.get("noop")
