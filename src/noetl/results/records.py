@@ -5,7 +5,7 @@ fractions or beyond 64 bits, lists inside) stays JSON.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -96,19 +96,17 @@ def as_table(value: Any, records: Records, tables: Tables) -> Any:
 
     schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in records.types.items()])
     floats = [name for name, kind in records.types.items() if kind == "float64"]
-    writer = Writer(schema, tables, records.head)
-    try:
+
+    def batches() -> Iterator[pa.RecordBatch]:
         for first in range(0, len(records.rows), BATCH):
             rows = records.rows[first : first + BATCH]
-            columns = [[row[name] for row in rows] for name in records.types]
             if any(not math.isfinite(row[name]) for name in floats for row in rows if row[name] is not None):
                 raise OverflowError
+            columns = [[row[name] for row in rows] for name in records.types]
             arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-            writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
-        return writer.done()
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    try:
+        return Writer(schema, tables, records.head).all(batches())
     except (OverflowError, UnicodeError, pa.ArrowException):
-        writer.discard()
         return value
-    except BaseException:
-        writer.discard()
-        raise

@@ -15,7 +15,7 @@ import json
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
 from hashlib import sha256
@@ -114,6 +114,16 @@ class Writer:
                 write_page_checksum=True, store_decimal_as_integer=True,
             )  # fmt: skip
         return self._file, self._draft
+
+    def all(self, batches: Iterable[pa.RecordBatch]) -> Table:
+        """These and no more; when they do not all come, nothing is left behind."""
+        try:
+            for batch in batches:
+                self.write(batch)
+            return self.done()
+        except BaseException:
+            self.discard()
+            raise
 
     def done(self) -> Table:
         head = self._head or Head("rows", {"rows": None, "row_count": self.rows, "columns": self.schema.names})

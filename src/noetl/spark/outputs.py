@@ -55,15 +55,9 @@ def _frame(call: Call, frame: dict[str, Any]) -> Any:
 def _few(call: Call, frame: dict[str, Any]) -> Table:
     """Encoded anew, as small row sets are; the files are not needed any more."""
     opened = [pq.ParquetFile(file["path"]) for file in frame["files"]]
-    writer = Writer(opened[0].schema_arrow.remove_metadata(), call.tables)
+    schema = opened[0].schema_arrow.remove_metadata()
     try:
-        for file in opened:
-            for batch in file.iter_batches():
-                writer.write(batch)
-        return writer.done()
-    except BaseException:
-        writer.discard()
-        raise
+        return Writer(schema, call.tables).all(batch for file in opened for batch in file.iter_batches())
     finally:
         for file in opened:
             file.close()

@@ -36,13 +36,7 @@ async def source(call: Call, template: Any) -> Any:
 
 def copied(reader: Reader, tables: Tables) -> Table:
     """The same rows and the same head, as a table of this task; in a thread."""
-    writer = Writer(reader.schema, tables, reader.head)
     try:
-        for batch in reader.batches():
-            writer.write(batch)
-        return writer.done()
-    except BaseException:
-        writer.discard()
-        raise
+        return Writer(reader.schema, tables, reader.head).all(reader.batches())
     finally:
         reader.close()

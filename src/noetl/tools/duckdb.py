@@ -107,17 +107,13 @@ class _Session:
     def _rows(self, found: duckdb.DuckDBPyRelation) -> Any:
         reader = found.to_arrow_reader(BATCH)
         kinds = zip(column_names(found.columns), found.types, reader.schema.types, strict=True)
-        writer = Writer(
-            pa.schema([(name, NATIVE.get(str(kind), made)) for name, kind, made in kinds]), self._call.tables
-        )
-        try:
-            for batch in reader:
-                self._check()
-                writer.write(batch)
-            return writer.done()
-        except BaseException:
-            writer.discard()
-            raise
+        schema = pa.schema([(name, NATIVE.get(str(kind), made)) for name, kind, made in kinds])
+        return Writer(schema, self._call.tables).all(self._unless_interrupted(reader))
+
+    def _unless_interrupted(self, reader: Any) -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            self._check()
+            yield batch
 
 
 NATIVE = {"JSON": pa.json_(), "UUID": pa.uuid()}  # which DuckDB gives as text

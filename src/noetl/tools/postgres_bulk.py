@@ -4,6 +4,7 @@ It has a connection of its own, so it is for a statement that is its own transac
 for are left to the cursor: then nothing was run.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -64,17 +65,14 @@ class Bulk:
             return None
         if self._timeout is not None:
             cursor.execute(f"SET statement_timeout = {self._timeout}")
-        writer = Writer(schema, self._tables)
-        try:
-            cursor.execute(self._query)
-            for batch in cursor.fetch_record_batch():
-                if self._interrupted:
-                    raise BulkError("57014", "interrupted")
-                writer.write(batch)
-            return writer.done()
-        except BaseException:
-            writer.discard()
-            raise
+        cursor.execute(self._query)
+        return Writer(schema, self._tables).all(self._unless_interrupted(cursor.fetch_record_batch()))
+
+    def _unless_interrupted(self, reader: Any) -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            if self._interrupted:
+                raise BulkError("57014", "interrupted")
+            yield batch
 
 
 def _schema(found: pa.Schema) -> pa.Schema | None:
