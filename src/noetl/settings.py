@@ -194,7 +194,7 @@ class Work(_Concern):
         json_schema_extra=_unit("name"),
     )
     worker_pools: Annotated[tuple[str, ...], NoDecode] = Field(
-        ("cpu",),
+        ("cpu", "spark"),
         description="the pools it takes commands from, separated by commas (`cpu,gpu`)",
         json_schema_extra=_unit("names"),
     )

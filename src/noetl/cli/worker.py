@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def start(
     pools: Annotated[
         list[str] | None,
-        typer.Option("--pool", metavar="NAME", help="take commands of this pool; may be repeated (cpu)"),
+        typer.Option("--pool", metavar="NAME", help="take commands of this pool; may be repeated (cpu and spark)"),
     ] = None,
     slots: Annotated[int | None, typer.Option("--slots", min=1, max=1024, help="commands at once (16)")] = None,
     name: Annotated[
