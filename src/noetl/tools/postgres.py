@@ -51,6 +51,7 @@ class Postgres:
     raw = RAW
 
     def __init__(self) -> None:
+        pa.array([])  # the first one loads pandas where that is installed: seconds, and here is beside the loop
         self._pools: dict[str, _Pool] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 

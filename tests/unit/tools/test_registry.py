@@ -174,3 +174,25 @@ def test_what_cannot_be_made_says_so_when_it_is_asked_for() -> None:
     asyncio.run(registry.load("noop"))
     with pytest.raises(RuntimeError, match="no library"):
         registry.get("noop")
+
+
+AFTER_LOADING = """
+import asyncio, sys
+from noetl.tools.registry import default
+
+async def main():
+    registry = default()
+    await registry.load("postgres")
+    from noetl.tools.postgres_types import columns
+    known = set(sys.modules)
+    columns(["n"], [(23, -1)], [[1, 2]])[0].array([1, 2])
+    print(sorted(set(sys.modules) - known))
+
+asyncio.run(main())
+"""
+
+
+def test_rows_of_postgres_load_no_library_on_the_loop() -> None:
+    """Two seconds of loading on the loop were a lease that nobody renewed."""
+    done = subprocess.run([sys.executable, "-c", AFTER_LOADING], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
