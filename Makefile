@@ -34,7 +34,7 @@ format:  ## rewrite what `make check` would complain of and a machine can mend
 	$(RUN) ruff format .
 
 test:  ## every test but the long ones
-	$(PYTEST) -q -n $(JOBS) --dist loadgroup
+	$(PYTEST) -q
 
 property:  ## the hypothesis tests alone
 	$(PYTEST) tests/property -q -n $(JOBS)

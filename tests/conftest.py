@@ -14,11 +14,22 @@ from hypothesis import HealthCheck, settings
 from tests import inspection, waiting
 from tests.api.process import Api, served
 
+PROCESSES = 3
+
 settings.register_profile(
     "suite", deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("search", parent=settings.get_profile("suite"), derandomize=False, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """The whole suite is shared among processes, more than there are cores: it waits a lot. What is named runs in one."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and "PYTEST_XDIST_WORKER" not in os.environ
+    if whole and config.option.numprocesses is None and not config.option.usepdb and not config.option.collectonly:
+        config.option.numprocesses = PROCESSES
+        config.option.dist = "loadgroup"
 
 
 @pytest.fixture(autouse=True)
