@@ -46,7 +46,7 @@ def connect(url: str, *, allow_http: bool = False, **more: str) -> ObjectStore:
         return from_url(url, config=config, client_options=client, retry_config=retry)
     except (exceptions.BaseError, ValueError) as error:
         raise InvalidInput(
-            f"{url} cannot be used as a store: {_said(error)}", hint="docs/storage.md has examples"
+            f"{url} cannot be used as a store: {said(error)}", hint="docs/storage.md has examples"
         ) from error
 
 
@@ -132,14 +132,14 @@ class Objects:
         try:
             yield
         except (exceptions.BaseError, OSError) as error:
-            if isinstance(error, _REFUSED) or _FORBIDDEN.search(str(error)):
+            if refused(error):
                 raise InvalidInput(
-                    f"{self._name} refuses: {_said(error)}",
+                    f"{self._name} refuses: {said(error)}",
                     hint="look at NOETL_STORAGE_* and at the rights of its key; the bucket is not made by NoETL",
                 ) from error
             if isinstance(error, FileNotFoundError):
                 raise NotFound(f"{uri} is gone", hint="its execution may be past retention") from error
-            raise StoreUnavailable(f"{self._name} does not answer as it should: {_said(error)}") from error
+            raise StoreUnavailable(f"{self._name} does not answer as it should: {said(error)}") from error
 
 
 class Remote:
@@ -192,7 +192,12 @@ def _address(path: str) -> Address | None:
         return None
 
 
-def _said(error: Exception) -> str:
+def refused(error: Exception) -> bool:
+    """It will be refused again, until an operator changes something."""
+    return isinstance(error, _REFUSED) or _FORBIDDEN.search(str(error)) is not None
+
+
+def said(error: Exception) -> str:
     """The store's own answer in short; without one, the first line."""
     text = str(error)
     if (status := _STATUS.search(text)) is None:

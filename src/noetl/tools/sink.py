@@ -14,7 +14,7 @@ from noetl.tools.port import Call, Failed, Outcome, Rows, Success, Tool
 from noetl.tools.sinks.records import SinkError, Target, meant
 from noetl.tools.sql import SqlError
 
-KINDS = ("postgres", "duckdb", "file", "http")
+KINDS = ("postgres", "duckdb", "file", "object", "http")
 
 
 class Sink:
@@ -49,6 +49,10 @@ class Sink:
                 from noetl.tools.sinks import files
 
                 return Success(await files.write(target, call, value))
+            case "object":
+                from noetl.tools.sinks import objects
+
+                return Success(await objects.write(target, call, value))
             case "http":
                 from noetl.tools.sinks import http
 

@@ -11,7 +11,7 @@ from noetl.playbook.validation.world import World, child, named, task_assignment
 
 _SET = re.compile(r"(?:(?:ctx|iter|step)\.)?[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
-_STORAGE = frozenset({"postgres", "duckdb", "http", "file", "nats", "artifact"})
+_STORAGE = frozenset({"postgres", "duckdb", "http", "file", "object", "nats", "artifact"})
 _OF_ACTION = {
     "attempts": "retry", "delay": "retry", "backoff": "retry", "multiplier": "retry", "max_delay": "retry",
     "jitter": "retry", "to": "jump", "max_jumps": "jump", "message": "fail",
@@ -218,7 +218,7 @@ def _target(target: Node, editor: Editor) -> None:
         editor.fault(
             target, "kind", Code.MISSING_FIELD, f"`table` is missing in the {kind} target", "table: schema.name"
         )
-    for needed, what in (("http", "url"), ("file", "path")):
+    for needed, what in (("http", "url"), ("file", "path"), ("object", "path")):
         if kind == needed and not target.get(what):
             editor.fault(target, "kind", Code.MISSING_FIELD, f"`{what}` is missing in the {kind} target")
 

@@ -12,7 +12,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import orjson
@@ -26,11 +26,15 @@ MODES = ("insert", "append", "replace")
 
 
 async def write(target: Target, call: Call, value: Any) -> dict[str, Any]:
-    if target.mode not in MODES:
-        raise SinkError("SINK_TARGET", f"a file knows the modes insert and replace, not {target.mode}", kind="config")
-    place, format = placed(target, call.key)
+    name, format = placed(target, call.key)
+    place = Path(name)
     if target.mode != "replace" and await asyncio.to_thread(place.exists):
         return {"row_count": 0, "repeated": True, "path": str(place)}
+    return {"row_count": await written(place, format, value), "path": str(place)}
+
+
+async def written(place: Path, format: str, value: Any) -> int:
+    """How many rows it has."""
     try:
         draft = await asyncio.to_thread(Draft, place, format)
         try:
@@ -41,13 +45,17 @@ async def write(target: Target, call: Call, value: Any) -> dict[str, Any]:
             await asyncio.to_thread(draft.close)
     except OSError as error:
         raise SinkError("SINK_FILE", f"{place} cannot be written: {error.strerror or error}", kind="io") from None
-    return {"row_count": draft.rows, "path": str(place)}
+    return draft.rows
 
 
-def placed(target: Target, key: str) -> tuple[Path, str]:
+def placed(target: Target, key: str) -> tuple[PurePosixPath, str]:
+    """Its path and its format."""
+    if target.mode not in MODES:
+        message = f"a target of kind {target.kind} knows the modes insert and replace, not {target.mode}"
+        raise SinkError("SINK_TARGET", message, kind="config")
     if not target.path:
-        raise SinkError("SINK_TARGET", "a file target needs `path`", kind="config")
-    path = Path(target.path)
+        raise SinkError("SINK_TARGET", f"a target of kind {target.kind} needs `path`", kind="config")
+    path = PurePosixPath(target.path)
     format = target.format or SUFFIXES.get(path.suffix.lower(), "jsonl")
     if format not in FORMATS:
         raise SinkError("SINK_TARGET", f"unknown format {format!r}: jsonl, json, csv or parquet", kind="config")

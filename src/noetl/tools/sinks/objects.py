@@ -1,0 +1,67 @@
+"""Objects of S3 and what speaks like it, Google Cloud Storage, Azure: files, named by the key of their call as those of a disk.
+
+They are written to the disk first, so that one that cannot be finished is never seen. Only with a credential that the task
+names: what the worker's own environment may do, a playbook may not.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+from obstore import exceptions
+from obstore.store import ObjectStore
+
+from noetl.model.errors import InvalidInput
+from noetl.results.objects import AT_ONCE, connect, refused, said
+from noetl.tools.port import Call
+from noetl.tools.sinks.files import placed, written
+from noetl.tools.sinks.records import SinkError, Target
+
+SCHEMES = ("s3", "gs", "az")
+
+
+async def write(target: Target, call: Call, value: Any) -> dict[str, Any]:
+    store, base, path = _opened(target, call.auth)
+    name, format = placed(replace(target, path=path), call.key)
+    url = f"{base}/{name}"
+    try:
+        if target.mode != "replace" and await _exists(store, str(name)):
+            return {"row_count": 0, "repeated": True, "path": url}
+        with tempfile.TemporaryDirectory(prefix="noetl-object-") as folder:
+            draft = Path(folder, name.name)
+            rows = await written(draft, format, value)
+            await store.put_async(str(name), draft, chunk_size=AT_ONCE)
+    except exceptions.BaseError as error:
+        kind, retryable = ("auth", False) if refused(error) else ("io", True)
+        message = f"{url} cannot be written: {said(error)}"
+        raise SinkError("SINK_OBJECT", message, kind=kind, retryable=retryable) from None
+    return {"row_count": rows, "path": url}
+
+
+async def _exists(store: ObjectStore, name: str) -> bool:
+    try:
+        await store.head_async(name)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _opened(target: Target, auth: Any) -> tuple[ObjectStore, str, str]:
+    """The bucket, its address, and the path in it."""
+    url = urlsplit(target.path or "")
+    path = url.path.lstrip("/")
+    if url.scheme not in SCHEMES or not url.netloc or not path:
+        message = "an object target needs `path`: s3://bucket/name, gs://bucket/name or az://container/name"
+        raise SinkError("SINK_TARGET", message, kind="config")
+    if not isinstance(auth, dict):
+        message = "an object target needs `auth`: a credential with the fields that docs/credentials.md lists"
+        raise SinkError("SINK_TARGET", message, kind="config")
+    base = f"{url.scheme}://{url.netloc}"
+    fields = {name: str(field) for name, field in auth.items()}
+    try:
+        plain = fields.get("endpoint", "").startswith("http://")
+        return connect(base, allow_http=plain, **fields), base, path
+    except InvalidInput as error:
+        raise SinkError("SINK_TARGET", str(error), kind="config") from None
