@@ -87,6 +87,7 @@ class Play:
                 self.queue[effect.command.command_id] = effect.command
                 self.available[effect.command.command_id] = effect.available_at or 0
             case d.Requeue():
+                assert effect.command_id not in self.stops, "the log has cancelled it"
                 old = self.queue[effect.command_id]
                 self.queue[effect.command_id] = replace(old, attempt=effect.attempt, journal=effect.journal)
                 self.available[effect.command_id] = effect.available_at or 0

@@ -15,7 +15,7 @@ from noetl.engine import inheriting, journals, lifecycle, loops, steps, waits
 from noetl.engine.fold import evolve
 from noetl.engine.issuing import Made, requeue
 from noetl.engine.sites import Moment
-from noetl.engine.state import Activation, Execution, Fixed, Live
+from noetl.engine.state import Activation, Execution, Fixed
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.commands import MAX_LEASES
@@ -129,7 +129,7 @@ def _report(state: Execution, report: m.Report, at: Micros) -> tuple[e.Event, ..
         return Refusal("stale")
     if journals.knows(live, report.event):
         return Refusal("known")
-    if isinstance(report.event, e.CommandCancelled) and not being_stopped(state, live):
+    if isinstance(report.event, e.CommandCancelled) and not waits.being_stopped(state, live):
         return Refusal("stale")
     filled = replace(
         report.event,
@@ -142,22 +142,12 @@ def _report(state: Execution, report: m.Report, at: Micros) -> tuple[e.Event, ..
     return (replace(filled, worker=report.worker) if hasattr(filled, "worker") else filled,)
 
 
-def being_stopped(state: Execution, live: Live) -> bool:
-    """It was told to stop: the execution is cancelling, its step timed out, or its loop stops early."""
-    if state.status == "cancelling":
-        return True
-    activation = state.activations[live.activation]
-    if activation.phase not in ("call", "loop"):
-        return False  # it evaluates for the router: the step's own work is over
-    return activation.stopped or (activation.loop is not None and activation.loop.stopping)
-
-
 def _lease_lost(state: Execution, lost: m.LeaseLost, at: Micros) -> tuple[e.Event, ...] | Refusal:
     live = state.commands.get(lost.command_id)
     if live is None or live.attempt != lost.attempt or live.parked is not None:
         return Refusal("known")
     where: dict[str, Any] = {"at": at, "command_id": live.id, "step": live.step, "activation": live.activation}
-    if being_stopped(state, live):
+    if waits.being_stopped(state, live):
         return (e.CommandCancelled(attempt=live.attempt, **where),)
     if live.lost + 1 >= MAX_LEASES:
         return (e.CommandDead(attempt=live.lost + 1, **where),)
@@ -289,13 +279,13 @@ def _reclaimed(fixed: Fixed, state: Execution, event: e.CommandReclaimed, moment
 def _returned(fixed: Fixed, state: Execution, event: e.CommandReturned, moment: Moment) -> Made:
     live = state.commands[event.command_id]
     yield Park(live.id)
-    yield Stop((live.id,)) if being_stopped(state, live) else requeue(live)
+    yield Stop((live.id,)) if waits.being_stopped(state, live) else requeue(live)
 
 
 def _parked(fixed: Fixed, state: Execution, event: e.CommandParked, moment: Moment) -> Made:
     live = state.commands[event.command_id]
     yield Park(live.id)
-    if being_stopped(state, live):
+    if waits.being_stopped(state, live):
         yield Stop((live.id,))
         return
     if event.reason == "retry":

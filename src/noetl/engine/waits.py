@@ -58,6 +58,7 @@ def signal_received(state: Execution, event: e.SignalReceived) -> Execution:
 def _consume(state: Execution, name: str, kept: tuple[Any, ...], by: str) -> Execution:
     """Give the oldest signal of this name to the command that has waited longest for it."""
     waiting = [c for c in state.commands.values() if c.parked and c.parked.signal == name and not c.parked.ready]
+    waiting = [c for c in waiting if not being_stopped(state, c)]
     if not waiting or state.status != "running":
         return state
     live = min(waiting, key=lambda command: command.order)
@@ -124,9 +125,19 @@ def child_ended(state: Execution, event: e.ChildEnded) -> Execution:
     return state if live is None else resolve(state, live, event.result, event.key)
 
 
+def being_stopped(state: Execution, live: Live) -> bool:
+    """It was told to stop: the execution is cancelling, its step timed out, or its loop stops early."""
+    if state.status == "cancelling":
+        return True
+    activation = state.activations[live.activation]
+    if activation.phase not in ("call", "loop"):
+        return False  # it evaluates for the router: the step's own work is over
+    return activation.stopped or (activation.loop is not None and activation.loop.stopping)
+
+
 def resolve(state: Execution, live: Live, answer: Envelope, by: str) -> Execution:
-    """What the command waited for is here: it becomes a new attempt. An execution that is being cancelled keeps it parked."""
-    if live.parked is None or live.parked.ready or state.status != "running":
+    """What the command waited for is here: it becomes a new attempt. One that was told to stop stays parked until it has."""
+    if live.parked is None or live.parked.ready or state.status != "running" or being_stopped(state, live):
         return state
     state = forget(state, live.parked)
     resolved = replace(
@@ -141,7 +152,9 @@ def resolve(state: Execution, live: Live, answer: Envelope, by: str) -> Executio
 
 def unpark_ready(state: Execution, by: str) -> Execution:
     commands = {
-        key: replace(live, parked=None, resolved_by=by) if live.parked is not None and live.parked.ready else live
+        key: replace(live, parked=None, resolved_by=by)
+        if live.parked is not None and live.parked.ready and not being_stopped(state, live)
+        else live
         for key, live in state.commands.items()
     }
     return replace(state, commands=commands)

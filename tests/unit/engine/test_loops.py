@@ -11,7 +11,8 @@ from noetl.engine.state import encode
 from noetl.model import decisions as d
 from noetl.model import events as e
 from noetl.model import messages as m
-from noetl.model.envelope import Envelope
+from noetl.model.envelope import Envelope, failed
+from noetl.model.errors import Failure
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference
 from tests.play import Play, workflow
@@ -330,6 +331,32 @@ def test_children_in_a_loop_never_share_a_command() -> None:
         assert command.count == 1
         p.chunk(command, millis=0.01)
     assert all(c.count == 1 for c in p.ready())
+
+
+def test_a_child_that_ends_after_its_loop_has_failed_wakes_nobody() -> None:
+    """The command that waited for it was cancelled with the loop: it cannot be queued again."""
+    p = Play(
+        workflow("""
+- step: each
+  loop: {in: [1, 2], spec: {mode: parallel}}
+  tool: {kind: playbook, path: other}
+"""),
+    ).start()
+    for command in p.ready():
+        request = e.ChildRequest(path="other")
+        fields: Any = {"command_id": command.command_id, "attempt": command.attempt, "task": "task_0"}
+        p.report(command, e.CommandParked(reason="child", child=request, **fields))
+    ends = [
+        e.ChildEnded(call=asked.parent.call, child=None, result=failed(Failure(code="NOT_FOUND", message="")))
+        for asked in p.children
+    ]
+    p.tell(m.Notice(event=ends[0]))
+    p.chunk(p.command("each"), failed=(0,))
+    p.tell(m.Notice(event=ends[1]))
+    assert not p.ready()
+    p.stopped()
+    assert stats(p) == (2, 0, 1, 1)
+    assert p.state.status == "failed"
 
 
 def test_the_state_of_a_large_loop_stays_small() -> None:
