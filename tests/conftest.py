@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, settings
 from tests import inspection, waiting
 from tests.api.process import Api, served
 
-PROCESSES = 3
+PROCESSES = 2
+TOGETHER = ("tests/crash", "tests/integration/spark")  # one process runs all of each: what kills, what is large
 
 settings.register_profile(
     "suite", deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
@@ -25,11 +26,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """The whole suite is shared among processes, more than there are cores: it waits a lot. What is named runs in one."""
+    """The whole suite is shared among processes. What is named runs in one."""
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and "PYTEST_XDIST_WORKER" not in os.environ
     if whole and config.option.numprocesses is None and not config.option.usepdb and not config.option.collectonly:
         config.option.numprocesses = PROCESSES
         config.option.dist = "loadgroup"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if (folder := next((folder for folder in TOGETHER if item.nodeid.startswith(folder)), None)) is not None:
+            item.add_marker(pytest.mark.xdist_group(folder))
 
 
 @pytest.fixture(autouse=True)
