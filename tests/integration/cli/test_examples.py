@@ -1,7 +1,16 @@
 """Examples that need a database or an API, as a user runs them: `noetl run`, in a home of its own."""
 
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
 from tests.api.process import Api
 from tests.integration.cli.conftest import Noetl
+from tests.waiting import until
 
 
 def test_pages_of_an_api_go_into_a_table(noetl: Noetl, api: Api) -> None:
@@ -19,3 +28,46 @@ def test_a_failure_that_is_handled_is_none(noetl: Noetl) -> None:
     said = noetl.json("run", "examples/recovered_failure.yaml")
     assert said["result"] == {"cheapest": "tea", "because": "HTTP_CONNECTION"}
     assert said["steps"]["from_primary"]["status"] == "failed"
+
+
+def test_somebody_has_to_agree(noetl: Noetl) -> None:
+    said = noetl.json("run", "examples/approval.yaml", "--set", "limit=2000")
+    assert said["result"] == {"paid": 1030, "approved_by": "the limit"}
+    waiting = noetl.start("run", "examples/approval.yaml", "--json")
+    until(lambda: "ask" in noetl.json("exec", "get", "@latest")["steps"])
+    noetl.json("exec", "approve", "@latest", "ask", "--by", "ada")
+    assert noetl.wait(waiting).json["result"] == {"paid": 1030, "approved_by": "ada"}
+
+
+def test_children_are_executions_of_their_own(noetl: Noetl) -> None:
+    failed = noetl.json("run", "examples/nested/month.yaml", code=1)
+    assert (failed["status"], failed["error"]["code"]) == ("failed", "LOOP_FAILED")
+    assert "no playbook 'examples/nested/region'" in failed["error"]["message"]
+    noetl.json("catalog", "register", "examples/nested/region.yaml")
+    said = noetl.json("run", "examples/nested/month.yaml")
+    assert said["result"] == {"regions": 4, "revenue": 940}
+
+
+@contextmanager
+def job_api() -> Iterator[str]:
+    """The simulated quantum computer; its address."""
+    script = "examples/quantum/jobs.py"
+    with subprocess.Popen([sys.executable, script, "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.terminate()
+
+
+def test_a_sweep_submits_each_job_once_though_answers_are_lost(noetl: Noetl) -> None:
+    with job_api() as url:
+        said = noetl.json("run", "examples/quantum/sweep.yaml", "--set", f"jobs_url={url}")
+        jobs = httpx.get(f"{url}/jobs", trust_env=False).json()["jobs"]
+    (report,) = said["result"]["rows"]
+    assert report == {"points": 9, "jobs": 9, "lowest_at": 3.141593, "as_theory_says": True}
+    assert len(jobs) == 9
+    assert sum(job["submitted"] for job in jobs) > 9, "an answer was lost, and its job submitted again"
+    events = noetl("exec", "events", said["execution_id"], "--json").out.splitlines()
+    issued = [event["data"] for event in map(json.loads, events) if event["type"] == "command.issued"]
+    assert {event["pool"] for event in issued if event["step"] == "measure"} == {"qpu"}
