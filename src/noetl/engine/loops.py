@@ -29,6 +29,8 @@ from noetl.playbook.plan import IN
 LANES = 16  # commands of one loop in flight; a larger window puts more items into each, unless each is alone in its own
 PARALLEL_WINDOW = 100
 CHUNK_TIME: Micros = 250_000
+CHEAP_ITEM: Micros = 1_000  # the worker itself is busy with such, and shares its time among the chunks that it has
+CHEAP_CHUNK = 1_000
 SHORT_TIME: Micros = 20_000
 LARGEST_CHUNK = 10_000
 SLOW_ITEM: Micros = 1_000_000
@@ -223,7 +225,7 @@ def _fill(fixed: Fixed, state: Execution, activation: Activation, loop: LoopStat
 
 def _chunk_size(loop: LoopState, together: int, share: int) -> int:
     """As declared, or what fills CHUNK_TIME by the durations so far; not more than one lane's share of what is left, unless that
-    is gone in SHORT_TIME: nobody gains by dividing it."""
+    is gone in SHORT_TIME: nobody gains by dividing it. Many chunks of cheap items share a worker: four of them fill it."""
     if loop.single:
         return 1
     if loop.chunk:
@@ -231,6 +233,8 @@ def _chunk_size(loop: LoopState, together: int, share: int) -> int:
     if not loop.timed or loop.micros > SLOW_ITEM * loop.timed:
         return 1
     filling, short = (time * together * loop.timed // max(1, loop.micros) for time in (CHUNK_TIME, SHORT_TIME))
+    if loop.window >= LANES and loop.micros < CHEAP_ITEM * loop.timed:
+        filling = max(filling // 4, min(filling, CHEAP_CHUNK))
     return max(1, min(LARGEST_CHUNK, filling, max(share, short)))
 
 

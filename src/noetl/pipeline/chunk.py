@@ -31,14 +31,16 @@ from noetl.pipeline.environment import Sent
 from noetl.pipeline.evaluate import site_rendering
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.names import Item, Writes, folded
-from noetl.pipeline.plain import Plain
+from noetl.pipeline.plain import NOT_RUN, Plain
 from noetl.pipeline.provenance import made_with
 from noetl.pipeline.run import Ended, Parked, Pipeline
 from noetl.playbook.model import Cursor
 from noetl.tools.port import Call, Failed, Identity, Success, raw_fields
 
-PROGRESS_EVERY = 1.0  # seconds
+PROGRESS_EVERY = 1.0  # seconds, and so many of work that would be done again without the entry
 CHEAP_BATCH = 0.1  # seconds
+SHORT_BATCH = 0.02  # seconds; a shorter one is followed by a larger one
+LARGEST_BATCH = 256
 
 
 class Result(Struct, frozen=True):
@@ -103,6 +105,7 @@ class Chunk:
         self._entry: asyncio.Task[None] | None = None  # the journal entry on its way
         self._stopped = False  # an item failed, and the loop ends at the first failure
         self._told = asyncio.get_running_loop().time()
+        self._unsaved = 0.0  # milliseconds of work since then
         self._kind = context.shared.tasks[-1].kind
         self._plain = Plain.of(context.shared, self._writes, iso(context.env.clock.now()))
 
@@ -119,16 +122,21 @@ class Chunk:
                 await self._side_by_side(positions, together)
 
     async def _in_batches(self, plain: Plain, positions: Iterator[int], together: int) -> None:
-        """While items are cheap: the calls of a batch begin and end together, which would hold up what takes its time."""
-        while batch := list(islice(positions, together)):
-            ended, worked = await plain.run([self._named(self._items[position]) for position in batch])
+        """While items are cheap: the calls of a batch begin and end together, which would hold up what takes its time. The
+        cheaper, the more of them wait in a batch for the few that run."""
+        size = together
+        while batch := list(islice(positions, size)):
+            ended, worked = await plain.run([self._named(self._items[position]) for position in batch], together)
+            share = worked / len(batch)
             for position, value in zip(batch, ended, strict=True):
-                self._keep(position, self._row(position, value, worked, worked / len(batch)))
+                if value is not NOT_RUN:
+                    self._keep(position, self._row(position, value, share * together, share))
             await self._tell()
             if self._stopped:
                 raise _Stop
-            if worked > CHEAP_BATCH:
+            if share * together > CHEAP_BATCH:
                 return
+            size = min(2 * size, LARGEST_BATCH) if worked < SHORT_BATCH else max(together, size // 2)
 
     async def _side_by_side(self, positions: Iterator[int], together: int) -> None:
         runners = [asyncio.ensure_future(self._sequence(positions)) for _ in range(together)]
@@ -198,6 +206,7 @@ class Chunk:
 
     def _keep(self, position: int, result: Result) -> None:
         self._results[position] = result
+        self._unsaved += result.row["ms"] if result.row is not None else 0.0
         self._stopped = self._stopped or (result.failure is not None and self._context.command.stop_on_failure)
 
     async def _tell(self) -> None:
@@ -208,7 +217,8 @@ class Chunk:
         done = self._done
         # writes that items after them have seen are reported at the end only: an entry could not carry them
         idle = self._entry is None or self._entry.done()
-        due = now - self._told >= PROGRESS_EVERY and idle and not self._writes.changed
+        late = now - self._told >= PROGRESS_EVERY and self._unsaved >= PROGRESS_EVERY * 1_000
+        due = late and idle and not self._writes.changed
         if not due or done == self._covered or done == len(self._items):
             return
         if self._stopped:
@@ -225,7 +235,7 @@ class Chunk:
             done=self._start + done, items=self._counted(results), result=envelope, **self._context.common
         )
         await self._context.journal(Sent(event, self._context.persist.refs()))
-        self._covered, self._told = done, asyncio.get_running_loop().time()
+        self._covered, self._told, self._unsaved = done, asyncio.get_running_loop().time(), 0.0
 
     async def report(self) -> e.CommandCompleted:
         if self._entry is not None:

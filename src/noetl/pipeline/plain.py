@@ -5,7 +5,7 @@ would have ended it.
 """
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from noetl.faults import fault
 from noetl.model.errors import Failure
@@ -19,6 +19,8 @@ from noetl.playbook import templates
 from noetl.playbook.expressions import WORKER_LIMITS, NeedsData, TemplateError
 from noetl.playbook.model import SinkTask, Task
 from noetl.tools.port import Failed, ManyTool, Ran, Success, raw_fields
+
+NOT_RUN: Final = object()
 
 
 class Plain:
@@ -49,8 +51,8 @@ class Plain:
             return None
         return cls(shared, task, tool, writes, now)
 
-    async def run(self, items: list[Item]) -> tuple[list[Failure | Any], float]:
-        """The value of each, or its failure; and the seconds that they were worked on."""
+    async def run(self, items: list[Item], at_once: int = 1) -> tuple[list[Failure | Any], float]:
+        """The value of each, or its failure, or NOT_RUN; and the seconds that they were worked on. So many run at once."""
         clock = asyncio.get_running_loop().time
         began = clock()
         ended: list[Any] = [await self._input(item) for item in items]
@@ -59,18 +61,25 @@ class Plain:
         if not ready:
             return ended, rendered
         fault("tool.before")
-        ran = await self._call([ended[number] for number in ready], [items[number].index for number in ready])
+        ran = await self._call([ended[number] for number in ready], [items[number].index for number in ready], at_once)
         fault("tool.after")
         clean = self._shared.env.redactor.outcome
-        for number, outcome in zip(ready, map(clean, ran.outcomes), strict=True):
-            ended[number] = outcome.value if isinstance(outcome, Success) else self._failed(outcome.failure)
+        for number, outcome in zip(ready, ran.outcomes, strict=True):
+            ended[number] = NOT_RUN if outcome is None else self._value(clean(outcome))
         return ended, rendered + ran.seconds
 
-    async def _call(self, given: list[dict[str, Any]], indexes: list[int]) -> Ran:
+    def _value(self, outcome: Success | Failed) -> Any:
+        return outcome.value if isinstance(outcome, Success) else self._failed(outcome.failure)
+
+    async def _call(self, given: list[dict[str, Any]], indexes: list[int], at_once: int) -> Ran:
         env, task = self._shared.env, self._task
         try:
             return await self._tool.run_many(
-                task.config, given, lambda nth: env.redactor.log(env.logs(task.name, indexes[nth]))
+                task.config,
+                given,
+                lambda nth: env.redactor.log(env.logs(task.name, indexes[nth])),
+                at_once=at_once,
+                stop=self._shared.command.stop_on_failure,
             )
         except Exception as error:  # a tool that raises is broken, but the playbook's author must see where
             message = f"the {self._tool.kind} tool raised {type(error).__name__}: {error}"

@@ -2,6 +2,7 @@
 row sets, which are told by how they begin, in `rowsets.py`."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -83,10 +84,16 @@ def sliced(data: bytes, uri: str, start: int, stop: int) -> list[Any]:
     if data[:1] != b"[":
         raise not_a_list(uri)
     try:
-        wanted = _parts.decode(data)[max(start, 0) : max(stop, 0)]
+        wanted = _split(data)[max(start, 0) : max(stop, 0)]
     except msgspec.DecodeError as error:
         raise CorruptLog(f"{uri} is not JSON: {error}") from error
     return [msgspec.json.decode(part) for part in wanted]
+
+
+@lru_cache(maxsize=1)
+def _split(data: bytes) -> list[msgspec.Raw]:
+    """Chunks of a loop read what lies side by side: the same piece again and again."""
+    return _parts.decode(data)
 
 
 def is_rowset(beginning: bytes) -> bool:

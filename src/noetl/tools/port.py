@@ -119,19 +119,27 @@ class Tool(Protocol):
 
 
 class Ran(Struct, frozen=True):
-    """Outcomes in the order of the inputs, and how long the calls were worked on, without what they waited."""
+    """Outcomes in the order of the inputs, None of a call that was not made; and how long the calls were worked on, without
+    what they waited."""
 
-    outcomes: list[Success | Failed]
+    outcomes: "Sequence[Success | Failed | None]"
     seconds: float
 
 
 @runtime_checkable
 class ManyTool(Tool, Protocol):
     """A tool whose cheap calls are dearer to make than to run. `config` is the same for all and fully rendered; what is not raw
-    in it is empty. `log` gives the log of the nth call, when it needs one. Cancelled, none of the calls runs any more."""
+    in it is empty. `log` gives the log of the nth call, when it needs one. At most `at_once` of them run at any moment.
+    `stop`: when one fails, those that have not begun are not made. Cancelled, none of the calls runs any more."""
 
     async def run_many(
-        self, config: dict[str, Any], inputs: Sequence[dict[str, Any]], log: Callable[[int], Log]
+        self,
+        config: dict[str, Any],
+        inputs: Sequence[dict[str, Any]],
+        log: Callable[[int], Log],
+        *,
+        at_once: int = 1,
+        stop: bool = False,
     ) -> Ran: ...
 
 

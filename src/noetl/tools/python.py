@@ -41,10 +41,17 @@ class Python:
 
     async def run(self, call: Call) -> Outcome:
         (outcome,) = (await self.run_many(call.config, (call.input,), lambda nth: call.log)).outcomes
+        assert outcome is not None
         return outcome
 
     async def run_many(
-        self, config: dict[str, Any], inputs: Sequence[dict[str, Any]], log: Callable[[int], Log]
+        self,
+        config: dict[str, Any],
+        inputs: Sequence[dict[str, Any]],
+        log: Callable[[int], Log],
+        *,
+        at_once: int = 1,
+        stop: bool = False,
     ) -> Ran:
         code = await source(config)
         if isinstance(code, Failure):
@@ -55,11 +62,13 @@ class Python:
         given = [_written(each) for each in inputs]
         calls = [(data, nth) for nth, data in enumerate(given) if isinstance(data, bytes)]
         pool, program = self._pool_here(), Program(code, env)
-        answers = iter(await pool.call(program, calls, log))
+        answers = iter(await pool.call(program, calls, log, at_once, stop))
         outcomes = [each if isinstance(each, Failed) else self._outcome(next(answers)) for each in given]
         return Ran(outcomes, pool.mean(program) * len(calls) / 1_000_000)
 
-    def _outcome(self, answer: dict[str, Any] | Crashed) -> Success | Failed:
+    def _outcome(self, answer: dict[str, Any] | Crashed | None) -> Success | Failed | None:
+        if answer is None:
+            return None
         if isinstance(answer, Crashed):
             return crashed("python", answer.status)
         return _outcome(answer, self._settings.result_limit)

@@ -122,28 +122,36 @@ class Lines:
 
 
 class Together:
-    """Calls that somebody makes at once and waits for."""
+    """Calls that somebody makes at once and waits for; when one fails, `stop` is called, if there is one."""
 
-    __slots__ = ("done", "left", "log")
+    __slots__ = ("done", "left", "log", "stop")
 
     def __init__(self, number: int, log: Callable[[int], Log], loop: asyncio.AbstractEventLoop) -> None:
         self.left = number
         self.log = log
+        self.stop: Callable[[], None] | None = None
         self.done: asyncio.Future[None] = loop.create_future()
 
-    def one_ended(self) -> None:
+    def one_ended(self, failed: bool) -> None:
+        if failed and self.stop is not None:
+            self.stop()
         self.left -= 1
         if not self.left and not self.done.done():
             self.done.set_result(None)
 
 
+class Strand:
+    """Calls of which one runs at a time: one child gets them all."""
+
+
 class Work:
     """One call: waiting, or in the batch of a child."""
 
-    __slots__ = ("answer", "child", "given", "lines", "lost", "nth", "over", "program", "together")
+    __slots__ = ("answer", "child", "given", "lines", "lost", "nth", "over", "program", "strand", "together")
 
-    def __init__(self, program: Program, given: bytes, nth: int, together: Together) -> None:
+    def __init__(self, program: Program, given: bytes, nth: int, together: Together, strand: "Strand | None") -> None:
         self.program = program
+        self.strand = strand
         self.given = given
         self.nth = nth
         self.together = together
@@ -166,7 +174,7 @@ class Work:
                 lines.end()
         if not self.over:
             self.answer, self.over = answer, True
-            self.together.one_ended()
+            self.together.one_ended(isinstance(answer, Crashed) or (answer is not None and "error" in answer))
 
 
 class Child:
@@ -374,6 +382,14 @@ def _close(descriptors: list[int]) -> None:
             os.close(descriptor)
 
 
+def _goes_along(batch: list[Work], work: Work, room: bool) -> bool:
+    """A strand is not divided, and never shares a batch with calls that another child may take over."""
+    last = batch[-1].strand
+    if work.strand is not None and work.strand is last:
+        return True
+    return room and (work.strand is None) == (last is None)
+
+
 class Pool:
     """Bound to one event loop."""
 
@@ -401,13 +417,20 @@ class Pool:
         while len(self._children) < self.settings.size:
             self._grow()
 
-    async def call(self, program: Program, calls: Sequence[tuple[bytes, int]], log: Callable[[int], Log]) -> list[Any]:
+    async def call(
+        self, program: Program, calls: Sequence[tuple[bytes, int]], log: Callable[[int], Log], at_once: int, stop: bool
+    ) -> list[Any]:
         """What the children answer, in the order of the calls; a Crashed where one died. A call's number is what its log is
-        asked for by. When it is cancelled, all of them are over when this returns."""
+        asked for by. So many run at once at most. `stop`: when one fails, those not begun yet end with None. When it is
+        cancelled, all of them are over when this returns."""
         if not calls:
             return []
         together = Together(len(calls), log, self.loop)
-        works = [Work(program, given, nth, together) for given, nth in calls]
+        size = -(-len(calls) // at_once)
+        strands = [Strand() if size > 1 else None for _ in range(at_once)]
+        works = [Work(program, given, nth, together, strands[at // size]) for at, (given, nth) in enumerate(calls)]
+        if stop:
+            together.stop = lambda: self._stop(together, works)
         self._queue.setdefault(program, deque()).extend(works)
         self._queued += len(works)
         self._outstanding += 1
@@ -487,15 +510,39 @@ class Pool:
         count = min(count, -(-len(waiting) // self.settings.size))
         batch = [waiting.popleft()]
         size = len(batch[0].given)
-        while len(batch) < count and size + len(waiting[0].given) <= BATCH_BYTES:
+        while waiting:
+            size += len(waiting[0].given)
+            if not _goes_along(batch, waiting[0], len(batch) < count and size <= BATCH_BYTES):
+                break
             batch.append(waiting.popleft())
-            size += len(batch[-1].given)
         self._queued -= len(batch)
         if waiting:
             self._queue.move_to_end(program)
         else:
             del self._queue[program]
         return batch
+
+    def _stop(self, together: Together, works: list[Work]) -> None:
+        """What waits here is left at once; what waits in children in the next turn: one is in the middle of its answers."""
+        together.stop = None
+        waiting = self._queue.pop(works[0].program, deque())
+        self._queued -= len(waiting)
+        kept = deque(work for work in waiting if work.together is not together)
+        if kept:
+            self._queue[works[0].program] = kept
+            self._queued += len(kept)
+        for work in waiting:
+            if work.together is together:
+                work.ended(None)
+        self.loop.call_soon(self._recall, together, works)
+
+    def _recall(self, together: Together, works: list[Work]) -> None:
+        for child in {work.child for work in works if not work.over and work.child is not None}:
+            stolen = child.steal()
+            for work in stolen:
+                if work.together is together:
+                    work.ended(None)
+            self.requeue([work for work in stolen if work.together is not together])
 
     async def _withdraw(self, work: Work) -> None:
         child = work.child
@@ -529,7 +576,7 @@ class Pool:
             return
         late = self.loop.time() - STALLED
         for child in list(self._children):
-            if child.progress <= late and len(child.batch) - child.answered > 1:
+            if child.progress <= late and len(child.batch) - child.answered > 1 and child.batch[-1].strand is None:
                 self.requeue(child.steal())
         if all(child.progress <= self.loop.time() - SLOW for child in self._children if child.batch):
             for _ in range(min(self._queued, len(self._children), self.settings.most - len(self._children))):

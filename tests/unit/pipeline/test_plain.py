@@ -21,20 +21,28 @@ from tests.unit.pipeline.test_chunk import chunk
 
 @dataclass
 class Many(Scripted):
-    batches: list[int] = field(default_factory=list)
+    batches: list[tuple[int, int]] = field(default_factory=list)
 
     async def run_many(
-        self, config: dict[str, Any], inputs: Sequence[dict[str, Any]], log: Callable[[int], Log]
+        self,
+        config: dict[str, Any],
+        inputs: Sequence[dict[str, Any]],
+        log: Callable[[int], Log],
+        *,
+        at_once: int = 1,
+        stop: bool = False,
     ) -> Ran:
-        self.batches.append(len(inputs))
+        self.batches.append((len(inputs), at_once))
         began = asyncio.get_running_loop().time()
         identity = Identity(ExecutionId("77"), "s", "s")
-        calls = [Call(config, given, "", identity, log=log(nth)) for nth, given in enumerate(inputs)]
-        found = [await self.run(call) for call in calls]
-        return Ran(
-            [outcome for outcome in found if isinstance(outcome, Success | Failed)],
-            asyncio.get_running_loop().time() - began,
-        )
+        found: list[Success | Failed | None] = [None] * len(inputs)
+        for nth, given in enumerate(inputs):
+            outcome = await self.run(Call(config, given, "", identity, log=log(nth)))
+            assert isinstance(outcome, Success | Failed)
+            found[nth] = outcome
+            if stop and isinstance(outcome, Failed):
+                break
+        return Ran(found, asyncio.get_running_loop().time() - began)
 
 
 def many(does: Any) -> tuple[Bench, Many]:
@@ -88,8 +96,8 @@ def test_it_ends_as_in_a_pipeline(body: str, together: int) -> None:
     plan = looping(body)
     bench, tool = many(picky)
     assert report_of(bench, plan, together, stop=False) == report_of(Bench(picky), plan, together, stop=False)
-    assert all(size <= together for size in tool.batches)
-    assert sum(tool.batches) == len(tool.calls)
+    assert all(at_once <= together for _, at_once in tool.batches)
+    assert sum(size for size, _ in tool.batches) == len(tool.calls)
 
 
 def test_one_after_the_other_nothing_runs_after_the_first_failure() -> None:
@@ -99,11 +107,12 @@ def test_one_after_the_other_nothing_runs_after_the_first_failure() -> None:
     assert len(tool.calls) == 4
 
 
-def test_side_by_side_no_batch_begins_after_the_first_failure() -> None:
+def test_cheap_items_are_called_in_batches_that_grow_and_nothing_begins_after_the_first_failure() -> None:
     bench, tool = many(picky)
     items, rows = report_of(bench, looping(BODIES["input"]), 2, stop=True)
     assert (items.ok, items.failed, items.first_failed, len(rows)) == (3, 1, 3, 4)
-    assert tool.batches == [2, 2]
+    assert tool.batches == [(2, 2), (4, 2)]
+    assert len(tool.calls) == 4
 
 
 def test_items_that_take_their_time_do_not_wait_for_each_other() -> None:
@@ -114,7 +123,7 @@ def test_items_that_take_their_time_do_not_wait_for_each_other() -> None:
     bench, tool = many(slow)
     items, _ = report_of(bench, looping(BODIES["input"]), 2, stop=False)
     counted = sum(event.items.ok for event in bench.of(CommandProgress))
-    assert (counted + items.ok, tool.batches) == (6, [2, 1, 1, 1, 1])
+    assert (counted + items.ok, tool.batches) == (6, [(2, 2), (1, 1), (1, 1), (1, 1), (1, 1)])
 
 
 def test_progress_is_journaled() -> None:

@@ -369,3 +369,48 @@ def test_each_call_of_a_batch_has_its_own_lines() -> None:
         return heard
 
     assert play(test) == [[str(i)] for i in range(50)]
+
+
+# ---- many at once --------------------------------------------------------------------------------------------------------
+
+
+def answers(text: str, inputs: list[dict[str, Any]], settings: PoolSettings, **more: Any) -> list[Any]:
+    async def test(tool: Python) -> list[Any]:
+        await tool.run_many({"code": "result = 1"}, [{}], lambda nth: lambda *said: None)
+        ran = await tool.run_many({"code": text}, inputs, lambda nth: lambda *said: None, **more)
+        return list(ran.outcomes)
+
+    found: list[Any] = play(test, settings)
+    return found
+
+
+OVERLAP = """
+import os, time
+began = time.monotonic()
+while time.monotonic() < began + 0.005:
+    pass
+result = [began, time.monotonic(), os.getpid()]
+"""
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_no_more_run_at_once_than_may(at_once: int) -> None:
+    """Though there are children for all of them, and each call is long enough to be taken over by another one."""
+    outcomes = answers(OVERLAP, [{}] * 24, PoolSettings(size=8, most=8), at_once=at_once)
+    times = [value(outcome) for outcome in outcomes]
+    assert len(times) == 24
+    assert len({pid for _, _, pid in times}) <= at_once
+    for began, _, _ in times:
+        assert sum(start <= began < end for start, end, _ in times) <= at_once
+
+
+def test_after_a_failure_nothing_begins(tmp_path: Path) -> None:
+    text = "open(f'{folder}/{n}', 'w').close()\nassert n != 3"
+    inputs = [{"n": n, "folder": str(tmp_path)} for n in range(2_000)]
+    outcomes = answers(text, inputs, one_child(), at_once=2, stop=True)
+    assert failure(outcomes[3]).code == "PYTHON_ERROR"
+    made = {int(path.name) for path in tmp_path.iterdir()}
+    assert made == {n for n, outcome in enumerate(outcomes) if outcome is not None}
+    assert len(made) < 2_000
+    everything = answers(text, inputs, one_child(), at_once=2)
+    assert [n for n, outcome in enumerate(everything) if not hasattr(outcome, "value")] == [3]
