@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.api import hosts, inbox, pages, patients, troubles
+from tests.api import hosts, inbox, pages, patients, tokens, troubles
 from tests.api.asked import answer
 
 
@@ -51,5 +51,6 @@ def make(rate_limit: int = 0) -> Any:
         *patients.routes(rate_limit),
         *inbox.routes(),
         *hosts.routes(),
+        *tokens.routes(),
     ]
     return Counted(Starlette(routes=routes, exception_handlers={HTTPException: refused}), counts)

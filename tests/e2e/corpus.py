@@ -4,7 +4,7 @@ on a real Postgres, with real Python children and the API of `tests/api`.
 A case is one file of several YAML documents:
 
     the playbook            registered as `<area>/<name>`, in any spelling
-    given: {…}              optional: payload · credentials {name: {kind, data}} · env {name: value} ·
+    given: {…}              optional: payload · credentials {name: {kind, data}}, where {api} is its address · env {name: value} ·
                             signals [{name, payload, when: [steps]}], each sent once these steps wait
     expect: {…}             status · error {code, step, message, …} · ctx · steps {name: status, or {status, runs} when it ran
                             more than once} · result {step.path.into.its.value: value} · path (see `paths.py`) ·
@@ -141,7 +141,11 @@ class House:
 
     async def play(self, case: Case) -> Outcome:
         for name, credential in case.given.get("credentials", {}).items():
-            await self.node.services.credentials.add(LOCAL, name, credential["kind"], credential["data"])
+            data = {
+                field: value.replace("{api}", self.api) if isinstance(value, str) else value
+                for field, value in credential["data"].items()
+            }
+            await self.node.services.credentials.add(LOCAL, name, credential["kind"], data)
         for child in case.children:
             await self.node.services.catalog.register(LOCAL, child)
         await self.node.services.catalog.register(LOCAL, case.playbook, case.name)

@@ -75,7 +75,7 @@ class Caller:
                 f"this worker has no tool of kind {task.kind!r}; it has {known}; install the package that brings it"
             )
             raise Failing(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
-        given = self.names.input = await self._input(turn)
+        given = await self.given(turn)
         rendering = self.rendering(turn, {"input": given}, "call")
         config = await self._config(task, tool, rendering)
         keychain = self.names.payloads.keychain
@@ -93,6 +93,11 @@ class Caller:
             credential=keychain.auth,
         )
         return Prepared(tool, call, self.env.redactor)
+
+    async def given(self, turn: Turn) -> dict[str, Any]:
+        """The task's input; templates after it see it too."""
+        self.names.input = await self._input(turn)
+        return self.names.input
 
     async def _input(self, turn: Turn) -> dict[str, Any]:
         """The task's own input, the step's over it, the arc's args over both."""

@@ -38,7 +38,14 @@ class Context:
     def make(
         cls, env: Environment, plan: Plan, command: Command, journal: Journaling, claimed_at: int, launch: int
     ) -> "Context":
-        keychain = Keychain(plan.playbook.keychain, env.credentials, env.redactor, command.step)
+        keychain = Keychain(
+            plan.playbook.keychain,
+            env.credentials,
+            env.redactor,
+            command.step,
+            tokens=env.tokens,
+            managers=env.managers,
+        )
         payloads = Payloads(env.store, env.manifests, keychain, command.execution_id)
         persist = Persist(command, env.store, payloads, launch, env.context_limit)
 

@@ -13,6 +13,8 @@ from noetl.pipeline.redaction import Redactor
 from noetl.playbook.functions import Seeded
 from noetl.results.port import ResultStore
 from noetl.tools.credentials import Credentials, EnvCredentials
+from noetl.tools.managers import Managers
+from noetl.tools.oauth import Tokens
 from noetl.tools.port import Log, silent
 from noetl.tools.registry import Registry
 
@@ -46,6 +48,8 @@ class Environment(Struct, frozen=True):
     logs: LogTo = no_logs
     credentials: Credentials = field(default_factory=EnvCredentials)
     redactor: Redactor = field(default_factory=Redactor)
+    tokens: Tokens = field(default_factory=Tokens)
+    managers: Managers = field(default_factory=Managers)
     context_limit: int = CONTEXT_LIMIT
 
     def clean(self, sent: Sent) -> Sent:

@@ -10,6 +10,8 @@ sees them.
 | `env` | `value` from the variable `env`; or, with `map`, each field from the variable it names |
 | `bearer` | `token` (and the same as `value`): from `map`, a credential, or the variable `env` |
 | `basic` | `username`, `password`: from `map` or a credential |
+| `oauth2` | `token` (and the same as `access_token`, `value`) from `url`, for the client in `map` or a credential |
+| `secret_manager` | each of `map` from the `provider`, by the name that `map` gives; without it, `value` by `credential` |
 """
 
 import re
@@ -20,10 +22,12 @@ from typing import Any
 from noetl.model.errors import Failure, InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.redaction import Redactor
-from noetl.playbook import templates
+from noetl.playbook import durations, templates
 from noetl.playbook.expressions import WORKER_LIMITS, NeedsData, TemplateError
 from noetl.playbook.model import KeychainEntry
 from noetl.tools.credentials import Credentials, EnvCredentials, from_environment, missing
+from noetl.tools.managers import Managers
+from noetl.tools.oauth import Tokens
 
 _SECRET_NAME = re.compile(r"pass|secret|token|key|auth|cookie|pin|private|credential", re.IGNORECASE)
 
@@ -52,7 +56,12 @@ class Keychain:
         credentials: Credentials | None = None,
         redactor: Redactor | None = None,
         step: str = "",
+        *,
+        tokens: Tokens | None = None,
+        managers: Managers | None = None,
     ) -> None:
+        self._tokens = tokens or Tokens()
+        self._managers = managers or Managers()
         self._step = step
         self._entries = {entry.name: entry for entry in entries}
         self._credentials = credentials or EnvCredentials()
@@ -145,8 +154,29 @@ class Keychain:
                 fields = {**await self._source(entry), **await self._rendered(entry.map)}
                 user = fields.get("username", fields.get("user"))
                 return self._complete(entry, {**fields, "username": user, "password": fields.get("password")})
-            case "oauth2" | "secret_manager":
-                raise _failing("KEYCHAIN_UNSUPPORTED", f"keychain entries of kind {entry.kind} are not supported yet")
+            case "oauth2":
+                return await self._oauth(entry)
+            case "secret_manager":
+                return await self._managed(entry)
+
+    async def _oauth(self, entry: KeychainEntry) -> dict[str, Any]:
+        fields = {**await self._source(entry), **await self._rendered(entry.map)}
+        self.redactor.credential(entry.name, fields)
+        url = (await self._rendered({"url": entry.url or fields.get("token_url")}))["url"]
+        if not url:
+            raise _failing("KEYCHAIN_INCOMPLETE", f"keychain entry {entry.name} (oauth2) has no url to ask for a token")
+        lasts = None if entry.ttl is None else durations.micros(entry.ttl) / 1_000_000
+        token = await self._tokens.get(str(url), fields, entry.scope, lasts)
+        return self._complete(entry, {**fields, "token": token, "access_token": token, "value": token})
+
+    async def _managed(self, entry: KeychainEntry) -> dict[str, Any]:
+        wanted = await self._rendered(entry.map) or {"value": entry.credential or entry.name}
+        provider = entry.provider or "file"
+        fields = {field: await self._managers.get(provider, str(name)) for field, name in wanted.items()}
+        if not entry.map and isinstance(fields["value"], dict):
+            fields = fields["value"]
+        self.redactor.credential(entry.name, fields)
+        return fields
 
     def _complete(self, entry: KeychainEntry, fields: dict[str, Any]) -> dict[str, Any]:
         if absent := [name for name, value in fields.items() if value is None]:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import logging
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -20,7 +21,10 @@ from noetl.playbook.expressions import NeedsData
 from noetl.playbook.model import KeychainEntry
 from noetl.playbook.templates import render_value
 from noetl.tools.credentials import EnvCredentials, FirstOf, MemoryCredentials, from_environment
+from noetl.tools.managers import Files, Managers
+from noetl.tools.oauth import Tokens
 from noetl.tools.port import Failed, Success
+from tests.api.process import Api
 
 SECRET = 'tiger"ü&lily+1'
 
@@ -100,8 +104,9 @@ def test_kinds_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("entry", "code"),
     [
-        ({"kind": "oauth2", "url": "http://x"}, "KEYCHAIN_UNSUPPORTED"),
-        ({"kind": "secret_manager"}, "KEYCHAIN_UNSUPPORTED"),
+        ({"kind": "oauth2", "url": "http://x"}, "CREDENTIAL_INVALID"),
+        ({"kind": "oauth2", "map": {"client_id": "me"}}, "KEYCHAIN_INCOMPLETE"),
+        ({"kind": "secret_manager"}, "CREDENTIAL_INVALID"),
         ({"kind": "credential", "credential": "none"}, "CREDENTIAL_MISSING"),
         ({"kind": "env", "env": "NO_SUCH_VARIABLE"}, "CREDENTIAL_MISSING"),
         ({"kind": "env", "env": "NOETL_DB_URL"}, "CREDENTIAL_INVALID"),
@@ -201,3 +206,69 @@ def test_log_records_are_cleaned(caplog: pytest.LogCaptureFixture) -> None:
             logger.exception("failed with %s", SECRET, extra={"told": SECRET})
     assert SECRET not in caplog.text
     assert SECRET not in repr(vars(caplog.records[0]).get("told"))
+
+
+# ---- tokens and secret managers ------------------------------------------------------------------------------------------
+
+CLIENT = {"client_id": "me", "client_secret": "corpus-secret-client"}
+TOKEN = "{{ keychain.crm.token }}"
+
+
+def by_oauth(url: str, tokens: Tokens | None = None, fields: dict[str, Any] | None = None, **more: Any) -> Keychain:
+    entry = KeychainEntry(name="crm", kind="oauth2", credential="client", url=url, **more)
+    return Keychain([entry], MemoryCredentials({"client": fields or CLIENT}), tokens=tokens)
+
+
+def test_a_token_is_asked_for_once_and_kept_while_it_lasts(api: Api) -> None:
+    tokens, url = Tokens(), f"{api.url}/oauth/600/token"
+    first = rendered(by_oauth(url, tokens, scope="read"), TOKEN)
+    assert first.startswith("corpus-secret-client_credentials-read-")
+    assert rendered(by_oauth(url, tokens, scope="read"), "{{ keychain.crm.value }}") == first
+    assert rendered(by_oauth(url, tokens, scope="write"), TOKEN) != first
+    assert rendered(by_oauth(url, scope="read"), TOKEN) != first
+
+
+@pytest.mark.parametrize(("lasts", "more"), [(20, {}), (600, {"ttl": "25s"})])
+def test_a_token_that_ends_soon_is_asked_for_again(api: Api, lasts: int, more: dict[str, Any]) -> None:
+    tokens, url = Tokens(), f"{api.url}/oauth/{lasts}/token"
+    assert rendered(by_oauth(url, tokens, **more), TOKEN) != rendered(by_oauth(url, tokens, **more), TOKEN)
+
+
+def test_a_refresh_token_is_used_where_there_is_one(api: Api) -> None:
+    fields = {"client_id": "me", "refresh_token": "corpus-secret-refresh"}
+    token = rendered(by_oauth(f"{api.url}/oauth/0/token", fields=fields), TOKEN)
+    assert token.startswith("corpus-secret-refresh_token-none-")
+
+
+def test_a_token_that_is_refused_says_why_and_no_secret(api: Api) -> None:
+    chain = by_oauth(f"{api.url}/oauth/600/token", fields={"client_id": "me", "client_secret": "another-one"})
+    with pytest.raises(Failing) as failing:
+        rendered(chain, TOKEN)
+    failure = failing.value.failure
+    assert (failure.code, failure.retryable) == ("CREDENTIAL_INVALID", False)
+    assert "401 invalid_client" in failure.message
+    assert "another-one" not in failure.message
+    assert refused(by_oauth("http://127.0.0.1:9/token"), TOKEN) == "CREDENTIAL_UNAVAILABLE"
+    assert refused(by_oauth(f"{api.url}/health"), TOKEN) == "CREDENTIAL_INVALID"
+    assert refused(by_oauth(f"{api.url}/hosts/httpbin/status/503"), TOKEN) == "CREDENTIAL_UNAVAILABLE"
+    assert refused(by_oauth("http://127.0.0.1:9", fields={"a": "b"}), TOKEN) == "CREDENTIAL_INVALID"
+
+
+def managed(known: dict[str, Any], **entry: Any) -> Keychain:
+    return Keychain([KeychainEntry(name="vault", kind="secret_manager", **entry)], managers=Managers(known))
+
+
+def test_a_secret_manager_is_asked_by_the_names_of_the_map(tmp_path: Path) -> None:
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db" / "password").write_text("tiger lily\n")
+    (tmp_path / "outside").symlink_to("/etc/hostname")
+    files = Files({"NOETL_SECRETS_DIR": str(tmp_path)})
+    chain = managed({"file": files}, map={"password": "db/password"})
+    assert rendered(chain, "{{ keychain.vault.password }}") == "tiger lily"
+    assert "tiger lily" not in chain.redactor.text("it is tiger lily")
+    assert rendered(managed({"file": files}, credential="db/password"), "{{ keychain.vault.value }}") == "tiger lily"
+    for name in ("db/other", "../x", "/etc/hostname", "outside", "db"):
+        assert refused(managed({"file": files}, map={"p": name}), "{{ keychain.vault.p }}") == "CREDENTIAL_MISSING"
+    nowhere = managed({"file": Files({})}, map={"p": "x"})
+    assert refused(nowhere, "{{ keychain.vault.p }}") == "CREDENTIAL_INVALID"
+    assert refused(managed({}, provider="nobody"), "{{ keychain.vault.value }}") == "CREDENTIAL_INVALID"
