@@ -102,6 +102,7 @@ def scope_for(fixed: Fixed, state: Execution, activation: Activation, uses: Uses
         event=activation.event,
         own=activation.outcome,
         status=state.finished or state.status,
+        outer=state.parent.iter if state.parent is not None else {},
     )
 
 

@@ -308,7 +308,7 @@ def _child(fixed: Fixed, state: Execution, call: str, request: e.ChildRequest, m
         answer = failed(Failure(code="RUNAWAY", kind="runaway", message=message))
         return Send(state.execution_id, m.Notice(event=e.ChildEnded(call=call, child=None, result=answer)))
     return StartChild(
-        parent=e.Parent(state.execution_id, call),
+        parent=e.Parent(state.execution_id, call, request.iter),
         path=request.path,
         version=request.version,
         workload=request.workload,

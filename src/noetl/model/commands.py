@@ -30,6 +30,7 @@ class Scope(Struct, frozen=True, omit_defaults=True, kw_only=True):
     event: str = ""
     own: Envelope | None = None
     status: str = ""
+    outer: dict[str, Any] = {}
 
 
 class Page(Struct, frozen=True, omit_defaults=True):

@@ -37,10 +37,12 @@ class Base(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="typ
 
 
 class Parent(Struct, frozen=True, omit_defaults=True):
-    """Whose child an execution is. `call` names the one call that asked for it (command, task, run): it is the start key."""
+    """Whose child an execution is. `call` names the one call that asked for it (command, task, run): it is the start key.
+    `iter` is the iteration that asked."""
 
     execution_id: ExecutionId
     call: str
+    iter: dict[str, Any] = {}
 
 
 class StartAt(Struct, frozen=True, omit_defaults=True):
@@ -520,6 +522,7 @@ class ChildRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     reference: Reference | None = None
     return_step: str | None = None
     wait: bool = True
+    iter: dict[str, Any] = {}  # as the child's templates see it: `iter.parent`
 
 
 class CommandParked(Base, frozen=True, tag="command.parked"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
+from msgspec.json import encode
 
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
@@ -18,6 +19,7 @@ from noetl.playbook.expressions import FailedError
 from noetl.playbook.reducers import MISSING, fold, partial
 
 RESERVED = frozenset(("workload", "execution_id", "execution", "job", "catalog", "keychain"))
+OUTER = 2_048  # bytes that a child is told of the iterations around it
 REDUCED = "iter._reduced"  # where the journal of an item alone in its command keeps its writes with a reducer
 
 
@@ -88,6 +90,7 @@ class Names:
         self.item = item
         self.reduced: list[tuple[str, Any]] = []  # writes with a reducer, in order
         self.iter: dict[str, Any] = {}
+        self.outer = {"parent": issued.command.scope.outer} if issued.command.scope.outer else {}
         self.own_step: dict[str, Any] = {}
         self.tasks: dict[str, Stored] = {}
         self.prev: Stored | None = None
@@ -108,7 +111,8 @@ class Names:
             "step": {**self.writes.step, **self.own_step},
         }
         names |= {"results": tasks, "_prev": self.prev}
-        names |= {"iter": self.writes.step} if self.item is None else iteration(self.item, self.iter)
+        iter = {**self.outer, **(self.writes.step if self.item is None else self.iter)}
+        names |= {"iter": iter} if self.item is None else iteration(self.item, iter)
         if outcome is not None:
             names |= self.output(outcome)
         else:
@@ -168,8 +172,20 @@ class Names:
                 self.writes.write(name, value, self.payloads)
 
 
+def told_to_child(names: Names) -> dict[str, Any]:
+    """This iteration as a child sees it. What no event should carry is left out: a child has its input for that."""
+    if names.item is None:
+        outer: dict[str, Any] = names.outer.get("parent", {})
+        return outer
+    index = {"index": names.item.index}
+    for told in ({**index, names.item.iterator: names.item.value, **names.outer}, {**index, **names.outer}, index):
+        if len(encode(told)) <= OUTER:
+            break
+    return told
+
+
 def iteration(item: Item, written: dict[str, Any]) -> dict[str, Any]:
-    """Names of one item; `written` is what it assigned to `iter`."""
+    """Names of one item; `written` is what it assigned to `iter`, and what is outside of it."""
     loop: dict[str, Any] = {"index": item.index, "first": item.index == 0}
     if item.size is not None:
         loop |= {"last": item.index == item.size - 1, "length": item.size}

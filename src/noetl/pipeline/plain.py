@@ -112,7 +112,7 @@ class Plain:
         self, item: Item, template: dict[str, Any], given: dict[str, Any], place: str
     ) -> dict[str, Any]:
         command, task = self._shared.command, self._task.name
-        scope = {**self._scope, **iteration(item, {}), "input": given, "args": given}
+        scope = {**self._scope, **iteration(item, self._names.outer), "input": given, "args": given}
         functions = Given(f"{command.command_id}:{item.index}:{task}:1:1:{place}", self._shared.env.clock)
         try:
             made: dict[str, Any] = templates.render_value(template, scope, limits=WORKER_LIMITS, functions=functions)

@@ -155,7 +155,8 @@ class Redactor:
             for name, part in msgspec.to_builtins(event).items()
         }
         if isinstance(child := parts.get("child"), dict):
-            parts["child"] = {**child, "workload": self._clean(child.get("workload", {}), payload=True)}
+            carried = {name: self._clean(child.get(name, {}), payload=True) for name in ("workload", "iter")}
+            parts["child"] = {**child, **carried}
         return msgspec.convert(parts, type(event))
 
     def log(self, log: Log) -> Log:

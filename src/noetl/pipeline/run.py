@@ -26,7 +26,7 @@ from noetl.pipeline.calls import Caller, Done, Turn, done, perform, perform_in_m
 from noetl.pipeline.data import MISSING, Payloads, Stored
 from noetl.pipeline.environment import Environment, Given, Journaling, Sent
 from noetl.pipeline.failures import Failing, bounded
-from noetl.pipeline.names import Issued, Item, Names, Writes, nothing
+from noetl.pipeline.names import Issued, Item, Names, Writes, nothing, told_to_child
 from noetl.pipeline.pages import Later
 from noetl.pipeline.persist import Persist, tables_in
 from noetl.pipeline.policy import Again, Break, Fail, Go, Jump, Verdict
@@ -373,6 +373,8 @@ class Pipeline:
 
     async def _suspended(self, task: Task, suspend: Suspend) -> Parked | Ended:
         if self._journal is not None:
+            if suspend.child is not None:
+                suspend = replace(suspend, child=replace(suspend.child, iter=told_to_child(self.names)))
             return Parked(task.name, suspend, tries=self._at.tries)
         message = (
             f"{task.kind} waits, which an item can do only when it is alone in its command: set loop.spec.chunk: 1"
