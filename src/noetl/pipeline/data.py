@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from noetl.model.decisions import AddPart
 from noetl.model.envelope import SELECTIONS, Envelope
-from noetl.model.errors import BadReference, CorruptLog, Failure, InvalidInput, Unavailable
+from noetl.model.errors import BadReference, CorruptLog, Expired, Failure, InvalidInput, Unavailable
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Reference, parse_uri
 from noetl.pipeline.environment import Manifests
@@ -335,6 +335,8 @@ async def _patiently(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
             if number + 1 == TRIES:
                 raise Failing(_unreadable(what, str(error), retryable=True)) from error
             await asyncio.sleep(0.05 * 2**number)
+        except Expired as error:
+            raise Failing(Failure(code=error.code, kind="store", message=f"{error}; {error.hint}")) from error
         except (InvalidInput, CorruptLog) as error:
             raise Failing(_unreadable(what, str(error), retryable=False)) from error
     raise AssertionError("the last try returns or raises")

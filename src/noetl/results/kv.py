@@ -11,7 +11,8 @@ LARGEST = 1024 * 1024
 
 
 class Blobs(Protocol):
-    """The way to the servers' payloads: a worker's channel, or a server itself. Raises `Unavailable`."""
+    """The way to the servers' payloads: a worker's channel, or a server itself. Raises `Unavailable`, and `Expired` of a
+    reference to whatever tier."""
 
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None: ...
 
@@ -30,10 +31,14 @@ class Kv:
     async def write(self, reference: Reference, data: bytes) -> None:
         await self._blobs.put_payload(reference, data)
 
+    async def ask(self, reference: Reference) -> bytes | None:
+        """Of any tier: `Expired` when the servers know that it was there."""
+        parse_uri(reference.uri)
+        return await self._blobs.payload(ref_id_of(reference.uri), reference.uri)
+
     async def read(self, reference: Reference) -> tuple[bytes, str]:
         """The payload and its checksum."""
-        parse_uri(reference.uri)
-        data = await self._blobs.payload(ref_id_of(reference.uri), reference.uri)
+        data = await self.ask(reference)
         if data is None:
             raise NotFound(f"{reference.uri} is gone", hint="its execution may be past retention")
         found = checksum(data)

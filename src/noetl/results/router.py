@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from msgspec import Raw
 from msgspec.structs import replace
 
-from noetl.model.errors import Conflict, NotFound
+from noetl.model.errors import Conflict, Expired, NotFound
 from noetl.model.reference import Address, Reference
 from noetl.results.cache import Cache
 from noetl.results.encoding import decoded, encode, encoded_within, rows_in, sliced, verify
@@ -114,18 +114,28 @@ class Router(Carrier):
 
     async def resolve(self, reference: Reference) -> Any:
         data = await self._read(reference)
-        return decoded(data, reference.uri) if data is not None else await self._large.resolve(reference)
+        if data is not None:
+            return decoded(data, reference.uri)
+        return await self._sought(reference, self._large.resolve(reference))
 
     async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
         data = await self._read(reference)
         if data is not None:
             return sliced(data, reference.uri, start, stop)
-        return await self._large.rows(reference, start, stop)
+        return await self._sought(reference, self._large.rows(reference, start, stop))
 
     async def open(self, reference: Reference) -> Source:
         """The stored bytes, whatever their format. Small ones are checked; of others a reader checks what it reads."""
         data = await self._read(reference)
-        return Held(data) if data is not None else await self._large.open(reference)
+        return Held(data) if data is not None else await self._sought(reference, self._large.open(reference))
+
+    async def _sought(self, reference: Reference, reading: Awaitable[T]) -> T:
+        """Why something is gone the servers know."""
+        try:
+            return await reading
+        except NotFound:
+            await self._kv.ask(reference)
+            raise
 
     async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
         return await self._large.patiently(act)
@@ -145,6 +155,8 @@ class Router(Carrier):
             return None
         try:
             data, sha = await self._kv.read(reference)
+        except Expired:
+            raise
         except NotFound:
             if reference.ref_id:
                 raise
