@@ -137,6 +137,11 @@ class Storage(_Concern):
         "start. Servers look once a minute, or as often as this",
         json_schema_extra=_unit("seconds"),
     )  # fmt: skip
+    nats_url: SecretStr | None = Field(
+        None, description="a NATS with JetStream, where workers keep what they have read of results up to 1 MB for each other; "
+        "a cache only, servers are asked for what is not there. Several, separated by commas, are tried in turn",
+        json_schema_extra=_unit("URL"),
+    )  # fmt: skip
     event_result_context_max_bytes: int = Field(
         8_192, ge=4_096, le=8_192,
         description="what an event may say of a result: scalars, columns, what arcs ask for. A task whose result needs more "

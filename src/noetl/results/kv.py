@@ -19,11 +19,22 @@ class Blobs(Protocol):
     async def put_payload(self, reference: Reference, payload: bytes) -> None: ...
 
 
+class Near(Protocol):
+    """A cache that several processes share. It may have nothing, and what it has may be anything: both are no failure."""
+
+    async def get(self, uri: str) -> bytes | None: ...
+
+    def add(self, uri: str, data: bytes) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 class Kv:
     home: Final[Home] = "kv"
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: Blobs, near: Near | None = None) -> None:
         self._blobs = blobs
+        self._near = near
 
     def reference(self, uri: str, data: bytes, rows: int | None) -> Reference:
         return reference_to(uri, self.home, checksum(data), len(data), rows)
@@ -37,10 +48,16 @@ class Kv:
         return await self._blobs.payload(ref_id_of(reference.uri), reference.uri)
 
     async def read(self, reference: Reference) -> tuple[bytes, str]:
-        """The payload and its checksum."""
+        """The payload and its checksum. Without one in the reference nothing near can be believed."""
+        if self._near is not None and reference.sha256 is not None:
+            data = await self._near.get(reference.uri)
+            if data is not None and checksum(data) == reference.sha256:
+                return data, reference.sha256
         data = await self.ask(reference)
         if data is None:
             raise NotFound(f"{reference.uri} is gone", hint="its execution may be past retention")
         found = checksum(data)
         verify(reference, found)
+        if self._near is not None:
+            self._near.add(reference.uri, data)
         return data, found

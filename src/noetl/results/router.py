@@ -21,7 +21,7 @@ from noetl.model.errors import Conflict, Expired, NotFound
 from noetl.model.reference import Address, Reference
 from noetl.results.cache import Cache
 from noetl.results.encoding import decoded, encode, encoded_within, rows_in, sliced, verify
-from noetl.results.kv import LARGEST, Blobs, Kv
+from noetl.results.kv import LARGEST, Blobs, Kv, Near
 from noetl.results.large import Large
 from noetl.results.port import Carrier, Rider, Source
 from noetl.results.sources import Held
@@ -43,8 +43,11 @@ def warn_once(word: str) -> None:
 
 
 class Router(Carrier):
-    def __init__(self, blobs: Blobs, large: Large, *, cache: int = CACHE, tier: str = "auto") -> None:
-        self._kv = Kv(blobs)
+    def __init__(
+        self, blobs: Blobs, large: Large, *, cache: int = CACHE, tier: str = "auto", near: Near | None = None
+    ) -> None:
+        self._kv = Kv(blobs, near)
+        self._near = near
         self._large = large
         self._tier = tier
         self.staging: Staging = large.staging
@@ -143,6 +146,10 @@ class Router(Carrier):
     async def sweep(self, orphans: Judge, before: float) -> Swept:
         """Of the large tier: what servers keep is theirs to sweep."""
         return await self._large.sweep(orphans, before)
+
+    async def close(self) -> None:
+        if self._near is not None:
+            await self._near.close()
 
     async def _read(self, reference: Reference) -> bytes | None:
         """None: it is in the large tier, if anywhere."""
