@@ -160,11 +160,15 @@ class Persist:
 
     async def input(self, label: str, given: dict[str, Any]) -> Input:
         """What a task was given, to be kept beside its result. Keys of secrets are left out where it is shown to everyone; a
-        payload keeps them, as results do."""
-        given = self._payloads.keychain.redactor.value(given)
+        payload keeps them, as results do. What is a stored value, unchanged, is named instead."""
+        given = self._payloads.keychain.redactor.value({name: self._named(part) for name, part in given.items()})
         if is_small(given):
             return Input(value=redacted(given))
         return Input(ref=(await self.put(label, given, kind="input")).uri)
+
+    def _named(self, part: Any) -> Any:
+        reference = self._payloads.stored_as(part)
+        return part if reference is None else {REFERENCE: to_builtins(reference)}
 
     async def _put_all(self, label: str, value: Any, above: RefId | None, wish: Wish) -> Reference:
         """Rows in several files, and several sets of rows, are payloads of their own; the value says where they are."""
