@@ -12,7 +12,7 @@ from tests.conformance.conftest import SHARDS, World
 from tests.conformance.given import Owner, completed, ended, execution, owner, report, started
 
 SECOND = 1_000_000
-HOUR, DAY = 3_600 * SECOND, 86_400 * SECOND
+MINUTE, HOUR, DAY = 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND
 DATA = b"[1]"
 
 
@@ -169,9 +169,10 @@ async def test_the_scope_of_a_workflow_ends_with_the_one_that_began_it(world: Wo
     await here.end(child)
     assert (await here.judge(5 * DAY)).expired == 0
     await here.end(root)
-    assert (await here.judge()).expired == 1
+    assert (await here.judge(MINUTE - 1)).expired == 0  # it was looked at a moment ago
+    assert (await here.judge(1)).expired == 1
     assert (await here.has(own), await here.has(shared)) == (False, True)
-    assert (await here.judge(DAY - 1)).expired == 0
+    assert (await here.judge(DAY - MINUTE - 1)).expired == 0
     assert (await here.judge(1)).expired == 1
 
 

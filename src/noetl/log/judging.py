@@ -13,6 +13,7 @@ from noetl.model.reference import Lifetime, parse_uri
 
 EXPIRING = 5_000  # references that expire in one run
 FOREVER: Micros = 1 << 61  # from here on: so long after the retention of now
+NOT_BEFORE: Micros = 60_000_000  # before what a relative may need is looked at again
 NOTHING_LEFT = -1
 _stored_ref = msgspec.json.Decoder(StoredRef)
 _projection = msgspec.json.Decoder(Projection)
@@ -26,7 +27,7 @@ def judge(db: Database, grace: Micros, retention: Micros | None, limit: int) -> 
     for execution_id in due:
         root = _root(rows, execution_id)
         if root in needed:
-            db.judge_at[execution_id] = db.clock.now()
+            db.judge_at[execution_id] = db.clock.now() + max(NOT_BEFORE - grace, 0)
             continue
         found = _over(db, rows[execution_id], rows.get(root, rows[execution_id]))
         gone = list(islice(_gone(found, db.clock.now(), retention), EXPIRING - expired))

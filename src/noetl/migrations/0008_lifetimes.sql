@@ -95,7 +95,9 @@ begin
     where not exists (select from noetl.execution e where e.execution_id = u.above)
         and coalesce(u.above, u.id) not in (select n.root from needed n);
 
-    update noetl.execution e set judge_at = this where e.execution_id = any (due) and not e.execution_id = any (coalesce(free, '{}'));
+    -- Those that a relative may need are looked at again after the grace, or a minute.
+    update noetl.execution e set judge_at = this + greatest(60000000 - grace, 0)
+    where e.execution_id = any (due) and not e.execution_id = any (coalesce(free, '{}'));
 
     with judged as materialized (
         select r.ref_id, r.uri, r.execution_id,

@@ -8,7 +8,7 @@ from noetl.server.duties.loop import Counts
 
 log = logging.getLogger(__name__)
 
-EXECUTIONS = 20  # looked at in one run
+EXECUTIONS = 50  # looked at in one run
 
 
 class Sweeper:
@@ -24,4 +24,4 @@ class Sweeper:
         done = judged.expired + judged.swept
         if done:
             log.info("results expired", extra={"expired": judged.expired, "orphans": judged.swept})
-        return Counts(done, left=done > 0)
+        return Counts(done, left=judged.looked >= EXECUTIONS)
