@@ -122,14 +122,25 @@ class Storage(_Concern):
         "times before its task fails with REFERENCE_NOT_AVAILABLE",
         json_schema_extra=_unit("seconds"),
     )  # fmt: skip
+    storage_retention_sec: float | None = Field(
+        None, ge=0, description="how long results stay after the end of their execution, unless their task says otherwise "
+        "(`output: {ttl, scope}`) or they are pinned; without it, for ever. Servers read it",
+        json_schema_extra=_unit("seconds"),
+    )  # fmt: skip
     storage_orphan_age_sec: float = Field(
-        86_400, ge=0, description="what no reference names is deleted from the store of large results when its execution has "
-        "ended and it is at least this old",
+        86_400, ge=0, description="nothing is deleted before its execution has been over for so long, whatever its lifetime; "
+        "large results that no reference names are deleted when they are this old, too",
         json_schema_extra=_unit("seconds"),
     )  # fmt: skip
     storage_sweep_sec: float = Field(
-        86_400, ge=1, description="how often a worker looks for it; the first time ten minutes after its start",
+        86_400, ge=1, description="how often a worker looks for what can be deleted; the first time ten minutes after its "
+        "start. Servers look once a minute, or as often as this",
         json_schema_extra=_unit("seconds"),
+    )  # fmt: skip
+    nats_url: SecretStr | None = Field(
+        None, description="a NATS with JetStream, where workers keep what they have read of results up to 1 MB for each other; "
+        "a cache only, servers are asked for what is not there. Several, separated by commas, are tried in turn",
+        json_schema_extra=_unit("URL"),
     )  # fmt: skip
     event_result_context_max_bytes: int = Field(
         8_192, ge=4_096, le=8_192,

@@ -21,8 +21,9 @@ from noetl.results.objects import Objects
 from noetl.results.port import ResultStore
 from noetl.results.router import Router
 from noetl.results.rowsets import Writer
+from noetl.results.shared import SharedCache
 from noetl.results.tables import Head, Table, Tables
-from tests import s3
+from tests import nats, s3
 from tests.conformance.conftest import WORLDS, World
 from tests.conformance.given import owner, signal_like
 from tests.stores import cached, in_files, in_tier
@@ -48,7 +49,9 @@ class Door:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Only the router uses the world."""
     if "make" in metafunc.fixturenames:
-        alone = ["memory", "files", "objects", "cached objects", "router without cache", "router on objects"]
+        alone = [
+            "memory", "files", "objects", "cached objects", "router without cache", "router on objects", "router behind NATS",
+        ]  # fmt: skip
         pairs = [("memory", kind) for kind in alone]
         metafunc.parametrize(("world", "make"), pairs + [(world, "router") for world in WORLDS], indirect=True)
     elif "world" in metafunc.fixturenames:
@@ -62,7 +65,9 @@ def world(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    bucket = s3.server().place() if "objects" in request.param else ""
+    bucket = (
+        s3.server().place() if "objects" in request.param else nats.server().bucket() if "NATS" in request.param else ""
+    )
 
     def objects() -> Objects:
         return Objects(s3.server().connected(bucket), bucket)
@@ -83,6 +88,10 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
                 return in_tier(cached(objects(), tmp_path / "cache"), tmp_path / "cache")
             case "router on objects":
                 return Router(Door(world.log), in_tier(cached(objects(), tmp_path / "cache"), tmp_path), cache=0)
+            case "router behind NATS":
+                near = SharedCache(nats.server().url, bucket, nats.LIMIT)
+                assert await near.open()
+                return Router(Door(world.log), in_files(tmp_path), cache=0, near=near)
             case kind:
                 return Router(Door(world.log), in_files(tmp_path), cache=0 if "without" in kind else 1 << 20)
 

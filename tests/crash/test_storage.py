@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from noetl.cli.remote import Remote
+from noetl.engine.outcome import outcome_hash
+from noetl.engine.state import decode
 from noetl.model.ids import ExecutionId
 from noetl.results.objects import Objects
-from tests import s3
+from tests import nats, s3
 from tests.crash.checks import check
 from tests.crash.house import House, house
 from tests.crash.workload import outcomes
@@ -43,6 +46,13 @@ STEPS = """
       with open(begun, "a") as file:
           file.write("s2\\n")
       result = [{"n": row["n"] + 1, "text": row["text"]} for row in given]
+  next: wide
+- step: wide
+  tool: {kind: python, code: "result = {'text': 'x' * 100_000}"}
+  next: each
+- step: each
+  loop: {in: [1, 2, 3, 4, 5, 6, 7, 8], iterator: n, spec: {mode: parallel, max_in_flight: 8, chunk: 1}}
+  tool: {kind: python, input: {text: "{{ wide.text }}"}, code: "result = len(text)"}
   next: s3
 - step: s3
   tool:
@@ -82,6 +92,22 @@ async def ended(here: House, client: Remote, execution_id: ExecutionId) -> None:
     assert (story.failure, story.result) == (None, RESULT)
     assert here.dsn is not None
     await check(here.dsn, client, [execution_id])
+
+
+async def quiet(here: House) -> str:
+    """What comes of the same work when nothing happens to it."""
+    async with begun(here) as (client, execution_id):
+        await ended(here, client, execution_id)
+    return outcome(here, execution_id)
+
+
+def outcome(here: House, execution_id: ExecutionId) -> str:
+    with psycopg.connect(here.dsn or "") as connection:
+        row = connection.execute(
+            "select state from noetl.execution where execution_id = %s", [int(execution_id)]
+        ).fetchone()
+    assert row is not None
+    return outcome_hash(decode(row[0]))
 
 
 async def becomes(fact: Callable[[], object]) -> None:
@@ -158,16 +184,23 @@ def test_a_store_that_is_away_is_waited_for_and_no_tool_runs_again(build: Build)
     asyncio.run(run())
 
 
-def test_a_cache_that_is_deleted_again_and_again_is_not_missed(build: Build) -> None:
+def test_a_cache_that_is_deleted_again_and_again_and_a_nats_that_ends_are_not_missed(build: Build) -> None:
     async def run() -> None:
-        here = build(**s3.server().settings(s3.server().place()))
+        here = build(**s3.server().settings(s3.server().place()), NOETL_NATS_URL=nats.server().url)
+        here.add_worker()
+        expected = await quiet(here)
+        assert "NATS" not in here.worker.said()
         async with begun(here) as (client, execution_id):
             ending = asyncio.ensure_future(ended(here, client, execution_id))
             while not ending.done():
                 await asyncio.to_thread(shutil.rmtree, here.home / "cache", ignore_errors=True)
+                if len(begins(here)) > 2:
+                    nats.server().stop()
                 await look_again()
             await ending
-        assert begins(here) == ["s1", "s2"]
+        nats.server().start()
+        assert outcome(here, execution_id) == expected
+        assert begins(here) == ["s1", "s2"] * 2
 
     asyncio.run(run())
 

@@ -18,7 +18,7 @@ from noetl import settings
 from noetl.bus.postgres import BusPostgres
 from noetl.catalog.port import Entry
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
-from noetl.cli.client import Again, Change, Need, Row, Span, Turned, pages_of, printed
+from noetl.cli.client import Again, Change, Need, Pinning, Row, Span, Turned, pages_of, printed
 from noetl.cli.tools import tools, usual
 from noetl.database import Database, connect
 from noetl.embedded import ensure, stop
@@ -46,10 +46,12 @@ if TYPE_CHECKING:  # services bring more than `noetl run` needs: they are loaded
     from noetl.server.services.results import ResultService
     from noetl.server.services.schedules import ScheduleService
     from noetl.server.services.signals import SignalService
+    from noetl.server.services.usage import UsageService
 
 LOOK_FIRST, LOOK_LAST = 0.01, 0.1  # seconds between looks at the log
 PAGE = 5_000
 WATCH_EVERY = 0.05  # seconds between looks whether the database is there
+SWEEP_EVERY = 60.0  # seconds between a server's looks at what may go
 LEAVE = 3.0  # seconds for what this worker runs for others when the command has ended
 
 
@@ -110,6 +112,8 @@ async def _keep_there(home: Path, bus: BusPostgres, store: settings.Store) -> No
 
 def server_settings(count: int, address: str | None = None) -> ServerSettings:
     shards, duties = settings.read(settings.Shards), settings.read(settings.Duties)
+    storage = settings.read(settings.Storage)
+    retention = storage.storage_retention_sec
     return ServerSettings(
         name=f"{socket.gethostname()}-{os.getpid()}",
         address=address,
@@ -117,6 +121,9 @@ def server_settings(count: int, address: str | None = None) -> ServerSettings:
         lease=micros(shards.lease_sec),
         renew_every=shards.heartbeat_sec,
         projector_interval=duties.projection_poll_ms / 1000,
+        sweep_interval=min(SWEEP_EVERY, storage.storage_sweep_sec),
+        grace=micros(storage.storage_orphan_age_sec),
+        retention=None if retention is None else micros(retention),
     )
 
 
@@ -388,6 +395,23 @@ class Local:
 
         return await pages_of(page)
 
+    async def pin(self, execution_id: ExecutionId, step: str, how: Pinning) -> Row:
+        results = self._result_service
+        await (results.pin if how == "pin" else results.unpin)(LOCAL, execution_id, step)
+        return {"execution_id": execution_id, "step": step, "pinned": how == "pin"}
+
+    async def usage_of(self, execution_id: ExecutionId) -> Row:
+        from noetl.server.api import shapes
+
+        return shapes.usage(await self._usage.of(LOCAL, execution_id))
+
+    async def usage(self, path: str | None, before: str | None, limit: int) -> Row:
+        from noetl.server.api import shapes
+
+        found = await self._usage.page(LOCAL, path, None if before is None else ExecutionId(before), limit)
+        following = found[-1].row.execution_id if len(found) == limit else None
+        return {"executions": [shapes.usage(each) for each in found], "next": following}
+
     # -- the queue --
 
     async def queue(self, status: str | None = None, execution_id: ExecutionId | None = None) -> list[Row]:
@@ -460,6 +484,12 @@ class Local:
 
         log = self._ports.log
         return ResultService(log, self._executions, Access(log), self._results)
+
+    @cached_property
+    def _usage(self) -> "UsageService":
+        from noetl.server.services.usage import UsageService
+
+        return UsageService(self._ports.log, self._executions)
 
     @cached_property
     def _schedules(self) -> "ScheduleService":

@@ -10,10 +10,10 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from noetl.cli.client import Again, Change, Row, Span, Turned, pages_of
+from noetl.cli.client import Again, Change, Pinning, Row, Span, Turned, pages_of
 from noetl.log.port import Recorded
 from noetl.model import codec
-from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Unavailable
+from noetl.model.errors import Conflict, Expired, InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
 from noetl.pipeline.reading import Reading
@@ -211,6 +211,16 @@ class Remote:
         place = f"/api/executions/{execution_id}/trace/{quote(step, safe='')}"
         return await pages_of(lambda after: self._get(place, depth=depth, after=after))
 
+    async def pin(self, execution_id: ExecutionId, step: str, how: Pinning) -> Row:
+        place = f"{_result(execution_id, step)}/pin"
+        return await (self._post(place) if how == "pin" else self._delete(place))
+
+    async def usage_of(self, execution_id: ExecutionId) -> Row:
+        return await self._get(f"/api/executions/{execution_id}/usage")
+
+    async def usage(self, path: str | None, before: str | None, limit: int) -> Row:
+        return await self._get("/api/usage", path=path, before=before, limit=limit)
+
     # -- the queue --
 
     async def queue(self, status: str | None = None, execution_id: ExecutionId | None = None) -> list[Row]:
@@ -316,7 +326,7 @@ def _refused(answer: httpx.Response) -> NoetlError:
             detail += (
                 f"\n{finding['file']}:{finding['line']}:{finding['column']}: {finding['code']} {finding['message']}"
             )
-    kind = {404: NotFound, 409: Conflict}.get(answer.status_code)
+    kind = {404: NotFound, 409: Conflict, 410: Expired}.get(answer.status_code)
     error = (kind or (Unavailable if answer.status_code >= 500 else InvalidInput))(detail, hint=hint)
     error.code = code or error.code
     return error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from noetl.cli.client import Client, Row, Span, named
+from noetl.cli.client import Client, Pinning, Row, Span, named
 from noetl.cli.executions import ID, AsJson, Step, talk
 from noetl.cli.output import columns, dim, say, say_json
 from noetl.model.errors import InvalidInput, NoetlError
@@ -30,7 +30,7 @@ Rows = Annotated[str | None, typer.Option("--rows", metavar="A:B", help="rows fr
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(name="result", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
-    for command in (show, get, export):
+    for command in (show, get, export, pin, unpin, usage):
         group.command()(command)
     app.add_typer(group)
     app.command()(trace)
@@ -42,6 +42,8 @@ ABOUT = """The data that steps have made: look at it, save it.
   noetl result show @latest fetch                   its first rows, or its value
   noetl result get @latest fetch -o fetch.parquet   all of it
   noetl result export @latest fetch --format csv --rows 0:100
+  noetl result pin @latest fetch                    keep it, whatever its lifetime
+  noetl result usage                                what executions take
 """
 
 
@@ -94,7 +96,8 @@ def _show(found: Row) -> None:
     else:
         say(_pretty(rows))
     more = f"; these are the first {len(rows)}" if preview["cut"] else ""
-    say(dim(f"{_stored(found['reference'])}{more}"))
+    pinned = ", pinned" if found["pinned"] else ""
+    say(dim(f"{_stored(found['reference'])}{pinned}{more}"))
 
 
 def _show_value(found: Row, preview: Row) -> None:
@@ -104,6 +107,8 @@ def _show_value(found: Row, preview: Row) -> None:
     value = preview["value"]
     text = value if isinstance(value, str) else _pretty(value)
     say(text if len(text) <= SHOWN else f"{text[:SHOWN]}…\n({len(text)} characters; --json prints all of it)")
+    if found["pinned"]:
+        say(dim("pinned"))
 
 
 def _cell(value: Any) -> Any:
@@ -199,6 +204,93 @@ async def _write(parts: AsyncGenerator[bytes, None], to: BinaryIO) -> int:
     return size
 
 
+# ---- how long it stays -------------------------------------------------------------------------------------------------
+
+
+def pin(execution: ID, step: Step) -> None:
+    """Keep the result of a step, whatever its lifetime.
+
+    Example: noetl result pin @latest report
+    """
+    _pin(execution, step, "pin")
+    say(f"the result of {step} stays")
+
+
+def unpin(execution: ID, step: Step) -> None:
+    """Let the lifetime of a result count again.
+
+    Example: noetl result unpin @latest report
+    """
+    _pin(execution, step, "unpin")
+    say(f"the result of {step} stays as long as its lifetime says")
+
+
+def _pin(execution: str, step: str, how: Pinning) -> None:
+    async def work(client: Client) -> Row:
+        return await client.pin(await named(client, execution), step, how)
+
+    talk(work)
+
+
+def usage(
+    execution: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="an execution; without one, the newest")
+    ] = None,
+    path: Annotated[str | None, typer.Option("--playbook", metavar="PATH", help="executions of this playbook")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="how many executions at most")] = 50,
+    before: Annotated[str | None, typer.Option("--before", metavar="ID", help="executions older than this one")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what results take: payloads and bytes, by execution, playbook and tier.
+
+    \b
+    Examples:
+      noetl result usage
+      noetl result usage @latest --json | jq .tiers
+    """
+
+    async def work(client: Client) -> Row:
+        if execution is None:
+            return await client.usage(path, before, limit)
+        return {"executions": [await client.usage_of(await named(client, execution))], "next": None}
+
+    found = talk(work)
+    rows: list[Row] = found["executions"]
+    if as_json:
+        say_json({**found, "playbooks": by_playbook(rows)} if execution is None else rows[0])
+        return
+    columns(["EXECUTION", *_USED], [[row["execution_id"], *_used(row), ", ".join(row["pinned"])] for row in rows])
+    if execution is None and rows:
+        say()
+        columns(["PLAYBOOK", *_USED[1:-1]], [[total["path"], *_used(total)[1:]] for total in by_playbook(rows)])
+    if found["next"] is not None:
+        say(dim(f"(the newest {len(rows)}; --before {found['next']} shows older ones)"))
+
+
+def by_playbook(rows: list[Row]) -> list[Row]:
+    """The executions shown, those of each playbook together; what takes most comes first."""
+    totals: dict[str, Row] = {}
+    for row in rows:
+        total = totals.setdefault(
+            row["path"], {"path": row["path"], "executions": 0, "tiers": {}, "count": 0, "bytes": 0, "expired": 0}
+        )
+        total["executions"] += 1
+        for name in ("count", "bytes", "expired"):
+            total[name] += row[name]
+        for tier, used in row["tiers"].items():
+            known = total["tiers"].setdefault(tier, {"count": 0, "bytes": 0})
+            total["tiers"][tier] = {name: known[name] + used[name] for name in known}
+    return sorted(totals.values(), key=lambda total: (-total["bytes"], total["path"]))
+
+
+_USED = ("PLAYBOOK", "PAYLOADS", "BYTES", "TIERS", "EXPIRED", "PINNED")
+
+
+def _used(row: Row) -> list[Any]:
+    tiers = ", ".join(f"{tier} {_bytes(used['bytes'])}" for tier, used in row["tiers"].items() if used["count"])
+    return [row["path"], row["count"], _bytes(row["bytes"]), tiers, row["expired"]]
+
+
 # ---- what it was made from ---------------------------------------------------------------------------------------------
 
 
@@ -261,7 +353,12 @@ def _described(node: Row, execution_id: str, *, again: bool) -> str:
         return f"{name}  (above)"
     kind = (node["tool"] or {}).get("kind") or node["kind"]
     provenance = "".join(f" {key}={value}" for key, value in node["provenance"].items())
-    return f"{name}  {kind}  {_stored(node)}  {node['at'][:19].replace('T', ' ')}{provenance}"
+    expired = f"  expired {_moment(node['expired_at'])}" if node["expired_at"] else ""
+    return f"{name}  {kind}  {_stored(node)}  {_moment(node['at'])}{expired}{provenance}"
+
+
+def _moment(text: str) -> str:
+    return text[:19].replace("T", " ")
 
 
 # ---- words -------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 -- name: append
 -- Arrays come as their text, but for bytes.
-select verdict, place, last_seq, inbox_part, inbox_shard from noetl.append(
+select a.verdict, a.place, a.last_seq, a.inbox_part, a.inbox_shard, n.noted
+from noetl.append(
     :lease, :check_keys,
     :p_exec::text::bigint[], :p_shard::text::int[], :p_epoch::text::bigint[], :p_after::text::bigint[],
     :p_tenant::text::int[], :p_count::text::int[],
@@ -17,7 +18,11 @@ select verdict, place, last_seq, inbox_part, inbox_shard from noetl.append(
     :c_worker::text::text[], :c_body,
     :r_part::text::int[], :r_id::text::bigint[], :r_tier::text::text[], :r_uri::text::text[], :r_sha256::text::text[],
     :r_bytes::text::bigint[], :r_rows::text::bigint[], :r_format::text::text[], :r_parent::text::bigint[], :r_payload,
-    :more);
+    :more) a,
+    lateral (select case when :more::jsonb ? 'lifetimes' then (
+        select noetl.note_lifetimes(array_agg(l.ref), array_agg(l.scope), array_agg(l.ttl))
+        from jsonb_to_recordset(:more -> 'lifetimes') as l (part int, ref bigint, scope text, ttl bigint)
+        where a.verdict[l.part] = 0) end as noted) n;
 
 -- name: inbox
 -- Oldest first over all shards: the oldest of each, merged. Rows are deleted by whoever consumes them; no position is kept.
@@ -64,8 +69,11 @@ on conflict (execution_id, dedup_key) do nothing
 returning inbox_id;
 
 -- name: accept
-select noetl.accept(:execution_id, :command_id, :attempt, :event_key, :report_key, :ends, :body, :r_id, :r_tier, :r_uri,
-                    :r_sha256, :r_bytes, :r_rows, :r_format, :r_parent, :r_payload, :ri_ref, :ri_input) as accepted;
+select a.accepted,
+       case when a.accepted and :l_ref::bigint[] <> '{}' then
+           noetl.note_lifetimes(:l_ref, :l_scope, :l_ttl) end
+from noetl.accept(:execution_id, :command_id, :attempt, :event_key, :report_key, :ends, :body, :r_id, :r_tier, :r_uri,
+                  :r_sha256, :r_bytes, :r_rows, :r_format, :r_parent, :r_payload, :ri_ref, :ri_input) a (accepted);
 
 -- name: events
 select shard, seq, epoch, meta, result from noetl.event
@@ -158,9 +166,13 @@ order by l.execution_id;
 
 -- name: put_blob
 -- Nothing when there is no such execution, or when something stands there already: `blob` says which.
-insert into noetl.result_blob (ref_id, uri, payload)
-select :ref_id::bigint, :uri::text, :payload::bytea
-where exists (select from noetl.workload w where w.execution_id = :execution_id)
+with made as (
+    insert into noetl.result_blob (ref_id, uri, payload)
+    select :ref_id::bigint, :uri::text, :payload::bytea
+    where exists (select from noetl.workload w where w.execution_id = :execution_id)
+    on conflict do nothing
+    returning ref_id)
+insert into noetl.result_put (ref_id, execution_id) select m.ref_id, :execution_id from made m
 on conflict do nothing
 returning ref_id;
 
@@ -168,10 +180,37 @@ returning ref_id;
 select payload from noetl.result_blob where ref_id = :ref_id and uri = :uri;
 
 -- name: orphans
--- Addresses of an execution that has ended, of which none of its references speaks.
+-- Addresses of an execution that has ended, of which none of its references speaks that has not expired.
 select u.uri from unnest(:uris::text[]) as u (uri)
 where exists (select from noetl.event t where t.execution_id = :execution_id and t.dedup_key = 'terminal')
-and u.uri not in (select r.uri from noetl.result_ref r where r.execution_id = :execution_id);
+and u.uri not in (select r.uri from noetl.result_ref r where r.execution_id = :execution_id and r.expired_at is null);
+
+-- name: judge
+select looked, expired, swept from noetl.judge(:grace, :retention, :limit, :most);
+
+-- name: lives
+select ref_id, scope, ttl, (extract(epoch from expired_at) * 1000000)::bigint as expired_at
+from noetl.result_ref where ref_id = any (:refs::bigint[]);
+
+-- name: pin_results
+select noetl.pin_results(:executions, :steps);
+
+-- name: unpin_results
+-- What may go now is judged anew.
+with gone as (
+    delete from noetl.result_pin p using unnest(:executions::bigint[], :steps::text[]) u (execution_id, step)
+    where p.execution_id = u.execution_id and p.step = u.step returning p.execution_id)
+update noetl.execution e set judge_at = null from gone g where e.execution_id = g.execution_id;
+
+-- name: pinned_results
+select execution_id, step from noetl.result_pin where execution_id = any (:executions::bigint[]) order by execution_id, step;
+
+-- name: usage
+select r.execution_id, r.tier, count(*) filter (where r.expired_at is null) as count,
+       coalesce(sum(r.bytes) filter (where r.expired_at is null), 0)::bigint as bytes,
+       count(*) filter (where r.expired_at is not null) as expired
+from noetl.result_ref r where r.execution_id = any (:executions::bigint[])
+group by r.execution_id, r.tier order by r.execution_id, r.tier;
 
 -- name: lineage
 -- Breadth first: each round of the recursion is one step back, and what is met twice in a round counts once. A cycle goes round
@@ -189,7 +228,8 @@ met as (select ref_id, depth from walked limit :most),
 near as (select m.ref_id, min(m.depth) as depth from met m group by m.ref_id)
 select n.depth, r.ref_id, r.tier, r.uri, r.bytes, r.rows, r.format, r.sha256, r.parent_ref_id,
        array(select i.input_id from noetl.result_input i where i.ref_id = n.ref_id order by i.input_id) as inputs,
-       (extract(epoch from r.at) * 1000000)::bigint as at
+       (extract(epoch from r.at) * 1000000)::bigint as at,
+       (extract(epoch from r.expired_at) * 1000000)::bigint as expired_at
 from near n join noetl.result_ref r on r.ref_id = n.ref_id and r.tenant = :tenant
 where (n.depth, n.ref_id) > (:after_depth::int, :after_ref::bigint)
 order by n.depth, n.ref_id limit :limit;

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from noetl.log.judging import judge
 from noetl.log.limits import check_size
 from noetl.log.port import (
     BLOB_LIMIT,
@@ -16,11 +17,14 @@ from noetl.log.port import (
     Change,
     Depth,
     InboxRow,
+    Judged,
     Known,
+    Life,
     LogPart,
     Outcome,
     Part,
     Pinned,
+    Place,
     Present,
     Projection,
     Queued,
@@ -31,6 +35,7 @@ from noetl.log.port import (
     ShardRows,
     StaleAttempt,
     Traced,
+    Used,
     Wanted,
 )
 from noetl.log.tables import FINISHED, CommandRow, Database, EventRow, Posted, WorkerRow
@@ -269,7 +274,10 @@ class LogMemory:
         execution_id = parse_uri(reference.uri).execution_id
         if execution_id not in self._db.pinned:
             raise NotFound(f"no execution {execution_id}")
-        if self._db.blobs.setdefault((reference.ref_id, reference.uri), payload) != payload:
+        name = (reference.ref_id, reference.uri)
+        if name not in self._db.blobs:
+            self._db.puts[name] = execution_id
+        if self._db.blobs.setdefault(name, payload) != payload:
             raise Conflict(f"{reference.uri} holds another payload", hint="a result is written once; use another key")
 
     async def blob(self, ref_id: RefId, uri: str) -> bytes | None:
@@ -279,8 +287,53 @@ class LogMemory:
         rows = self._db.executions.get(execution_id)
         if rows is None or not rows.ended:
             return []
-        known = {_stored_ref.decode(data).reference.uri for data in self._db.refs.values()}
+        kept = [data for ref_id, data in self._db.refs.items() if ref_id not in self._db.expired]
+        known = {_stored_ref.decode(data).reference.uri for data in kept}
         return [uri for uri in uris if uri not in known]
+
+    # -- how long results stay --
+
+    async def judge(self, grace: Micros, retention: Micros | None, limit: int) -> Judged:
+        return judge(self._db, grace, retention, limit)
+
+    async def lives(self, refs: list[RefId]) -> dict[RefId, Life]:
+        found = {each: self._db.refs.get(each) for each in refs}
+        return {
+            each: Life(_stored_ref.decode(data).lifetime, self._db.expired.get(each))
+            for each, data in found.items()
+            if data is not None
+        }
+
+    async def pin_results(self, places: list[Place]) -> None:
+        self._db.result_pins |= dict.fromkeys(places)
+
+    async def unpin_results(self, places: list[Place]) -> None:
+        for place in places:
+            if place in self._db.result_pins:
+                del self._db.result_pins[place]
+                self._db.judge_at.pop(place[0], None)
+
+    async def pinned_results(self, executions: list[ExecutionId]) -> list[Place]:
+        found = [place for place in self._db.result_pins if place[0] in executions]
+        return sorted(found, key=lambda place: (int(place[0]), place[1]))
+
+    async def usage(self, executions: list[ExecutionId]) -> list[Used]:
+        counts: dict[tuple[ExecutionId, str], Used] = {}
+        for ref_id, data in self._db.refs.items():
+            reference = _stored_ref.decode(data).reference
+            place = parse_uri(reference.uri).execution_id, reference.type
+            if place[0] not in executions:
+                continue
+            known = counts.get(place, Used(*place, 0, 0, 0))
+            if ref_id in self._db.expired:
+                counts[place] = msgspec.structs.replace(known, expired=known.expired + 1)
+            else:
+                counts[place] = msgspec.structs.replace(
+                    known, count=known.count + 1, bytes=known.bytes + (reference.bytes or 0)
+                )
+        return [counts[place] for place in sorted(counts, key=lambda place: (int(place[0]), place[1]))]
+
+    # -- lineage --
 
     async def lineage(
         self, tenant: Tenant, roots: list[RefId], depth: int, after: tuple[int, RefId] | None, limit: int
@@ -307,7 +360,14 @@ class LogMemory:
             return None
         inputs = tuple(sorted(dict.fromkeys(ref.inputs), key=int))
         reference = msgspec.structs.replace(ref.reference, rows_at=None)
-        return Traced(depth=depth, reference=reference, parent=ref.parent, inputs=inputs, at=self._db.ref_times[ref_id])
+        return Traced(
+            depth=depth,
+            reference=reference,
+            parent=ref.parent,
+            inputs=inputs,
+            at=self._db.ref_times[ref_id],
+            expired_at=self._db.expired.get(ref_id),
+        )
 
     # -- step logs --
 

@@ -21,7 +21,9 @@ from noetl.model.events import Event
 from noetl.model.exchange import Held
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId
 from noetl.model.messages import Message, Report, Start, StoredRef
-from noetl.model.reference import Reference
+from noetl.model.reference import Lifetime, Reference
+
+Place = tuple[ExecutionId, str]  # a step of an execution
 
 BATCH_EVENTS = 500
 BLOB_LIMIT = 1024 * 1024  # bytes of a payload kept here
@@ -239,6 +241,32 @@ class Traced(Struct, frozen=True, kw_only=True):
     parent: RefId | None
     inputs: tuple[RefId, ...]
     at: Micros
+    expired_at: Micros | None = None
+
+
+class Life(Struct, frozen=True):
+    """How long a reference is to lead to something, as its report said; and since when it does not."""
+
+    lifetime: Lifetime | None = None
+    expired_at: Micros | None = None
+
+
+class Judged(Struct, frozen=True):
+    """Executions that were looked at, references that expired, payloads that no reference ever named."""
+
+    looked: int = 0
+    expired: int = 0
+    swept: int = 0
+
+
+class Used(Struct, frozen=True):
+    """What an execution keeps in a tier; references to what it kept once are counted apart."""
+
+    execution_id: ExecutionId
+    tier: str
+    count: int
+    bytes: int
+    expired: int = 0
 
 
 class Renewal(Struct, frozen=True):
@@ -297,9 +325,28 @@ class EventLog(Protocol):
         ...
 
     async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
-        """Those that no reference of this execution names and none ever will, for it has ended. None of one that is not here:
-        another log may know it."""
+        """Those that no reference of this execution names and none ever will, for it has ended; what names them may have expired.
+        None of one that is not here: another log may know it."""
         ...
+
+    # -- how long results stay --
+    async def judge(self, grace: Micros, retention: Micros | None, limit: int) -> Judged:
+        """Of so many executions that ended at least `grace` ago: expire the results whose time is over, and delete small
+        payloads that were put and never named. `retention`: how long results stay that say nothing else; None: for ever.
+
+        Nothing goes while an execution of its family lives (whom it called, who called it, who goes on from it), nor what is
+        pinned. One server judges at a time: the others find nothing to do.
+        """
+        ...
+
+    async def lives(self, refs: list[RefId]) -> dict[RefId, Life]: ...  # of those that are recorded
+    async def pin_results(self, places: list[Place]) -> None:
+        """Keep all that these steps have stored. What has not expired when this returns never will; again is fine."""
+        ...
+
+    async def unpin_results(self, places: list[Place]) -> None: ...
+    async def pinned_results(self, executions: list[ExecutionId]) -> list[Place]: ...  # in order
+    async def usage(self, executions: list[ExecutionId]) -> list[Used]: ...  # by execution, then tier
 
     async def lineage(
         self, tenant: Tenant, roots: list[RefId], depth: int, after: tuple[int, RefId] | None, limit: int

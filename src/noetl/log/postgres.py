@@ -20,9 +20,12 @@ from noetl.log.port import (
     Change,
     Depth,
     InboxRow,
+    Judged,
+    Life,
     LogPart,
     Outcome,
     Pinned,
+    Place,
     Present,
     Projection,
     Queued,
@@ -31,9 +34,10 @@ from noetl.log.port import (
     Renewal,
     ShardRows,
     Traced,
+    Used,
     Wanted,
 )
-from noetl.log.writes import Writes, command_of, join, message_columns, ref_row
+from noetl.log.writes import Writes, command_of, join, lifetime_row, message_columns, ref_row
 from noetl.model import codec
 from noetl.model.commands import Command
 from noetl.model.decisions import AddPart
@@ -42,7 +46,7 @@ from noetl.model.events import Ending
 from noetl.model.exchange import Held
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId, shard_of
 from noetl.model.messages import Message, Report, Start, StoredRef
-from noetl.model.reference import Reference, parse_uri
+from noetl.model.reference import Lifetime, Reference, parse_uri
 from noetl.sql import load
 
 log = logging.getLogger(__name__)
@@ -53,6 +57,7 @@ _part = msgspec.json.Decoder(AddPart)
 MESSAGE_LIMIT = 32 * 1024  # of a body in the inbox: a report holds an event
 WORKLOAD_LIMIT = 1024 * 1024
 SWEEP = 5_000  # finished rows deleted in one run
+EXPIRING = 5_000  # references that expire in one run
 ALL = 2_147_483_647
 LAST_ID = (1 << 63) - 1
 PARTITIONS_AHEAD = 2
@@ -172,6 +177,7 @@ class LogPostgres:
         check_size(report.event)
         refs = [ref_row(ref) for ref in report.refs]
         inputs = [(int(ref.reference.ref_id), int(each)) for ref in report.refs for each in ref.inputs]
+        lives = [lifetime_row(ref.reference, ref.lifetime) for ref in report.refs if ref.lifetime is not None]
         columns = zip(*refs, strict=True) if refs else [()] * len(_REF_COLUMNS)
         (row,) = await self._main.write(
             _SQL["accept"],
@@ -184,6 +190,7 @@ class LogPostgres:
             body=codec.encode(msgspec.structs.replace(report, refs=())),
             ri_ref=[ref for ref, _ in inputs],
             ri_input=[each for _, each in inputs],
+            **{f"l_{name}": [row[name] for row in lives] for name in ("ref", "scope", "ttl")},
             **dict(zip(_REF_COLUMNS, map(list, columns), strict=True)),
         )
         return bool(row["accepted"])
@@ -294,6 +301,34 @@ class LogPostgres:
     async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
         rows = await self._background.read(_SQL["orphans"], execution_id=int(execution_id), uris=uris)
         return [row["uri"] for row in rows]
+
+    # -- how long results stay --
+
+    async def judge(self, grace: Micros, retention: Micros | None, limit: int) -> Judged:
+        (row,) = await self._background.write(
+            _SQL["judge"], grace=grace, retention=retention, limit=limit, most=EXPIRING
+        )
+        return Judged(*row)
+
+    async def lives(self, refs: list[RefId]) -> dict[RefId, Life]:
+        rows = await self._main.read(_SQL["lives"], refs=[int(each) for each in refs])
+        return {RefId(str(row["ref_id"])): _life(row) for row in rows}
+
+    async def pin_results(self, places: list[Place]) -> None:
+        await self._main.write(_SQL["pin_results"], **_places(places))
+
+    async def unpin_results(self, places: list[Place]) -> None:
+        await self._main.write(_SQL["unpin_results"], **_places(places))
+
+    async def pinned_results(self, executions: list[ExecutionId]) -> list[Place]:
+        rows = await self._main.read(_SQL["pinned_results"], executions=[int(each) for each in executions])
+        return [(_id(row["execution_id"]), row["step"]) for row in rows]
+
+    async def usage(self, executions: list[ExecutionId]) -> list[Used]:
+        rows = await self._background.read(_SQL["usage"], executions=[int(each) for each in executions])
+        return [Used(_id(row["execution_id"]), row["tier"], row["count"], row["bytes"], row["expired"]) for row in rows]
+
+    # -- lineage --
 
     async def lineage(
         self, tenant: Tenant, roots: list[RefId], depth: int, after: tuple[int, RefId] | None, limit: int
@@ -443,7 +478,17 @@ def _traced(row: Record) -> Traced:
         parent=None if row["parent_ref_id"] is None else RefId(str(row["parent_ref_id"])),
         inputs=tuple(RefId(str(each)) for each in row["inputs"]),
         at=row["at"],
+        expired_at=row["expired_at"],
     )
+
+
+def _life(row: Record) -> Life:
+    lifetime = None if row["scope"] is None else Lifetime(row["scope"], row["ttl"])
+    return Life(lifetime, row["expired_at"])
+
+
+def _places(places: list[Place]) -> dict[str, list[Any]]:
+    return {"executions": [int(each) for each, _ in places], "steps": [step for _, step in places]}
 
 
 def _pinned(row: Record) -> Pinned:

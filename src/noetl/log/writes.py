@@ -33,6 +33,7 @@ from noetl.model.errors import NoetlError
 from noetl.model.events import ChildStarted, Event
 from noetl.model.ids import CommandId, ExecutionId, Micros, TimerId, shard_of
 from noetl.model.messages import Message, Notice, Start, Stopped, StoredRef
+from noetl.model.reference import Lifetime, Reference
 
 FINISHED = ("done", "dead", "cancelled")
 STOPPED = "stopped"  # parked and then stopped, in one part
@@ -179,6 +180,8 @@ class _PartWrites:
             self._rows["r"].append((self._number, *ref_row(ref)))
             for each in ref.inputs:
                 self._note("inputs", ref=int(ref.reference.ref_id), input=int(each))
+            if ref.lifetime is not None:
+                self._note("lifetimes", **lifetime_row(ref.reference, ref.lifetime))
         for timer, due in self._timers.items():
             if due is None:
                 self._note("clear", timer=timer)
@@ -384,6 +387,10 @@ def ref_row(ref: StoredRef) -> tuple[Any, ...]:
         None if ref.parent is None else int(ref.parent),
         ref.payload,
     )
+
+
+def lifetime_row(reference: Reference, lifetime: Lifetime) -> dict[str, Any]:
+    return {"ref": int(reference.ref_id), "scope": lifetime.scope, "ttl": lifetime.ttl}
 
 
 def command_of(body: bytes, attempt: int, journal: bytes | None) -> Command:

@@ -9,6 +9,7 @@ NoetlError
 │   ├── BadReference          a URI that is not ours, or not allowed
 │   ├── KeyUnusable           the key file of stored credentials is open to others, or broken (server.services.keys)
 │   ├── NotFound              no such playbook, execution, step, reference
+│   │   └── Expired             a result that was there, and whose time is over
 │   └── Conflict              the thing is in a state that forbids it (cancel after the end)
 │       └── Unreadable          a stored credential that does not open (server.services.sealing)
 ├── TemplateError           a template that cannot be parsed or rendered (playbook.expressions)
@@ -68,6 +69,10 @@ class BadReference(InvalidInput):
 
 class NotFound(InvalidInput):
     code = "NOT_FOUND"
+
+
+class Expired(NotFound):
+    code = "RESULT_EXPIRED"
 
 
 class Conflict(InvalidInput):

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from noetl.model.events import ChildEnded, ChildStarted, Parent, Reported
 from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, RefId, Tenant, TimerId
-from noetl.model.reference import Reference
+from noetl.model.reference import Lifetime, Reference
 
 
 class Start(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="start"):
@@ -141,6 +141,7 @@ class StoredRef(Struct, frozen=True, omit_defaults=True, kw_only=True):
     parent: RefId | None = None
     inputs: tuple[RefId, ...] = ()
     payload: bytes | None = None
+    lifetime: Lifetime | None = None
 
 
 class Report(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="report"):

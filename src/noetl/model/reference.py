@@ -10,6 +10,7 @@ from noetl.model.errors import BadReference
 from noetl.model.ids import CommandId, ExecutionId, RefId
 
 Home = Literal["object_store", "kv", "db", "disk", "memory", "eventlog"]
+Scope = Literal["step", "execution", "workflow", "permanent"]
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _KEY = re.compile(
@@ -30,6 +31,17 @@ class Reference(Struct, frozen=True, omit_defaults=True, kw_only=True):
     rows: int | None = None
     rows_at: str | None = None
     format: str | None = None
+
+
+class Lifetime(Struct, frozen=True, omit_defaults=True):
+    """How long a payload is wanted: so long after it was made (`ttl`, microseconds); else by its scope.
+
+    `step` until no execution can use it any more; `execution` and `workflow` for the retention after the end of its execution,
+    or of the one that began them all; `permanent` for ever.
+    """
+
+    scope: Scope = "execution"
+    ttl: int | None = None
 
 
 class ParentRef(Struct, frozen=True, omit_defaults=True):

@@ -12,7 +12,7 @@ from noetl.faults import fault
 from noetl.model.commands import Command
 from noetl.model.errors import Failure, Unavailable
 from noetl.model.ids import ExecutionId, Micros, derive
-from noetl.pipeline.data import Payloads, Stored
+from noetl.pipeline.data import Payloads, Stored, Whole
 from noetl.pipeline.environment import Environment
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.names import Names
@@ -149,7 +149,10 @@ async def input_of(value: Any, payloads: Payloads) -> Any:
     if not isinstance(value, Stored):
         return value
     reference = value.envelope.reference
-    return value.plain() if reference is None else await payloads.resolve(reference)
+    if reference is None:
+        return value.plain()
+    await payloads.load(Whole(reference))
+    return payloads.whole(reference)
 
 
 async def perform(prepared: Prepared) -> Outcome:

@@ -31,6 +31,7 @@ from noetl.pipeline.environment import Sent
 from noetl.pipeline.evaluate import site_rendering
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.names import Item, Writes, folded
+from noetl.pipeline.persist import Wish
 from noetl.pipeline.plain import NOT_RUN, Plain
 from noetl.pipeline.provenance import made_with
 from noetl.pipeline.run import Ended, Parked, Pipeline
@@ -106,7 +107,9 @@ class Chunk:
         self._stopped = False  # an item failed, and the loop ends at the first failure
         self._told = asyncio.get_running_loop().time()
         self._unsaved = 0.0  # milliseconds of work since then
-        self._kind = context.shared.tasks[-1].kind
+        last = context.shared.tasks[-1]
+        self._kind = last.kind
+        self._wish = Wish(None, Wish.of(last.output).lifetime)  # items are stored together, wherever each would go
         self._plain = Plain.of(context.shared, self._writes, iso(context.env.clock.now()))
 
     async def run(self) -> None:
@@ -248,7 +251,7 @@ class Chunk:
 
     async def _put(self, label: str, results: list[Result]) -> Envelope:
         rows = [result.row for result in results if result.row is not None]
-        reference: Reference | None = await self._context.persist.put(label, rows) if rows else None
+        reference: Reference | None = await self._context.persist.put(label, rows, wish=self._wish) if rows else None
         meta = Meta(tool=made_with(self._kind, self._context.env.registry.get(self._kind)))
         return Envelope(status="ok", reference=reference, context={"row_count": len(rows)}, meta=meta)
 

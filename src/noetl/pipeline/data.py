@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from noetl.model.decisions import AddPart
 from noetl.model.envelope import SELECTIONS, Envelope
-from noetl.model.errors import BadReference, CorruptLog, Failure, InvalidInput, Unavailable
+from noetl.model.errors import BadReference, CorruptLog, Expired, Failure, InvalidInput, Unavailable
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Reference, parse_uri
 from noetl.pipeline.environment import Manifests
@@ -38,6 +38,7 @@ TRIES = 5
 KEPT = 32 * 1024 * 1024  # bytes, as stored, of what a command keeps in memory from one template to the next
 MOST_ROWS = 1_000_000  # of a row set as one value in memory
 ROW = 100  # bytes that a row weighs at least, however well it was packed
+LINKED = 4 * 1024  # bytes of a value that is rather named than stored again
 GAPS = 10_000  # items of a chunk that may have no row in its part: they were put off
 
 
@@ -100,7 +101,9 @@ class Payloads:
         self._execution_id = execution_id
         self._store = store
         self._manifests = manifests
-        self._kept: OrderedDict[Key, tuple[Any, int]] = OrderedDict()
+        self._kept: OrderedDict[Key, tuple[Any, int, Reference | None]] = (
+            OrderedDict()
+        )  # whole values name their payload
         self._bytes = 0
         self._manifest_parts: dict[str, list[AddPart]] = {}
         self.read: dict[RefId, None] = {}  # what results of this command were made from, in order of use
@@ -141,23 +144,33 @@ class Payloads:
         return found[0]
 
     def keep(self, reference: Reference, value: Any) -> None:
-        self._keep((reference.uri, reference.rows_at, *_ALL), value, _weight(reference, None))
+        self._keep((reference.uri, reference.rows_at, *_ALL), value, _weight(reference, None), reference)
 
-    def _keep(self, key: Key, value: Any, weight: int) -> None:
-        self._bytes += weight - self._kept.get(key, (None, 0))[1]
-        self._kept[key] = value, weight
+    def _keep(self, key: Key, value: Any, weight: int, whole: Reference | None = None) -> None:
+        self._bytes += weight - self._kept.get(key, (None, 0, None))[1]
+        self._kept[key] = value, weight, whole
         self._kept.move_to_end(key)
 
     def trim(self) -> None:
         """Between two templates, never within one: what was not used for longest leaves, while there is too much."""
         while self._bytes > KEPT and len(self._kept) > 1:
-            _, (_, weight) = self._kept.popitem(last=False)
+            _, (_, weight, _) = self._kept.popitem(last=False)
             self._bytes -= weight
 
     def drop(self, reference: Reference) -> None:
         """No name stands for it any more; should one, it is read again."""
-        _, weight = self._kept.pop((reference.uri, reference.rows_at, *_ALL), (None, 0))
+        _, weight, _ = self._kept.pop((reference.uri, reference.rows_at, *_ALL), (None, 0, None))
         self._bytes -= weight
+
+    def stored_as(self, value: Any) -> Reference | None:
+        """The payload that this very value was read from or put as, when it is large; of one of which only the address is known
+        it is: small ones do not travel so."""
+        if not isinstance(value, list | dict | str):
+            return None
+        for each, weight, whole in self._kept.values():
+            if each is value and whole is not None and (weight > LINKED or not whole.ref_id):
+                return whole
+        return None
 
     def forget(self) -> None:
         """What was read or made so far. A command's parts refer to each other, so that only a rare collection would free it."""
@@ -335,6 +348,8 @@ async def _patiently(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
             if number + 1 == TRIES:
                 raise Failing(_unreadable(what, str(error), retryable=True)) from error
             await asyncio.sleep(0.05 * 2**number)
+        except Expired as error:
+            raise Failing(Failure(code=error.code, kind="store", message=f"{error}; {error.hint}")) from error
         except (InvalidInput, CorruptLog) as error:
             raise Failing(_unreadable(what, str(error), retryable=False)) from error
     raise AssertionError("the last try returns or raises")

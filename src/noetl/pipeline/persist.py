@@ -5,6 +5,7 @@ failing the task fails with REFERENCE_NOT_AVAILABLE, and its tool is not run aga
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import to_builtins
@@ -17,11 +18,13 @@ from noetl.model.envelope import CONTEXT_LIMIT, SELECTIONS, Envelope, Input, Met
 from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
-from noetl.model.reference import Address, ParentRef, Reference, address, result_key
+from noetl.model.reference import Address, Lifetime, ParentRef, Reference, address, result_key
 from noetl.pipeline.data import RESERVED, TRIES, Payloads, is_manifest
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.provenance import is_small
 from noetl.playbook.assignments import REFERENCE
+from noetl.playbook.durations import micros
+from noetl.playbook.model import Output
 from noetl.results import records
 from noetl.results.encoding import PARTS
 from noetl.results.port import Carrier, ResultStore, Rider
@@ -48,6 +51,24 @@ REDACTED = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the playbook's author says of a result: the tier it goes to, and how long it stays."""
+
+    store: str | None = None
+    lifetime: Lifetime | None = None
+
+    @classmethod
+    def of(cls, output: Output) -> "Wish":
+        if output.scope is None and output.ttl is None:
+            return cls(output.store)
+        ttl = None if output.ttl is None else micros(output.ttl)
+        return cls(output.store, Lifetime(output.scope or "execution", ttl))
+
+
+ANYHOW = Wish()
+
+
 class Persist:
     """Puts of one command. `launch` counts how often this worker began this attempt: a second time must not meet its own keys.
     Nor does it carry payloads: an entry of the first launch may be recorded already, and theirs be passed over."""
@@ -71,16 +92,17 @@ class Persist:
         return made
 
     async def put(
-        self, label: str, value: Any, *, kind: str = "result", parent: RefId | None = None, store: str | None = None
+        self, label: str, value: Any, *, kind: str = "result", parent: RefId | None = None, wish: Wish = ANYHOW
     ) -> Reference:
-        """`store` is the tier that the playbook's author wishes for."""
         command = self._command
         value = self._payloads.keychain.redactor.value(value, payload=True)
         key = result_key(command.command_id, command.attempt, label) + self._suffix
-        reference, rider = await self._put(address(command.execution_id, kind, command.step, key), value, store)
+        reference, rider = await self._put(address(command.execution_id, kind, command.step, key), value, wish.store)
         payload = None if rider is None else rider.payload
         inputs = () if kind == "input" else tuple(self._payloads.read)
-        self._refs.append(StoredRef(reference=reference, parent=parent, inputs=inputs, payload=payload))
+        self._refs.append(
+            StoredRef(reference=reference, parent=parent, inputs=inputs, payload=payload, lifetime=wish.lifetime)
+        )
         self._riders += [rider] if rider is not None else []
         fault("persist.after")
         return reference
@@ -115,14 +137,14 @@ class Persist:
         *,
         parent: Envelope | None = None,
         meta: Meta | None = None,
-        store: str | None = None,
+        wish: Wish = ANYHOW,
     ) -> Envelope:
         """The value is durable when this returns. A null value needs no payload; records become columns when they fit."""
         above = _made_from(parent)
         if (found := records.found(value)) is not None:
             value = await self._in_columns(value, found)
         try:
-            reference = None if value is None else await self._put_all(label, value, above, store)
+            reference = None if value is None else await self._put_all(label, value, above, wish)
         finally:
             for table in tables_in(value):
                 table.close()
@@ -138,30 +160,36 @@ class Persist:
 
     async def input(self, label: str, given: dict[str, Any]) -> Input:
         """What a task was given, to be kept beside its result. Keys of secrets are left out where it is shown to everyone; a
-        payload keeps them, as results do."""
-        given = self._payloads.keychain.redactor.value(given)
+        payload keeps them, as results do. What is a stored value, unchanged, is named instead."""
+        given = self._payloads.keychain.redactor.value({name: self._named(part) for name, part in given.items()})
         if is_small(given):
             return Input(value=redacted(given))
         return Input(ref=(await self.put(label, given, kind="input")).uri)
 
-    async def _put_all(self, label: str, value: Any, above: RefId | None, store: str | None) -> Reference:
+    def _named(self, part: Any) -> Any:
+        reference = self._payloads.stored_as(part)
+        return part if reference is None else {REFERENCE: to_builtins(reference)}
+
+    async def _put_all(self, label: str, value: Any, above: RefId | None, wish: Wish) -> Reference:
         """Rows in several files, and several sets of rows, are payloads of their own; the value says where they are."""
         if isinstance(value, Parts):
             parts = [
-                await self.put(f"{label}.p{number}", table, parent=above, store="disk")
+                await self.put(f"{label}.p{number}", table, parent=above, wish=Wish("disk", wish.lifetime))
                 for number, table in enumerate(value.tables)
             ]
-            made = await self.put(label, to_builtins(Manifest(value.head, parts)), parent=above)
+            made = await self.put(
+                label, to_builtins(Manifest(value.head, parts)), parent=above, wish=Wish(None, wish.lifetime)
+            )
             return replace(made, format=PARTS, rows=value.rows, rows_at=value.head.at)
         if isinstance(value, dict) and any(tables_in(value)):
             linked = {
-                name: {REFERENCE: to_builtins(await self._put_all(f"{label}.{name}", part, above, store))}
+                name: {REFERENCE: to_builtins(await self._put_all(f"{label}.{name}", part, above, wish))}
                 if isinstance(part, Table | Parts)
                 else part
                 for name, part in value.items()
             }
-            return await self.put(label, linked, parent=above, store=store)
-        return await self.put(label, value, parent=above, store=store)
+            return await self.put(label, linked, parent=above, wish=wish)
+        return await self.put(label, value, parent=above, wish=wish)
 
     async def _in_columns(self, value: Any, found: records.Records) -> Any:
         tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)

@@ -12,7 +12,7 @@ from contextlib import aclosing, contextmanager
 from typing import Any
 
 from noetl.model.codec import encode
-from noetl.model.errors import InvalidInput, NotFound, Unavailable
+from noetl.model.errors import Expired, InvalidInput, NotFound, Unavailable
 from noetl.model.reference import Reference
 from noetl.model.shown import Column, Download, Preview
 from noetl.pipeline.data import Payloads, is_manifest, is_rowset
@@ -115,6 +115,8 @@ class Reading:
     async def _open(self, reference: Reference) -> Source:
         try:
             return await self._store.open(reference)
+        except Expired:
+            raise
         except NotFound as error:
             raise NotFound(str(error), hint=ELSEWHERE) from error
 
@@ -361,5 +363,7 @@ def in_words() -> Iterator[None]:
     try:
         yield
     except Failing as failing:
+        if isinstance(expired := failing.__cause__, Expired):
+            raise expired from failing
         kind = Unavailable if failing.failure.retryable else NotFound
         raise kind(failing.failure.message, hint=ELSEWHERE) from failing

@@ -28,7 +28,7 @@ from noetl.pipeline.environment import Environment, Given, Journaling, Sent
 from noetl.pipeline.failures import Failing, bounded
 from noetl.pipeline.names import Issued, Item, Names, Writes, nothing, told_to_child
 from noetl.pipeline.pages import Later
-from noetl.pipeline.persist import Persist, tables_in
+from noetl.pipeline.persist import Persist, Wish, tables_in
 from noetl.pipeline.policy import Again, Break, Fail, Go, Jump, Verdict
 from noetl.pipeline.provenance import made_with
 from noetl.pipeline.rendering import Rendering
@@ -295,9 +295,8 @@ class Pipeline:
             return Stored(replace(outcome.stored.envelope, meta=meta), self.payloads)
         if self._journal is None:
             return Stored(Envelope(status="ok", context=dict(outcome.facts), meta=meta), self.payloads, outcome.value)
-        store = turn.task.output.store
         envelope = await self.persist.result(
-            self._label(turn), outcome.value, outcome.facts, parent=parent, meta=meta, store=store
+            self._label(turn), outcome.value, outcome.facts, parent=parent, meta=meta, wish=Wish.of(turn.task.output)
         )
         return Stored(envelope, self.payloads, MISSING if tables_in(outcome.value) else outcome.value)
 
@@ -429,7 +428,8 @@ class Pipeline:
     async def _page_done(self, turn: Turn, number: int, page: Success, cursor: dict[str, Any]) -> None:
         value = page.value if page.value is not None else {}  # a page is a part of a manifest: it needs a reference
         meta = Meta(tool=self._tool(turn.task))
-        envelope = await self.persist.result(self._label(turn, number), value, page.facts, meta=meta)
+        wish = Wish(None, Wish.of(turn.task.output).lifetime)
+        envelope = await self.persist.result(self._label(turn, number), value, page.facts, meta=meta, wish=wish)
         await self._send(
             lambda common, values: e.CallPage(
                 task=turn.task.name, run=turn.run, page=number, result=envelope, cursor=cursor, set=values, **common

@@ -153,6 +153,8 @@ class Output(Model):
     mode: str | None = None
     key: list[str] = []
 
+    _ttl = field_validator("ttl")(lambda value: value if value is None else _literal_duration(value))
+
 
 class Task(Model):
     """What every tool kind accepts."""

@@ -17,11 +17,11 @@ from weakref import WeakValueDictionary
 from msgspec import Raw
 from msgspec.structs import replace
 
-from noetl.model.errors import Conflict, NotFound
+from noetl.model.errors import Conflict, Expired, NotFound
 from noetl.model.reference import Address, Reference
 from noetl.results.cache import Cache
 from noetl.results.encoding import decoded, encode, encoded_within, rows_in, sliced, verify
-from noetl.results.kv import LARGEST, Blobs, Kv
+from noetl.results.kv import LARGEST, Blobs, Kv, Near
 from noetl.results.large import Large
 from noetl.results.port import Carrier, Rider, Source
 from noetl.results.sources import Held
@@ -43,8 +43,11 @@ def warn_once(word: str) -> None:
 
 
 class Router(Carrier):
-    def __init__(self, blobs: Blobs, large: Large, *, cache: int = CACHE, tier: str = "auto") -> None:
-        self._kv = Kv(blobs)
+    def __init__(
+        self, blobs: Blobs, large: Large, *, cache: int = CACHE, tier: str = "auto", near: Near | None = None
+    ) -> None:
+        self._kv = Kv(blobs, near)
+        self._near = near
         self._large = large
         self._tier = tier
         self.staging: Staging = large.staging
@@ -114,18 +117,28 @@ class Router(Carrier):
 
     async def resolve(self, reference: Reference) -> Any:
         data = await self._read(reference)
-        return decoded(data, reference.uri) if data is not None else await self._large.resolve(reference)
+        if data is not None:
+            return decoded(data, reference.uri)
+        return await self._sought(reference, self._large.resolve(reference))
 
     async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
         data = await self._read(reference)
         if data is not None:
             return sliced(data, reference.uri, start, stop)
-        return await self._large.rows(reference, start, stop)
+        return await self._sought(reference, self._large.rows(reference, start, stop))
 
     async def open(self, reference: Reference) -> Source:
         """The stored bytes, whatever their format. Small ones are checked; of others a reader checks what it reads."""
         data = await self._read(reference)
-        return Held(data) if data is not None else await self._large.open(reference)
+        return Held(data) if data is not None else await self._sought(reference, self._large.open(reference))
+
+    async def _sought(self, reference: Reference, reading: Awaitable[T]) -> T:
+        """Why something is gone the servers know."""
+        try:
+            return await reading
+        except NotFound:
+            await self._kv.ask(reference)
+            raise
 
     async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
         return await self._large.patiently(act)
@@ -133,6 +146,10 @@ class Router(Carrier):
     async def sweep(self, orphans: Judge, before: float) -> Swept:
         """Of the large tier: what servers keep is theirs to sweep."""
         return await self._large.sweep(orphans, before)
+
+    async def close(self) -> None:
+        if self._near is not None:
+            await self._near.close()
 
     async def _read(self, reference: Reference) -> bytes | None:
         """None: it is in the large tier, if anywhere."""
@@ -145,6 +162,8 @@ class Router(Carrier):
             return None
         try:
             data, sha = await self._kv.read(reference)
+        except Expired:
+            raise
         except NotFound:
             if reference.ref_id:
                 raise

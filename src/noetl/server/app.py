@@ -65,6 +65,7 @@ from noetl.server.services.results import ResultService
 from noetl.server.services.schedules import ScheduleService
 from noetl.server.services.signals import SignalService
 from noetl.server.services.streams import StreamService
+from noetl.server.services.usage import UsageService
 from noetl.server.settings import ServerSettings
 from noetl.triggers.port import Hooks, Schedules
 
@@ -156,6 +157,7 @@ def make_services(
         logs=LogService(eventlog, live, access),
         results=ResultService(eventlog, executions_, access, results_),
         lineage=LineageService(eventlog, executions_),
+        usage=UsageService(eventlog, executions_),
         health=HealthService(server.settings.name, eventlog, server.shards, ports.clock, metrics, _can(keeper.new_id)),
     )
 

@@ -29,8 +29,10 @@ from noetl.server.duties.loop import DutyLoop, listen
 from noetl.server.duties.projector import Projector
 from noetl.server.duties.reaper import Reaper
 from noetl.server.duties.schedules import Scheduler
+from noetl.server.duties.sweeper import Sweeper
 from noetl.server.duties.timers import Timers
 from noetl.server.exchange import Exchange
+from noetl.server.lives import alive
 from noetl.server.playbooks import Playbooks
 from noetl.server.requests import Requests
 from noetl.server.settings import ServerSettings
@@ -82,6 +84,7 @@ class Server:
         self.inbox = InboxDrain(eventlog, self.dispatcher, self.shards, settings.read_limit)
         self.timers = Timers(eventlog, self.dispatcher, self.shards, settings.read_limit)
         self.reaper = Reaper(eventlog, bus, settings.shards, settings.read_limit)
+        self.sweeper = Sweeper(eventlog, settings.grace, settings.retention)
         self.scheduler = None if schedules is None else Scheduler(schedules, self.requests, settings.read_limit)
 
     async def run(self) -> None:
@@ -111,6 +114,8 @@ class Server:
                 group.create_task(listen(self._bus, subjects, inbox.wake.set))
                 for loop in loops:
                     group.create_task(loop.run())
+                if settings.sweep_interval is not None:
+                    group.create_task(_later(settings.sweep_interval, DutyLoop(self.sweeper, settings.sweep_interval)))
         finally:
             self.shards.on_change.remove(look)
             with suppress(Unavailable, TimeoutError):
@@ -130,7 +135,10 @@ class Server:
 
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
         parse_uri(uri)
-        return await self._log.blob(ref_id, uri)
+        found = await self._log.blob(ref_id, uri)
+        if found is None:
+            await alive(self._log, {ref_id: uri})
+        return found
 
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
         parse_uri(reference.uri)
@@ -150,3 +158,9 @@ class Server:
 
     async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
         await steplogs.keep(self._log, parts)
+
+
+async def _later(seconds: float, loop: DutyLoop) -> None:
+    """A process that does one thing never begins it."""
+    await asyncio.sleep(seconds)
+    await loop.run()

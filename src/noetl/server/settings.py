@@ -21,6 +21,9 @@ class ServerSettings:
     reaper_interval: float = 0.5
     projector_interval: float = 0.1
     schedule_interval: float = 0.5
+    sweep_interval: float | None = None  # None: results are looked after elsewhere
+    grace: Micros = 86_400_000_000  # how long an execution must be over before anything of it goes
+    retention: Micros | None = None  # how long results stay after that which say nothing else; None: for ever
     poll_interval: float = 0.5  # how often a waiting worker looks for commands without a hint
     read_limit: int = 200  # rows that a duty takes at once
     states: int = 10_000  # executions kept in memory

@@ -22,7 +22,7 @@ from noetl.model.errors import Conflict
 from noetl.model.exchange import holder
 from noetl.model.ids import Micros
 from noetl.pipeline.redaction import Clean, Redactor
-from noetl.results.kv import Blobs
+from noetl.results.kv import Blobs, Near
 from noetl.results.router import Router
 from noetl.settings import Shards, Storage, Work
 from noetl.tools import registry
@@ -31,7 +31,7 @@ from noetl.worker.channel import Channel
 from noetl.worker.credentials import StoredCredentials
 from noetl.worker.settings import WorkerSettings
 from noetl.worker.spool import FileSpool, MemorySpool, Spool
-from noetl.worker.stores import large
+from noetl.worker.stores import large, shared_cache
 from noetl.worker.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Wired:
             deadline=told.lease * 2 / 3,  # it stops a tool before anyone else may start it
         )
         self._channel = channel
-        self._store = open_store(channel, told.home, told.storage)
+        self._store = open_store(channel, told.home, told.storage, shared_cache(told.storage))
         redactor = Redactor()
         self._clean = Clean(redactor)
         self._worker = Worker(
@@ -138,6 +138,7 @@ class Wired:
                 task.cancel()
             await asyncio.wait((running, stopping, sweeping))
             await self._registry.close()
+            await self._store.close()
         if not running.cancelled():
             running.result()
 
@@ -196,9 +197,9 @@ def _cleaned(clean: Clean) -> Iterator[None]:
             handler.removeFilter(clean)
 
 
-def open_store(blobs: Blobs, home: Path, storage: Storage) -> Router:
+def open_store(blobs: Blobs, home: Path, storage: Storage, near: Near | None = None) -> Router:
     """Small payloads live with the servers, large ones where the settings say."""
-    return Router(blobs, large(home, storage, time.monotonic), tier=storage.default_store_tier)
+    return Router(blobs, large(home, storage, time.monotonic), tier=storage.default_store_tier, near=near)
 
 
 async def serve(channel: Channel, told: Options, stop: asyncio.Event) -> None:

@@ -31,7 +31,8 @@ class Channel(Protocol):
         ...
 
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
-        """A payload that servers keep: brought by a recorded report, or put. None when there is none."""
+        """A payload that servers keep: brought by a recorded report, or put. None when there is none; Expired when
+        there was one, here or in the store of large results."""
         ...
 
     async def put_payload(self, reference: Reference, payload: bytes) -> None:

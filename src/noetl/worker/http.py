@@ -8,7 +8,7 @@ import msgspec
 
 from noetl.model import codec
 from noetl.model.decisions import AddPart
-from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, OutcomeUnknown, Unavailable
+from noetl.model.errors import Conflict, Expired, InvalidInput, NoetlError, NotFound, OutcomeUnknown, Unavailable
 from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
@@ -58,6 +58,8 @@ class HttpChannel:
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
         try:
             return await self._ask("GET", f"/api/worker/payloads/{quote(ref_id, safe='')}?uri={quote(uri, safe='')}")
+        except Expired:
+            raise
         except NotFound:
             return None
 
@@ -119,6 +121,8 @@ def refused(answer: Answer, where: str) -> NoetlError:
     match answer.status:
         case 404:
             return NotFound(said, hint=hint)
+        case 410:
+            return Expired(detail, hint=hint)
         case 409:
             return Conflict(said, hint=hint)
         case 503:

@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 from noetl.model.errors import InvalidInput
 from noetl.results.cached import Cached
 from noetl.results.files import Files
+from noetl.results.kv import Near
 from noetl.results.large import Large
 from noetl.results.pool import Allowance, Pool
 from noetl.results.port import Tier
@@ -21,6 +22,14 @@ def large(home: Path, storage: Storage, now: Callable[[], float]) -> Large:
     if folder is not None or not isinstance(kept, Files):
         return _cached(kept, folder or home / "cache", storage, now)
     return Large(kept, kept.staging, patience=storage.storage_patience_sec)
+
+
+def shared_cache(storage: Storage) -> Near | None:
+    if storage.nats_url is None:
+        return None
+    from noetl.results.shared import SharedCache  # a process without NATS does not load its library
+
+    return SharedCache(storage.nats_url.get_secret_value())
 
 
 def tier(home: Path, storage: Storage) -> Tier:

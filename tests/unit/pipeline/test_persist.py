@@ -8,7 +8,7 @@ from noetl.model import events as e
 from noetl.model.codec import encode
 from noetl.model.envelope import CONTEXT_LIMIT, Envelope
 from noetl.model.errors import StoreUnavailable
-from noetl.model.reference import Reference
+from noetl.model.reference import Lifetime, Reference
 from noetl.playbook.plan import Plan
 from noetl.results.memory import ResultsMemory
 from noetl.tools.port import Success
@@ -157,3 +157,29 @@ def test_maps_texts_null_and_numbers() -> None:
     assert planned(bench, '"{{ ctx.v }}"', ctx={"v": "text"}).plan.items == ("text",)
     assert planned(bench, '"{{ ctx.v }}"', ctx={"v": None}).plan.size == 0
     assert planned(bench, '"{{ ctx.v }}"', ctx={"v": 3}).error.code == "BAD_COLLECTION"
+
+
+# ---- how long it stays -------------------------------------------------------------------------------------------------
+
+
+def lifetimes(tool: str, **fields: Any) -> list[Lifetime | None]:
+    bench = Bench(lambda call: {"n": 1})
+    bench.run(plan_of(f"- step: s\n{tool}"), **fields)
+    return [ref.lifetime for ref in bench.refs]
+
+
+def test_a_result_is_wanted_for_as_long_as_its_task_says() -> None:
+    task = "  tool: {kind: python, code: x, output: %s}\n"
+    assert lifetimes(task % "{store: disk}") == [None]
+    assert lifetimes(task % "{ttl: 2h}") == [Lifetime("execution", 7_200_000_000)]
+    assert lifetimes(task % "{scope: step}") == [Lifetime("step")]
+    assert lifetimes(task % "{scope: workflow, ttl: 1}") == [Lifetime("workflow", 1_000_000)]
+
+
+def test_the_result_of_a_loop_is_wanted_as_long_as_that_of_its_last_task() -> None:
+    loop = (
+        "  loop: {in: [1, 2], iterator: n}\n  tool:\n"
+        "    - {name: a, kind: python, code: x, output: {scope: step}}\n"
+        "    - {name: b, kind: python, code: x, output: {scope: permanent}}\n"
+    )
+    assert lifetimes(loop, kind="chunk", count=2, size=2, items=(1, 2)) == [Lifetime("permanent")]

@@ -136,3 +136,47 @@ def test_what_follows_a_loop_of_a_child_has_its_parts_as_inputs_and_no_parent() 
     report = bench.run(plan_of(f"- step: s\n  tool:\n  {tasks}"), journal=journal)
     assert bench.value(report.result) == 3
     assert (bench.refs[-1].parent, bench.refs[-1].inputs) == (None, (rows.ref_id,))
+
+
+ROWS = [{"n": n, "deep": [n]} for n in range(500)]
+
+
+def after(given: str) -> Any:
+    """With a step `up` before it."""
+    return plan_of(
+        "- {step: up, tool: {kind: python, code: x}, next: s}\n"
+        f"- {{step: s, tool: {{kind: python, code: x, input: {given}}}}}\n"
+    )
+
+
+def kept_input(bench: Bench, report: Any) -> Any:
+    found = given_to(report)
+    assert found is not None
+    reference = next(ref.reference for ref in bench.refs if ref.reference.uri == found.ref)
+    return bench.value(Envelope(status="ok", reference=reference))
+
+
+def test_a_large_stored_value_that_is_given_as_it_is_is_named_and_not_stored_again() -> None:
+    bench = Bench(lambda call: 1)
+    up = bench.put(ROWS)
+    report = bench.run(after('{rows: "{{ up }}", some: "{{ up[:1] }}", k: 1}'), results={"up": up})
+    found = kept_input(bench, report)
+    assert (found["rows"]["$reference"]["uri"], found["some"], found["k"]) == (up.reference.uri, ROWS[:1], 1)  # type: ignore[union-attr]
+    assert [call.input["rows"] for call in bench.tool.calls] == [ROWS]
+
+
+def test_what_is_small_or_changed_is_stored_as_it_is() -> None:
+    bench = Bench(lambda call: 1)
+    changed = bench.run(after('{rows: "{{ up + [1] }}"}'), results={"up": bench.put(ROWS)})
+    assert kept_input(bench, changed) == {"rows": [*ROWS, 1]}
+    bench = Bench(lambda call: 1)
+    small = bench.run(after('{rows: "{{ up }}"}'), results={"up": bench.put([1, 2])})
+    assert kept_input(bench, small) == {"rows": [1, 2]}
+
+
+def test_an_argument_that_came_by_reference_is_named() -> None:
+    bench = Bench(lambda call: 1)
+    up = bench.put(ROWS)
+    report = bench.run(one("{}"), args={"rows": {"$reference": up.reference.uri}})  # type: ignore[union-attr]
+    assert set(kept_input(bench, report)["rows"]) == {"$reference"}
+    assert [call.input["rows"] for call in bench.tool.calls] == [ROWS]

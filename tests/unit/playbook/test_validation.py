@@ -233,3 +233,16 @@ def test_json_is_one_array(app: typer.Typer, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["validate", "schema", "convert", "graph"])
 def test_help_shows_an_example(app: typer.Typer, command: str) -> None:
     assert "Example" in CliRunner().invoke(app, [command, "--help"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("{ttl: soon}", "is not a duration"),
+        ("{scope: week}", "scope"),
+        ("{scope: permanent, ttl: 1d}", "a permanent result has no `ttl`"),
+    ],
+)
+def test_a_lifetime_that_makes_no_sense_is_refused(output: str, words: str) -> None:
+    with pytest.raises(PlaybookInvalid, match=words):
+        load_or_raise(HEAD + f"workflow: [{{step: a, tool: {{kind: python, code: x, output: {output}}}}}]")

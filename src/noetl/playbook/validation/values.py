@@ -265,6 +265,8 @@ def _output(task: Node, editor: Editor) -> None:
         editor.fault(output, "kind", Code.MISSING_FIELD, "`output: {kind: postgres}` needs `auth`")
     if output.get("mode") == "upsert" and not output.get("key"):
         editor.fault(output, "mode", Code.UPSERT_WITHOUT_KEY, "mode upsert needs `key`", "key: [id]")
+    if output.get("scope") == "permanent" and output.get("ttl") is not None:
+        editor.fault(output, "ttl", Code.BAD_VALUE, "a permanent result has no `ttl`", "leave one of them out")
 
 
 # ---- keychain ----

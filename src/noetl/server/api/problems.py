@@ -8,7 +8,17 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from noetl.model.errors import Conflict, CorruptLog, Fenced, InvalidInput, NoetlError, NotFound, Stale, Unavailable
+from noetl.model.errors import (
+    Conflict,
+    CorruptLog,
+    Expired,
+    Fenced,
+    InvalidInput,
+    NoetlError,
+    NotFound,
+    Stale,
+    Unavailable,
+)
 from noetl.playbook.expressions import TemplateError
 from noetl.playbook.validation import PlaybookInvalid
 from noetl.server.services.hooks import NotSigned
@@ -18,6 +28,7 @@ MEDIA_TYPE = "application/problem+json"
 
 # The first that fits.
 STATUSES: tuple[tuple[type[NoetlError], int], ...] = (
+    (Expired, 410),
     (NotFound, 404),
     (NotSigned, 401),
     (Conflict, 409),

@@ -17,6 +17,8 @@ from noetl.server.api.bodies import Id, View, router
 from noetl.server.api.depends import Has, Who
 from noetl.server.api.executions import Name
 from noetl.server.services.lineage import DEEPEST, DEPTH, PAGE
+from noetl.server.services.usage import LONGEST
+from noetl.server.services.usage import PAGE as USAGE_PAGE
 
 routes = router("results")
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
@@ -51,6 +53,40 @@ class ResultView(View):
     error: dict[str, Any] | None
     meta: dict[str, Any] = Field(description="tool, input and provenance")
     preview: PreviewView | None
+    scope: str = Field(
+        description="what its task asks for: step, execution, workflow or permanent", examples=["execution"]
+    )
+    ttl: str | None = Field(description="how long it is to stay, from when it was made", examples=["7d"])
+    pinned: bool = Field(description="it stays whatever those say")
+
+
+class PinView(View):
+    execution_id: str
+    step: str
+    pinned: bool
+
+
+class TierView(View):
+    count: int
+    bytes: int
+
+
+class UsedView(View):
+    execution_id: str
+    path: str
+    status: str
+    tiers: dict[str, TierView] = Field(
+        examples=[{"kv": {"count": 3, "bytes": 812}, "disk": {"count": 1, "bytes": 7340032}}]
+    )
+    count: int = Field(description="payloads, in all tiers")
+    bytes: int
+    expired: int = Field(description="payloads that are gone")
+    pinned: list[str] = Field(description="steps whose results stay")
+
+
+class UsageView(View):
+    executions: list[UsedView]
+    next: str | None = Field(description="the `before` of the next page")
 
 
 class NodeView(View):
@@ -69,6 +105,7 @@ class NodeView(View):
     command_id: str | None
     attempt: int | None
     at: str
+    expired_at: str | None = Field(description="since when its data is gone")
     tool: dict[str, str] | None = Field(examples=[{"kind": "http"}])
     input: dict[str, Any] | None = Field(description="what the task was given, without secrets: `value`, or `ref`")
     provenance: dict[str, Any] = Field(description="what the playbook's author says")
@@ -117,6 +154,40 @@ async def show_result(
     """The step's result: its envelope, and the beginning of its data."""
     found = await has.results.shown(who, ExecutionId(execution_id), step, rows)
     return _json(shapes.result(ExecutionId(execution_id), step, found))
+
+
+@routes.post("/api/executions/{execution_id}/result/{step}/pin")
+async def pin_result(execution_id: Id, step: Name, has: Has, who: Who) -> PinView:
+    """Keep the step's result, whatever its lifetime. 410 when it has expired."""
+    await has.results.pin(who, ExecutionId(execution_id), step)
+    return PinView(execution_id=execution_id, step=step, pinned=True)
+
+
+@routes.delete("/api/executions/{execution_id}/result/{step}/pin")
+async def unpin_result(execution_id: Id, step: Name, has: Has, who: Who) -> PinView:
+    """Let its lifetime count again."""
+    await has.results.unpin(who, ExecutionId(execution_id), step)
+    return PinView(execution_id=execution_id, step=step, pinned=False)
+
+
+@routes.get("/api/usage", response_model=UsageView)
+async def list_usage(
+    has: Has,
+    who: Who,
+    path: Annotated[str | None, Query(max_length=500, description="of this playbook only")] = None,
+    before: Annotated[str | None, Query(pattern=r"^[1-9][0-9]{0,18}$", description="`next` of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=LONGEST, description="how many executions at most")] = USAGE_PAGE,
+) -> Response:
+    """What the results of executions take, by tier; newest first. What steps printed is not counted."""
+    found = await has.usage.page(who, path, None if before is None else ExecutionId(before), limit)
+    following = found[-1].row.execution_id if len(found) == limit else None
+    return _json({"executions": [shapes.usage(each) for each in found], "next": following})
+
+
+@routes.get("/api/executions/{execution_id}/usage", response_model=UsedView)
+async def show_usage(execution_id: Id, has: Has, who: Who) -> Response:
+    """What the results of this execution take, by tier."""
+    return _json(shapes.usage(await has.usage.of(who, ExecutionId(execution_id))))
 
 
 @routes.get("/api/executions/{execution_id}/result/{step}/data", response_class=Response, responses=DATA)

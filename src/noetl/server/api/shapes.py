@@ -12,11 +12,12 @@ from noetl.model import codec
 from noetl.model.clock import iso
 from noetl.model.events import CommandCompleted
 from noetl.model.ids import ExecutionId, Micros
-from noetl.model.reference import Reference, made_by, parse_uri
+from noetl.model.reference import Lifetime, Reference, made_by, parse_uri
 from noetl.playbook import durations
 from noetl.server.services.executions import state_of
 from noetl.server.services.lineage import Source, Trace
 from noetl.server.services.results import Shown
+from noetl.server.services.usage import Usage
 from noetl.server.steps import steps_of
 from noetl.triggers.port import Cron, Hook, Schedule
 
@@ -149,6 +150,22 @@ def result(execution_id: ExecutionId, step: str, found: Shown) -> dict[str, Any]
         "error": None if envelope.error is None else envelope.error.shown(),
         "meta": {} if found.meta is None else msgspec.to_builtins(found.meta),
         "preview": None if found.preview is None else msgspec.to_builtins(found.preview),
+        "scope": (found.lifetime or Lifetime()).scope,
+        "ttl": None if (ttl := (found.lifetime or Lifetime()).ttl) is None else durations.spelled(ttl),
+        "pinned": found.pinned,
+    }
+
+
+def usage(found: Usage) -> dict[str, Any]:
+    return {
+        "execution_id": found.row.execution_id,
+        "path": found.row.path,
+        "status": found.row.status,
+        "tiers": {each.tier: {"count": each.count, "bytes": each.bytes} for each in found.tiers},
+        "count": sum(each.count for each in found.tiers),
+        "bytes": sum(each.bytes for each in found.tiers),
+        "expired": sum(each.expired for each in found.tiers),
+        "pinned": list(found.pinned),
     }
 
 
@@ -193,6 +210,7 @@ def _node(source: Source) -> dict[str, Any]:
         "command_id": None if made is None else made.command_id,
         "attempt": None if made is None else made.attempt,
         "at": iso(traced.at),
+        "expired_at": time(traced.expired_at),
         "tool": None if meta is None else meta.tool,
         "input": None if meta is None or meta.input is None else msgspec.to_builtins(meta.input),
         "provenance": {} if meta is None else meta.provenance,

@@ -15,6 +15,7 @@ from noetl.server.services.results import ResultService
 from noetl.server.services.schedules import ScheduleService
 from noetl.server.services.signals import SignalService
 from noetl.server.services.streams import StreamService
+from noetl.server.services.usage import UsageService
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,4 +32,5 @@ class Services:
     logs: LogService
     results: ResultService
     lineage: LineageService
+    usage: UsageService
     health: HealthService

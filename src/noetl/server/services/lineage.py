@@ -7,13 +7,11 @@ from noetl.model.envelope import Envelope, Meta
 from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId, RefId
-from noetl.model.reference import Reference
 from noetl.server.services.executions import ExecutionService
-from noetl.server.services.origins import metas
+from noetl.server.services.origins import metas, payloads
 
 DEPTH, DEEPEST = 16, 64
 PAGE = 100
-MANIFEST = "manifest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +58,9 @@ class LineageService:
     async def _roots(self, envelope: Envelope) -> tuple[RefId, ...]:
         """A step that failed has no result; what it went out from is named by its envelope."""
         if envelope.reference is not None:
-            return tuple(dict.fromkeys([part.ref_id for part in await self._payloads(envelope.reference)]))
+            return tuple(dict.fromkeys([part.ref_id for part in await payloads(self._log, envelope.reference)]))
         above = envelope.parent_ref.ref_id if envelope.parent_ref is not None else None
         return (above,) if above is not None and above.isdecimal() else ()
-
-    async def _payloads(self, reference: Reference) -> list[Reference]:
-        """A manifest is no payload: its parts are. One that was retried begins with the manifest before it."""
-        if reference.format != MANIFEST:
-            return [reference]
-        parts = await self._log.parts(reference.uri.rpartition("/")[2])
-        return [payload for part in parts for payload in await self._payloads(part.reference)]
 
 
 def _cursor(traced: Traced) -> str:

@@ -1,4 +1,4 @@
-"""Who made a payload: found by its key, which names the command, in the event that reported it."""
+"""Which payloads a result has, and who made them: found by the key, which names the command, in the event that reported it."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,6 +6,16 @@ from noetl.log.port import EventLog
 from noetl.model.envelope import Envelope, Meta
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Reference, made_by, parse_uri
+
+MANIFEST = "manifest"
+
+
+async def payloads(log: EventLog, reference: Reference) -> list[Reference]:
+    """A manifest is no payload: its parts are. One that was retried begins with the manifest before it."""
+    if reference.format != MANIFEST:
+        return [reference]
+    parts = await log.parts(reference.uri.rpartition("/")[2])
+    return [payload for part in parts for payload in await payloads(log, part.reference)]
 
 
 async def metas(log: EventLog, references: Iterable[Reference]) -> dict[RefId, Meta]:

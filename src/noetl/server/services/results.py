@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass
 
-from noetl.log.port import EventLog
+from noetl.log.port import EventLog, Place
 from noetl.model.envelope import Envelope, Meta
-from noetl.model.errors import Unavailable
+from noetl.model.errors import Expired, NotFound, Unavailable
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
-from noetl.model.reference import Reference, parse_uri
+from noetl.model.reference import Lifetime, Reference, parse_uri
 from noetl.model.shown import Download, Preview
+from noetl.server.lives import alive
 from noetl.server.results import Results
 from noetl.server.services.access import Access
 from noetl.server.services.executions import ExecutionService
-from noetl.server.services.origins import metas
+from noetl.server.services.origins import metas, payloads
 
 
 class NoStore(Unavailable):
@@ -28,6 +29,8 @@ class Shown:
     envelope: Envelope
     meta: Meta | None
     preview: Preview | None
+    lifetime: Lifetime | None = None
+    pinned: bool = False
 
 
 class ResultService:
@@ -45,8 +48,48 @@ class ResultService:
         if reference is None:
             return Shown(envelope, envelope.meta, None)
         opened = await self._opened(identity, reference)
+        lifetime = await self._alive(reference)
         found = await metas(self._log, [reference])
-        return Shown(envelope, found.get(reference.ref_id, envelope.meta), await opened.preview(reference, rows))
+        return Shown(
+            envelope,
+            found.get(reference.ref_id, envelope.meta),
+            await opened.preview(reference, rows),
+            lifetime,
+            await self._pinned(reference),
+        )
+
+    async def pin(self, identity: Identity, execution_id: ExecutionId, step: str) -> None:
+        """Expired when it is too late."""
+        reference, places = await self._stored(identity, execution_id, step)
+        await self._log.pin_results(places)
+        try:
+            await self._alive(reference)
+        except Expired:
+            await self._log.unpin_results(places)
+            raise
+
+    async def unpin(self, identity: Identity, execution_id: ExecutionId, step: str) -> None:
+        _, places = await self._stored(identity, execution_id, step)
+        await self._log.unpin_results(places)
+
+    async def _stored(self, identity: Identity, execution_id: ExecutionId, step: str) -> tuple[Reference, list[Place]]:
+        """The steps whose payloads the result is made of: of a child's or an inherited one, those over there."""
+        reference = (await self._executions.result(identity, execution_id, step)).reference
+        if reference is None:
+            raise NotFound(f"step {step} has stored nothing", hint="noetl result show says what it left")
+        addresses = [parse_uri(payload.uri) for payload in await payloads(self._log, reference)]
+        places = list(dict.fromkeys((each.execution_id, each.step) for each in addresses))
+        for owner in {owner for owner, _ in places}:
+            await self._access.check(identity, owner)
+        return reference, places
+
+    async def _alive(self, reference: Reference) -> Lifetime | None:
+        """Expired when it is gone, whether or not somebody has deleted it by now."""
+        return await alive(self._log, {each.ref_id: each.uri for each in await payloads(self._log, reference)})
+
+    async def _pinned(self, reference: Reference) -> bool:
+        where = parse_uri(reference.uri)
+        return (where.execution_id, where.step) in await self._log.pinned_results([where.execution_id])
 
     async def download(
         self,
@@ -58,7 +101,10 @@ class ResultService:
         stop: int | None = None,
     ) -> Download:
         reference = (await self._executions.result(identity, execution_id, step)).reference
-        return await (await self._opened(identity, reference)).download(reference, format, start, stop)
+        opened = await self._opened(identity, reference)
+        if reference is not None:
+            await self._alive(reference)
+        return await opened.download(reference, format, start, stop)
 
     async def _opened(self, identity: Identity, reference: Reference | None) -> Results:
         """A step's result may live in another execution: its child's, or the one it was inherited from."""

@@ -1,0 +1,27 @@
+"""Lets results go whose time is over, and small payloads that nobody ever named; docs/storage.md says which and when."""
+
+import logging
+
+from noetl.log.port import EventLog
+from noetl.model.ids import Micros
+from noetl.server.duties.loop import Counts
+
+log = logging.getLogger(__name__)
+
+EXECUTIONS = 50  # looked at in one run
+
+
+class Sweeper:
+    name = "sweeper"
+
+    def __init__(self, eventlog: EventLog, grace: Micros, retention: Micros | None) -> None:
+        self._log = eventlog
+        self._grace = grace
+        self._retention = retention
+
+    async def run_once(self) -> Counts:
+        judged = await self._log.judge(self._grace, self._retention, EXECUTIONS)
+        done = judged.expired + judged.swept
+        if done:
+            log.info("results expired", extra={"expired": judged.expired, "orphans": judged.swept})
+        return Counts(done, left=judged.looked >= EXECUTIONS)

@@ -1,0 +1,170 @@
+"""Small results that workers share by NATS: found there, never believed without a look, never waited for."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl.model.ids import RefId
+from noetl.model.reference import Reference, address
+from noetl.results import shared as shared_cache
+from noetl.results.router import Router
+from noetl.results.shared import SharedCache
+from tests import nats
+from tests.stores import in_files
+from tests.waiting import comes
+
+PLACE = address("7", "result", "step", "key")
+VALUE = {"a": "x" * 100_000}
+PATIENCE = 60.0  # seconds until something hangs
+
+
+class Servers:
+    """Keeps what it is given and counts who asks for it."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+        self.asked = 0
+
+    async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
+        self.asked += 1
+        return self.kept.get(uri)
+
+    async def put_payload(self, reference: Reference, payload: bytes) -> None:
+        self.kept[reference.uri] = payload
+
+
+class Workers:
+    """Any number of them, with nothing in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.servers = Servers()
+        self.bucket = nats.server().bucket()
+        self.caches: list[SharedCache] = []
+        self._folder = folder
+
+    async def worker(self) -> Router:
+        cache = SharedCache(nats.server().url, self.bucket, nats.LIMIT)
+        await cache.open()
+        self.caches.append(cache)
+        return Router(self.servers, in_files(self._folder), cache=0, near=cache)
+
+
+@asynccontextmanager
+async def workers(folder: Path) -> AsyncIterator[Workers]:
+    made = Workers(folder)
+    try:
+        yield made
+    finally:
+        for cache in made.caches:
+            await cache.close()
+
+
+@pytest.fixture(autouse=True)
+def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """However busy the machine is, it is not taken for one that does not answer."""
+    monkeypatch.setattr(shared_cache, "PATIENCE", PATIENCE)
+    nats.server().start()
+    yield
+    nats.server().stop()
+    nats.server().start()
+
+
+def play(work: Callable[[Workers], Awaitable[None]], folder: Path) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(PATIENCE), workers(folder) as here:
+            await work(here)
+
+    asyncio.run(run())
+
+
+async def shared(here: Workers, value: Any = VALUE) -> tuple[Router, Reference]:
+    """A second worker, and what a first one has put and read."""
+    first, second = await here.worker(), await here.worker()
+    reference = await first.put(PLACE, value)
+    assert await first.resolve(reference) == value
+    await comes(lambda: here.caches[1].get(reference.uri), here.servers.kept[reference.uri])
+    return second, reference
+
+
+def test_what_one_worker_has_read_another_finds(tmp_path: Path) -> None:
+    async def work(here: Workers) -> None:
+        second, reference = await shared(here)
+        assert await second.resolve(reference) == VALUE
+        assert here.servers.asked == 1
+
+    play(work, tmp_path)
+
+
+def test_what_is_there_is_not_believed_without_its_checksum(tmp_path: Path) -> None:
+    async def work(here: Workers) -> None:
+        second, reference = await shared(here)
+        here.caches[0].add(reference.uri, b'"another"')
+        await comes(lambda: here.caches[1].get(reference.uri), b'"another"')
+        assert await second.resolve(reference) == VALUE
+        assert here.servers.asked == 2
+
+    play(work, tmp_path)
+
+
+@pytest.mark.parametrize("how", ["stopped", "frozen"])
+def test_a_nats_that_does_not_answer_is_not_missed(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(here: Workers) -> None:
+        second, reference = await shared(here)
+        monkeypatch.setattr(shared_cache, "PATIENCE", 0.25)
+        if how == "stopped":
+            nats.server().stop()
+        else:
+            nats.server().freeze()
+        for _ in range(20):
+            assert await second.resolve(reference) == VALUE
+        assert here.servers.asked in (20, 21)  # a signal takes a moment: one question may still have been answered
+
+    play(work, tmp_path)
+
+
+def test_a_nats_that_was_never_there_is_not_missed_and_found_when_it_comes(tmp_path: Path) -> None:
+    async def work(here: Workers) -> None:
+        nats.server().stop()
+        worker = await here.worker()
+        reference = await worker.put(PLACE, VALUE)
+        assert await worker.resolve(reference) == VALUE
+        nats.server().start()
+        assert await here.caches[0].open()
+        assert await worker.resolve(reference) == VALUE
+        await comes(lambda: here.caches[0].get(reference.uri), here.servers.kept[reference.uri])
+
+    play(work, tmp_path)
+
+
+def test_what_does_not_fit_into_a_message_is_read_from_servers(tmp_path: Path) -> None:
+    async def work(here: Workers) -> None:
+        first, second = await here.worker(), await here.worker()
+        value = "x" * (1024 * 1024 - 2)
+        reference = await first.put(PLACE, value)
+        for worker in (first, second):
+            assert await worker.resolve(reference) == value
+        assert here.servers.asked == 2
+
+    play(work, tmp_path)
+
+
+def test_a_nats_that_comes_back_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(here: Workers) -> None:
+        second, reference = await shared(here)
+        monkeypatch.setattr(shared_cache, "PAUSE", 1e-3)
+        nats.server().stop()
+        assert await second.resolve(reference) == VALUE
+        nats.server().start()
+        monkeypatch.setattr(shared_cache, "PAUSE", 1.0)
+
+        async def found() -> bytes | None:
+            assert await second.resolve(reference) == VALUE
+            return await here.caches[1].get(reference.uri)
+
+        await comes(found, here.servers.kept[reference.uri])
+
+    play(work, tmp_path)

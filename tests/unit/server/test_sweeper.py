@@ -1,0 +1,29 @@
+"""The duty that lets results go: it goes on while there is more to look at, and rests when there is not."""
+
+import asyncio
+
+from noetl.log.port import Projection, ShardRows
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, shard_of
+from noetl.server.duties.sweeper import EXECUTIONS
+from tests.unit.server.house import SHARDS, House
+
+
+def test_the_sweeper_goes_on_while_executions_wait_to_be_judged() -> None:
+    async def run() -> None:
+        house = House()
+        node = await house.node(grace=0)
+        for number in range(1, EXECUTIONS + 2):
+            await ended(house, ExecutionId(str(number)))
+        assert [(await node.server.sweeper.run_once()).left for _ in range(3)] == [True, False, False]
+        await house.close()
+
+    asyncio.run(run())
+
+
+async def ended(house: House, execution_id: ExecutionId) -> None:
+    shard = shard_of(execution_id, SHARDS)
+    row = Projection(
+        execution_id=execution_id, shard=shard, tenant=DEFAULT_TENANT, path="p", status="completed", last_seq=0,
+        started_at=1, updated_at=1, ended_at=1,
+    )  # fmt: skip
+    assert await house.log.project([ShardRows(shard, house.database.shards[shard].epoch, 0, (row,))]) == [True]
