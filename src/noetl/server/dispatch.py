@@ -226,7 +226,7 @@ class Dispatcher:
         work = Work(execution_id, shard, after=error.seq, aside=True)
         if execution_id not in self._aside:
             log.error("execution cannot be folded", extra={"execution_id": execution_id, "error": str(error)})
-            work.events.append(quarantine(error.state, str(error), error.cause, self._clock.now()))
+            work.set_aside(quarantine(error.state, str(error), error.cause, self._clock.now()))
             self._aside.add(execution_id)
         return work
 
@@ -261,11 +261,13 @@ class Dispatcher:
             self._refuse(work, item, given)
             return True
         advanced = advance(fixed, work.state, *given)
-        payloads = sum(len(ref.payload or b"") for ref in item.report.refs) if item.report is not None else 0
-        if not room.take(len(advanced.events), payloads + sum(len(check_size(event)) for event in advanced.events)):
+        report = item.report
+        payloads = sum([len(ref.payload or b"") for ref in report.refs]) if report is not None else 0
+        encoded = [check_size(event) for event in advanced.events]
+        if not room.take(len(encoded), payloads + sum(map(len, encoded))):
             return False
         prepared = await self._children.prepare(fixed.tenant, advanced.effects)
-        work.record(item, given, advanced, prepared)
+        work.record(item, given, advanced, encoded, prepared)
         return True
 
     def _refuse(self, work: Work, item: Item, refusal: Refusal) -> None:
@@ -292,9 +294,8 @@ class Dispatcher:
         log.error("execution quarantined", extra={"execution_id": work.execution_id, "error": text}, exc_info=error)
         cause = f"{item.message.key}@{work.after}.{len(work.events)}"  # it may happen again after a release
         event = quarantine(work.state, text, cause, self._clock.now())
-        work.events.append(event)
+        work.set_aside(event)
         work.state = evolve(work.state, event)
-        work.aside = True
         self._set_aside(work, item)
 
     def _set_aside(self, work: Work, item: Item) -> None:
