@@ -1,8 +1,9 @@
 """One execution's share of the next batch, while it is being decided: items in, one `Part` out."""
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from noetl.engine.machine import Advance
 from noetl.engine.state import Execution
@@ -22,8 +23,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 Answer = Literal["ok", "stale", "refused", "retry"]
 
 
-@dataclass(eq=False, slots=True)
-class Item:
+class Item(Struct, eq=False):
     """Something that reached an execution: an inbox row, a due timer, or a report that a worker just brought."""
 
     execution_id: ExecutionId
@@ -46,8 +46,7 @@ class Item:
             self.answer.set_result(answer)
 
 
-@dataclass(slots=True)
-class Room:
+class Room(Struct):
     """What a batch has space for. The first item always fits."""
 
     events: int = BATCH_EVENTS
@@ -62,8 +61,7 @@ class Room:
         return True
 
 
-@dataclass(eq=False, slots=True)
-class Work:
+class Work(Struct, eq=False):
     execution_id: ExecutionId
     shard: int
     after: int
