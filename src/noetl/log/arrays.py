@@ -1,27 +1,33 @@
 """Columns as the text of Postgres's arrays: the driver looks long at every element of a list, to see whether it is a list itself.
 
-A column is written by a few passes over all of it, not by a call for each of its values.
+JSON's arrays differ from Postgres's in their brackets, and in what follows a backslash: `\\n` is a line there and an n here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-_BETWEEN, _NULL = "\x1f", "\x1e"  # of values while they are one text; nearly no text has them
-
-
-def numbers(values: Iterable[int | None]) -> str:
-    return "{" + ",".join(map(str, values)).replace("None", "null") + "}"
+from noetl.model.codec import encode
 
 
-def texts(values: Iterable[str | None]) -> str:
-    given = list(values)
-    if not given:
-        return "{}"
-    nulls = given.count(None)
-    joined = _BETWEEN.join([_NULL if value is None else value for value in given])
-    if joined.count(_BETWEEN) != len(given) - 1 or joined.count(_NULL) != nulls:
-        return "{" + ",".join(["null" if value is None else f'"{_escaped(value)}"' for value in given]) + "}"
-    written = '{"' + _escaped(joined).replace(_BETWEEN, '","') + '"}'
-    return written.replace(f'"{_NULL}"', "null") if nulls else written
+def numbers(values: Sequence[int | None]) -> str:
+    return _braced(encode(values))
+
+
+def documents(values: Sequence[str | None]) -> str:
+    """Texts that are JSON: they have neither lines nor other control characters, so only quotes and backslashes are escaped."""
+    return _braced(encode(values))
+
+
+def texts(values: Sequence[str | None]) -> str:
+    data = encode(values)
+    return _quoted(values) if b"\\" in data else _braced(data)
+
+
+def _braced(data: bytes) -> str:
+    return "{" + data[1:-1].decode() + "}"
+
+
+def _quoted(values: Iterable[str | None]) -> str:
+    return "{" + ",".join(["null" if value is None else f'"{_escaped(value)}"' for value in values]) + "}"
 
 
 def _escaped(value: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from noetl.database import Database, Grouped, Raised, Record, UniqueViolation
-from noetl.log.arrays import numbers, texts
+from noetl.log.arrays import documents, numbers, texts
 from noetl.log.limits import check_size
 from noetl.log.port import (
     BLOB_LIMIT,
@@ -117,7 +117,7 @@ class LogPostgres:
             exec=texts([row.execution_id for row in rows]),
             parent=texts([row.parent for row in rows]),
             retry_of=texts([row.retry_of for row in rows]),
-            state=texts([None if row.state is None else row.state.decode() for row in rows]),
+            state=documents([None if row.state is None else row.state.decode() for row in rows]),
             **{name: write([getattr(row, name) for row in rows]) for name, write in _SAME.items()},
         )
         if answer["ahead"] is not None:

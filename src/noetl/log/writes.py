@@ -4,13 +4,13 @@ Effects on one command are brought together first, so that each row is written o
 the same part is known here; a `Stop` depends on the row and is carried out before whatever came after it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
 import msgspec
 
-from noetl.log.arrays import numbers, texts
+from noetl.log.arrays import documents, numbers, texts
 from noetl.log.limits import check_size
 from noetl.log.port import Appended, Batch, Known, Outcome, Part, ShardLost, StaleAttempt
 from noetl.model import codec
@@ -39,9 +39,10 @@ FINISHED = ("done", "dead", "cancelled")
 STOPPED = "stopped"  # parked and then stopped, in one part
 _LOST, _KNOWN, _STALE, _KEY = 1, 2, 3, 4  # verdicts of `noetl.append`; 0: applied
 
-# Columns of the arrays, in the order of the function's parameters: numbers (n), texts (t), and bytes (b), which go as they are.
-_COLUMNS = {"p": "nnnnnn", "e": "nntttnttttn", "t": "ntn", "i": "nn", "m": "ntt", "c": "nttttntnntb", "r": "nntttnntnb"}
-_ARRAYS: dict[str, Callable[[Iterable[Any]], Any]] = {"n": numbers, "t": texts, "b": list}
+# Columns of the arrays, in the order of the function's parameters: numbers (n), texts (t), JSON (j), and bytes (b), which go
+# as they are.
+_COLUMNS = {"p": "nnnnnn", "e": "nntttntjjtn", "t": "ntn", "i": "nn", "m": "ntt", "c": "nttttntnntb", "r": "nntttnntnb"}
+_ARRAYS: dict[str, Callable[[Sequence[Any]], Any]] = {"n": numbers, "t": texts, "j": documents, "b": list}
 
 
 def split(event: Event, data: bytes) -> tuple[str, str | None, str | None]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from noetl.database import connect
-from noetl.log.arrays import numbers, texts
+from noetl.log.arrays import documents, numbers, texts
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ from noetl.log.arrays import numbers, texts
         (texts, "text", []),
         (texts, "text", [None]),
         (texts, "text", ["", None, "null", "NULL", "None", "{}", ",", " a ", '"', "\\", '\\"', '","', "ü\n\t"]),
-        (texts, "text", ["\x1f", None, 'a\x1e"b', "\x1e", '"\x1e"']),
-        (texts, "text", ['{"a":"\\u0000 \\" \\\\ \\n"}', None, "x" * 100_000]),
+        (texts, "text", ["\x01", None, "\x1f", "\\n"]),
+        (documents, "text", ['{"a":"\\u0000 \\" \\\\ \\n"}', None, "x" * 100_000]),
     ],
 )
 async def test_an_array_comes_back_as_it_was(migrated: str, written: Any, kind: str, values: list[Any]) -> None:
