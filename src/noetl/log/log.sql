@@ -22,7 +22,7 @@ select verdict, place, last_seq, inbox_part, inbox_shard from noetl.append(
 -- name: inbox
 -- Oldest first over all shards: the oldest of each, merged. Rows are deleted by whoever consumes them; no position is kept.
 select i.inbox_id, i.shard, i.execution_id, i.body
-from unnest(:shards::int[]) s (shard),
+from unnest(:shards::text::int[]) s (shard),
     lateral (select x.inbox_id, x.shard, x.execution_id, x.body from noetl.inbox x
              where x.shard = s.shard and (x.execution_id <> all (:skip::bigint[]) or x.kind = 'release')
              order by x.inbox_id limit :limit) i
@@ -30,7 +30,7 @@ order by i.inbox_id limit :limit;
 
 -- name: due_timers
 select t.execution_id, t.timer_id
-from unnest(:shards::int[]) s (shard),
+from unnest(:shards::text::int[]) s (shard),
     lateral (select x.due, x.execution_id, x.timer_id from noetl.timer x
              where x.shard = s.shard and x.due <= now() order by x.due, x.execution_id, x.timer_id limit :limit) t
 order by t.due, t.execution_id, t.timer_id limit :limit;
@@ -109,7 +109,7 @@ where shard = :shard and seq > :after order by seq limit :limit;
 
 -- name: changes
 select e.shard, e.seq, e.execution_id
-from unnest(:shards::int[], :after::bigint[]) s (shard, after),
+from unnest(:shards::text::int[], :after::text::bigint[]) s (shard, after),
     lateral (select f.shard, f.seq, f.execution_id from noetl.event f
              where f.shard = s.shard and f.seq > s.after order by f.seq limit :limit) e
 order by e.shard, e.seq;

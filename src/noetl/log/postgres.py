@@ -94,14 +94,16 @@ class LogPostgres:
         return writes.outcomes(answer)
 
     async def inbox(self, shards: list[int], limit: int, skip: frozenset[ExecutionId] = frozenset()) -> list[InboxRow]:
-        rows = await self._background.read(_SQL["inbox"], shards=shards, limit=limit, skip=[int(each) for each in skip])
+        rows = await self._background.read(
+            _SQL["inbox"], shards=numbers(shards), limit=limit, skip=[int(each) for each in skip]
+        )
         return [
             InboxRow(row["inbox_id"], row["shard"], _id(row["execution_id"]), codec.decode_message(row["body"]))
             for row in rows
         ]
 
     async def due_timers(self, shards: list[int], limit: int) -> list[tuple[ExecutionId, TimerId]]:
-        rows = await self._background.read(_SQL["due_timers"], shards=shards, limit=limit)
+        rows = await self._background.read(_SQL["due_timers"], shards=numbers(shards), limit=limit)
         return [(_id(row["execution_id"]), TimerId(row["timer_id"])) for row in rows]
 
     async def project(self, batch: list[ShardRows]) -> list[bool]:
@@ -208,7 +210,9 @@ class LogPostgres:
         ]
 
     async def changes(self, after: dict[int, int], limit: int) -> list[Change]:
-        rows = await self._background.read(_SQL["changes"], shards=list(after), after=list(after.values()), limit=limit)
+        rows = await self._background.read(
+            _SQL["changes"], shards=numbers(list(after)), after=numbers(list(after.values())), limit=limit
+        )
         return [Change(row["shard"], row["seq"], _id(row["execution_id"])) for row in rows]
 
     async def parts(self, manifest: str) -> list[AddPart]:
