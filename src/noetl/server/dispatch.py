@@ -38,6 +38,7 @@ from noetl.model.messages import LeaseLost, Message, Release, Report, Start, Tim
 from noetl.server.children import Children
 from noetl.server.shards import Shards
 from noetl.server.states import Loaded, States, Unfoldable
+from noetl.server.turns import Stretch
 from noetl.server.waiting import Waiting
 from noetl.server.work import Answer, Item, Room, Work
 
@@ -45,7 +46,6 @@ log = logging.getLogger(__name__)
 
 TRIES = 3  # decisions from a reloaded state before a worker is asked to come again
 PREFETCH = 64  # executions loaded together when they are not in memory
-AT_A_STRETCH = 0.002  # seconds of deciding until whoever reads gets a turn
 FIRST_DELAY, LONGEST_DELAY = 0.05, 2.0
 LATELY = 10.0  # seconds within which whoever was told to come again has done so
 REFUSED: dict[str, Answer] = {
@@ -187,12 +187,10 @@ class Dispatcher:
             item.execution_id for item in islice(self._queue, BATCH_EVENTS) if isinstance(item.message, Start)
         )
         await self._states.prefetch(item.execution_id for item in islice(self._queue, PREFETCH))
-        loop = asyncio.get_running_loop()
-        since = loop.time()
+        stretch = Stretch()
         while self._queue and room.events > 0 and len(taken) < BATCH_EVENTS:
-            if loop.time() - since > AT_A_STRETCH:
-                await asyncio.sleep(0)  # others wait for this thread too
-                since = loop.time()
+            if stretch.over:
+                await stretch.pause()
                 continue
             item = self._queue.popleft()
             taken.append(item)
