@@ -213,7 +213,7 @@ class LogPostgres:
         rows = await self._background.read(
             _SQL["changes"], shards=numbers(list(after)), after=numbers(list(after.values())), limit=limit
         )
-        return [Change(row["shard"], row["seq"], _id(row["execution_id"])) for row in rows]
+        return [Change(shard, seq, _id(execution_id)) for shard, seq, execution_id in rows]
 
     async def parts(self, manifest: str) -> list[AddPart]:
         return [_part.decode(row["body"]) for row in await self._main.read(_SQL["parts"], manifest=manifest)]
