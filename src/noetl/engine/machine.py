@@ -19,7 +19,7 @@ from noetl.engine.state import Activation, Execution, Fixed
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.commands import MAX_LEASES
-from noetl.model.decisions import AddPart, ClearTimer, Decision, Effect, Finish, Park, Send, SetTimer, StartChild, Stop
+from noetl.model.decisions import AddPart, ClearTimer, Effect, Finish, Park, Send, SetTimer, StartChild, Stop
 from noetl.model.envelope import failed
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros, call_id, timer_id
@@ -167,16 +167,10 @@ def _stopped(state: Execution, stopped: m.Stopped, at: Micros) -> tuple[e.Event,
 # ---- decisions ---------------------------------------------------------------------------------------------------------
 
 
-def decide(fixed: Fixed, state: Execution, event: e.Event) -> Decision:
+def decide(fixed: Fixed, state: Execution, event: e.Event, moment: Moment) -> Made:
     """What follows from an event that the state already contains."""
     rule = RULES.get(type(event))
-    if rule is None:
-        return Decision()
-    made = list(rule(fixed, state, event, Moment(event.key, event.at)))
-    return Decision(
-        events=tuple(thing for thing in made if isinstance(thing, e.Base)),
-        effects=tuple(thing for thing in made if not isinstance(thing, e.Base)),
-    )
+    return iter(()) if rule is None else rule(fixed, state, event, moment)
 
 
 def advance(fixed: Fixed, state: Execution, *given: e.Event) -> Advance:
@@ -184,6 +178,14 @@ def advance(fixed: Fixed, state: Execution, *given: e.Event) -> Advance:
     queue: deque[e.Event] = deque(given)
     events: list[e.Event] = []
     effects: list[Effect] = []
+
+    def take(made: Made) -> None:
+        for thing in made:
+            if isinstance(thing, e.Base):
+                queue.append(thing)
+            else:
+                effects.append(thing)
+
     while queue:
         event = queue.popleft()
         state = evolve(state, event)
@@ -192,15 +194,10 @@ def advance(fixed: Fixed, state: Execution, *given: e.Event) -> Advance:
             queue.append(_circles(event))
         if len(events) > 2 * MANY:
             raise RuntimeError(f"{event.type} of {state.execution_id} led to more than {2 * MANY} events")
-        decision = decide(fixed, state, event)
-        queue.extend(decision.events)
-        effects.extend(decision.effects)
+        moment = Moment(event.key, event.at)
+        take(decide(fixed, state, event, moment))
         if not queue:
-            for thing in lifecycle.settle(fixed, state, Moment(event.key, event.at)):
-                if isinstance(thing, e.Base):
-                    queue.append(thing)
-                else:
-                    effects.append(thing)
+            take(lifecycle.settle(fixed, state, moment))
     return Advance(state, tuple(events), tuple(effects))
 
 

@@ -95,6 +95,8 @@ def _each(
         return [_reported(value, one is _guard) for value in reported]
     if site.needs_worker:
         return NEEDS_WORKER
+    if one is _guard and not any(isinstance(value, Template) for value in site.cut):
+        return [verdict(value) for value in site.cut]
     scope = names(fixed, state, activation, moment)
     selected = _selected(state, activation)
     places = zip(site.keys, site.cut, strict=True)

@@ -27,7 +27,7 @@ from noetl.append(
 -- name: inbox
 -- Oldest first over all shards: the oldest of each, merged. Rows are deleted by whoever consumes them; no position is kept.
 select i.inbox_id, i.shard, i.execution_id, i.body
-from unnest(:shards::int[]) s (shard),
+from unnest(:shards::text::int[]) s (shard),
     lateral (select x.inbox_id, x.shard, x.execution_id, x.body from noetl.inbox x
              where x.shard = s.shard and (x.execution_id <> all (:skip::bigint[]) or x.kind = 'release')
              order by x.inbox_id limit :limit) i
@@ -35,22 +35,48 @@ order by i.inbox_id limit :limit;
 
 -- name: due_timers
 select t.execution_id, t.timer_id
-from unnest(:shards::int[]) s (shard),
+from unnest(:shards::text::int[]) s (shard),
     lateral (select x.due, x.execution_id, x.timer_id from noetl.timer x
              where x.shard = s.shard and x.due <= now() order by x.due, x.execution_id, x.timer_id limit :limit) t
 order by t.due, t.execution_id, t.timer_id limit :limit;
 
 -- name: project
--- Rows `first` to `last` belong to that shard.
-select s.shard, noetl.project(
-    s.shard, s.epoch, s.checkpoint,
-    (:exec::bigint[])[s.first : s.last], (:tenant::int[])[s.first : s.last], (:path::text[])[s.first : s.last],
-    (:status::text[])[s.first : s.last], (:last_seq::bigint[])[s.first : s.last], (:started_at::bigint[])[s.first : s.last],
-    (:updated_at::bigint[])[s.first : s.last], (:ended_at::bigint[])[s.first : s.last], (:parent::bigint[])[s.first : s.last],
-    (:retry_of::bigint[])[s.first : s.last], (:error::text[])[s.first : s.last], (:steps::int[])[s.first : s.last],
-    (:state::bytea[])[s.first : s.last], (:state_hash::text[])[s.first : s.last]) as done
-from unnest(:shard::int[], :epoch::bigint[], :checkpoint::bigint[], :first::int[], :last::int[])
-    s (shard, epoch, checkpoint, first, last);
+-- The shards that are still the caller's, each up to its checkpoint. A takeover that commits while this runs changes nothing: a
+-- row is the fold of the log up to its last_seq, whoever folds it, and goes forward only. Nothing is written when one is `ahead`.
+with owned as materialized (
+    select s.shard_id, least(g.checkpoint, s.last_seq) as seq
+    from unnest(:shard::text::int[], :epoch::text::bigint[], :checkpoint::text::bigint[]) g (shard, epoch, checkpoint)
+        join noetl.execution_shard s on s.shard_id = g.shard and s.epoch = g.epoch),
+given as materialized (
+    select * from unnest(:of_shard::text::int[], :exec::text::bigint[], :tenant::text::int[], :path::text::text[],
+                         :status::text::text[], :last_seq::text::bigint[], :started_at::text::bigint[],
+                         :updated_at::text::bigint[], :ended_at::text::bigint[], :parent::text::bigint[],
+                         :retry_of::text::bigint[], :error::text::text[], :steps::text::int[], :state::text::text[],
+                         :state_hash::text::text[])
+        x (shard, exec, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps, state,
+           state_hash)
+    where x.shard = any (array(select o.shard_id from owned o))),
+ahead as materialized (
+    select string_agg(x.exec::text, ', ') as executions from given x
+    where not exists (select from noetl.event e where e.execution_id = x.exec and e.seq >= x.last_seq)),
+written as (
+    insert into noetl.execution as old (execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at,
+                                        parent, retry_of, error, steps, state, state_hash)
+    select x.exec, x.shard, x.tenant, x.path, x.status, x.last_seq, x.started_at, x.updated_at, x.ended_at, x.parent,
+           x.retry_of, x.error, x.steps, convert_to(x.state, 'UTF8'), x.state_hash
+    from given x where (select a.executions is null from ahead a)
+    order by x.exec
+    on conflict (execution_id) do update
+    set tenant = excluded.tenant, path = excluded.path, status = excluded.status, last_seq = excluded.last_seq,
+        started_at = excluded.started_at, updated_at = excluded.updated_at, ended_at = excluded.ended_at,
+        parent = excluded.parent, retry_of = excluded.retry_of, error = excluded.error, steps = excluded.steps,
+        state = excluded.state, state_hash = excluded.state_hash
+    where old.last_seq < excluded.last_seq),
+reached as (
+    insert into noetl.checkpoint as old (shard_id, seq, at)
+    select o.shard_id, o.seq, now() from owned o where (select a.executions is null from ahead a) order by o.shard_id
+    on conflict (shard_id) do update set seq = excluded.seq, at = excluded.at where old.seq < excluded.seq)
+select array(select o.shard_id from owned o) as shards, a.executions as ahead from ahead a;
 
 -- name: start
 -- Keys in one order: two servers that start the same executions wait for each other, not both for the other.
@@ -91,7 +117,7 @@ where shard = :shard and seq > :after order by seq limit :limit;
 
 -- name: changes
 select e.shard, e.seq, e.execution_id
-from unnest(:shards::int[], :after::bigint[]) s (shard, after),
+from unnest(:shards::text::int[], :after::text::bigint[]) s (shard, after),
     lateral (select f.shard, f.seq, f.execution_id from noetl.event f
              where f.shard = s.shard and f.seq > s.after order by f.seq limit :limit) e
 order by e.shard, e.seq;

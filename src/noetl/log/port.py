@@ -64,6 +64,7 @@ class Part(Struct, frozen=True, kw_only=True):
     tenant: Tenant
     after: int  # the sequence number of the last event this was decided from; 0 for a new execution
     events: tuple[Event, ...]
+    encoded: tuple[bytes, ...] = ()  # the events' bytes, where whoever decided them has looked at their size
     effects: tuple[Effect, ...] = ()
     taken: tuple[Held, ...] = ()  # (command, attempt) that must be leased as this attempt: the report's fence
     inbox: tuple[int, ...] = ()  # inbox rows this consumes; a row that is gone already means: known

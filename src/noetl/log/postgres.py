@@ -4,14 +4,14 @@ Duties use the background pool, so that neither a slow projection nor a long inb
 """
 
 import logging
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from noetl.database import Database, Grouped, Raised, Record, UniqueViolation
+from noetl.log.arrays import documents, numbers, texts
 from noetl.log.limits import check_size
 from noetl.log.port import (
     BLOB_LIMIT,
@@ -99,40 +99,37 @@ class LogPostgres:
         return writes.outcomes(answer)
 
     async def inbox(self, shards: list[int], limit: int, skip: frozenset[ExecutionId] = frozenset()) -> list[InboxRow]:
-        rows = await self._background.read(_SQL["inbox"], shards=shards, limit=limit, skip=[int(each) for each in skip])
+        rows = await self._background.read(
+            _SQL["inbox"], shards=numbers(shards), limit=limit, skip=[int(each) for each in skip]
+        )
         return [
             InboxRow(row["inbox_id"], row["shard"], _id(row["execution_id"]), codec.decode_message(row["body"]))
             for row in rows
         ]
 
     async def due_timers(self, shards: list[int], limit: int) -> list[tuple[ExecutionId, TimerId]]:
-        rows = await self._background.read(_SQL["due_timers"], shards=shards, limit=limit)
+        rows = await self._background.read(_SQL["due_timers"], shards=numbers(shards), limit=limit)
         return [(_id(row["execution_id"]), TimerId(row["timer_id"])) for row in rows]
 
     async def project(self, batch: list[ShardRows]) -> list[bool]:
-        """In the order of shards: that is how everyone locks."""
-        ordered = sorted(batch, key=lambda each: each.shard)
-        rows = [row for each in ordered for row in each.rows]
-        if [row.shard for row in rows] != [each.shard for each in ordered for _ in each.rows]:
+        rows = [row for each in batch for row in each.rows]
+        if [row.shard for row in rows] != [each.shard for each in batch for _ in each.rows]:
             raise NoetlError("a projection of another shard")
-        lasts = list(accumulate(len(each.rows) for each in ordered))
-        try:
-            done = await self._background.write(
-                _SQL["project"],
-                shard=[each.shard for each in ordered],
-                epoch=[each.epoch for each in ordered],
-                checkpoint=[each.checkpoint for each in ordered],
-                first=[last - len(each.rows) + 1 for last, each in zip(lasts, ordered, strict=True)],
-                last=lasts,
-                exec=[int(row.execution_id) for row in rows],
-                parent=[None if row.parent is None else int(row.parent) for row in rows],
-                retry_of=[None if row.retry_of is None else int(row.retry_of) for row in rows],
-                **{name: [getattr(row, name) for row in rows] for name in _SAME},
-            )
-        except Raised as error:
-            raise NoetlError(str(error)) from error
-        by_shard = {row["shard"]: row["done"] for row in done}
-        return [by_shard[each.shard] for each in batch]
+        (answer,) = await self._background.write(
+            _SQL["project"],
+            shard=numbers([each.shard for each in batch]),
+            epoch=numbers([each.epoch for each in batch]),
+            checkpoint=numbers([each.checkpoint for each in batch]),
+            of_shard=numbers([row.shard for row in rows]),
+            exec=texts([row.execution_id for row in rows]),
+            parent=texts([row.parent for row in rows]),
+            retry_of=texts([row.retry_of for row in rows]),
+            state=documents([None if row.state is None else row.state.decode() for row in rows]),
+            **{name: write([getattr(row, name) for row in rows]) for name, write in _SAME.items()},
+        )
+        if answer["ahead"] is not None:
+            raise NoetlError(f"projection of {answer['ahead']} is ahead of the log")
+        return [each.shard in answer["shards"] for each in batch]
 
     # -- anyone --
 
@@ -220,8 +217,10 @@ class LogPostgres:
         ]
 
     async def changes(self, after: dict[int, int], limit: int) -> list[Change]:
-        rows = await self._background.read(_SQL["changes"], shards=list(after), after=list(after.values()), limit=limit)
-        return [Change(row["shard"], row["seq"], _id(row["execution_id"])) for row in rows]
+        rows = await self._background.read(
+            _SQL["changes"], shards=numbers(list(after)), after=numbers(list(after.values())), limit=limit
+        )
+        return [Change(shard, seq, _id(execution_id)) for shard, seq, execution_id in rows]
 
     async def parts(self, manifest: str) -> list[AddPart]:
         return [_part.decode(row["body"]) for row in await self._main.read(_SQL["parts"], manifest=manifest)]
@@ -450,9 +449,10 @@ class LogPostgres:
         return [Present(**{**row, "pools": tuple(row["pools"])}) for row in rows]
 
 
-_SAME = (
-    "tenant", "path", "status", "last_seq", "started_at", "updated_at", "ended_at", "error", "steps", "state", "state_hash",
-)  # fmt: skip
+_SAME: dict[str, Callable[[list[Any]], str]] = {
+    "tenant": numbers, "path": texts, "status": texts, "last_seq": numbers, "started_at": numbers, "updated_at": numbers,
+    "ended_at": numbers, "error": texts, "steps": numbers, "state_hash": texts,
+}  # fmt: skip
 _REF_COLUMNS = (
     "r_id", "r_tier", "r_uri", "r_sha256", "r_bytes", "r_rows", "r_format", "r_parent", "r_payload",
 )  # fmt: skip

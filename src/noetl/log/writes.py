@@ -4,12 +4,13 @@ Effects on one command are brought together first, so that each row is written o
 the same part is known here; a `Stop` depends on the row and is carried out before whatever came after it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
 import msgspec
 
+from noetl.log.arrays import documents, numbers, texts
 from noetl.log.limits import check_size
 from noetl.log.port import Appended, Batch, Known, Outcome, Part, ShardLost, StaleAttempt
 from noetl.model import codec
@@ -39,14 +40,14 @@ FINISHED = ("done", "dead", "cancelled")
 STOPPED = "stopped"  # parked and then stopped, in one part
 _LOST, _KNOWN, _STALE, _KEY = 1, 2, 3, 4  # verdicts of `noetl.append`; 0: applied
 
-# Columns of the arrays, in the order of the function's parameters. Numbers (n) and texts (t) go as the text of an array: the
-# driver looks long at every element of a list, to see whether it is a list itself. Bytes (b) go as they are.
-_COLUMNS = {"p": "nnnnnn", "e": "nntttnttttn", "t": "ntn", "i": "nn", "m": "ntt", "c": "nttttntnntb", "r": "nntttnntnb"}
+# Columns of the arrays, in the order of the function's parameters: numbers (n), texts (t), JSON (j), and bytes (b), which go
+# as they are.
+_COLUMNS = {"p": "nnnnnn", "e": "nntttntjjtn", "t": "ntn", "i": "nn", "m": "ntt", "c": "nttttntnntb", "r": "nntttnntnb"}
+_ARRAYS: dict[str, Callable[[Sequence[Any]], Any]] = {"n": numbers, "t": texts, "j": documents, "b": list}
 
 
-def split(event: Event) -> tuple[str, str | None, str | None]:
-    """`meta`, `result` and status: the event without its envelope, and the envelope, byte for byte."""
-    data = check_size(event)
+def split(event: Event, data: bytes) -> tuple[str, str | None, str | None]:
+    """`meta`, `result` and status: the event's bytes without its envelope, and the envelope, byte for byte."""
     result = getattr(event, "result", None)
     if result is None:
         return data.decode(), None, None
@@ -97,7 +98,8 @@ class Writes:
 
     def keys_repeat(self) -> bool:
         """Two events of a part with one key: the index cannot tell which part it was."""
-        return any(len({event.key for event in part.events}) != len(part.events) for part in self._batch.parts)
+        events = self._rows["e"]
+        return len({(row[0], row[9]) for row in events}) != len(events)
 
     def arguments(self, *, check_keys: bool) -> tuple[Any, ...]:
         arrays: list[Any] = [self._batch.lease, check_keys]
@@ -203,9 +205,10 @@ class _PartWrites:
         self._more.setdefault(what, []).append({"part": self._number, **row})
 
     def _add_events(self) -> None:
-        rows, number = self._rows["e"], self._number
-        for nth, event in enumerate(self._part.events, 1):
-            meta, result, status = split(event)
+        rows, number, part = self._rows["e"], self._number, self._part
+        encoded = part.encoded or tuple(check_size(event) for event in part.events)
+        for nth, (event, data) in enumerate(zip(part.events, encoded, strict=True), 1):
+            meta, result, status = split(event, data)
             step = getattr(event, "step", None) or None
             command = getattr(event, "command_id", None)
             attempt = getattr(event, "attempt", None)
@@ -349,22 +352,6 @@ class _PartWrites:
                 status=row.status,
                 worker=row.worker,
             )
-
-
-def numbers(values: Iterable[int | None]) -> str:
-    """An array of numbers as Postgres writes it."""
-    return "{" + ",".join(["null" if value is None else str(value) for value in values]) + "}"
-
-
-def texts(values: Iterable[str | None]) -> str:
-    return "{" + ",".join(["null" if value is None else _quoted(value) for value in values]) + "}"
-
-
-def _quoted(value: str) -> str:
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-_ARRAYS: dict[str, Callable[[Iterable[Any]], Any]] = {"n": numbers, "t": texts, "b": list}
 
 
 def message_columns(message: Message) -> tuple[str, str | None]:

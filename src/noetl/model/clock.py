@@ -11,13 +11,17 @@ class Clock(Protocol):
     def now(self) -> Micros: ...
 
 
-@lru_cache(maxsize=256)  # several templates of one event say the same moment
 def iso(at: Micros) -> str:
     """ISO 8601, UTC."""
     seconds, micro = divmod(at, 1_000_000)
+    return f"{_second(seconds)}.{micro:06}Z"
+
+
+@lru_cache(maxsize=256)  # moments come close together
+def _second(seconds: int) -> str:
     days, rest = divmod(seconds, 86_400)
     year, month, day = _civil(days)
-    return f"{year:04}-{month:02}-{day:02}T{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}.{micro:06}Z"
+    return f"{year:04}-{month:02}-{day:02}T{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
 
 
 def _civil(days: int) -> tuple[int, int, int]:

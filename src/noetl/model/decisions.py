@@ -5,7 +5,7 @@ from typing import Any, Union
 from msgspec import Struct
 
 from noetl.model.commands import Command, Journal
-from noetl.model.events import Event, Parent
+from noetl.model.events import Parent
 from noetl.model.ids import CommandId, ExecutionId, Micros, TimerId
 from noetl.model.messages import Message
 from noetl.model.reference import Reference
@@ -100,8 +100,3 @@ class LeaveAdmission(Struct, frozen=True):
 Effect = Union[
     Issue, Requeue, Park, Finish, Stop, SetTimer, ClearTimer, StartChild, Send, AddPart, AskAdmission, LeaveAdmission
 ]
-
-
-class Decision(Struct, frozen=True):
-    events: tuple[Event, ...] = ()
-    effects: tuple[Effect, ...] = ()

@@ -1,6 +1,7 @@
 """Identities. Executions and references are 63-bit snowflakes, written as text everywhere so that no JSON reader rounds them;
 commands, activations and timers are hashes of their cause, so that deciding twice gives the same ones."""
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NewType
 
@@ -39,6 +40,7 @@ def timer_id(owner: str, purpose: str) -> TimerId:
     return TimerId(derive("timer", owner, purpose))
 
 
+@lru_cache(maxsize=8192)  # asked several times for every report
 def shard_of(execution: str, count: int) -> int:
     """The one function from an execution to its shard: a fixed mix of the id's bits, then modulo."""
     x = int(execution) & 0xFFFF_FFFF_FFFF_FFFF

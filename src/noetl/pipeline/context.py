@@ -1,8 +1,8 @@
 """One command being worked on: what it reads, what it puts, and the events that may end it."""
 
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from noetl.model import events as e
@@ -22,8 +22,7 @@ from noetl.playbook.plan import Plan
 WORKLOAD_INLINE = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     env: Environment
     plan: Plan
     command: Command

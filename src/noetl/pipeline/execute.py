@@ -34,17 +34,10 @@ async def execute(
     context = Context.make(env, plan, command, journal, claimed_at, launch)
     for kind in filter(env.registry.lacks, _kinds(context)):
         await env.registry.load(kind)
-    limit = None if command.timeout is None else command.timeout / 1_000_000
     try:
-        async with asyncio.timeout(limit) as timer:
-            event = await _by_kind(context)
+        event = await (_by_kind(context) if command.timeout is None else _in_time(context, command.timeout / 1_000_000))
     except Failing as failing:
         event = context.failed(failed(bounded(failing.failure)))
-    except TimeoutError:
-        if not timer.expired():
-            raise
-        message = f"step {command.step} did not end within {limit:g} s"
-        event = context.failed(failed(Failure(code="TIMEOUT", kind="timeout", message=message)))
     finally:
         context.payloads.forget()
     return env.clean(Sent(event, context.persist.refs()))
@@ -59,6 +52,17 @@ def _kinds(context: Context) -> Iterator[str]:
             yield task.target.kind
     if step.loop is not None and step.loop.cursor is not None:
         yield step.loop.cursor.kind
+
+
+async def _in_time(context: Context, limit: float) -> e.Reported:
+    try:
+        async with asyncio.timeout(limit) as timer:
+            return await _by_kind(context)
+    except TimeoutError:
+        if not timer.expired():
+            raise
+        message = f"step {context.command.step} did not end within {limit:g} s"
+        return context.failed(failed(Failure(code="TIMEOUT", kind="timeout", message=message)))
 
 
 async def _by_kind(context: Context) -> e.Reported:
@@ -104,13 +108,14 @@ async def _final(context: Context, pipeline: Pipeline, ended: Ended) -> Envelope
 
 async def _with_selections(context: Context, pipeline: Pipeline, base: Envelope) -> Envelope:
     plan = context.plan.steps[context.command.step]
-    shown = replace(base, context={**base.context, **await _results(context, pipeline)})
-    kept: dict[str, Any] = {}
+    results = await _results(context, pipeline)
+    shown = replace(base, context={**base.context, **results}) if results else base
     if plan.selections:
         rendering = final_rendering(context, pipeline.names, Stored(shown, context.payloads))
         found = await all_selected(rendering, plan.selections)
         kept = await context.persist.selections("selections", found)
-    return context.persist.checked(replace(shown, context=with_context(shown, kept, {})))
+        shown = replace(shown, context=with_context(shown, kept, {}))
+    return context.persist.checked(shown)
 
 
 async def _results(context: Context, pipeline: Pipeline) -> dict[str, Any]:

@@ -240,9 +240,9 @@ class Persist:
 
     async def results(self, label: str, envelopes: dict[str, Envelope]) -> dict[str, Any]:
         """`<step>.results`: where the values of a pipeline's tasks are."""
-        made = {task: None if e.reference is None else to_builtins(e.reference) for task, e in envelopes.items()}
-        if len(made) < 2:
+        if len(envelopes) < 2:
             return {}
+        made = {task: None if e.reference is None else to_builtins(e.reference) for task, e in envelopes.items()}
         if len(encode(made)) > RESULTS_INLINE:
             made = {REFERENCE: to_builtins(await self.put(f"{label}.tasks", made))}
         return {"results": made}

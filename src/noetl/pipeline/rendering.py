@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from msgspec.structs import replace
@@ -46,7 +45,7 @@ class StoredRows:
             await asyncio.to_thread(reader.close)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Rendering:
     """Renders in one scope, made when the first template asks for it; `where` names it in errors."""
 
@@ -54,10 +53,13 @@ class Rendering:
     payloads: Payloads
     functions: Functions
     where: str
+    _scope: dict[str, Any] | None = None
 
-    @cached_property
+    @property
     def scope(self) -> dict[str, Any]:
-        return self.names()
+        if self._scope is None:
+            self._scope = self.names()
+        return self._scope
 
     async def value(self, template: Any) -> Any:
         return await self._evaluate(templates.render_value, template)

@@ -92,11 +92,14 @@ class Shared(Struct, frozen=True):
     def by(
         cls, env: Environment, command: Command, step: Step, workbook: Mapping[str, Task], payloads: Payloads, persist: Persist
     ) -> "Shared":  # fmt: skip
-        written = tasks_of(step)
-        found = [called(task, workbook) for task in written]
-        tasks = tuple(task if isinstance(one, Failure) else one for task, one in zip(written, found, strict=True))
-        broken = {task.name: one for task, one in zip(written, found, strict=True) if isinstance(one, Failure)}
-        return cls(env, command, step, tasks, broken, persist, Issued.by(command, payloads))
+        tasks: list[Task] = []
+        broken: dict[str, Failure] = {}
+        for task in tasks_of(step):
+            found = called(task, workbook)
+            if isinstance(found, Failure):
+                broken[task.name] = found
+            tasks.append(task if isinstance(found, Failure) else found)
+        return cls(env, command, step, tuple(tasks), broken, persist, Issued.by(command, payloads))
 
 
 class Pipeline:
@@ -111,7 +114,7 @@ class Pipeline:
     ) -> None:
         self.env = env = shared.env
         self.command = command = shared.command
-        self.step = step = shared.step
+        self.step = shared.step
         self.tasks = shared.tasks
         self._broken = shared.broken
         self.payloads = shared.issued.payloads
@@ -119,7 +122,6 @@ class Pipeline:
         self.names = Names(shared.issued, writes, item, iso(env.clock.now()), journaled=journal is not None)
         self._journal = journal
         self._behind = behind  # tries that a deferred item has behind it
-        self._caller = Caller(env, command, step, self.names, self._rendering)
         self._at = Tasks()
         self._ran = False
         self._most_tries = 1
@@ -261,7 +263,7 @@ class Pipeline:
                 and not await self._rendering(turn, {}, "when").guard(task.spec.when)
             ):
                 return None
-            prepared = await self._caller.prepare(turn)
+            prepared = await self._caller().prepare(turn)
             at.given = prepared.call.input
             if task.spec.paginate is not None:
                 return await self._pages(turn, prepared)
@@ -271,6 +273,10 @@ class Pipeline:
             if failing.final:
                 raise
             return Failed(failing.failure)
+
+    def _caller(self) -> Caller:
+        """Made when it is used: kept, it and the pipeline would hold each other, and all they read, until a collection."""
+        return Caller(self.env, self.command, self.step, self.names, self._rendering)
 
     def _came(self) -> Done | Failed:
         """What the task waited for is its outcome."""
@@ -398,7 +404,7 @@ class Pipeline:
             paginate=paginate,
             prepared=prepared,
             call=perform_in_memory,
-            key=lambda number: self._caller.key(turn, number),
+            key=lambda number: self._caller().key(turn, number),
             rendering=lambda page: self._after(turn, self._seen(page), "paginate"),
             sink=sink,
             journal=journal if self._journal is not None else None,

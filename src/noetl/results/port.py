@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from msgspec import Struct
+
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Address, Home, Reference
 from noetl.results.staging import Staged, Staging
@@ -42,8 +44,7 @@ class ResultStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Rider:
+class Rider(Struct, frozen=True, eq=False, weakref=True):
     """A payload on its way with a report. The store that made it reads it from memory for as long as somebody holds it."""
 
     payload: bytes

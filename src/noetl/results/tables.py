@@ -1,10 +1,10 @@
 """Rows on their way from a tool to the store. Nothing here needs Arrow; `rowsets.py` makes these and reads them again."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from noetl.model.reference import Reference
 from noetl.results.staging import Draft, Staged, Staging
@@ -41,8 +41,7 @@ class Table:
             self.draft.discard()
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(Struct, frozen=True):
     """What a tool needs to give rows: where they are staged, and who takes the secrets out of each batch."""
 
     staging: Staging = field(default_factory=lambda: Staging(None))

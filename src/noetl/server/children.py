@@ -5,8 +5,8 @@ child of that call has ended with the failure, so that it can route on it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from noetl.model.decisions import Effect, Send, StartChild
@@ -19,8 +19,7 @@ from noetl.playbook.workload import merge
 from noetl.server.playbooks import Playbooks
 
 
-@dataclass(slots=True)
-class Prepared:
+class Prepared(Struct):
     effects: list[Effect] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
 

@@ -38,6 +38,7 @@ from noetl.model.messages import LeaseLost, Message, Release, Report, Start, Tim
 from noetl.server.children import Children
 from noetl.server.shards import Shards
 from noetl.server.states import Loaded, States, Unfoldable
+from noetl.server.turns import Stretch
 from noetl.server.waiting import Waiting
 from noetl.server.work import Answer, Item, Room, Work
 
@@ -45,7 +46,6 @@ log = logging.getLogger(__name__)
 
 TRIES = 3  # decisions from a reloaded state before a worker is asked to come again
 PREFETCH = 64  # executions loaded together when they are not in memory
-AT_A_STRETCH = 0.002  # seconds of deciding until whoever reads gets a turn
 FIRST_DELAY, LONGEST_DELAY = 0.05, 2.0
 LATELY = 10.0  # seconds within which whoever was told to come again has done so
 REFUSED: dict[str, Answer] = {
@@ -187,12 +187,10 @@ class Dispatcher:
             item.execution_id for item in islice(self._queue, BATCH_EVENTS) if isinstance(item.message, Start)
         )
         await self._states.prefetch(item.execution_id for item in islice(self._queue, PREFETCH))
-        loop = asyncio.get_running_loop()
-        since = loop.time()
+        stretch = Stretch()
         while self._queue and room.events > 0 and len(taken) < BATCH_EVENTS:
-            if loop.time() - since > AT_A_STRETCH:
-                await asyncio.sleep(0)  # others wait for this thread too
-                since = loop.time()
+            if stretch.over:
+                await stretch.pause()
                 continue
             item = self._queue.popleft()
             taken.append(item)
@@ -226,7 +224,7 @@ class Dispatcher:
         work = Work(execution_id, shard, after=error.seq, aside=True)
         if execution_id not in self._aside:
             log.error("execution cannot be folded", extra={"execution_id": execution_id, "error": str(error)})
-            work.events.append(quarantine(error.state, str(error), error.cause, self._clock.now()))
+            work.set_aside(quarantine(error.state, str(error), error.cause, self._clock.now()))
             self._aside.add(execution_id)
         return work
 
@@ -261,11 +259,13 @@ class Dispatcher:
             self._refuse(work, item, given)
             return True
         advanced = advance(fixed, work.state, *given)
-        payloads = sum(len(ref.payload or b"") for ref in item.report.refs) if item.report is not None else 0
-        if not room.take(len(advanced.events), payloads + sum(len(check_size(event)) for event in advanced.events)):
+        report = item.report
+        payloads = sum([len(ref.payload or b"") for ref in report.refs]) if report is not None else 0
+        encoded = [check_size(event) for event in advanced.events]
+        if not room.take(len(encoded), payloads + sum(map(len, encoded))):
             return False
         prepared = await self._children.prepare(fixed.tenant, advanced.effects)
-        work.record(item, given, advanced, prepared)
+        work.record(item, given, advanced, encoded, prepared)
         return True
 
     def _refuse(self, work: Work, item: Item, refusal: Refusal) -> None:
@@ -292,9 +292,8 @@ class Dispatcher:
         log.error("execution quarantined", extra={"execution_id": work.execution_id, "error": text}, exc_info=error)
         cause = f"{item.message.key}@{work.after}.{len(work.events)}"  # it may happen again after a release
         event = quarantine(work.state, text, cause, self._clock.now())
-        work.events.append(event)
+        work.set_aside(event)
         work.state = evolve(work.state, event)
-        work.aside = True
         self._set_aside(work, item)
 
     def _set_aside(self, work: Work, item: Item) -> None:

@@ -1,11 +1,13 @@
 """One execution's share of the next batch, while it is being decided: items in, one `Part` out."""
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from noetl.engine.machine import Advance
 from noetl.engine.state import Execution
+from noetl.log.limits import check_size
 from noetl.log.port import BATCH_EVENTS, Handoff, Part
 from noetl.model.commands import Command
 from noetl.model.decisions import Effect, Finish, Issue, Park, Requeue, Stop
@@ -21,8 +23,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 Answer = Literal["ok", "stale", "refused", "retry"]
 
 
-@dataclass(eq=False, slots=True)
-class Item:
+class Item(Struct, eq=False):
     """Something that reached an execution: an inbox row, a due timer, or a report that a worker just brought."""
 
     execution_id: ExecutionId
@@ -45,8 +46,7 @@ class Item:
             self.answer.set_result(answer)
 
 
-@dataclass(slots=True)
-class Room:
+class Room(Struct):
     """What a batch has space for. The first item always fits."""
 
     events: int = BATCH_EVENTS
@@ -61,8 +61,7 @@ class Room:
         return True
 
 
-@dataclass(eq=False, slots=True)
-class Work:
+class Work(Struct, eq=False):
     execution_id: ExecutionId
     shard: int
     after: int
@@ -70,6 +69,7 @@ class Work:
     state: Execution | None = None  # as of the last item decided; None: not to be kept
     aside: bool = False  # quarantined: what comes waits in the inbox
     events: list[Event] = field(default_factory=list)
+    encoded: list[bytes] = field(default_factory=list)  # the events' bytes
     effects: list[Effect] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
     taken: dict[Held, None] = field(default_factory=dict)
@@ -84,11 +84,14 @@ class Work:
         """The item is over when this part is written; `answer` is what to say then."""
         self.items.append((item, answer))
 
-    def record(self, item: Item, given: tuple[Event, ...], advanced: Advance, prepared: Prepared) -> None:
-        self.keys[item] = frozenset(event.key for event in given)
+    def record(
+        self, item: Item, given: tuple[Event, ...], advanced: Advance, encoded: list[bytes], prepared: Prepared
+    ) -> None:
+        self.keys[item] = frozenset([event.key for event in given])
         self.state = advanced.state
         self.aside = advanced.state.quarantined is not None
         self.events += advanced.events
+        self.encoded += encoded
         self.effects += prepared.effects
         self.starts += prepared.starts
         report = item.report
@@ -96,6 +99,12 @@ class Work:
             self.taken[Held(report.command_id, report.attempt)] = None
             self.refs += report.refs
         self.consume(item, "ok")
+
+    def set_aside(self, event: Event) -> None:
+        """By this event, which nothing follows from."""
+        self.events.append(event)
+        self.encoded.append(check_size(event))
+        self.aside = True
 
     def reserve(self, waiting: Waiting) -> None:
         """Commands issued here and still claimable at the end of the part go to workers that wait."""
@@ -133,6 +142,7 @@ class Work:
             tenant=self.loaded.fixed.tenant if self.loaded is not None else DEFAULT_TENANT,
             after=self.after,
             events=tuple(self.events),
+            encoded=tuple(self.encoded),
             effects=tuple(self.effects),
             taken=tuple(self.taken),
             inbox=tuple(item.inbox_id for item in items if item.inbox_id is not None),

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from noetl.tools.nursery import Limits, Nursery, Process
 from noetl.tools.port import Log
@@ -58,8 +59,7 @@ class PoolSettings:
     limits: Limits = field(default_factory=Limits)
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """Calls of the same program may share a batch."""
 
     code: str

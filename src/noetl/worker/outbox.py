@@ -1,8 +1,9 @@
 """Reports on their way: repeated until acknowledged, in the order they were made."""
 
 import asyncio
-from dataclasses import dataclass
 from itertools import islice
+
+from msgspec import Struct
 
 from noetl.model.events import Ending
 from noetl.model.exchange import Ack, Held
@@ -11,20 +12,16 @@ from noetl.model.messages import Report
 AT_ONCE = 64  # reports in one exchange: far below its limit of 4 MB, since a report is some KB
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
+Place = tuple[Held, str]
+
+
+class Entry(Struct, eq=False):
     report: Report
     held: Held
+    place: Place
     ending: bool  # the worker lets go of the command with it
     answer: asyncio.Future[Ack] | None = None  # a journal entry whose task waits for it
     spooled: bool = False
-
-    @property
-    def place(self) -> "Place":
-        return self.held, self.report.key
-
-
-Place = tuple[Held, str]
 
 
 class Outbox:
@@ -40,11 +37,12 @@ class Outbox:
 
     def add(self, report: Report, answer: asyncio.Future[Ack] | None = None, *, spooled: bool = False) -> Entry:
         held = Held(report.command_id, report.attempt)
-        entry = Entry(report, held, isinstance(report.event, Ending), answer, spooled)
-        self._entries[entry.place] = entry
-        self._of.setdefault(held, {})[entry.place] = None
+        place = held, report.key
+        entry = Entry(report, held, place, isinstance(report.event, Ending), answer, spooled)
+        self._entries[place] = entry
+        self._of.setdefault(held, {})[place] = None
         if entry.ending:
-            self._endings[entry.place] = entry
+            self._endings[place] = entry
         return entry
 
     def batch(self) -> list[Entry]:
@@ -66,7 +64,7 @@ class Outbox:
         given = {(ack.command_id, ack.key): ack for ack in acks}
         found: list[tuple[Entry, Ack]] = []
         for entry in batch:
-            ack = given.get((entry.report.command_id, entry.report.key))
+            ack = given.get((entry.held.command_id, entry.place[1]))
             if ack is not None and self._entries.get(entry.place) is entry:
                 found.append((entry, ack))
         return found

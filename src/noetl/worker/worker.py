@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import exp
+from operator import attrgetter
 
 from msgspec import structs
 
@@ -49,16 +50,13 @@ class Job:
     """A command being worked on. `renewed` is when its lease was last known to be renewed."""
 
     command: Command
+    held: Held
     renewed: float
     claimed_at: int
     launch: int = 1
     task: asyncio.Task[None] | None = None
     notice: asyncio.TimerHandle | None = None
     told: Sent | None = None  # to stop: what it says when it has
-
-    @property
-    def held(self) -> Held:
-        return Held(self.command.command_id, self.command.attempt)
 
     def cancel(self) -> None:
         if self.notice is not None:
@@ -200,7 +198,7 @@ class Worker:
     def holds(self) -> tuple[Held, ...]:
         """Everything this worker answers for: commands it works on, and those whose ending nobody has acknowledged."""
         found = {job.held for job in self._jobs.values()} | {entry.held for entry in self._outbox.endings()}
-        return tuple(sorted(found, key=lambda held: (held.command_id, held.attempt)))
+        return tuple(sorted(found, key=attrgetter("command_id", "attempt")))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -387,7 +385,7 @@ class Worker:
             if running.command.attempt >= command.attempt:
                 return
             self._drop(running.held)
-        job = Job(command, sent, self._clock.now(), self._launched.count(held))
+        job = Job(command, held, sent, self._clock.now(), self._launched.count(held))
         self._jobs[command.command_id] = job
         job.task = asyncio.ensure_future(self._work(job))
         if command.attempt > 1:

@@ -13,6 +13,7 @@ from noetl.model.ids import DEFAULT_TENANT, ExecutionId
 from noetl.server.duties.loop import Counts
 from noetl.server.shards import Shards
 from noetl.server.states import Loaded, States, Unfoldable, state_hash
+from noetl.server.turns import Stretch
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,10 @@ class Projector:
         changes = await self._log.changes(after, self._limit) if after else []
         if not changes:
             return Counts()
-        batch = [await self._rows(shard, epochs[shard], list(part)) for shard, part in groupby(changes, _shard)]
+        stretch = Stretch()
+        batch = [
+            await self._rows(shard, epochs[shard], list(part), stretch) for shard, part in groupby(changes, _shard)
+        ]
         fault("project.before")
         done = await self._log.project(batch)
         fault("project.after")
@@ -74,10 +78,15 @@ class Projector:
             self._projected[shard] = await self._log.checkpoint(shard)
         return self._projected[shard]
 
-    async def _rows(self, shard: int, epoch: int, changes: list[Change]) -> ShardRows:
+    async def _rows(self, shard: int, epoch: int, changes: list[Change], stretch: Stretch) -> ShardRows:
         last = {change.execution_id: change.seq for change in changes}
-        rows = [await self._row(execution_id, shard, seq) for execution_id, seq in last.items()]
-        return ShardRows(shard, epoch, changes[-1].seq, tuple(row for row in rows if row is not None))
+        rows: list[Projection] = []
+        for execution_id, seq in last.items():
+            if (row := await self._row(execution_id, shard, seq)) is not None:
+                rows.append(row)
+            if stretch.over:
+                await stretch.pause()
+        return ShardRows(shard, epoch, changes[-1].seq, tuple(rows))
 
     async def _row(self, execution_id: ExecutionId, shard: int, seq: int) -> Projection | None:
         """A state as of `seq` or later: an append that was given up may have been written after the state was read."""

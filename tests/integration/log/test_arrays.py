@@ -1,0 +1,26 @@
+"""Columns go to Postgres as the text of arrays, and come back as they were."""
+
+from typing import Any
+
+import pytest
+
+from noetl.database import connect
+from noetl.log.arrays import documents, numbers, texts
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "values"),
+    [
+        (numbers, "bigint", []),
+        (numbers, "bigint", [1, None, -(2**63)]),
+        (texts, "text", []),
+        (texts, "text", [None]),
+        (texts, "text", ["", None, "null", "NULL", "None", "{}", ",", " a ", '"', "\\", '\\"', '","', "ü\n\t"]),
+        (texts, "text", ["\x01", None, "\x1f", "\\n"]),
+        (documents, "text", ['{"a":"\\u0000 \\" \\\\ \\n"}', None, "x" * 100_000]),
+    ],
+)
+async def test_an_array_comes_back_as_it_was(migrated: str, written: Any, kind: str, values: list[Any]) -> None:
+    connection = await connect(migrated)
+    assert await connection.fetchval(f"select $1::text::{kind}[]", written(values)) == values
+    await connection.close()
