@@ -254,7 +254,7 @@ class Pipeline:
             if task.name in self._broken:
                 return Failed(self._broken[task.name])
             if at.resolved is not None:
-                at.given = await self._caller.given(turn)
+                at.given = await self._caller().given(turn)
                 return self._came()
             fresh = at.tries in (0, self._behind) and at.page is None
             if (
