@@ -1,0 +1,67 @@
+"""`python` inside a Spark task: the task's process runs the code itself. Inputs and results pass as JSON, as they do elsewhere;
+what code prints is in the log of the Spark server.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from noetl.model.errors import Failure
+from noetl.tools import python_child
+from noetl.tools.port import Call, Failed, Log, Outcome, Ran, Success
+from noetl.tools.python import outcome_of, source, written
+
+RESULT_LIMIT = 64 << 20
+
+
+class InlinePython:
+    kind = "python"
+    raw = frozenset({"code"})
+
+    def __init__(self) -> None:
+        self._programs = python_child.Programs()
+
+    async def run(self, call: Call) -> Outcome:
+        (outcome,) = (await self.run_many(call.config, (call.input,), lambda nth: call.log)).outcomes
+        return outcome
+
+    async def run_many(
+        self, config: dict[str, Any], inputs: Sequence[dict[str, Any]], log: Callable[[int], Log]
+    ) -> Ran:
+        code = await source(config)
+        if isinstance(code, Failure):
+            return Ran([Failed(code)] * len(inputs), 0.0)
+        env = {str(name): str(value) for name, value in (config.get("env") or {}).items() if value is not None}
+        began = time.monotonic()
+        outcomes = await asyncio.to_thread(self._all, code, env, inputs)  # code that awaits has a loop of its own
+        return Ran(outcomes, time.monotonic() - began)
+
+    def _all(self, code: str, env: dict[str, str], inputs: Sequence[dict[str, Any]]) -> list[Success | Failed]:
+        with _environment(env):
+            return [self._one(code, given) for given in inputs]
+
+    def _one(self, code: str, given: dict[str, Any]) -> Success | Failed:
+        data = written(given)
+        if isinstance(data, Failed):
+            return data
+        answer = python_child.answer(self._programs, code, msgspec.json.decode(data), RESULT_LIMIT)
+        return outcome_of(msgspec.json.decode(answer), RESULT_LIMIT)
+
+
+@contextmanager
+def _environment(env: dict[str, str]) -> Iterator[None]:
+    if not env:
+        yield
+        return
+    before = dict(os.environ)
+    os.environ.update(env)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

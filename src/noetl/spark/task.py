@@ -1,0 +1,192 @@
+"""What a loop on Spark runs inside Spark's tasks: the step's pipeline for every item of a shard, the same code as on a worker.
+
+A shard is a range of the collection. Its task reads the items, runs them, and writes their rows to a file of its own; Spark only
+hears which file that is, what is in it, and how the items ended. A task that Spark runs twice writes two files, and one is named.
+Python runs in the task's process, inputs and results pass as JSON as they do elsewhere.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import pickle
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from msgspec.structs import replace
+
+from noetl.model import events as e
+from noetl.model.codec import decode_command
+from noetl.model.errors import NotFound
+from noetl.model.ids import Micros
+from noetl.model.reference import address
+from noetl.pipeline.chunk import Batch, Result, added, counted
+from noetl.pipeline.collections import Indexed
+from noetl.pipeline.context import Context
+from noetl.pipeline.environment import Environment, Sent
+from noetl.results.memory import ResultsMemory
+from noetl.results.rowsets import Joined, Reader, as_rows, read
+from noetl.results.sources import Opened
+from noetl.results.tables import Head
+from noetl.spark.inline import InlinePython
+from noetl.tools.registry import Registry, built_in
+
+AT_ONCE = 1_000  # items in memory
+ROWS = pa.schema(
+    [("index", pa.int64()), ("status", pa.string()), ("error", pa.json_()), ("ms", pa.int64()), ("tries", pa.int64()),
+     ("result", pa.json_())]
+)  # fmt: skip
+ANSWER = "shard long, told string"
+
+
+def run(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: numbers of shards in, what became of them out."""
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            told = json.dumps(Shard(work, number).run())
+            yield pa.RecordBatch.from_pydict({"shard": [number], "told": [told]})
+
+
+class Shard:
+    def __init__(self, work: dict[str, Any], number: int) -> None:
+        self._work = work
+        self._number = number
+        self._first = number * work["chunk"]
+        self._stop = min(self._first + work["chunk"], work["size"])
+        self._path = Path(work["folder"], f"part-{number:05}-{uuid4().hex}.parquet")
+
+    def run(self) -> dict[str, Any]:
+        with asyncio.Runner() as runner:
+            found = runner.run(self._all())
+        told = {"file": _file(self._path, self._stop - self._first), "items": msgspec.to_builtins(found)}
+        _say(Path(self._work["told"], str(self._number)), json.dumps(told["items"]))
+        return told
+
+    async def _all(self) -> e.Items:
+        context = await _context(self._work)
+        loop = context.step.loop
+        reduce = {} if loop is None else {name: str(reducer) for name, reducer in loop.spec.reduce.items()}
+        found = e.Items(first=self._first)
+        try:
+            with pq.ParquetWriter(
+                self._path, ROWS, compression="zstd", compression_level=1, write_page_checksum=True
+            ) as file:
+                for items in self._items():
+                    batch, results = await _ended(context, items)
+                    file.write_batch(_rows(results))
+                    found = added(reduce, found, counted(0, results, batch.folded(results)))
+        finally:
+            await context.env.registry.close()
+        return found
+
+    def _items(self) -> Iterator[list[Indexed]]:
+        """A few at a time, with their indexes."""
+        source = self._work["source"]
+        reader = Joined(Head(), [_opened(path) for path in source["paths"]])
+        try:
+            position = self._first
+            for batch in reader.batches(self._first, self._stop):
+                for low in range(0, batch.num_rows, AT_ONCE):
+                    rows = as_rows(batch.slice(low, AT_ONCE))
+                    if source["indexed"]:
+                        yield [(row["index"], row["item"]) for row in rows]
+                    else:
+                        yield list(enumerate(rows, position))
+                    position += len(rows)
+        finally:
+            reader.close()
+
+
+def _opened(path: str) -> Reader:
+    return read(Opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), Path(path)), path)
+
+
+async def _ended(context: Context, items: list[Indexed]) -> tuple[Batch, list[Result]]:
+    """Whatever an item's next try waits for is waited for here: nobody else would go on with it."""
+    batch = Batch(context, items, 0)
+    await batch.run()
+    results = batch.results
+    while later := [(position, each.deferred) for position, each in enumerate(results) if each.deferred is not None]:
+        tries = later[0][1].attempts
+        now = [(position, wait) for position, wait in later if wait.attempts == tries]
+        await asyncio.sleep(max(wait.delay for _, wait in now) / 1_000_000)
+        again = Batch(_after(context, tries), [items[position] for position, _ in now], 0)
+        await again.run()
+        for (position, _), result in zip(now, again.results, strict=True):
+            results[position] = result
+    return batch, results
+
+
+def _after(context: Context, tries: int) -> Context:
+    command = replace(context.command, attempts=tries)
+    return Context.make(context.env, context.plan, command, _unheard, 0, 1)
+
+
+# ---- what the pipeline needs ---------------------------------------------------------------------------------------------
+
+
+class Clock:
+    def now(self) -> Micros:
+        return time.time_ns() // 1000
+
+
+class NoCredentials:
+    async def get(self, name: str) -> dict[str, Any]:
+        raise NotFound(f"credential {name!r} does not reach Spark", hint="use exec: local for this loop")
+
+
+async def _unheard(sent: Sent) -> None:
+    """Items of a batch keep no journal."""
+
+
+async def _context(work: dict[str, Any]) -> Context:
+    plan = pickle.loads(base64.b64decode(work["plan"]))  # noqa: S301 - our own worker made it
+    command = decode_command(base64.b64decode(work["command"]))
+    store = ResultsMemory()
+    results = dict(command.scope.results)
+    for step, value in msgspec.json.decode(base64.b64decode(work["known"])).items():
+        where = address(command.execution_id, "result", step, "known")
+        results[step] = replace(results[step], reference=await store.put(where, value))
+    command = replace(command, scope=replace(command.scope, results=results), together=work["together"])
+    registry = Registry((InlinePython(),), built_in())
+    env = Environment(store=store, registry=registry, clock=Clock(), worker="spark", credentials=NoCredentials())
+    return Context.make(env, plan, command, _unheard, 0, 1)
+
+
+# ---- what comes of it ----------------------------------------------------------------------------------------------------
+
+
+def _rows(results: Sequence[Result]) -> pa.RecordBatch:
+    rows = [result.row for result in results]
+    columns = [_column(field, [None if row is None else row[field.name] for row in rows]) for field in ROWS]
+    return pa.RecordBatch.from_arrays(columns, schema=ROWS)
+
+
+def _column(field: pa.Field, values: list[Any]) -> pa.Array:
+    if not isinstance(field.type, pa.JsonType):
+        return pa.array(values, field.type)
+    encode = msgspec.json.Encoder().encode
+    texts = pa.array([None if value is None else encode(value) for value in values], pa.binary()).cast(pa.string())
+    return pa.ExtensionArray.from_storage(field.type, texts)
+
+
+def _file(path: Path, rows: int) -> dict[str, Any]:
+    found = sha256()
+    with path.open("rb") as file:
+        while data := file.read(1 << 20):
+            found.update(data)
+    return {"path": str(path), "rows": rows, "bytes": path.stat().st_size, "sha256": found.hexdigest()}
+
+
+def _say(path: Path, text: str) -> None:
+    """Whole or not at all; whoever watches looks at it while the others run."""
+    part = path.with_name(f".{uuid4().hex}")
+    part.write_text(text)
+    part.rename(path)
