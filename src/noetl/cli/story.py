@@ -22,6 +22,7 @@ from noetl.server.steps import steps_of
 KEPT = 1_000  # lines that steps printed, on a terminal
 BELOW = 12  # of them, below the list of steps
 PREVIEW = 64 * 1024  # a larger result is shown by reference
+ITEMS = 1_000  # of a loop: whose result has no size of its own
 TABLE = 50  # rows of a result, at the end
 
 _SIGNS = {"completed": "✓", "failed": "✗", "cancelled": "■", "skipped": "–", "running": "●", "waiting": "·"}
@@ -124,7 +125,8 @@ async def _settled(value: Any, resolve: Resolve) -> Any:
 
 
 async def _value(reference: Reference, resolve: Resolve) -> Any:
-    if (reference.bytes or 0) > PREVIEW:
+    large = (reference.rows or 0) > ITEMS if reference.bytes is None else reference.bytes > PREVIEW
+    if large:
         return {"reference": msgspec.to_builtins(reference)}
     try:
         return await resolve(reference)

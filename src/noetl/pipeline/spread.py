@@ -94,7 +94,7 @@ async def _call(context: Context) -> Call:
         "chunk": None if loop.spec.chunk == "auto" else loop.spec.chunk,
         "window": loop.spec.max_in_flight,
         "cheap": all(task.kind in CHEAP for task in context.shared.tasks),
-        "plan": pickle.dumps(_plan(context)),
+        "plan": pickle.dumps(plan_of(context.plan, command.step)),
         **await _portable(context),
     }
     return Call(
@@ -107,11 +107,10 @@ async def _call(context: Context) -> Call:
     )
 
 
-def _plan(context: Context) -> Plan:
-    """Of this step alone, and without what only a server evaluates."""
-    step = context.command.step
-    alone = StepPlan(step=context.step, order=0, site={}, uses=Uses(), body=Uses())
-    return dataclasses.replace(context.plan, steps={step: alone}, reached_by={})
+def plan_of(plan: Plan, step: str) -> Plan:
+    """Of this step alone, and without what only a server evaluates: it can be sent."""
+    alone = StepPlan(step=plan.steps[step].step, order=0, site={}, uses=Uses(), body=Uses())
+    return dataclasses.replace(plan, steps={step: alone}, reached_by={})
 
 
 async def _portable(context: Context) -> dict[str, bytes]:

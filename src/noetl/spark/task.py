@@ -11,7 +11,7 @@ import json
 import os
 import pickle
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,17 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
 from noetl.model import events as e
+from noetl.model.clock import iso
 from noetl.model.codec import decode_command
-from noetl.model.errors import NotFound
+from noetl.model.errors import Failure, NotFound
 from noetl.model.ids import Micros
 from noetl.model.reference import address
-from noetl.pipeline.chunk import Batch, Result, added, counted
+from noetl.pipeline.chunk import Batch, added, counted
 from noetl.pipeline.collections import Indexed
 from noetl.pipeline.context import Context
 from noetl.pipeline.environment import Environment, Sent
+from noetl.pipeline.names import Item
+from noetl.pipeline.plain import Plain
 from noetl.results.memory import ResultsMemory
 from noetl.results.rowsets import Joined, Reader, as_rows, read
 from noetl.results.sources import Opened
@@ -72,16 +75,18 @@ class Shard:
     async def _all(self) -> e.Items:
         context = await _context(self._work)
         loop = context.step.loop
-        reduce = {} if loop is None else {name: str(reducer) for name, reducer in loop.spec.reduce.items()}
+        assert loop is not None, "only loops come here"
+        reduce = {name: str(reducer) for name, reducer in loop.spec.reduce.items()}
+        plain = Plain.of(context.shared, context.writes(), iso(context.env.clock.now()))
         found = e.Items(first=self._first)
         try:
             with pq.ParquetWriter(
                 self._path, ROWS, compression="zstd", compression_level=1, write_page_checksum=True
             ) as file:
                 for items in self._items():
-                    batch, results = await _ended(context, items)
-                    file.write_batch(_rows(results))
-                    found = added(reduce, found, counted(0, results, batch.folded(results)))
+                    rows, done = await (_ran(context, items) if plain is None else _ran_plain(context, plain, items))
+                    file.write_batch(rows)
+                    found = added(reduce, found, done)
         finally:
             await context.env.registry.close()
         return found
@@ -108,7 +113,34 @@ def _opened(path: str) -> Reader:
     return read(Opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), Path(path)), path)
 
 
-async def _ended(context: Context, items: list[Indexed]) -> tuple[Batch, list[Result]]:
+async def _ran_plain(context: Context, plain: Plain, items: list[Indexed]) -> tuple[pa.RecordBatch, e.Items]:
+    """All in one call: code runs in this process, one item after the other, whatever it takes."""
+    loop, size = context.step.loop, context.command.size
+    name = loop.iterator if loop is not None else "item"
+    values, seconds = await plain.run([Item(index, value, name, size) for index, value in items])
+    micros = round(seconds * 1_000_000)
+    failures = [(index, value) for (index, _), value in zip(items, values, strict=True) if isinstance(value, Failure)]
+    first_failed, first_error = failures[0] if failures else (None, None)
+    count, ms = len(items), round(micros / 1_000 / len(items))
+    columns: dict[str, list[Any]] = {
+        "index": [index for index, _ in items],
+        "status": ["ok"] * count if not failures else ["error" if isinstance(v, Failure) else "ok" for v in values],
+        "error": [None] * count if not failures else [v.shown() if isinstance(v, Failure) else None for v in values],
+        "ms": [ms] * count,
+        "tries": [1] * count,
+        "result": values if not failures else [None if isinstance(v, Failure) else v for v in values],
+    }
+    done = e.Items(
+        ok=count - len(failures),
+        failed=len(failures),
+        micros=micros,
+        first_failed=first_failed,
+        first_error=first_error,
+    )
+    return _rows(columns), done
+
+
+async def _ran(context: Context, items: list[Indexed]) -> tuple[pa.RecordBatch, e.Items]:
     """Whatever an item's next try waits for is waited for here: nobody else would go on with it."""
     batch = Batch(context, items, 0)
     await batch.run()
@@ -121,7 +153,9 @@ async def _ended(context: Context, items: list[Indexed]) -> tuple[Batch, list[Re
         await again.run()
         for (position, _), result in zip(now, again.results, strict=True):
             results[position] = result
-    return batch, results
+    rows = [result.row or {} for result in results]
+    columns = {name: [row.get(name) for row in rows] for name in ROWS.names}
+    return _rows(columns), counted(0, results, batch.folded(results))
 
 
 def _after(context: Context, tries: int) -> Context:
@@ -163,10 +197,8 @@ async def _context(work: dict[str, Any]) -> Context:
 # ---- what comes of it ----------------------------------------------------------------------------------------------------
 
 
-def _rows(results: Sequence[Result]) -> pa.RecordBatch:
-    rows = [result.row for result in results]
-    columns = [_column(field, [None if row is None else row[field.name] for row in rows]) for field in ROWS]
-    return pa.RecordBatch.from_arrays(columns, schema=ROWS)
+def _rows(columns: dict[str, list[Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([_column(field, columns[field.name]) for field in ROWS], schema=ROWS)
 
 
 def _column(field: pa.Field, values: list[Any]) -> pa.Array:
