@@ -59,7 +59,7 @@ _STRICT = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | o
 
 
 def _encoded(value: Any) -> bytes:
-    """As `python_child.encode` writes it, and quicker where nothing special is in it. A null may have been NaN, which is refused."""
+    """As `python_child.encode` writes it, and quicker where nothing special is in it. A null may be a NaN, which is refused."""
     try:
         made = orjson.dumps(value, None, _STRICT)
     except TypeError:
