@@ -119,6 +119,7 @@ ADAPTERS = (
     "spark/folders.py",  # how old what others left behind is
     "spark/serve.py",  # looks after a JVM
     "spark/starting.py",
+    "spark/task.py",  # a task of Spark wires its pipeline here
     "worker/app.py",  # a worker process is wired here
 )
 

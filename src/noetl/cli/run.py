@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 NOTICE = 3.0  # seconds until a lack of workers is worth a word
 LAST_LINES = 10.0  # seconds for what was printed last, once the execution has ended
 PATIENCE = 30.0  # seconds that the log may be away while an execution is followed
+_ON_SPARK = re.compile(r"""\b(kind|exec):\s*["']?spark\b""")
 
 
 def register(app: typer.Typer) -> None:
@@ -90,7 +91,7 @@ def run(
         if memory and source.text is None:
             raise InvalidInput(f"{file}: no such file", hint=_similar(Path(file)) or "--memory runs files only")
         if not memory:
-            _begin_early()
+            _begin_early(source)
         show = told(as_json, watch, logs)
         story = in_loop(_run(memory, source, others, workload, assignments or [], show))
     finish(story, as_json, durable=not memory, lines=show.left())
@@ -128,12 +129,17 @@ async def _stored(path: str) -> str:
         return str((await client.playbook(path))["content"])
 
 
-def _begin_early() -> None:
-    """The database starts while this process still loads. Whatever goes wrong with it is said when it is asked for."""
-    if os.environ.get("NOETL_SERVER_URL") or os.environ.get("NOETL_DB_URL"):
+def _begin_early(source: "Source") -> None:
+    """The database, and Spark where a step needs it, start while this process still loads. Whatever goes wrong with them is said
+    when they are asked for."""
+    if os.environ.get("NOETL_SERVER_URL"):
         return
     from threading import Thread
 
+    if _ON_SPARK.search(source.text or ""):
+        Thread(target=_begin_spark, args=(source,), name="early-spark", daemon=True).start()
+    if os.environ.get("NOETL_DB_URL"):
+        return
     from noetl.embedded import ensure
 
     def begin() -> None:
@@ -141,6 +147,15 @@ def _begin_early() -> None:
             asyncio.run(ensure())
 
     Thread(target=begin, name="early").start()  # not a daemon: a database that is being made is made whole
+
+
+def _begin_spark(source: "Source") -> None:
+    from noetl.cli.language import load_or_raise
+    from noetl.cli.tools import begin_spark
+
+    with suppress(Exception):
+        load_or_raise(source.text or "", source.name)  # nothing is started for a playbook that will be refused
+        begin_spark()
 
 
 def finish(story: "Story", as_json: bool, *, durable: bool = True, lines: "Sequence[str]" = ()) -> None:

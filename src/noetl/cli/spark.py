@@ -47,15 +47,10 @@ def start() -> None:
     The profile of NOETL_SPARK_PROFILE says where its executors are. It stops by itself when nobody used it for
     NOETL_SPARK_IDLE_SEC.
     """
-    from noetl.settings import Place, Spark, read
-    from noetl.spark.profiles import profile
-    from noetl.spark.serve import Serving
-    from noetl.spark.starting import ensure
+    from noetl.cli.tools import begin_spark
 
-    spark = read(Spark)
-    wanted = profile(spark.profile)
-    ensure(read(Place).where, wanted, Serving(spark.idle_sec, spark.java_options))
-    say("Spark answers" if wanted.url is None else "the profile names a server of its own; nothing to start")
+    ours = begin_spark()
+    say("Spark answers" if ours else "the profile names a server of its own; nothing to start")
 
 
 def stop() -> None:

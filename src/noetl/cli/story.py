@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from noetl.cli.client import Row
-from noetl.cli.output import coloured, dim, log_line, log_lines
+from noetl.cli.output import coloured, columns, dim, log_line, log_lines
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, LoopState, empty
 from noetl.log.port import Recorded
@@ -22,6 +22,8 @@ from noetl.server.steps import steps_of
 KEPT = 1_000  # lines that steps printed, on a terminal
 BELOW = 12  # of them, below the list of steps
 PREVIEW = 64 * 1024  # a larger result is shown by reference
+ITEMS = 1_000  # of a loop: whose result has no size of its own
+TABLE = 50  # rows of a result, at the end
 
 _SIGNS = {"completed": "✓", "failed": "✗", "cancelled": "■", "skipped": "–", "running": "●", "waiting": "·"}
 _REASONS = {
@@ -79,7 +81,7 @@ class Story:
 
     def _progress(self, since: int, loop: LoopState) -> str:
         """How many of how many, and how many a second."""
-        done = loop.ok + loop.failed + loop.skipped
+        done = loop.ok + loop.failed + loop.skipped + loop.ahead
         seconds = (self.state.last_at - since) / 1e6
         rate = f", {done / seconds:.0f}/s" if done and seconds > 0.5 else ""
         return f"{done} of {loop.size or '…'}{rate}" + (f", {loop.failed} failed" if loop.failed else "")
@@ -123,7 +125,8 @@ async def _settled(value: Any, resolve: Resolve) -> Any:
 
 
 async def _value(reference: Reference, resolve: Resolve) -> Any:
-    if (reference.bytes or 0) > PREVIEW:
+    large = (reference.rows or 0) > ITEMS if reference.bytes is None else reference.bytes > PREVIEW
+    if large:
         return {"reference": msgspec.to_builtins(reference)}
     try:
         return await resolve(reference)
@@ -284,9 +287,25 @@ def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None
         where = f"step {story.state.failed_step}: " if story.state.failed_step else ""
         print(coloured("failed", f"error: {where}{failure.code}: {failure.message}"))
     if story.result is not None:
-        print(msgspec.json.format(msgspec.json.encode(story.result), indent=2).decode())
+        _print_result(story.result)
     if durable:
         print(f"\n{dim(_next_look(story))}")
+
+
+def _print_result(result: Any) -> None:
+    """Rows as a table; anything else as JSON."""
+    rows, names = (result.get("rows"), result.get("columns")) if isinstance(result, dict) else (None, None)
+    if not (rows and isinstance(names, list) and all(isinstance(row, dict) for row in rows)):
+        print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
+        return
+    print()
+    columns(names, [[_shown(row.get(name)) for name in names] for row in rows[:TABLE]])
+    if len(rows) > TABLE:
+        print(dim(f"… {len(rows) - TABLE} more rows"))
+
+
+def _shown(value: Any) -> Any:
+    return msgspec.json.encode(value).decode() if isinstance(value, dict | list | bool) else value
 
 
 def _next_look(story: Story) -> str:

@@ -26,3 +26,16 @@ def _spark(home: Path) -> Tool:
 
     found = read(Settings)
     return tool.Spark(tool.Settings(home, found.profile, Serving(found.idle_sec, found.java_options)))
+
+
+def begin_spark() -> bool:
+    """The server of this machine, which answers then; False where the profile names one of others."""
+    from noetl.settings import Place, Spark, read
+    from noetl.spark.profiles import profile
+    from noetl.spark.serve import Serving
+    from noetl.spark.starting import ensure
+
+    spark = read(Spark)
+    wanted = profile(spark.profile)
+    ensure(read(Place).where, wanted, Serving(spark.idle_sec, spark.java_options))
+    return wanted.url is None

@@ -471,7 +471,7 @@ FOLDS: dict[type, Fold] = {
     e.FrameClaimed: journals.frame,
     e.SinkProcessed: _unchanged,
     e.LoopStarted: _loop_started,
-    e.LoopShardDone: _unchanged,
+    e.LoopShardDone: journals.shard,
     e.LoopFaninCompleted: _unchanged,
     e.LoopDone: _loop_done,
     e.BatchAccepted: _unchanged,

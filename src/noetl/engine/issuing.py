@@ -11,6 +11,7 @@ from noetl.model.decisions import Effect, Issue, Requeue, SetTimer
 from noetl.model.exchange import LEASE
 from noetl.model.ids import Micros, command_id, timer_id
 from noetl.playbook.durations import micros
+from noetl.playbook.model import Step
 from noetl.playbook.plan import Uses
 
 Made = Iterator[e.Event | Effect]
@@ -57,8 +58,7 @@ def command_for(
     **fields: Any,
 ) -> Command:
     step = fixed.plan.steps[activation.step].step
-    kinds = {task.kind for task in step.tool}
-    default_pool = "spark" if "spark" in kinds and kind == "run" else DEFAULT_POOL
+    default_pool = "spark" if _on_spark(step, kind) else DEFAULT_POOL
     return Command(
         command_id=command_id(activation.id, purpose or kind, number),
         execution_id=state.execution_id,
@@ -72,6 +72,12 @@ def command_for(
         scope=scope_for(fixed, state, activation, _uses(fixed, activation, kind, fields.get("collection"))),
         **fields,
     )
+
+
+def _on_spark(step: Step, kind: e.CommandKind) -> bool:
+    if kind == "chunk":
+        return step.loop is not None and step.loop.spec.policy.exec == "spark"
+    return kind == "run" and any(task.kind == "spark" for task in step.tool)
 
 
 def _uses(fixed: Fixed, activation: Activation, kind: e.CommandKind, collection: e.Collection | None) -> Uses:

@@ -48,6 +48,15 @@ def progress(state: Execution, event: e.CommandProgress) -> Execution:
     return replace(state, activations={**state.activations, changed.id: changed})
 
 
+def shard(state: Execution, event: e.LoopShardDone) -> Execution:
+    live = state.commands[event.command_id]
+    activation = state.activations[live.activation]
+    assert activation.loop is not None, "only a loop has partitions"
+    changed = replace(activation, loop=tallies.sharded(activation.loop, event.items))
+    state = _with(state, live, replace(live.journal, shards=(*live.journal.shards, event.shard)))
+    return replace(state, activations={**state.activations, changed.id: changed})
+
+
 def frame(state: Execution, event: e.FrameClaimed) -> Execution:
     live = state.commands[event.command_id]
     return _with(state, live, replace(live.journal, frame=event.reference, frame_size=event.size))
@@ -68,6 +77,8 @@ def knows(live: Live, event: e.Reported) -> bool:
             return event.run <= journal.runs.get(event.task, 0) or event.page < stored or event.tries <= journal.tries
         case e.CommandProgress():
             return event.done <= max(journal.done, live.first)
+        case e.LoopShardDone():
+            return event.shard in journal.shards
         case e.FrameClaimed():
             return journal.frame_size is not None
         case _:

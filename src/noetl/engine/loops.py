@@ -176,6 +176,8 @@ def go_on(fixed: Fixed, state: Execution, activation: Activation, moment: Moment
     loop = activation.loop
     assert loop is not None, "the phase is loop"
     if over(loop):
+        if loop.mode == "spark":
+            yield e.LoopFaninCompleted(at=moment.at, step=activation.step, activation=activation.id, shards=loop.shards)
         yield _done(fixed, state, activation, loop, moment)
     elif loop.stopping:
         yield stop(state, activation)

@@ -95,11 +95,13 @@ class LoopState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     micros: int = 0
     timed: int = 0
     stopping: bool = False
-    broken: Failure | None = None  # a claim that failed: no failure policy covers it
+    broken: Failure | None = None  # a claim, or a job on Spark, that failed: no failure policy covers it
     first_error: Failure | None = None
     first_failed: int | None = None
     deferred: tuple[tuple[int, int, Micros], ...] = ()  # (index, attempts, delay) to issue again
     segments: tuple[Segment, ...] = ()
+    shards: int = 0  # partitions on Spark that have ended
+    ahead: int = 0  # items in them, while their command has not ended: shown, not counted
 
     @property
     def size(self) -> int:

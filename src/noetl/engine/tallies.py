@@ -27,6 +27,11 @@ def progressed(loop: LoopState, live: Live, done: int, items: e.Items) -> LoopSt
     return _count(loop, items, max(live.journal.done, live.first), done)
 
 
+def sharded(loop: LoopState, items: e.Items) -> LoopState:
+    """The report at the end counts: what it brings is the result, whichever attempt told of a partition."""
+    return replace(loop, shards=loop.shards + 1, ahead=loop.ahead + items.ok + items.failed + items.skipped)
+
+
 def reported(loop: LoopState, live: Live, event: e.CommandCompleted | e.CommandFailed) -> LoopState:
     loop = _released(loop, live)
     items = event.items
@@ -57,6 +62,8 @@ def _rest_failed(loop: LoopState, live: Live, failure: Failure) -> LoopState:
     if live.kind == "frame":
         size = live.journal.frame_size
         loop = replace(loop, claimed=loop.claimed + (size or 0), broken=failure if size is None else loop.broken)
+    if loop.mode == "spark":  # it is not the items that failed
+        loop = replace(loop, broken=failure)
     rest = _rest(live)
     return _count(loop, e.Items(failed=rest, first_error=failure, first_failed=live.first), live.first, live.first)
 
@@ -68,7 +75,7 @@ def _rest(live: Live) -> int:
 
 
 def _released(loop: LoopState, live: Live) -> LoopState:
-    return replace(loop, live=loop.live - 1, running=loop.running - live.together)
+    return replace(loop, live=loop.live - 1, running=loop.running - live.together, ahead=0)
 
 
 def _count(loop: LoopState, items: e.Items, low: int, high: int) -> LoopState:

@@ -58,6 +58,7 @@ class Journal(Struct, frozen=True, omit_defaults=True, kw_only=True):
     items: Items = Items()
     frame: Reference | None = None
     frame_size: int | None = None
+    shards: tuple[int, ...] = ()  # partitions of a loop on Spark that have told of their end
 
 
 class Command(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -10,7 +10,7 @@ at the first failure. The last kind is in no count and has no row: count - ok - 
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -35,6 +35,7 @@ from noetl.pipeline.persist import Wish
 from noetl.pipeline.plain import NOT_RUN, Plain
 from noetl.pipeline.provenance import made_with
 from noetl.pipeline.run import Ended, Parked, Pipeline
+from noetl.playbook import reducers
 from noetl.playbook.model import Cursor
 from noetl.tools.port import Call, Failed, Identity, Success, raw_fields
 
@@ -92,25 +93,28 @@ async def _run_alone(context: Context, indexed: Indexed) -> e.Reported:
     return await chunk.report()
 
 
-class Chunk:
-    def __init__(self, context: Context, items: list[Indexed], start: int, *, claimed: int | None = None) -> None:
+class Batch:
+    """Items that run together: in one call when they are plain, each in its pipeline otherwise. Nobody is told before the end."""
+
+    def __init__(self, context: Context, items: list[Indexed], start: int) -> None:
         self._context = context
         self._items = items
         self._start = start  # position of the first of them
         self._size = context.command.size or None  # None: nobody knows how many a cursor will give
-        self._claimed = claimed
         self._writes: Writes = context.writes()
         self._results: dict[int, Result] = {}
-        self._done = 0  # items before this one have all ended
-        self._covered = 0  # items that a journal entry covers
-        self._entry: asyncio.Task[None] | None = None  # the journal entry on its way
         self._stopped = False  # an item failed, and the loop ends at the first failure
-        self._told = asyncio.get_running_loop().time()
-        self._unsaved = 0.0  # milliseconds of work since then
-        last = context.shared.tasks[-1]
-        self._kind = last.kind
-        self._wish = Wish(None, Wish.of(last.output).lifetime)  # items are stored together, wherever each would go
+        self._unsaved = 0.0  # milliseconds of work that nobody was told of
         self._plain = Plain.of(context.shared, self._writes, iso(context.env.clock.now()))
+
+    @property
+    def results(self) -> list[Result]:
+        """In the order of the items."""
+        return [self._results[position] for position in sorted(self._results)]
+
+    def folded(self, results: list[Result]) -> dict[str, Any]:
+        """Their writes with a reducer."""
+        return folded(self._writes.reduce, [write for result in results for write in result.reduced])
 
     async def run(self) -> None:
         """So many together as the command allows; when one fails and the loop stops at that, the others are cancelled."""
@@ -127,9 +131,11 @@ class Chunk:
     async def _in_batches(self, plain: Plain, positions: Iterator[int], together: int) -> None:
         """While items are cheap: the calls of a batch begin and end together, which would hold up what takes its time. The
         cheaper, the more of them wait in a batch for the few that run."""
-        size = together
+        size, stop = together, self._context.command.stop_on_failure
         while batch := list(islice(positions, size)):
-            ended, worked = await plain.run([self._named(self._items[position]) for position in batch], together)
+            ended, worked = await plain.run(
+                [self._named(self._items[position]) for position in batch], together, stop=stop
+            )
             share = worked / len(batch)
             for position, value in zip(batch, ended, strict=True):
                 if value is not NOT_RUN:
@@ -201,8 +207,6 @@ class Chunk:
         row = row_of(index, status, failure, micros / 1_000, ended.tries, value)
         return Result(micros, row, failure, reduced=pipeline.names.reduced if failure is None else [])
 
-    # ---- progress and report -----------------------------------------------------------------------------------------------
-
     async def finish(self, position: int, result: Result) -> None:
         self._keep(position, result)
         await self._tell()
@@ -211,6 +215,24 @@ class Chunk:
         self._results[position] = result
         self._unsaved += result.row["ms"] if result.row is not None else 0.0
         self._stopped = self._stopped or (result.failure is not None and self._context.command.stop_on_failure)
+
+    async def _tell(self) -> None:
+        """What has ended, when it is time."""
+
+
+class Chunk(Batch):
+    """The items of one command: journaled as they end, and reported."""
+
+    def __init__(self, context: Context, items: list[Indexed], start: int, *, claimed: int | None = None) -> None:
+        super().__init__(context, items, start)
+        self._claimed = claimed
+        self._done = 0  # items before this one have all ended
+        self._covered = 0  # items that a journal entry covers
+        self._entry: asyncio.Task[None] | None = None  # the journal entry on its way
+        self._told = asyncio.get_running_loop().time()
+        last = context.shared.tasks[-1]
+        self._kind = last.kind
+        self._wish = Wish(None, Wish.of(last.output).lifetime)  # items are stored together, wherever each would go
 
     async def _tell(self) -> None:
         """Journal what has ended, when it is time."""
@@ -257,23 +279,46 @@ class Chunk:
 
     def _counted(self, results: list[Result], claimed: int | None = None) -> e.Items:
         """Of what no journal entry covers yet."""
-        rows = [result.row for result in results if result.row is not None]
-        failures = [
-            (row["index"], result.failure) for result in results if (row := result.row) and result.failure is not None
-        ]
-        first_failed, first_error = min(failures, key=lambda found: found[0], default=(None, None))
-        return e.Items(
-            first=self._start + self._covered,
-            ok=sum(row["status"] == "ok" for row in rows),
-            failed=len(failures),
-            skipped=sum(row["status"] == "skipped" for row in rows),
-            micros=sum(result.micros for result in results),
-            claimed=claimed,
-            first_error=first_error,
-            first_failed=first_failed,
-            deferred=tuple(result.deferred for result in results if result.deferred is not None),
-            partial=folded(self._writes.reduce, [write for result in results for write in result.reduced]),
-        )
+        return counted(self._start + self._covered, results, self.folded(results), claimed)
+
+
+def counted(first: int, results: list[Result], partial: dict[str, Any], claimed: int | None = None) -> e.Items:
+    """What these items did, from position `first` on."""
+    rows = [result.row for result in results if result.row is not None]
+    failures = [
+        (row["index"], result.failure) for result in results if (row := result.row) and result.failure is not None
+    ]
+    first_failed, first_error = min(failures, key=lambda found: found[0], default=(None, None))
+    return e.Items(
+        first=first,
+        ok=sum(row["status"] == "ok" for row in rows),
+        failed=len(failures),
+        skipped=sum(row["status"] == "skipped" for row in rows),
+        micros=sum(result.micros for result in results),
+        claimed=claimed,
+        first_error=first_error,
+        first_failed=first_failed,
+        deferred=tuple(result.deferred for result in results if result.deferred is not None),
+        partial=partial,
+    )
+
+
+def added(reduce: Mapping[str, str], left: e.Items, right: e.Items) -> e.Items:
+    """Two counts as one; `left` is of the items before."""
+    partial = dict(left.partial)
+    for name, value in right.partial.items():
+        partial[name] = reducers.combine(reduce[name], partial.get(name, reducers.MISSING), value)
+    first = left if left.first_failed is not None else right
+    return e.Items(
+        first=left.first,
+        ok=left.ok + right.ok,
+        failed=left.failed + right.failed,
+        skipped=left.skipped + right.skipped,
+        micros=left.micros + right.micros,
+        first_error=first.first_error,
+        first_failed=first.first_failed,
+        partial=partial,
+    )
 
 
 # ---- frames ----------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from noetl.pipeline.rendering import Rendering
 from noetl.playbook.expressions import kind_of
 
 INLINE = 4_096
+AT_ONCE = 50_000  # rows of a loop before it that are looked at together
 Indexed = tuple[int, Any]  # an item's index in its collection, and the item
 
 
@@ -97,8 +98,9 @@ async def _failed(
         total = len(as_items(await rendering.value(context.step.loop.in_ if context.step.loop is not None else None)))
     finished: set[int] = set()
     if collection.manifest is not None:
-        rows = await context.payloads.item_rows(collection.manifest, 0, total)
-        finished = {index for index, row in rows.items() if row["status"] != "error"}
+        for low in range(0, total, AT_ONCE):
+            rows = await context.payloads.item_rows(collection.manifest, low, min(low + AT_ONCE, total))
+            finished |= {index for index, row in rows.items() if row["status"] != "error"}
     wanted = [index for index in range(total) if index not in finished][start:stop]
     if len(wanted) != stop - start:
         raise _lost(context.command.step, f"failed items {start} to {stop} were asked for, {len(wanted)} are there")

@@ -66,7 +66,8 @@ class Context(Struct, frozen=True):
         if loop is None:
             return Writes(ctx, scratch)
         reduce = {full_name(name): (name, str(reducer)) for name, reducer in loop.spec.reduce.items()}
-        return Writes(ctx, scratch, reduce, direct=loop.spec.mode == "sequential")
+        direct = loop.spec.mode == "sequential" and loop.spec.policy.exec != "spark"
+        return Writes(ctx, scratch, reduce, direct=direct)
 
     def pipeline(
         self, writes: Writes, *, item: Item | None = None, journal: Journaling | None = None, behind: int = 0

@@ -23,6 +23,7 @@ from noetl.pipeline.persist import with_context
 from noetl.pipeline.rendering import Rendering
 from noetl.pipeline.run import Ended, Parked, Pipeline
 from noetl.pipeline.selecting import all_selected
+from noetl.pipeline.spread import on_spark, run_on_spark
 from noetl.playbook.model import SinkTask
 from noetl.playbook.plan import Plan
 
@@ -46,6 +47,9 @@ async def execute(
 def _kinds(context: Context) -> Iterator[str]:
     """Tools that the command may need."""
     step = context.step
+    if on_spark(step) and context.command.kind == "chunk":
+        yield "spark"
+        return
     for task in context.shared.tasks:
         yield task.kind
         if isinstance(task, SinkTask):
@@ -70,7 +74,7 @@ async def _by_kind(context: Context) -> e.Reported:
         case "run":
             return await _run(context)
         case "chunk":
-            return await run_chunk(context)
+            return await (run_on_spark if on_spark(context.step) else run_chunk)(context)
         case "frame":
             return await run_frame(context)
         case "evaluate":

@@ -33,6 +33,8 @@ class Plain:
         self._names = Names(shared.issued, writes, None, now, journaled=False)
         self._scope = self._names.scope(None, task.name, _task=task.name, _attempt=1)
         self._args: dict[str, Any] | None = None
+        self._step_input = templates.parsed(shared.step.input)
+        self._task_input = templates.parsed(task.input)
 
     @classmethod
     def of(cls, shared: Shared, writes: Writes, now: str) -> "Plain | None":
@@ -49,10 +51,16 @@ class Plain:
             return None
         if any(value and name not in raw_fields(tool) for name, value in task.config.items()):
             return None
-        return cls(shared, task, tool, writes, now)
+        try:
+            return cls(shared, task, tool, writes, now)
+        except TemplateError:  # told when it is rendered
+            return None
 
-    async def run(self, items: list[Item], at_once: int = 1) -> tuple[list[Failure | Any], float]:
-        """The value of each, or its failure, or NOT_RUN; and the seconds that they were worked on. So many run at once."""
+    async def run(
+        self, items: list[Item], at_once: int = 1, *, stop: bool = False
+    ) -> tuple[list[Failure | Any], float]:
+        """The value of each, or its failure; and the seconds that they were worked on. So many run at once. `stop`: NOT_RUN of
+        those that had not begun when one failed."""
         clock = asyncio.get_running_loop().time
         began = clock()
         ended: list[Any] = [await self._input(item) for item in items]
@@ -61,7 +69,9 @@ class Plain:
         if not ready:
             return ended, rendered
         fault("tool.before")
-        ran = await self._call([ended[number] for number in ready], [items[number].index for number in ready], at_once)
+        ran = await self._call(
+            [ended[number] for number in ready], [items[number].index for number in ready], at_once, stop
+        )
         fault("tool.after")
         clean = self._shared.env.redactor.outcome
         for number, outcome in zip(ready, ran.outcomes, strict=True):
@@ -71,7 +81,7 @@ class Plain:
     def _value(self, outcome: Success | Failed) -> Any:
         return outcome.value if isinstance(outcome, Success) else self._failed(outcome.failure)
 
-    async def _call(self, given: list[dict[str, Any]], indexes: list[int], at_once: int) -> Ran:
+    async def _call(self, given: list[dict[str, Any]], indexes: list[int], at_once: int, stop: bool) -> Ran:
         env, task = self._shared.env, self._task
         try:
             return await self._tool.run_many(
@@ -79,7 +89,7 @@ class Plain:
                 given,
                 lambda nth: env.redactor.log(env.logs(task.name, indexes[nth])),
                 at_once=at_once,
-                stop=self._shared.command.stop_on_failure,
+                stop=stop,
             )
         except Exception as error:  # a tool that raises is broken, but the playbook's author must see where
             message = f"the {self._tool.kind} tool raised {type(error).__name__}: {error}"
@@ -97,14 +107,14 @@ class Plain:
                     name: await input_of(value, self._names.payloads) for name, value in self._names.args.items()
                 }
             merged = self._args
-            if self._shared.step.input:
+            if self._step_input:
                 merged = {
-                    **await self._rendered(item, self._shared.step.input, self._names.args, "step input"),
+                    **await self._rendered(item, self._step_input, self._names.args, "step input"),
                     **merged,
                 }
-            if not self._task.input:
+            if not self._task_input:
                 return dict(merged)
-            return {**await self._rendered(item, self._task.input, merged, "input"), **merged}
+            return {**await self._rendered(item, self._task_input, merged, "input"), **merged}
         except Failing as failing:
             return self._failed(failing.failure)
 

@@ -26,6 +26,7 @@ from uuid import UUID
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from noetl.model.errors import CorruptLog
@@ -253,7 +254,11 @@ def _values(column: pa.Array, field: pa.Field) -> list[Any]:
         found = column.to_pylist(maps_as_pydicts="lossy")
     except (OverflowError, ValueError):  # infinity, and years that Python does not count
         return list(column.cast(pa.string()).to_pylist())
-    return found if _plain(kind) else [to_json(value) for value in found]
+    return found if _plain(kind) or _finite(column) else [to_json(value) for value in found]
+
+
+def _finite(column: pa.Array) -> bool:
+    return bool(pa.types.is_float64(column.type) and pc.all(pc.is_finite(column)).as_py() is not False)
 
 
 def _plain(kind: pa.DataType) -> bool:

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -20,7 +21,7 @@ from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.shell.progress import ProgressHandler
 
 from noetl.spark.failures import INTERRUPTED, Broken, Wrong, failure
-from noetl.spark.writing import publish, write
+from noetl.spark.writing import keep_manifest, publish, write
 from noetl.tools import python_child
 
 SOCKET = 3
@@ -103,6 +104,8 @@ def run(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     for name, value in request["conf"].items():
         spark.conf.set(name, value)
     spark.registerProgressHandler(metrics)
+    if "loop" in request:
+        return {"frames": {"": _loop(spark, request)}, "single": True, "spark": metrics.told()}
     frames = {name: _input(spark, name, given) for name, given in request["inputs"].items()}
     result = _sql(spark, request["sql"]) if "sql" in request else _code(spark, request, frames)
     return {**_answered(result, request), "spark": metrics.told()}
@@ -140,6 +143,23 @@ def _sql(spark: SparkSession, statements: list[dict[str, Any]]) -> Any:
 def _code(spark: SparkSession, request: dict[str, Any], frames: Mapping[str, DataFrame]) -> Any:
     given = {**request["given"], **frames, "spark": spark}
     return python_child.execute(python_child.program(request["code"]), given)
+
+
+def _loop(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
+    """One task for every shard; what they tell is all that comes back."""
+    from noetl.spark import task  # the pipeline and its tools: only loops need them
+
+    folder = os.path.join(request["folder"], "result")
+    os.makedirs(folder, exist_ok=True)
+    work = {**request["loop"], "folder": folder}
+    shards = spark.range(0, work["shards"], 1, work["shards"]).mapInArrow(partial(task.run, work), task.ANSWER)
+    told = [json.loads(row["told"]) for row in sorted(shards.collect(), key=lambda row: int(row["shard"]))]
+    made = {
+        "columns": task.ROWS.names, "expect": {}, "partitions": len(told),
+        "files": [each["file"] for each in told], "shards": [each["items"] for each in told],
+    }  # fmt: skip
+    keep_manifest(folder, made)
+    return made
 
 
 # ---- results -------------------------------------------------------------------------------------------------------------

@@ -13,25 +13,26 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import derive
 from noetl.playbook.validation.code import ALLOWED_CONF
+from noetl.results.rowsets import Reader
 from noetl.results.staging import Staging
-from noetl.spark import folders, outputs, to_postgres
+from noetl.spark import folders, loops, outputs, to_postgres
 from noetl.spark.inputs import InputError, Inputs
 from noetl.spark.place import SparkPlace
 from noetl.spark.processes import Crashed, Processes
-from noetl.spark.profiles import Profile, profile
+from noetl.spark.profiles import profile
 from noetl.spark.serve import Serving
 from noetl.spark.starting import ensure
 from noetl.spark.statements import SparkStatement, statements
-from noetl.tools.port import Call, Failed, Outcome, Success
+from noetl.tools.port import Call, Failed, ItemBatches, Looped, Outcome, Success, Told
 from noetl.tools.postgres import Postgres
 from noetl.tools.python import crashed
 from noetl.tools.sql import SqlError
@@ -39,6 +40,7 @@ from noetl.tools.sql import SqlError
 LOST, OUT_OF_MEMORY = "SPARK_LOST", "SPARK_OUT_OF_MEMORY"
 RESTARTS = 2  # how often a command begins anew when its server is lost
 LAUNCHES = 2  # of one lease, that another may have to end
+T = TypeVar("T")
 ON_FAIL = ("fail", "drop", "warn")
 
 
@@ -65,23 +67,37 @@ class Spark:
         await self._postgres.close()
 
     async def run(self, call: Call) -> Outcome:
-        try:
-            where = profile(call.config.get("profile") or self._settings.profile)
-            work = await _work(call)
-            with _folder(call.tables.staging) as folder:
-                async with Inputs(call, folder, self._postgres) as inputs:
-                    return await self._served(call, where, {**work, "inputs": inputs})
-        except InputError as error:
-            return Failed(error.failure)
-        except SqlError as error:
-            return Failed(error.failure)
-        except InvalidInput as error:
-            return Failed(Failure(code="SPARK_CONFIG", kind="config", message=_said(error)))
-        except Crashed as error:
-            return crashed("spark", error.status)
+        return await _told(self._run(call))
 
-    async def _served(self, call: Call, where: Profile, work: dict[str, Any]) -> Outcome:
-        """With a server that stays as long as this uses it."""
+    async def run_loop(self, call: Call, items: Reader | ItemBatches, told: Told) -> Looped | Failed:
+        return await _told(self._loop(call, items, told))
+
+    async def _run(self, call: Call) -> Outcome:
+        work = await _work(call)
+        with _folder(call.tables.staging) as folder:
+            async with Inputs(call, folder, self._postgres) as inputs:
+                answer = await self._served(call, {**work, "inputs": inputs})
+        return await self._outcome(call, answer)
+
+    async def _loop(self, call: Call, items: Reader | ItemBatches, told: Told) -> Looped | Failed:
+        with _folder(call.tables.staging) as folder:
+            async with loops.work(call, items, folder) as work:
+                watching = asyncio.ensure_future(loops.watch(Path(work["told"]), told))
+                try:
+                    answer = await self._served(call, {"conf": {}, "loop": work})
+                finally:
+                    watching.cancel()
+                    await asyncio.gather(watching, return_exceptions=True)
+        if "error" in answer:
+            return Failed(Failure(**answer["error"]))
+        shards = [loops.items_of(shard) for shard in answer["frames"][""]["shards"]]
+        for number, shard in enumerate(shards):
+            await told(number, shard)
+        return Looped(await asyncio.to_thread(outputs.value, call, answer), shards)
+
+    async def _served(self, call: Call, work: dict[str, Any]) -> dict[str, Any]:
+        """What comes of it, with a server that stays as long as this uses it."""
+        where = profile(call.config.get("profile") or self._settings.profile)
         place = SparkPlace.below(self._settings.home)
         used = await asyncio.to_thread(place.use) if where.url is None else None
         try:
@@ -91,12 +107,9 @@ class Spark:
                 if answer.get("error", {}).get("code") != LOST or not left:
                     break
                 if left < RESTARTS and where.url is None and _ran_out(place):
-                    return Failed(_out_of_memory(place))  # twice: it was this command, not one beside it
+                    return {"error": _out_of_memory(place)}  # twice: it was this command, not one beside it
                 call.log("stderr", "spark: the server was lost; once more")
-            return await self._outcome(call, answer)
-        except Unavailable as error:
-            code = getattr(error, "code", "SPARK_UNAVAILABLE")
-            return Failed(Failure(code=code, kind="unavailable", message=_said(error), retryable=True))
+            return answer
         finally:
             if used is not None:
                 place.leave(used)
@@ -154,6 +167,21 @@ class Spark:
         if output.get("kind") == "postgres":
             return await to_postgres.store(call, output, answer, facts)
         return Success(await asyncio.to_thread(outputs.value, call, answer), facts)
+
+
+async def _told(work: Coroutine[Any, Any, T]) -> T | Failed:
+    """What is raised on the way is a failure that a playbook can route on."""
+    try:
+        return await work
+    except (InputError, SqlError) as error:
+        return Failed(error.failure)
+    except InvalidInput as error:
+        return Failed(Failure(code="SPARK_CONFIG", kind="config", message=_said(error)))
+    except Unavailable as error:
+        code = getattr(error, "code", "SPARK_UNAVAILABLE")
+        return Failed(Failure(code=code, kind="unavailable", message=_said(error), retryable=True))
+    except Crashed as error:
+        return crashed("spark", error.status)
 
 
 # ---- what is asked ---------------------------------------------------------------------------------------------------------
@@ -264,9 +292,9 @@ def _ran_out(place: SparkPlace) -> bool:
         return False
 
 
-def _out_of_memory(place: SparkPlace) -> Failure:
+def _out_of_memory(place: SparkPlace) -> dict[str, Any]:
     message = f"Spark ran out of memory and ended; use smaller partitions or a larger machine ({place.log} has more)"
-    return Failure(code=OUT_OF_MEMORY, kind="resource", message=message)
+    return {"code": OUT_OF_MEMORY, "kind": "resource", "message": message}
 
 
 def _said(error: InvalidInput | Unavailable) -> str:

@@ -39,10 +39,15 @@ def write(frame: DataFrame, folder: str, request: dict[str, Any]) -> dict[str, A
     files = _files(Path(folder))
     partitions = len({os.path.dirname(file["path"]) for file in files})
     made = {"columns": columns, "expect": counted(), "files": files, "partitions": partitions}
+    keep_manifest(folder, made)
+    return made
+
+
+def keep_manifest(folder: str, made: dict[str, Any]) -> None:
+    """Whole or not at all: whoever takes over finds what was finished."""
     part = Path(folder, f".{MANIFEST}")
     part.write_text(json.dumps(made))
     part.rename(Path(folder, MANIFEST))
-    return made
 
 
 def _files(folder: Path) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@
 Anything but 2xx is a failure whose `kind` says what to do about it: connection, timeout, rate_limit, auth, not_found,
 client_error, server_error, redirect; what the server said is in its detail. `output.http` has status, content type and, when
 told, `retry_after` in seconds. An answer with a header `Link` has `links` too: `{next: address}`. Connections are shared by all
-calls of a worker; its proxy settings and `.netrc` are not used.
+calls of a worker; its proxy settings and `.netrc` are not used. `demo://shop` is answered here (`demo.py`).
 """
 
 import asyncio
@@ -20,6 +20,7 @@ import msgspec
 
 from noetl.model.errors import Failure
 from noetl.playbook.expressions import WORKER_LIMITS, Meter, text
+from noetl.tools.demo import SCHEME, Demo
 from noetl.tools.egress import Transport
 from noetl.tools.port import Call, Failed, Outcome, Success
 
@@ -73,7 +74,9 @@ class Http:
         if verify not in self._clients:
             context = ssl.create_default_context(cafile=verify) if isinstance(verify, str) else verify
             transport = Transport(verify=context, limits=LIMITS, trust_env=False)
-            self._clients[verify] = httpx.AsyncClient(transport=transport, timeout=TIMEOUT, trust_env=False)
+            self._clients[verify] = httpx.AsyncClient(
+                transport=transport, mounts={f"{SCHEME}://": Demo()}, timeout=TIMEOUT, trust_env=False
+            )
         return self._clients[verify]
 
     async def _answer(
@@ -130,7 +133,7 @@ def _url(text: str, params: list[tuple[str, str | int | float | bool | None]]) -
         url = httpx.URL(text)
     except (httpx.InvalidURL, ValueError):
         url = httpx.URL()
-    if url.scheme not in ("http", "https") or not url.host:
+    if url.scheme not in ("http", "https", SCHEME) or not url.host:
         raise Problem("HTTP_URL", "config", f"{text!r} is not an http or https address")
     return url.copy_with(query=str(url.params.merge(params)).encode()) if params else url
 

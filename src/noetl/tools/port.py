@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from msgspec import Struct, field
 
 from noetl.model.errors import Failure
-from noetl.model.events import ChildRequest
+from noetl.model.events import ChildRequest, Items
 from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook.templates import Marked
 from noetl.results.tables import Tables
@@ -141,6 +141,27 @@ class ManyTool(Tool, Protocol):
         at_once: int = 1,
         stop: bool = False,
     ) -> Ran: ...
+
+
+class Looped(Struct, frozen=True):
+    """`value` has a row (index, status, error, ms, tries, result) for every item, in order: a `Table` or `Parts`. `shards` tell
+    what the parts of the loop did."""
+
+    value: Any
+    shards: list[Items]
+
+
+ItemBatches = AsyncIterator[list[tuple[int, Any]]]  # items with their indexes, in order
+Told = Callable[[int, Items], Awaitable[None]]  # a part of the loop has ended
+
+
+@runtime_checkable
+class LoopTool(Tool, Protocol):
+    """A tool that runs all items of a loop, many parts of it at once, elsewhere. `call.config` says what (`pipeline/spread.py`);
+    `items` are a `rowsets.Reader`, whose rows they are, or come in batches. Every part is told of once, as far as that is known
+    while it runs and the rest at the end."""
+
+    async def run_loop(self, call: Call, items: Any | ItemBatches, told: Told) -> Looped | Failed: ...
 
 
 def raw_fields(tool: Tool) -> frozenset[str]:

@@ -59,7 +59,7 @@ class Python:
         env = tuple(
             sorted((name, _text(value)) for name, value in (config.get("env") or {}).items() if value is not None)
         )
-        given = [_written(each) for each in inputs]
+        given = [written(each) for each in inputs]
         calls = [(data, nth) for nth, data in enumerate(given) if isinstance(data, bytes)]
         pool, program = self._pool_here(), Program(code, env)
         answers = iter(await pool.call(program, calls, log, at_once, stop))
@@ -71,7 +71,7 @@ class Python:
             return None
         if isinstance(answer, Crashed):
             return crashed("python", answer.status)
-        return _outcome(answer, self._settings.result_limit)
+        return outcome_of(answer, self._settings.result_limit)
 
     def _pool_here(self) -> Pool:
         if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
@@ -108,7 +108,8 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _written(given: dict[str, Any]) -> bytes | Failed:
+def written(given: dict[str, Any]) -> bytes | Failed:
+    """An input as code gets it."""
     try:
         return msgspec.json.encode(given)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -119,7 +120,8 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _outcome(answer: dict[str, Any], limit: int) -> Success | Failed:
+def outcome_of(answer: dict[str, Any], limit: int) -> Success | Failed:
+    """From what `python_child.answer` says."""
     facts = {"py": {"exit_code": 0}}
     if "error" not in answer:
         return Success(answer["value"], facts)

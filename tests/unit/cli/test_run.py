@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from noetl.cli import application, run
 from noetl.cli.output import explain
-from noetl.cli.story import PREVIEW, Story, describe
+from noetl.cli.story import PREVIEW, TABLE, Story, describe, print_end
 from noetl.log.port import Recorded
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
@@ -228,3 +228,13 @@ def test_a_failed_execution_names_cause_and_step() -> None:
 )
 def test_an_event_in_a_few_words(event: e.Event, words: str) -> None:
     assert describe(event) == words
+
+
+def test_rows_are_told_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    told = story()
+    told.result = {"rows": [{"n": 1, "x": None}, {"n": 22, "x": {"a": True}}], "row_count": 2, "columns": ["n", "x"]}
+    print_end(told, durable=False)
+    assert capsys.readouterr().out.endswith('\nn   x\n1\n22  {"a":true}\n')
+    told.result["rows"] *= TABLE
+    print_end(told, durable=False)
+    assert f"… {TABLE} more rows" in capsys.readouterr().out

@@ -313,9 +313,29 @@ def test_a_claim_that_fails_fails_the_loop() -> None:
 def test_a_loop_on_spark_is_one_command() -> None:
     p = loop("{policy: {exec: spark}}", 5000)
     (command,) = p.ready()
-    assert (command.first, command.count) == (0, 5000)
+    assert (command.first, command.count, command.pool) == (0, 5000, "spark")
     p.chunk(command)
     assert stats(p)[1] == 5000
+
+
+def test_partitions_on_spark_tell_once_and_the_report_counts() -> None:
+    p = loop("{policy: {exec: spark, failure: best_effort}}", 30)
+    (command,) = p.ready()
+
+    def told(number: int) -> e.LoopShardDone:
+        items = e.Items(first=number * 10, ok=10)
+        return e.LoopShardDone(command_id=command.command_id, attempt=command.attempt, shard=number, items=items)
+
+    p.report(command, told(0))
+    assert p.report(command, told(0)) == Refusal("known")
+    p.report(command, told(2))
+    (activation,) = p.state.activations.values()
+    assert activation.loop is not None
+    assert (activation.loop.ok, activation.loop.ahead) == (0, 20)
+    p.chunk(command, failed=(3,))  # another attempt may have found it otherwise: what it stored is what counts
+    assert stats(p) == (30, 29, 1, 0)
+    assert p.last(e.LoopFaninCompleted).shards == 2
+    assert p.types().index("loop.done") == p.types().index("loop.fanin.completed") + 1
 
 
 def test_children_in_a_loop_never_share_a_command() -> None:

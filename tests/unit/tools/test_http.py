@@ -10,7 +10,7 @@ import pytest
 
 from noetl.tools.http import Http, credentials, kind_of, retry_after
 from noetl.tools.port import Outcome
-from tests.unit.tools.calls import call, failure, run, value
+from tests.unit.tools.calls import call, closing, failure, run, value
 
 
 class Server:
@@ -166,6 +166,26 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         return await http.run(call({"url": url}))
 
     assert failure(play(test)).code in ("HTTP_URL", "HTTP_REQUEST")
+
+
+def test_the_api_that_comes_along_has_pages() -> None:
+    calls = [call({"url": "demo://shop/orders", "params": {"page": page, "size": 900}}) for page in (1, 6)]
+    first, last = [value(outcome)["data"] for outcome in run(closing(Http(), *calls))]
+    assert [row["order_id"] for row in first["data"] + last["data"]] == [*range(1, 901), *range(4501, 5001)]
+    assert (first["paging"]["has_more"], last["paging"]) == (True, {"page": 6, "pages": 6, "has_more": False})
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("demo://shop/nothing", "HTTP_404"),
+        ("demo://bank/orders", "HTTP_404"),
+        ("demo://shop/orders?page=0", "HTTP_400"),
+    ],
+)
+def test_it_refuses_what_it_does_not_have(url: str, code: str) -> None:
+    (outcome,) = run(closing(Http(), call({"url": url})))
+    assert failure(outcome).code == code
 
 
 def test_a_large_answer_is_refused_while_it_comes() -> None:

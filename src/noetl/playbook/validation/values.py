@@ -244,7 +244,7 @@ def _http(task: Node, editor: Editor) -> None:
         hint = did_you_mean(method.upper(), _METHODS) or ", ".join(sorted(_METHODS))
         editor.fault(task, "method", Code.BAD_VALUE, f"{method!r} is no HTTP method", hint)
     url = named(task.get("url"))
-    if url is not None and not re.match(r"https?://\S", url):
+    if url is not None and not re.match(r"(https?|demo)://\S", url):
         editor.fault(task, "url", Code.BAD_VALUE, f"{url!r} is no address", "it starts with http:// or https://")
     if task.get("body") is not None and task.get("form") is not None:
         editor.fault(task, "form", Code.BAD_VALUE, "a request has `body` or `form`, not both")

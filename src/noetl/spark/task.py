@@ -1,0 +1,231 @@
+"""What a loop on Spark runs inside Spark's tasks: the step's pipeline for every item of a shard, the same code as on a worker.
+
+A shard is a range of the collection. Its task reads the items, runs them, and writes their rows to a file of its own; Spark only
+hears which file that is, what is in it, and how the items ended. A task that Spark runs twice writes two files, and one is named.
+Python runs in the task's process, inputs and results pass as JSON as they do elsewhere.
+"""
+
+import asyncio
+import base64
+import gc
+import json
+import os
+import pickle
+import time
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from msgspec.structs import replace
+
+from noetl.model import events as e
+from noetl.model.clock import iso
+from noetl.model.codec import decode_command
+from noetl.model.errors import Failure, NotFound
+from noetl.model.ids import Micros
+from noetl.model.reference import address
+from noetl.pipeline.chunk import Batch, added, counted
+from noetl.pipeline.collections import Indexed
+from noetl.pipeline.context import Context
+from noetl.pipeline.environment import Environment, Sent
+from noetl.pipeline.names import Item
+from noetl.pipeline.plain import Plain
+from noetl.results.memory import ResultsMemory
+from noetl.results.rowsets import Joined, Reader, as_rows, read
+from noetl.results.sources import Opened
+from noetl.results.tables import Head
+from noetl.spark.inline import InlinePython
+from noetl.tools.registry import Registry, built_in
+
+AT_ONCE = 1_000  # items in memory
+ROWS = pa.schema(
+    [("index", pa.int64()), ("status", pa.string()), ("error", pa.json_()), ("ms", pa.int64()), ("tries", pa.int64()),
+     ("result", pa.json_())]
+)  # fmt: skip
+ANSWER = "shard long, told string"
+
+
+def run(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: numbers of shards in, what became of them out."""
+    gc.freeze()  # what is loaded stays: looking at it again and again takes a quarter of the time of small items
+    gc.set_threshold(50_000, 20, 20)
+    yield from shards(work, batches)
+
+
+def shards(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            told = json.dumps(Shard(work, number).run())
+            yield pa.RecordBatch.from_pydict({"shard": [number], "told": [told]})
+
+
+class Shard:
+    def __init__(self, work: dict[str, Any], number: int) -> None:
+        self._work = work
+        self._number = number
+        self._first = number * work["chunk"]
+        self._stop = min(self._first + work["chunk"], work["size"])
+        self._path = Path(work["folder"], f"part-{number:05}-{uuid4().hex}.parquet")
+
+    def run(self) -> dict[str, Any]:
+        with asyncio.Runner() as runner:
+            found = runner.run(self._all())
+        told = {"file": _file(self._path, self._stop - self._first), "items": msgspec.to_builtins(found)}
+        _say(Path(self._work["told"], str(self._number)), json.dumps(told["items"]))
+        return told
+
+    async def _all(self) -> e.Items:
+        context = await _context(self._work)
+        loop = context.step.loop
+        assert loop is not None, "only loops come here"
+        reduce = {name: str(reducer) for name, reducer in loop.spec.reduce.items()}
+        plain = Plain.of(context.shared, context.writes(), iso(context.env.clock.now()))
+        found = e.Items(first=self._first)
+        try:
+            with pq.ParquetWriter(
+                self._path, ROWS, compression="zstd", compression_level=1, write_page_checksum=True
+            ) as file:
+                for items in self._items():
+                    rows, done = await (_ran(context, items) if plain is None else _ran_plain(context, plain, items))
+                    file.write_batch(rows)
+                    found = added(reduce, found, done)
+        finally:
+            await context.env.registry.close()
+        return found
+
+    def _items(self) -> Iterator[list[Indexed]]:
+        """A few at a time, with their indexes."""
+        source = self._work["source"]
+        reader = Joined(Head(), [_opened(path) for path in source["paths"]])
+        try:
+            position = self._first
+            for batch in reader.batches(self._first, self._stop):
+                for low in range(0, batch.num_rows, AT_ONCE):
+                    rows = as_rows(batch.slice(low, AT_ONCE))
+                    if source["indexed"]:
+                        yield [(row["index"], row["item"]) for row in rows]
+                    else:
+                        yield list(enumerate(rows, position))
+                    position += len(rows)
+        finally:
+            reader.close()
+
+
+def _opened(path: str) -> Reader:
+    return read(Opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), Path(path)), path)
+
+
+async def _ran_plain(context: Context, plain: Plain, items: list[Indexed]) -> tuple[pa.RecordBatch, e.Items]:
+    """All in one call: code runs in this process, one item after the other, whatever it takes."""
+    loop, size = context.step.loop, context.command.size
+    name = loop.iterator if loop is not None else "item"
+    values, seconds = await plain.run([Item(index, value, name, size) for index, value in items])
+    micros = round(seconds * 1_000_000)
+    failures = [(index, value) for (index, _), value in zip(items, values, strict=True) if isinstance(value, Failure)]
+    first_failed, first_error = failures[0] if failures else (None, None)
+    count, ms = len(items), round(micros / 1_000 / len(items))
+    columns: dict[str, list[Any]] = {
+        "index": [index for index, _ in items],
+        "status": ["ok"] * count if not failures else ["error" if isinstance(v, Failure) else "ok" for v in values],
+        "error": [None] * count if not failures else [v.shown() if isinstance(v, Failure) else None for v in values],
+        "ms": [ms] * count,
+        "tries": [1] * count,
+        "result": values if not failures else [None if isinstance(v, Failure) else v for v in values],
+    }
+    done = e.Items(
+        ok=count - len(failures),
+        failed=len(failures),
+        micros=micros,
+        first_failed=first_failed,
+        first_error=first_error,
+    )
+    return _rows(columns), done
+
+
+async def _ran(context: Context, items: list[Indexed]) -> tuple[pa.RecordBatch, e.Items]:
+    """Whatever an item's next try waits for is waited for here: nobody else would go on with it."""
+    batch = Batch(context, items, 0)
+    await batch.run()
+    results = batch.results
+    while later := [(position, each.deferred) for position, each in enumerate(results) if each.deferred is not None]:
+        tries = later[0][1].attempts
+        now = [(position, wait) for position, wait in later if wait.attempts == tries]
+        await asyncio.sleep(max(wait.delay for _, wait in now) / 1_000_000)
+        again = Batch(_after(context, tries), [items[position] for position, _ in now], 0)
+        await again.run()
+        for (position, _), result in zip(now, again.results, strict=True):
+            results[position] = result
+    rows = [result.row or {} for result in results]
+    columns = {name: [row.get(name) for row in rows] for name in ROWS.names}
+    return _rows(columns), counted(0, results, batch.folded(results))
+
+
+def _after(context: Context, tries: int) -> Context:
+    command = replace(context.command, attempts=tries)
+    return Context.make(context.env, context.plan, command, _unheard, 0, 1)
+
+
+# ---- what the pipeline needs ---------------------------------------------------------------------------------------------
+
+
+class Clock:
+    def now(self) -> Micros:
+        return time.time_ns() // 1000
+
+
+class NoCredentials:
+    async def get(self, name: str) -> dict[str, Any]:
+        raise NotFound(f"credential {name!r} does not reach Spark", hint="use exec: local for this loop")
+
+
+async def _unheard(sent: Sent) -> None:
+    """Items of a batch keep no journal."""
+
+
+async def _context(work: dict[str, Any]) -> Context:
+    plan = pickle.loads(base64.b64decode(work["plan"]))  # noqa: S301 - our own worker made it
+    command = decode_command(base64.b64decode(work["command"]))
+    store = ResultsMemory()
+    results = dict(command.scope.results)
+    for step, value in msgspec.json.decode(base64.b64decode(work["known"])).items():
+        where = address(command.execution_id, "result", step, "known")
+        results[step] = replace(results[step], reference=await store.put(where, value))
+    command = replace(command, scope=replace(command.scope, results=results), together=work["together"])
+    registry = Registry((InlinePython(),), built_in())
+    env = Environment(store=store, registry=registry, clock=Clock(), worker="spark", credentials=NoCredentials())
+    return Context.make(env, plan, command, _unheard, 0, 1)
+
+
+# ---- what comes of it ----------------------------------------------------------------------------------------------------
+
+
+def _rows(columns: dict[str, list[Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([_column(field, columns[field.name]) for field in ROWS], schema=ROWS)
+
+
+def _column(field: pa.Field, values: list[Any]) -> pa.Array:
+    if not isinstance(field.type, pa.JsonType):
+        return pa.array(values, field.type)
+    encode = msgspec.json.Encoder().encode
+    texts = pa.array([None if value is None else encode(value) for value in values], pa.binary()).cast(pa.string())
+    return pa.ExtensionArray.from_storage(field.type, texts)
+
+
+def _file(path: Path, rows: int) -> dict[str, Any]:
+    found = sha256()
+    with path.open("rb") as file:
+        while data := file.read(1 << 20):
+            found.update(data)
+    return {"path": str(path), "rows": rows, "bytes": path.stat().st_size, "sha256": found.hexdigest()}
+
+
+def _say(path: Path, text: str) -> None:
+    """Whole or not at all; whoever watches looks at it while the others run."""
+    part = path.with_name(f".{uuid4().hex}")
+    part.write_text(text)
+    part.rename(path)

@@ -1,0 +1,147 @@
+"""How a loop on Spark is divided, and what its tasks do, without Spark."""
+
+import base64
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from noetl.cli.language import load_or_raise
+from noetl.model.codec import encode
+from noetl.model.commands import Command, Scope
+from noetl.model.envelope import Envelope
+from noetl.model.ids import ActivationId, CommandId, ExecutionId
+from noetl.pipeline.spread import plan_of
+from noetl.playbook.plan import compile_plan
+from noetl.spark.inline import InlinePython
+from noetl.spark.loops import MOST_SHARDS, Cut, cut
+from noetl.spark.task import ROWS, shards
+from noetl.tools.python import Python
+from tests.play import workflow
+from tests.unit.tools.calls import call, closing
+from tests.unit.tools.calls import run as play
+
+
+@pytest.mark.parametrize(
+    ("size", "chunk", "window", "cheap", "expected"),
+    [
+        (1, None, None, True, Cut(1, 1, 250)),
+        (1_000, None, None, True, Cut(63, 16, 250)),
+        (1_000_000, None, None, True, Cut(20_000, 50, 250)),
+        (1_000_000, None, None, False, Cut(1_000, 1_000, 25)),
+        (1_000, 90, None, True, Cut(90, 12, 250)),
+        (1_000, None, 100, False, Cut(63, 16, 25)),
+        (1_000, None, 2, False, Cut(500, 2, 1)),  # no more at once than the loop allows
+        (100_000_000, 10, None, True, Cut(100_000, MOST_SHARDS, 250)),
+    ],
+)
+def test_how_a_loop_is_divided(size: int, chunk: int | None, window: int | None, cheap: bool, expected: Cut) -> None:
+    found = cut(size, chunk, window, cheap=cheap, cores=4)
+    assert found == expected
+    assert found.chunk * found.shards >= size > found.chunk * (found.shards - 1)
+
+
+# ---- in a task -------------------------------------------------------------------------------------------------------------
+
+BODY = """
+- {step: factor, tool: {kind: python, code: "result = 1"}, next: each}
+- step: each
+  loop: {in: "{{ workload.rows }}", iterator: row, spec: {policy: {exec: spark}, reduce: {ctx.sum: sum}}}
+  tool:
+    kind: python
+    input: {n: "{{ row.n }}", by: "{{ factor.value }}"}
+    code: |
+      if n % 5 == 3:
+          raise ValueError(f"no {n}")
+      result = n * by
+"""
+SET = BODY + '    set: {ctx.sum: "{{ output.data }}"}\n'
+WAITS = """
+- step: each
+  loop: {in: "{{ workload.rows }}", iterator: row, spec: {policy: {exec: spark}}}
+  tool:
+    kind: python
+    input: {n: "{{ row.n }}", tried: "{{ _attempt }}"}
+    code: |
+      if n == 4 and tried < 3:
+          raise ValueError("later")
+      result = [n, tried]
+    spec: {policy: {rules: [{when: "{{ error is defined }}", then: {do: retry, attempts: 3, delay: 0}}]}}
+"""
+
+
+def told(tmp_path: Path, steps: str, parts: int = 3) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows of all shards of a collection of twelve, and what the tasks say of them."""
+    plan = compile_plan(load_or_raise(workflow(steps, workload={"rows": []}), "test"), "hash")
+    command = Command(
+        command_id=CommandId("c"), execution_id=ExecutionId("1"), playbook="hash", step="each", kind="chunk", size=12,
+        activation=ActivationId("a"), scope=Scope(results={"factor": Envelope(status="ok")}),
+    )  # fmt: skip
+    (tmp_path / "told").mkdir()
+    pq.write_table(pa.table({"n": range(12)}), tmp_path / "in.parquet", row_group_size=5)
+    given = {
+        "plan": pickle.dumps(plan_of(plan, "each")),
+        "command": encode(command),
+        "known": encode({"factor": {"value": 10}}),
+    }
+    work = {name: base64.b64encode(data).decode() for name, data in given.items()} | {
+        "source": {"paths": [str(tmp_path / "in.parquet")], "indexed": False}, "size": 12, "chunk": 12 // parts,
+        "together": 4, "told": str(tmp_path / "told"), "folder": str(tmp_path),
+    }  # fmt: skip
+    numbers = pa.RecordBatch.from_pydict({"id": range(parts)})
+    found = [json.loads(text) for batch in shards(work, [numbers]) for text in batch.column("told").to_pylist()]
+    tables = [pq.read_table(each["file"]["path"]) for each in found]
+    assert all(table.schema.equals(ROWS) for table in tables)
+    assert [json.loads((tmp_path / "told" / str(n)).read_text()) for n in range(parts)] == [f["items"] for f in found]
+    return [row for table in tables for row in table.to_pylist()], [each["items"] for each in found]
+
+
+@pytest.mark.parametrize("steps", [BODY, SET], ids=["plain", "pipeline"])
+def test_every_item_is_a_row_in_order(steps: str, tmp_path: Path) -> None:
+    rows, items = told(tmp_path, steps)
+    assert [(row["index"], row["status"], row["tries"]) for row in rows] == [
+        (n, "error" if n in (3, 8) else "ok", 1) for n in range(12)
+    ]
+    assert [None if row["result"] is None else json.loads(row["result"]) for row in rows] == [
+        None if n in (3, 8) else n * 10 for n in range(12)
+    ]
+    assert json.loads(rows[3]["error"])["message"] == "ValueError: no 3 (line 2)"
+    assert [(part["ok"], part.get("failed", 0), part.get("first_failed")) for part in items] == [
+        (3, 1, 3), (4, 0, None), (3, 1, 8),
+    ]  # fmt: skip
+    if steps == SET:
+        assert [part["partial"] for part in items] == [{"ctx.sum": 30}, {"ctx.sum": 220}, {"ctx.sum": 300}]
+
+
+def test_an_item_is_tried_again_by_its_policy(tmp_path: Path) -> None:
+    rows, _ = told(tmp_path, WAITS)
+    assert [row["tries"] for row in rows] == [3 if n == 4 else 1 for n in range(12)]
+    assert json.loads(rows[4]["result"]) == [4, 3]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "result = {'a': [1, 2.5, None, 'ä', True], 'b': {}}",
+        "result = float('nan')",
+        "result = [2 ** 70, {1: 'one'}]",
+        "import datetime; result = {datetime.date(2024, 2, 29), 3}",
+        "import datetime; result = datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)",
+        "import decimal, uuid; result = [decimal.Decimal('1.10'), uuid.UUID(int=5), b'x', (1, 2)]",
+        "result = object()",
+        "raise SystemExit(3)",
+        "return 7",
+        "import asyncio\nawait asyncio.sleep(0)\nresult = input['x']",
+        "def main(x): return x + 1",
+        "1 +",
+    ],
+)
+def test_python_in_a_task_is_what_it_is_elsewhere(code: str) -> None:
+    given = call({"code": code}, input={"x": 1})
+    (inline,) = play(closing(InlinePython(), given))
+    (usual,) = play(closing(Python(), given))
+    assert inline == usual
