@@ -228,7 +228,7 @@ class Spark(_Concern):
     profile: str = Field(
         "local",
         description="where Spark is for steps that do not say: `local`, `sc://host:port/;token=…` (any Spark Connect server) or "
-        "`cluster:spark://host:port` (executors on a standalone cluster)",
+        "`cluster:spark://host:port` (executors on a standalone cluster). `none`: steps have no Spark, jobs run without it",
         json_schema_extra=_unit("profile"),
     )
     idle_sec: float = Field(

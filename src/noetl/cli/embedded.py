@@ -67,7 +67,8 @@ class Ports:
     hooks: HooksPostgres
     clock: SystemClock
     shards: int
-    data: str | None = field(repr=False)  # address of the database for users' tables; None: it is not ours to divide
+    control: str = field(repr=False)  # address of this database
+    data: str | None = field(repr=False)  # of the one for users' tables; None: it is not ours to divide
 
 
 @asynccontextmanager
@@ -88,7 +89,7 @@ async def opened(home: Path) -> AsyncIterator[Ports]:
                 log, catalog, vault = LogPostgres(database, count), CatalogPostgres(database), VaultPostgres(database)
                 schedules, hooks = SchedulesPostgres(database, count), HooksPostgres(database)
                 yield Ports(
-                    home, log, leases, bus, catalog, vault, schedules, hooks, SystemClock(), count, dsns.data
+                    home, log, leases, bus, catalog, vault, schedules, hooks, SystemClock(), count, dsns.control, dsns.data
                 )  # fmt: skip
             finally:
                 watching.cancel()

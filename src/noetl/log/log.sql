@@ -97,6 +97,9 @@ select seq from noetl.event where execution_id = :execution_id order by seq desc
 -- name: pins
 select execution_id, tenant, playbook, data from noetl.workload where execution_id = any (:executions::bigint[]);
 
+-- name: pinned_playbooks
+select distinct playbook from noetl.workload order by playbook;
+
 -- name: projection
 select execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps,
        state, state_hash

@@ -230,6 +230,10 @@ class LogPostgres:
         rows = await self._main.read(_SQL["pins"], executions=[int(each) for each in execution_ids])
         return {pinned.execution_id: pinned for pinned in map(_pinned, rows)}
 
+    async def pinned_playbooks(self) -> list[str]:
+        """Of all executions. Reads every row there is: for jobs."""
+        return [row["playbook"] for row in await self._background.read(_SQL["pinned_playbooks"])]
+
     async def projection(self, execution_id: ExecutionId) -> Projection | None:
         rows = await self._main.read(_SQL["projection"], execution_id=int(execution_id))
         return _projection(rows[0]) if rows else None

@@ -1,0 +1,196 @@
+"""`noetl job`, `noetl verify` and `noetl sql`: NoETL's own pipelines over its log.
+
+They work on the database itself, of NOETL_DB_URL or of this machine, beside servers that run.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from noetl.cli.executions import AsJson
+from noetl.cli.output import columns, lines_of, say, say_json
+
+if TYPE_CHECKING:
+    from noetl.cli.embedded import Ports
+    from noetl.spark.jobs.places import Runs
+
+NONE = "none"  # the profile without Spark
+To = Annotated[
+    Path | None, typer.Option("--to", metavar="DIR", help="the lake; without it, `lake` in the directory of results")
+]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(name="job", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
+    for command in (export, rebuild):
+        group.command()(command)
+    app.add_typer(group)
+    app.command()(verify)
+
+
+ABOUT = """NoETL's own pipelines over its log: run one now. They may run beside servers.
+
+\b
+  noetl job export      new events into Parquet files by day
+  noetl job rebuild     every projection anew from its events
+"""
+
+
+def export(to: To = None, as_json: AsJson = False) -> None:
+    """Write events that were not exported yet to Parquet files by day, each event once.
+
+    The columns are those of ClickHouse's `observability.noetl_events`; docs/jobs.md has the table. It may be interrupted and
+    repeated at any time.
+
+    Example: noetl job export --to /data/lake
+    """
+
+    async def work(ports: "Ports") -> Any:
+        from noetl.spark.jobs.export import export as run
+
+        return await asyncio.to_thread(run, ports.control, to or _lake(ports.home))
+
+    done = _with_database(work)
+    _told({"events": done.events, "files": done.files}, as_json)
+
+
+def rebuild(as_json: AsJson = False) -> None:
+    """Fold every execution from its events and write the rows that differ from that.
+
+    Rows are what lists and `exec get` read. A server that runs goes on: what it writes is newer.
+    """
+
+    async def work(ports: "Ports") -> Any:
+        from noetl.spark.jobs.rebuild import Job
+        from noetl.spark.jobs.rebuild import rebuild as run
+
+        with _runs(ports.home) as runs:
+            job = Job(ports.control, _lake(ports.home), runs, await _unreadable(ports))
+            return await asyncio.to_thread(run, job)
+
+    done = _with_database(work)
+    _told({"executions": done.executions, "written": done.written}, as_json)
+
+
+def verify(
+    execution: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="one execution; without it, all there are")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one difference per line")] = False,
+) -> None:
+    """Fold executions from their events and compare with what is stored; say every difference.
+
+    Exit code: 0 there is none, 1 there are some. `noetl job rebuild` mends them.
+
+    \b
+    Examples:
+      noetl verify
+      noetl verify 724551830122291200
+    """
+    from dataclasses import asdict
+
+    from noetl.model.errors import NotFound
+    from noetl.model.ids import ExecutionId
+
+    if execution is not None and not (execution.isascii() and execution.isdigit()):
+        raise NotFound(f"{execution!r} is not an execution id", hint="a number; noetl exec list shows them")
+
+    async def work(ports: "Ports") -> list[Any]:
+        from noetl.spark.jobs.places import InProcess
+        from noetl.spark.jobs.rebuild import Job
+        from noetl.spark.jobs.rebuild import verify as run
+
+        if execution is not None:
+            if await ports.log.tenant_of(ExecutionId(execution)) is None:
+                raise NotFound(f"no execution {execution}", hint="noetl exec list shows those there are")
+            job = Job(ports.control, _lake(ports.home), InProcess(), await _unreadable(ports))
+            return await asyncio.to_thread(lambda: list(run(job, int(execution))))
+        with _runs(ports.home) as runs:
+            job = Job(ports.control, _lake(ports.home), runs, await _unreadable(ports))
+            return await asyncio.to_thread(lambda: list(run(job)))
+
+    found = _with_database(work)
+    if as_json:
+        lines_of(asdict(each) for each in found)
+    elif found:
+        columns(
+            ("EXECUTION", "FIELD", "STORED", "FOLDED"),
+            [(each.execution_id, each.field or "(row)", each.stored, each.folded) for each in found],
+        )
+    else:
+        say("every row is the fold of its events")
+    raise typer.Exit(int(bool(found)))
+
+
+# ---- what jobs need --------------------------------------------------------------------------------------------------------
+
+
+def _told(found: dict[str, Any], as_json: bool) -> None:
+    say_json(found) if as_json else say(", ".join(f"{value} {name}" for name, value in found.items()))
+
+
+def _with_database(work: "Callable[[Ports], Awaitable[Any]]") -> Any:
+    async def run() -> Any:
+        from noetl.cli.embedded import opened
+        from noetl.settings import Place, read
+
+        async with opened(read(Place).where) as ports:
+            return await work(ports)
+
+    return asyncio.run(run())
+
+
+def _lake(home: Path) -> Path:
+    from noetl.settings import Storage, read
+    from noetl.spark.jobs.lake import lake_of
+
+    return lake_of(home, read(Storage).storage_cloud_tier)
+
+
+@contextmanager
+def _runs(home: Path) -> "Iterator[Runs]":
+    """Where functions of one execution run, as NOETL_SPARK_PROFILE says."""
+    from noetl.settings import Spark, read
+    from noetl.spark.jobs.places import InProcess, OnSpark
+
+    if read(Spark).profile == NONE:
+        yield InProcess()
+        return
+    with _spark(home) as url:
+        yield OnSpark(url)
+
+
+@contextmanager
+def _spark(home: Path) -> Iterator[str]:
+    """The address of a server, which stays as long as this lasts."""
+    from noetl.settings import Spark, read
+    from noetl.spark.place import SparkPlace
+    from noetl.spark.profiles import profile
+    from noetl.spark.serve import Serving
+    from noetl.spark.starting import ensure
+
+    spark = read(Spark)
+    wanted, place = profile(spark.profile), SparkPlace.below(home)
+    used = place.use() if wanted.url is None else None
+    try:
+        yield ensure(home, wanted, Serving(spark.idle_sec, spark.java_options))
+    finally:
+        if used is not None:
+            place.leave(used)
+
+
+async def _unreadable(ports: "Ports") -> dict[str, str]:
+    """Playbooks that executions are pinned to and that cannot be read any more, and why."""
+    from noetl.server.playbooks import Playbooks
+
+    playbooks, found = Playbooks(ports.catalog, limit=1), {}
+    for content in await ports.log.pinned_playbooks():
+        try:
+            await playbooks.plan(content)
+        except Exception as error:  # as the projector says it
+            found[content] = f"{type(error).__name__}: {error}"
+    return found
