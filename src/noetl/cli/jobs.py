@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
         group.command()(command)
     app.add_typer(group)
     app.command()(verify)
+    app.command()(sql)
 
 
 ABOUT = """NoETL's own pipelines over its log: run one now. They may run beside servers.
@@ -124,6 +125,72 @@ def verify(
     else:
         say("every row is the fold of its events")
     raise typer.Exit(int(bool(found)))
+
+
+def sql(
+    text: Annotated[str, typer.Argument(metavar="SQL", help="one statement of Spark SQL")],
+    rows: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="NAME=ID/STEP", help="the rows of a step's result as a table; may be repeated"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one row per line")] = False,
+) -> None:
+    """Ask the log by Spark SQL: tables `events`, `executions`, `results`, and rows of results by name.
+
+    Events that `noetl job compact` has moved to files are among the others.
+
+    \b
+    Examples:
+      noetl sql "select path, status, count(*) from executions group by all order by all"
+      noetl sql "select step, count(*) from events where event_type = 'command.failed' group by step"
+      noetl sql "select sum(amount) from orders" --with orders=@latest/load
+    """
+    import tempfile
+
+    from noetl.model.errors import InvalidInput
+    from noetl.settings import Spark, read
+
+    if read(Spark).profile == NONE:
+        raise InvalidInput("noetl sql needs Spark", hint="NOETL_SPARK_PROFILE is none; local starts one here")
+    with tempfile.TemporaryDirectory(prefix="noetl-rows-") as folder:
+        files = _fetched(rows or [], Path(folder))
+
+        async def work(ports: "Ports") -> Any:
+            return await asyncio.to_thread(_asked, ports, text, files)
+
+        found = _with_database(work)
+    if as_json:
+        lines_of(found.to_pylist())
+    else:
+        columns(found.column_names, [list(row.values()) for row in found.to_pylist()])
+
+
+def _asked(ports: "Ports", text: str, files: dict[str, Path]) -> Any:
+    from noetl.spark.jobs.query import asking, mentioned
+
+    with _spark(ports.home) as url, asking(ports.control, _lake(ports.home), url, mentioned(text), files) as ask:
+        return ask(text)
+
+
+def _fetched(wanted: list[str], folder: Path) -> dict[str, Path]:
+    """Rows of results as files, by the name they are given."""
+    from noetl.cli.client import Client, named
+    from noetl.cli.executions import talk
+    from noetl.cli.results import write_file
+    from noetl.model.errors import InvalidInput
+
+    async def work(client: Client) -> dict[str, Path]:
+        files = {}
+        for each in wanted:
+            name, _, of = each.partition("=")
+            execution, _, step = of.partition("/")
+            if not (name.isidentifier() and execution and step):
+                raise InvalidInput(f"--with {each!r}", hint="NAME=ID/STEP, as in --with orders=@latest/load")
+            files[name] = folder / f"{name}.parquet"
+            await write_file(client.download(await named(client, execution), step, "parquet"), files[name])
+        return files
+
+    return talk(work) if wanted else {}
 
 
 # ---- what jobs need --------------------------------------------------------------------------------------------------------
