@@ -86,7 +86,8 @@ async def opened(home: Path) -> AsyncIterator[Ports]:
             leases = LeasesPostgres(database, micros(shards.lease_sec))
             watching = asyncio.ensure_future(_keep_there(home, bus, store))
             try:
-                log, catalog, vault = LogPostgres(database, count), CatalogPostgres(database), VaultPostgres(database)
+                log = LogPostgres(database, count, lake=settings.lake(home, settings.read(settings.Storage)))
+                catalog, vault = CatalogPostgres(database), VaultPostgres(database)
                 schedules, hooks = SchedulesPostgres(database, count), HooksPostgres(database)
                 yield Ports(
                     home, log, leases, bus, catalog, vault, schedules, hooks, SystemClock(), count, dsns.control, dsns.data

@@ -26,7 +26,7 @@ To = Annotated[
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(name="job", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
-    for command in (export, rebuild):
+    for command in (export, rebuild, compact):
         group.command()(command)
     app.add_typer(group)
     app.command()(verify)
@@ -37,6 +37,7 @@ ABOUT = """NoETL's own pipelines over its log: run one now. They may run beside 
 
 \b
   noetl job export      new events into Parquet files by day
+  noetl job compact     events of executions that ended long ago into files
   noetl job rebuild     every projection anew from its events
 """
 
@@ -57,6 +58,34 @@ def export(to: To = None, as_json: AsJson = False) -> None:
 
     done = _with_database(work)
     _told({"events": done.events, "files": done.files}, as_json)
+
+
+def compact(
+    days: Annotated[
+        float | None,
+        typer.Option("--days", min=0, metavar="N", help="ended so many days ago or more; NOETL_RETENTION_DAYS (30)"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move the events of executions that ended long ago from the database to files, checked before they are removed.
+
+    Every command still answers: `exec get`, `exec events`, `exec explain`, `trace`, `sql`, `verify`. It may be interrupted and
+    repeated at any time. Servers need the lake from then on: keep it as you keep the database.
+
+    Example: noetl job compact --days 90
+    """
+
+    async def work(ports: "Ports") -> Any:
+        from noetl.settings import Retention, read
+        from noetl.spark.jobs.compact import compact as run
+
+        kept = read(Retention, retention_days=days).retention_days
+        before = ports.clock.now() - round(kept * 86_400_000_000)
+        return await asyncio.to_thread(run, ports.control, _lake(ports.home), before)
+
+    done = _with_database(work)
+    told = {"executions": done.executions, "events": done.events, "files": done.files, "partitions": done.partitions}
+    _told(told, as_json)
 
 
 def rebuild(as_json: AsJson = False) -> None:
@@ -212,10 +241,9 @@ def _with_database(work: "Callable[[Ports], Awaitable[Any]]") -> Any:
 
 
 def _lake(home: Path) -> Path:
-    from noetl.settings import Storage, read
-    from noetl.spark.jobs.lake import lake_of
+    from noetl.settings import Storage, lake, read
 
-    return lake_of(home, read(Storage).storage_cloud_tier)
+    return lake(home, read(Storage))
 
 
 @contextmanager

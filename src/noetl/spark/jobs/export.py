@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from noetl.faults import fault
 from noetl.model.errors import Conflict
-from noetl.spark.jobs.lake import commit, publish, sha256_of, staging, sweep, sync
+from noetl.spark.jobs.lake import claim, commit, publish, sha256_of, staging, sweep, sync
 from noetl.spark.jobs.rows import EVENTS, MOMENT
 from noetl.spark.jobs.snapshot import Snapshot, snapshot
 
@@ -79,6 +79,8 @@ class Exported:
 
 
 def export(dsn: str, lake: Path) -> Exported:
+    with snapshot(dsn) as log:
+        claim(lake, log.database())
     last = finished(lake)
     with staging(lake) as folder, snapshot(dsn) as log:
         upto = log.last()

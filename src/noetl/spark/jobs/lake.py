@@ -2,8 +2,9 @@
 
     events/day=2026-01-31/0000000001.parquet      exported, for others to read
     events/_manifests/0000000001.json             which files an export made, and how far it came
-    cold/2026-01/<name>.parquet                   events that are nowhere else (`noetl.cold_file` names them)
+    cold/<first>-<last>-<sum>.parquet             events that are nowhere else (`noetl.cold_file` names them)
     _staging/<name>/…                             on their way; what a crash leaves there is swept
+    _owner                                        the database it belongs to: what that one does not know is swept
 
 A file is written in staging, brought to the disk, and renamed. What a manifest names and is still in staging is published by
 whoever comes next.
@@ -17,19 +18,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+
+from noetl.model.errors import Conflict
 
 STAGING = "_staging"
 _BUFFER = 1 << 20
 
 
-def lake_of(home: Path, cloud_tier: str | None) -> Path:
-    """Below the directory of results; of results in a cloud, below the home of this machine."""
-    if cloud_tier is None:
-        return home / "results" / "lake"
-    if cloud_tier.startswith("file://"):
-        return Path(unquote(urlsplit(cloud_tier).path)) / "lake"
-    return home / "lake"
+def claim(lake: Path, owner: str) -> None:
+    """Conflict when it belongs to another database."""
+    file = lake / "_owner"
+    if not commit(owner.encode(), file) and (found := file.read_text()) != owner:
+        raise Conflict(
+            f"the lake {lake} belongs to another database ({found}, not {owner})",
+            hint=f"give every database a lake of its own; after a restore from a dump, remove {file}",
+        )
 
 
 @contextmanager

@@ -39,6 +39,14 @@ class Snapshot:
         for batch in self.batches(f"select {COLUMNS} from noetl.event e where {where} order by {order}"):  # noqa: S608
             yield typed(batch)
 
+    def database(self) -> str:
+        """A name that no other database has."""
+        (row,) = self.rows(
+            "select (select system_identifier from pg_control_system())::text || '-' || oid::text as name"
+            " from pg_database where datname = current_database()"
+        )
+        return str(row["name"])
+
     def last(self) -> dict[int, int]:
         """By shard: its last event."""
         return {row["shard_id"]: row["last_seq"] for row in self.rows("select * from noetl.execution_shard")}
