@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from noetl.cli.embedded import Ports
     from noetl.spark.jobs.places import Runs
 
+WEEK = 7 * 86_400_000_000  # microseconds
 NONE = "none"  # the profile without Spark
 To = Annotated[
     Path | None, typer.Option("--to", metavar="DIR", help="the lake; without it, `lake` in the directory of results")
@@ -26,7 +27,7 @@ To = Annotated[
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(name="job", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
-    for command in (export, rebuild, compact):
+    for command in (export, compact, rebuild, stats):
         group.command()(command)
     app.add_typer(group)
     app.command()(verify)
@@ -39,6 +40,7 @@ ABOUT = """NoETL's own pipelines over its log: run one now. They may run beside 
   noetl job export      new events into Parquet files by day
   noetl job compact     events of executions that ended long ago into files
   noetl job rebuild     every projection anew from its events
+  noetl job stats       durations, failures, retries and bytes by playbook and step
 """
 
 
@@ -104,6 +106,52 @@ def rebuild(as_json: AsJson = False) -> None:
 
     done = _with_database(work)
     _told({"executions": done.executions, "written": done.written}, as_json)
+
+
+def stats(
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="a week ago, unless it is given")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="now, unless it is given")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one row per line")] = False,
+) -> None:
+    """Count executions that began in a period, by playbook and step: runs, failures, retries, bytes, seconds.
+
+    A row without a step is of whole executions. Times are UTC unless they say otherwise.
+
+    Example: noetl job stats --since 2026-01-01 --until 2026-02-01T12:00
+    """
+
+    async def work(ports: "Ports") -> Any:
+        from noetl.spark.jobs.stats import stats as run
+
+        now = ports.clock.now()
+        period = _moment(since, now - WEEK), _moment(until, now)
+        with _runs(ports.home) as runs:
+            return await asyncio.to_thread(run, ports.control, _lake(ports.home), runs, *period)
+
+    found = _with_database(work)
+    if as_json:
+        lines_of(found)
+    elif not found:
+        say("no execution began then")
+    else:
+        header = ("PLAYBOOK", "STEP", "RUNS", "FAILURES", "RETRIES", "BYTES", "P50", "P95", "P99", "LONGEST")
+        columns(
+            header, [[f"{each:.3f}" if isinstance(each, float) else each for each in row.values()] for row in found]
+        )
+
+
+def _moment(text: str | None, otherwise: int) -> int:
+    from datetime import UTC, datetime
+
+    from noetl.model.errors import InvalidInput
+
+    if text is None:
+        return otherwise
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(f"{text!r} is not a time", hint="2026-01-31 or 2026-01-31T12:00") from error
+    return round((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1e6)
 
 
 def verify(

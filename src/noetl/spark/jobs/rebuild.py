@@ -21,7 +21,7 @@ from noetl.spark.jobs.places import Runs
 from noetl.spark.jobs.snapshot import Snapshot, snapshot
 from noetl.spark.jobs.staged import PROJECTED, staged, staged_one
 
-STORED = f"select {', '.join(SCHEMA.names)} from noetl.execution"  # noqa: S608 - our own columns
+STORED = f"select {', '.join(SCHEMA.names)} from noetl.execution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _baseless(log: Snapshot, execution_id: int | None) -> Iterator[Difference]:
     """Rows without any event."""
     one = "true" if execution_id is None else f"x.execution_id = {execution_id}"
     for row in log.rows(
-        f"select x.execution_id, x.status from noetl.execution x where {one}"  # noqa: S608 - a number
+        f"select x.execution_id, x.status from noetl.execution x where {one}"
         " and not exists (select from noetl.event e where e.execution_id = x.execution_id)"
         " and not exists (select from noetl.tombstone t where t.execution_id = x.execution_id) order by 1"
     ):
@@ -128,7 +128,7 @@ def _baseless(log: Snapshot, execution_id: int | None) -> Iterator[Difference]:
 
 
 _UPSERT = (
-    f"insert into noetl.execution as old ({', '.join(SCHEMA.names)})"  # noqa: S608 - our own columns
+    f"insert into noetl.execution as old ({', '.join(SCHEMA.names)})"
     f" values ({', '.join(f'%({name})s' for name in SCHEMA.names)})"
     f" on conflict (execution_id) do update set {', '.join(f'{name} = excluded.{name}' for name in FIELDS)}"
     " where old.last_seq <= excluded.last_seq or not exists"

@@ -36,7 +36,7 @@ class Snapshot:
 
     def events(self, where: str = "true", order: str = "execution_id, seq") -> Iterator[pa.RecordBatch]:
         """In the types of `rows.EVENTS`. A condition holds numbers and names of columns only."""
-        for batch in self.batches(f"select {COLUMNS} from noetl.event e where {where} order by {order}"):  # noqa: S608
+        for batch in self.batches(f"select {COLUMNS} from noetl.event e where {where} order by {order}"):
             yield typed(batch)
 
     def database(self) -> str:
@@ -51,9 +51,13 @@ class Snapshot:
         """By shard: its last event."""
         return {row["shard_id"]: row["last_seq"] for row in self.rows("select * from noetl.execution_shard")}
 
-    def cold(self) -> list[dict[str, Any]]:
-        """The files that events were moved to, oldest first."""
-        return self.rows("select file_id, path, events, sha256 from noetl.cold_file order by file_id")
+    def cold(self, ids: tuple[int, int] | None = None) -> list[dict[str, Any]]:
+        """The files that events were moved to, oldest first; of executions from the first id to before the last."""
+        some = "true" if ids is None else f"execution_id >= {ids[0]} and execution_id < {ids[1]}"
+        return self.rows(
+            "select file_id, path, events, sha256 from noetl.cold_file where file_id in"
+            f" (select file_id from noetl.tombstone where {some}) order by file_id"
+        )
 
 
 @contextmanager

@@ -17,16 +17,19 @@ FILE = 200_000  # events, until the execution that they end with is complete
 PROJECTED = "coalesce(e.seq <= (select x.last_seq from noetl.execution x where x.execution_id = e.execution_id), true)"
 
 
-def staged(log: Snapshot, lake: Path, work: Path, *, where: str = "true") -> list[Path]:
-    """All executions, the moved ones first: these are older."""
-    cold = [lake / row["path"] for row in log.cold()]
-    return cold + write(log.events(where), work, "hot")
+def staged(
+    log: Snapshot, lake: Path, work: Path, *, where: str = "true", ids: tuple[int, int] | None = None
+) -> list[Path]:
+    """All executions, the moved ones first: these are older. `ids`: at least those from the first to before the last."""
+    cold = [lake / row["path"] for row in log.cold(ids)]
+    within = "true" if ids is None else f"e.execution_id >= {ids[0]} and e.execution_id < {ids[1]}"
+    return cold + write(log.events(f"{where} and {within}"), work, "hot")
 
 
 def staged_one(log: Snapshot, lake: Path, work: Path, execution_id: int, *, where: str = "true") -> list[Path]:
     """One execution."""
     found = log.rows(
-        f"select path from noetl.tombstone join noetl.cold_file using (file_id) where execution_id = {execution_id}"  # noqa: S608
+        f"select path from noetl.tombstone join noetl.cold_file using (file_id) where execution_id = {execution_id}"
     )
     if found:
         rows = ds.dataset(lake / found[0]["path"], EVENTS).to_batches(filter=ds.field("execution_id") == execution_id)
