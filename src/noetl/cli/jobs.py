@@ -4,6 +4,8 @@ They work on the database itself, of NOETL_DB_URL or of this machine, beside ser
 """
 
 import asyncio
+import logging
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +18,10 @@ from noetl.cli.output import columns, lines_of, say, say_json
 
 if TYPE_CHECKING:
     from noetl.cli.embedded import Ports
+    from noetl.server.duties.jobs import Run
     from noetl.spark.jobs.places import Runs
+
+log = logging.getLogger(__name__)
 
 WEEK = 7 * 86_400_000_000  # microseconds
 NONE = "none"  # the profile without Spark
@@ -268,6 +273,38 @@ def _fetched(wanted: list[str], folder: Path) -> dict[str, Path]:
         return files
 
     return talk(work) if wanted else {}
+
+
+# ---- by the clock --------------------------------------------------------------------------------------------------------
+
+
+def scheduled() -> "dict[str, Run]":
+    """Jobs that a server is to run by itself. Each is a process of its own: a server has other things to do."""
+    from functools import partial
+
+    from noetl.settings import Retention, read
+
+    told = read(Retention)
+    wanted = {"export": told.export_enabled, "compact": told.compactor_enabled}
+    return {name: partial(_apart, name) for name, enabled in wanted.items() if enabled}
+
+
+async def _apart(name: str) -> None:
+    """Ends with whoever waits for it: what it was doing is done again next time."""
+    from noetl.model.errors import NoetlError
+
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "noetl", "job", name, "--json",
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    if process.returncode:
+        raise NoetlError(f"job {name}: {err.decode(errors='replace').strip()}")
+    log.info("job done", extra={"job": name, "found": out.decode().strip()})
 
 
 # ---- what jobs need --------------------------------------------------------------------------------------------------------

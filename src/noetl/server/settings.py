@@ -21,6 +21,7 @@ class ServerSettings:
     reaper_interval: float = 0.5
     projector_interval: float = 0.1
     schedule_interval: float = 0.5
+    job_interval: float = 60.0  # looks whether a job over the log is due
     poll_interval: float = 0.5  # how often a waiting worker looks for commands without a hint
     read_limit: int = 200  # rows that a duty takes at once
     states: int = 10_000  # executions kept in memory

@@ -6,7 +6,8 @@ import psycopg
 import pytest
 
 from noetl.embedded import Embedded
-from tests.integration.cli.conftest import Noetl, playbook
+from tests.integration.cli.conftest import Noetl, playbook, ready
+from tests.waiting import until
 
 STEPS = """  - step: load
     tool: {kind: python, code: "result = [{'id': n, 'amount': n * 2} for n in range(5)]"}
@@ -65,3 +66,16 @@ def test_sql_without_spark_says_what_to_do(here: Noetl) -> None:
     refused = here("sql", "select 1")
     assert refused.code == 2
     assert "NOETL_SPARK_PROFILE" in refused.err
+
+
+def test_a_server_compacts_by_itself_when_it_is_told_to(here: Noetl, tmp_path: Path, free_port: int) -> None:
+    done = here.json("run", playbook(tmp_path, "sums", STEPS))
+    server = here.and_env(NOETL_COMPACTOR_ENABLED="true", NOETL_RETENTION_DAYS="0")
+    with server.running("server", "start", "--port", free_port):
+        ready(f"http://127.0.0.1:{free_port}")
+        embedded = Embedded(here.home)
+        with psycopg.connect(embedded.serve().control, autocommit=True) as connection:
+            moved = "select exists (select from noetl.tombstone where execution_id = %s)"
+            until(lambda: connection.execute(moved, [done["execution_id"]]).fetchone() == (True,))
+        embedded.halt()
+    assert here("verify", done["execution_id"]).code == 0
