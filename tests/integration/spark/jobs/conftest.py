@@ -1,12 +1,11 @@
-"""What the tests of jobs share: a log, a lake, and points to die at."""
+"""What the tests of jobs share: a log and a lake."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from noetl import faults
-from tests.integration.spark.jobs.given import Died, fill
+from tests.integration.spark.jobs.given import fill
 from tests.postgres import server
 
 
@@ -19,18 +18,3 @@ def log() -> Iterator[str]:
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     return tmp_path / "lake"
-
-
-@pytest.fixture
-def dying() -> Iterator[list[str]]:
-    """Names of points where the process dies, each once."""
-    names: list[str] = []
-
-    def hook(point: str) -> None:
-        if point in names:
-            names.remove(point)
-            raise Died(point)
-
-    faults.install(hook)
-    yield names
-    faults.install(None)

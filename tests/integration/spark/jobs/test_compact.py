@@ -1,8 +1,10 @@
 """Events moved to files: nothing lost, nothing doubled, everything still answered."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,13 +20,15 @@ from noetl.model.events import WorkflowInitialized
 from noetl.model.exchange import LEASE
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, shard_of
 from noetl.model.messages import Cancel
+from noetl.spark.jobs import compact as compactor
 from noetl.spark.jobs.compact import Compacted, NotTheSame, compact
 from noetl.spark.jobs.export import Exported, export
 from noetl.spark.jobs.places import InProcess
 from noetl.spark.jobs.query import asking
 from noetl.spark.jobs.rebuild import Job, verify
-from tests.integration.spark.jobs.given import DAY, EXECUTIONS, Died
+from tests.integration.spark.jobs.given import DAY, EXECUTIONS, Died, fill, killed
 from tests.integration.spark.jobs.test_export import exported, recorded
+from tests.postgres import server
 
 SHARDS = 4
 T = TypeVar("T")
@@ -101,19 +105,66 @@ def test_a_lake_that_is_away_is_said(log: str, lake: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_death_at_any_point_loses_and_doubles_nothing(log: str, lake: Path, dying: list[str], point: str) -> None:
+def test_a_death_at_any_point_loses_and_doubles_nothing(log: str, lake: Path, point: str) -> None:
     before, counted = all_events(log, lake), recorded(log)
-    dying.append(point)
-    with pytest.raises(Died):
-        compact(log, lake, now())
+    killed("compact", point, log, lake)
     assert all_events(log, lake) == before
     compact(log, lake, now())
     assert all_events(log, lake) == before
+    one_file(log, lake, len(counted))
+
+
+def one_file(log: str, lake: Path, events: int) -> None:
+    """With everything, and nothing is left on the way."""
     with psycopg.connect(log) as connection:
-        (files, events) = connection.execute("select count(*), sum(events) from noetl.cold_file").fetchone() or (0, 0)
-    assert (files, events) == (1, len(counted))
+        row = connection.execute("select count(*), sum(events) from noetl.cold_file").fetchone()
+    assert row == (1, events)
     assert len(list((lake / "cold").iterdir())) == 1
     assert not list((lake / "_staging").iterdir())
+
+
+@pytest.mark.long
+def test_a_death_at_any_line_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    lines: list[int] = []
+    with new_log() as log:
+        traced(lambda line: lines.append(line), lambda: compact(log, tmp_path / "all", now()))
+    assert len(set(lines)) > 50
+    for line in sorted(set(lines)):
+        lake = tmp_path / str(line)
+        with new_log() as log:
+            before, counted = all_events(log, lake), len(recorded(log))
+            with pytest.raises(Died):
+                traced(lambda here, line=line: die(here == line), lambda log=log, lake=lake: compact(log, lake, now()))
+            assert all_events(log, lake) == before, line
+            compact(log, lake, now())
+            assert all_events(log, lake) == before, line
+            one_file(log, lake, counted)
+
+
+def new_log() -> "AbstractContextManager[str]":
+    return server().database(template=server().template("jobs", fill))
+
+
+def die(now: bool) -> None:
+    if now:
+        raise Died
+
+
+def traced(see: Callable[[int], None], work: Callable[[], Any]) -> None:
+    """`see` is told every line of the compactor before it runs."""
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename != compactor.__file__:
+            return None
+        if event == "line":
+            see(frame.f_lineno)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
 
 
 @pytest.mark.corrupts

@@ -9,7 +9,7 @@ import pytest
 
 from noetl.spark.jobs.export import LAYOUT, Exported, export, manifests
 from noetl.spark.jobs.lake import sha256_of
-from tests.integration.spark.jobs.given import Died
+from tests.integration.spark.jobs.given import killed
 
 
 def exported(lake: Path) -> list[int]:
@@ -53,10 +53,8 @@ def test_what_came_since_is_a_file_of_its_own(log: str, lake: Path) -> None:
 
 
 @pytest.mark.parametrize("point", ["export.written", "export.committed"])
-def test_a_death_on_the_way_loses_and_doubles_nothing(log: str, lake: Path, dying: list[str], point: str) -> None:
-    dying.append(point)
-    with pytest.raises(Died):
-        export(log, lake)
+def test_a_death_on_the_way_loses_and_doubles_nothing(log: str, lake: Path, point: str) -> None:
+    killed("export", point, log, lake)
     assert exported(lake) == []
     export(log, lake)
     assert exported(lake) == recorded(log)
