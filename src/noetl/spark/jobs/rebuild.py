@@ -57,8 +57,9 @@ def verify(job: Job, execution_id: int | None = None) -> Iterator[Difference]:
             files = staged(log, job.lake, work, where=PROJECTED)
         else:
             files = staged_one(log, job.lake, work, execution_id, where=PROJECTED)
+        checkpoints = _checkpoints(log)
         for folded in job.runs.each(partial(fold, unreadable=job.unreadable), SCHEMA, files, work):
-            yield from compare(folded, _stored(log, folded), _checkpoints(log))
+            yield from compare(folded, _stored(log, folded), checkpoints)
         yield from _baseless(log, execution_id)
 
 
