@@ -44,24 +44,15 @@ begin
     execute changed;
 end $$;
 
--- The partitions that hold nothing but what may go: every execution of theirs has a tombstone, and they end before this id.
-create function noetl.empty_partitions(before bigint) returns table (name text) language plpgsql as $$
-declare
-    part record;
-    there boolean;
-begin
-    for part in
-        select c.relname::text as relname, coalesce(substring(b.bound from $r$FROM \('(-?\d+)'\)$r$)::bigint, 0) as first,
+-- The partitions that end before this id and whose executions all have tombstones.
+create function noetl.buried_partitions(before bigint) returns table (name text) language sql stable as $$
+    select p.name from (
+        select c.relname::text as name, coalesce(substring(b.bound from $r$FROM \('(-?\d+)'\)$r$)::bigint, 0) as first,
                substring(b.bound from $r$TO \('(-?\d+)'\)$r$)::bigint as last
         from pg_inherits i join pg_class c on c.oid = i.inhrelid, pg_get_expr(c.relpartbound, c.oid) b (bound)
-        where i.inhparent = 'noetl.event'::regclass order by 1
-    loop
-        continue when part.last is null or part.last > before;
-        execute format('select exists (select from noetl.%I)', part.relname) into there;
-        continue when there or exists (
-            select from noetl.workload w where w.execution_id >= part.first and w.execution_id < part.last
-                and not exists (select from noetl.tombstone t where t.execution_id = w.execution_id));
-        name := part.relname;
-        return next;
-    end loop;
-end $$;
+        where i.inhparent = 'noetl.event'::regclass) p
+    where p.last <= before and not exists (
+        select from noetl.workload w left join noetl.tombstone t on t.execution_id = w.execution_id
+        where w.execution_id >= p.first and w.execution_id < p.last and t.execution_id is null)
+    order by p.name
+$$;

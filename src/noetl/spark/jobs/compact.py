@@ -29,7 +29,8 @@ COLD = "cold"
 CANDIDATES = 2_000  # executions of one file at most
 FILE = 200_000  # events of one file, until the execution that they end with is complete
 _ALONE = (1852794997, 9)  # who compacts does so alone
-_PATIENCE = "1s"  # for a lock that everybody else would wait behind
+_PATIENCE = "2s"  # for a lock that everybody else waits behind; a vacuum that holds it gives way after one
+_TRIES = 3
 
 _OLD = """
 select x.execution_id, e.events from (
@@ -184,20 +185,30 @@ def _sweep_files(connection: "psycopg.Connection[Any]", lake: Path) -> None:
 def _drop(connection: "psycopg.Connection[Any]", before: Micros) -> int:
     """Those that are empty for good. One that is in use stays until the next run: nobody is to wait for this."""
     first = max(before // 1_000 - SNOWFLAKE_EPOCH_MS, 0) << 22
-    names = [name for (name,) in connection.execute("select name from noetl.empty_partitions(%s)", (first,))]
-    dropped = 0
-    for name in names:
-        try:
-            with connection.transaction():
-                connection.execute(f"set local lock_timeout = '{_PATIENCE}'")
-                connection.execute("lock table noetl.event in access exclusive mode")
-                still = "select exists (select from noetl.empty_partitions(%s) p where p.name = %s)"
-                if connection.execute(still, (first, name)).fetchone() != (True,):
-                    continue
-                connection.execute(f'alter table noetl.event detach partition noetl."{name}"')
-                connection.execute(f'drop table noetl."{name}"')
-            dropped += 1
-            fault("compact.dropped")
-        except psycopg.errors.LockNotAvailable:
-            continue
-    return dropped
+    names = [
+        name for (name,) in connection.execute("select name from noetl.buried_partitions(%s)", (first,)).fetchall()
+    ]
+    empty = [name for name in names if not _holds(connection, name)]
+    return sum(any(_dropped(connection, name, first) for _ in range(_TRIES)) for name in empty)
+
+
+def _holds(connection: "psycopg.Connection[Any]", name: str) -> bool:
+    """It may take a while: what was deleted is passed over."""
+    return connection.execute(f'select exists (select from noetl."{name}")').fetchone() == (True,)
+
+
+def _dropped(connection: "psycopg.Connection[Any]", name: str, first: int) -> bool:
+    """Nothing can have come since it was found empty, unless an execution has begun whose id is that old."""
+    try:
+        with connection.transaction():
+            connection.execute(f"set local lock_timeout = '{_PATIENCE}'")
+            connection.execute("lock table noetl.event in access exclusive mode")
+            still = "select exists (select from noetl.buried_partitions(%s) p where p.name = %s)"
+            if connection.execute(still, (first, name)).fetchone() != (True,):
+                return False
+            connection.execute(f'alter table noetl.event detach partition noetl."{name}"')
+            connection.execute(f'drop table noetl."{name}"')
+    except psycopg.errors.LockNotAvailable:
+        return False
+    fault("compact.dropped")
+    return True
