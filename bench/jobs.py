@@ -83,11 +83,14 @@ def place(home: Path, name: str) -> Iterator[tuple[Runs, str | None]]:
     if name == "none":
         yield InProcess(), None
         return
-    url = ensure(home, profile(name), Serving())
+    spark = SparkPlace.below(home)
+    used = spark.use()
     try:
+        url = ensure(home, profile(name), Serving())
         yield OnSpark(url), url
     finally:
-        stop(SparkPlace.below(home))
+        spark.leave(used)
+        stop(spark)
 
 
 def made(home: Path, stack: ExitStack) -> str:
