@@ -20,6 +20,16 @@ POINTS = (
     "journal.after",  # a task is journaled, the next not started
 )
 
+# Of jobs, which are processes of their own and no part of a server or a worker.
+JOB_POINTS = (
+    "export.written",  # files are in staging, no manifest names them
+    "export.committed",  # the manifest is there, its files are not in their places
+    "compact.written",  # the file is in its place, the events are in the log
+    "compact.removed",  # checked and removed, not committed
+    "compact.committed",
+    "compact.dropped",  # an empty partition is gone
+)
+
 _hook: Callable[[str], None] | None = None
 
 

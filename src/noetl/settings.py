@@ -5,6 +5,7 @@ Read once, where a process is wired; plain values travel from there. `docs/setti
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -239,7 +240,7 @@ class Spark(_Concern):
     profile: str = Field(
         "local",
         description="where Spark is for steps that do not say: `local`, `sc://host:port/;token=…` (any Spark Connect server) or "
-        "`cluster:spark://host:port` (executors on a standalone cluster)",
+        "`cluster:spark://host:port` (executors on a standalone cluster). `none`: steps have no Spark, jobs run without it",
         json_schema_extra=_unit("profile"),
     )
     idle_sec: float = Field(
@@ -254,7 +255,26 @@ class Spark(_Concern):
     )
 
 
-CONCERNS: tuple[type[_Concern], ...] = (Place, Store, Storage, Shards, Listen, Duties, Work, Spark)
+class Retention(_Concern):
+    """How long events stay in the database. `docs/jobs.md` says what becomes of them."""
+
+    retention_days: float = Field(
+        30.0, ge=0, description="how long the events of an execution stay in the database after it has ended",
+        json_schema_extra=_unit("days"),
+    )  # fmt: skip
+    compactor_enabled: bool = Field(
+        False,
+        description="a server moves older ones to files by itself, once an hour; without it, `noetl job compact` does",
+        json_schema_extra=_unit("flag"),
+    )
+    export_enabled: bool = Field(
+        False,
+        description="a server exports new events to files by day by itself, once an hour; without it, `noetl job export` does",
+        json_schema_extra=_unit("flag"),
+    )
+
+
+CONCERNS: tuple[type[_Concern], ...] = (Place, Store, Storage, Shards, Listen, Duties, Work, Spark, Retention)
 Concern = TypeVar("Concern", bound=_Concern)
 
 
@@ -269,6 +289,16 @@ def read(concern: type[Concern], **given: Any) -> Concern:
         raise InvalidInput(
             f"{name}: {first['msg'].lower()}", hint=f"docs/settings.md says what {name} means"
         ) from error
+
+
+def lake(home: Path, storage: Storage) -> Path:
+    """Where exported and moved events are: below the directory of results; of results in a cloud, below the home."""
+    tier = storage.storage_cloud_tier
+    if tier is None:
+        return home / "results" / "lake"
+    if tier.startswith("file://"):
+        return Path(unquote(urlsplit(tier).path)) / "lake"
+    return home / "lake"
 
 
 def variable(concern: type[_Concern], field: str) -> str:

@@ -92,3 +92,26 @@ async def test_who_leaves_is_no_server_and_owns_nothing(world: World) -> None:
     assert len(await world.leases.claim(two.runtime_id, SHARDS)) == SHARDS
     await world.leases.leave(99)  # nobody
     assert (await world.leases.register("one", None, LEASE)).node != one.node
+
+
+async def test_a_duty_is_done_by_one_server_at_a_time_and_not_too_often(world: World) -> None:
+    one = await world.leases.register("one", None, 100 * LEASE)
+    two = await world.leases.register("two", None, 100 * LEASE)
+    assert await world.leases.take(one.runtime_id, "sweep", LEASE)
+    assert not await world.leases.take(two.runtime_id, "sweep", LEASE)
+    assert await world.leases.take(two.runtime_id, "other", LEASE)
+    await world.leases.done(two.runtime_id, "sweep")  # not its own
+    assert not await world.leases.take(two.runtime_id, "sweep", LEASE)
+    await world.leases.done(one.runtime_id, "sweep")
+    assert not await world.leases.take(two.runtime_id, "sweep", LEASE)
+    await world.pass_time(LEASE)
+    assert await world.leases.take(two.runtime_id, "sweep", LEASE)
+
+
+async def test_the_duty_of_a_server_that_is_gone_is_free(world: World) -> None:
+    one = await world.leases.register("one", None, LEASE)
+    assert await world.leases.take(one.runtime_id, "sweep", 1)
+    await world.pass_time(LEASE)
+    two = await world.leases.register("two", None, LEASE)
+    assert not await world.leases.take(one.runtime_id, "sweep", 1)
+    assert await world.leases.take(two.runtime_id, "sweep", 1)

@@ -57,3 +57,14 @@ def test_the_patient_flow_is_exact(shape: str, rows: dict[str, int]) -> None:
     assert found["rows"] == {**rows, "vital_signs": 20, "demographics": 20}
     assert (found["duplicates"], found["http_calls"]) == (0, {"A": 6, "C": 100}[shape])
     assert found.keys() >= {"seconds", "events_s", "event_bytes_p99", "dispatch_ms", "database_mb", "peak_rss_mb"}
+
+
+def test_the_benchmark_of_jobs_checks_what_it_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, "bench/jobs.py", "--executions", "20", "--length", "4", "--profile", "none", "--json"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["executions"], found["partitions_dropped"]) == (20, 1)
+    assert found.keys() >= {"export_events_s", "rebuild_events_s", "compact_events_s", "verify_events_s", "cold_bytes"}

@@ -58,6 +58,7 @@ def application() -> typer.Typer:
         doctor,
         executions,
         hooks,
+        jobs,
         playbooks,
         results,
         run,
@@ -79,7 +80,7 @@ def application() -> typer.Typer:
     )
     app.callback()(root)
     for module in (
-        run, testing, playbooks, executions, results, catalog, credentials, schedules, hooks, server, worker, spark, doctor,
+        run, testing, playbooks, executions, results, catalog, credentials, schedules, hooks, server, worker, spark, jobs, doctor,
     ):  # fmt: skip
         module.register(app)
     return app

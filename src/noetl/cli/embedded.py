@@ -69,7 +69,8 @@ class Ports:
     hooks: HooksPostgres
     clock: SystemClock
     shards: int
-    data: str | None = field(repr=False)  # address of the database for users' tables; None: it is not ours to divide
+    control: str = field(repr=False)  # address of this database
+    data: str | None = field(repr=False)  # of the one for users' tables; None: it is not ours to divide
 
 
 @asynccontextmanager
@@ -87,10 +88,11 @@ async def opened(home: Path) -> AsyncIterator[Ports]:
             leases = LeasesPostgres(database, micros(shards.lease_sec))
             watching = asyncio.ensure_future(_keep_there(home, bus, store))
             try:
-                log, catalog, vault = LogPostgres(database, count), CatalogPostgres(database), VaultPostgres(database)
+                log = LogPostgres(database, count, lake=settings.lake(home, settings.read(settings.Storage)))
+                catalog, vault = CatalogPostgres(database), VaultPostgres(database)
                 schedules, hooks = SchedulesPostgres(database, count), HooksPostgres(database)
                 yield Ports(
-                    home, log, leases, bus, catalog, vault, schedules, hooks, SystemClock(), count, dsns.data
+                    home, log, leases, bus, catalog, vault, schedules, hooks, SystemClock(), count, dsns.control, dsns.data
                 )  # fmt: skip
             finally:
                 watching.cancel()

@@ -170,14 +170,14 @@ def _save(execution: str, step: str, format: str | None, rows: Span, into: Path 
         parts = client.download(execution_id, step, format, rows)
         if into is None:
             return await _write(parts, sys.stdout.buffer)
-        return await _write_file(parts, into)
+        return await write_file(parts, into)
 
     size = talk(work)
     if into is not None:
         say(f"{into}: {_bytes(size)}")
 
 
-async def _write_file(parts: AsyncGenerator[bytes, None], into: Path) -> int:
+async def write_file(parts: AsyncGenerator[bytes, None], into: Path) -> int:
     """Whole or not at all."""
     part = into.with_name(f".{into.name}.{os.getpid()}")
     try:

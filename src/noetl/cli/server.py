@@ -94,6 +94,7 @@ async def _node(
 ) -> AsyncIterator[tuple["Node", "socket.socket", asyncio.Event, str | None]]:
     """The socket first: whoever cannot have it should not start a database."""
     from noetl.cli.embedded import opened, opened_results, server_settings
+    from noetl.cli.jobs import scheduled
     from noetl.cli.language import kinds
     from noetl.server.app import Ports, address, assemble, listen, stop_on_signals
     from noetl.server.services.keys import KeyFile
@@ -116,7 +117,13 @@ async def _node(
                 hooks=here.hooks,
             )
             told = server_settings(here.shards, address(listening))
-            node = assemble(ports, told, kinds=kinds(), open_results=lambda server: opened_results(server, here.home))
+            node = assemble(
+                ports,
+                told,
+                kinds=kinds(),
+                jobs=scheduled(),
+                open_results=lambda server: opened_results(server, here.home),
+            )
             await _keys(node)
             yield node, listening, stop, here.data
     finally:

@@ -63,3 +63,14 @@ update noetl.execution_shard set owner = null where owner = :runtime_id::bigint;
 select s.shard_id, s.epoch, l.runtime_id, l.address
 from noetl.execution_shard s left join noetl.living() l on l.runtime_id = s.owner
 order by s.shard_id;
+
+-- name: take
+insert into noetl.duty as old (name, holder)
+select :duty::text, :runtime_id::bigint where exists (select from noetl.living() l where l.runtime_id = :runtime_id)
+on conflict (name) do update set holder = excluded.holder
+where not exists (select from noetl.living() l where l.runtime_id = old.holder)
+    and (old.ran_at is null or old.ran_at <= now() - :every::bigint * interval '1 microsecond')
+returning name;
+
+-- name: done
+update noetl.duty set holder = null, ran_at = now() where name = :duty and holder = :runtime_id;

@@ -17,6 +17,12 @@ class RuntimeRow:
     leased_until: Micros
 
 
+@dataclass(slots=True)
+class DutyRow:
+    holder: int | None = None
+    ran_at: Micros | None = None
+
+
 class LeasesMemory:
     """Shared by every server of a test or a simulation, like the database it stands for."""
 
@@ -24,6 +30,7 @@ class LeasesMemory:
         self._shards = shards
         self._clock = clock
         self._runtimes: dict[int, RuntimeRow] = {}
+        self._duties: dict[str, DutyRow] = {}
         self._last_id = 0
 
     async def now(self) -> Micros:
@@ -59,6 +66,19 @@ class LeasesMemory:
         for shard in free:
             shard.owner, shard.epoch = runtime_id, shard.epoch + 1
         return [Claimed(shard.shard, shard.epoch) for shard in free]
+
+    async def take(self, runtime_id: int, duty: str, every: Micros) -> bool:
+        row = self._duties.setdefault(duty, DutyRow())
+        lately = row.ran_at is not None and row.ran_at > self._clock.now() - every
+        if lately or self._alive(row.holder) or not self._alive(runtime_id):
+            return False
+        row.holder = runtime_id
+        return True
+
+    async def done(self, runtime_id: int, duty: str) -> None:
+        row = self._duties.get(duty)
+        if row is not None and row.holder == runtime_id:
+            row.holder, row.ran_at = None, self._clock.now()
 
     async def release(self, runtime_id: int, shards: list[int]) -> None:
         for shard in shards:

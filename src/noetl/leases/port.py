@@ -39,3 +39,9 @@ class Leases(Protocol):
         self, runtime_id: int
     ) -> None: ...  # its shards and its lease are given up: it is no server any more
     async def owners(self) -> list[Owner]: ...
+    async def take(
+        self, runtime_id: int, duty: str, every: Micros
+    ) -> (
+        bool
+    ): ...  # to be done by one server at a time; False: another living one is at it, or it was done not so long ago
+    async def done(self, runtime_id: int, duty: str) -> None: ...

@@ -76,6 +76,14 @@ class LeasesPostgres:
         async with self._session(writes=True) as session:
             await self._run(session, "release", runtime_id=runtime_id, shards=shards)
 
+    async def take(self, runtime_id: int, duty: str, every: Micros) -> bool:
+        async with self._session(writes=True) as session:
+            return bool(await self._run(session, "take", runtime_id=runtime_id, duty=duty, every=every))
+
+    async def done(self, runtime_id: int, duty: str) -> None:
+        async with self._session(writes=True) as session:
+            await self._run(session, "done", runtime_id=runtime_id, duty=duty)
+
     async def leave(self, runtime_id: int) -> None:
         self._mine.pop(runtime_id, None)
         async with self._session(writes=True) as session:

@@ -102,13 +102,22 @@ from noetl.accept(:execution_id, :command_id, :attempt, :event_key, :report_key,
                   :r_sha256, :r_bytes, :r_rows, :r_format, :r_parent, :r_payload, :ri_ref, :ri_input) a (accepted);
 
 -- name: events
-select shard, seq, epoch, meta, result from noetl.event
-where execution_id = :execution_id and seq > :after order by seq limit :limit;
+-- Or, when they were moved to a file, which one.
+(select shard, seq, epoch, meta, result, null::text as path from noetl.event
+ where execution_id = :execution_id and seq > :after order by seq limit :limit)
+union all
+select null, null, null, null, null, f.path from noetl.tombstone t join noetl.cold_file f on f.file_id = t.file_id
+where t.execution_id = :execution_id and t.last_seq > :after;
 
 -- name: named_events
 select e.execution_id, e.shard, e.seq, e.epoch, e.meta, e.result
 from unnest(:executions::bigint[], :keys::text[]) n (execution_id, key)
     join noetl.event e on e.execution_id = n.execution_id and e.dedup_key = n.key;
+
+-- name: moved
+-- Executions whose events are in files.
+select t.execution_id, f.path from noetl.tombstone t join noetl.cold_file f on f.file_id = t.file_id
+where t.execution_id = any (:executions::bigint[]);
 
 -- name: follow
 -- Without gaps: a shard's numbers are given under the lock of its row, which is held until the commit.
@@ -126,10 +135,15 @@ order by e.shard, e.seq;
 select body from noetl.manifest_part where manifest = :manifest order by first;
 
 -- name: last_seq
-select seq from noetl.event where execution_id = :execution_id order by seq desc limit 1;
+(select seq from noetl.event where execution_id = :execution_id order by seq desc limit 1)
+union all
+select last_seq from noetl.tombstone where execution_id = :execution_id;
 
 -- name: pins
 select execution_id, tenant, playbook, data from noetl.workload where execution_id = any (:executions::bigint[]);
+
+-- name: pinned_playbooks
+select distinct playbook from noetl.workload order by playbook;
 
 -- name: projection
 select execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps,
@@ -208,7 +222,8 @@ select payload from noetl.result_blob where ref_id = :ref_id and uri = :uri;
 -- name: orphans
 -- Addresses of an execution that has ended, of which none of its references speaks that has not expired.
 select u.uri from unnest(:uris::text[]) as u (uri)
-where exists (select from noetl.event t where t.execution_id = :execution_id and t.dedup_key = 'terminal')
+where (exists (select from noetl.event t where t.execution_id = :execution_id and t.dedup_key = 'terminal')
+       or exists (select from noetl.tombstone t where t.execution_id = :execution_id))
 and u.uri not in (select r.uri from noetl.result_ref r where r.execution_id = :execution_id and r.expired_at is null);
 
 -- name: judge

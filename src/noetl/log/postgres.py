@@ -12,6 +12,7 @@ import msgspec
 
 from noetl.database import Database, Grouped, Raised, Record, UniqueViolation
 from noetl.log.arrays import documents, numbers, texts
+from noetl.log.cold import Cold
 from noetl.log.limits import check_size
 from noetl.log.port import (
     BLOB_LIMIT,
@@ -66,13 +67,16 @@ PARTITIONS_EVERY = 7_200  # about an hour
 
 
 class LogPostgres:
-    def __init__(self, database: Database, shards: int, sweep_every: int = SWEEP_EVERY) -> None:
-        """As many shards as the database was made with: `migrate` says it."""
+    def __init__(
+        self, database: Database, shards: int, sweep_every: int = SWEEP_EVERY, lake: Path | None = None
+    ) -> None:
+        """As many shards as the database was made with: `migrate` says it. `lake`: where events are that were moved to files."""
         self._main = database.main
         self._background = database.background
         self._shards = shards
         self._sweep_every = sweep_every
         self._starts = Grouped(self._start_all, limit=WORKLOAD_LIMIT)
+        self._cold = Cold(lake)
         self._runs = 0
 
     # -- the owner --
@@ -196,6 +200,9 @@ class LogPostgres:
 
     async def events(self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000) -> list[Recorded]:
         rows = await self._main.read(_SQL["events"], execution_id=int(execution_id), after=after, limit=limit)
+        if rows and rows[-1]["path"] is not None:
+            moved = await self._cold.events(rows[-1]["path"], execution_id)
+            return [each for each in moved if each.seq > after][:limit]
         return [
             Recorded(execution_id, row["shard"], row["seq"], row["epoch"], join(row["meta"], row["result"]))
             for row in rows
@@ -204,10 +211,19 @@ class LogPostgres:
     async def named_events(self, names: list[tuple[ExecutionId, str]]) -> list[Recorded]:
         executions, keys = [int(each) for each, _ in names], [key for _, key in names]
         rows = await self._main.read(_SQL["named_events"], executions=executions, keys=keys)
-        return [
+        found = [
             Recorded(_id(row["execution_id"]), row["shard"], row["seq"], row["epoch"], join(row["meta"], row["result"]))
             for row in rows
         ]
+        return found + await self._moved(set(names) - {(each.execution_id, each.event.key) for each in found})
+
+    async def _moved(self, names: set[tuple[ExecutionId, str]]) -> list[Recorded]:
+        """Of those that are not in the log, whatever is in files."""
+        if not names:
+            return []
+        rows = await self._main.read(_SQL["moved"], executions=[int(each) for each, _ in names])
+        events = [await self._cold.events(row["path"], _id(row["execution_id"])) for row in rows]
+        return [each for found in events for each in found if (each.execution_id, each.event.key) in names]
 
     async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]:
         rows = await self._background.read(_SQL["follow"], shard=shard, after=after, limit=limit)
@@ -235,6 +251,10 @@ class LogPostgres:
     async def pins(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, Pinned]:
         rows = await self._main.read(_SQL["pins"], executions=[int(each) for each in execution_ids])
         return {pinned.execution_id: pinned for pinned in map(_pinned, rows)}
+
+    async def pinned_playbooks(self) -> list[str]:
+        """Of all executions. Reads every row there is: for jobs."""
+        return [row["playbook"] for row in await self._background.read(_SQL["pinned_playbooks"])]
 
     async def projection(self, execution_id: ExecutionId) -> Projection | None:
         rows = await self._main.read(_SQL["projection"], execution_id=int(execution_id))

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -45,6 +45,7 @@ from noetl.server.api import (
 )
 from noetl.server.api.guard import Guard, check_bind
 from noetl.server.api.worker import WorkerDoor
+from noetl.server.duties.jobs import Run
 from noetl.server.node import Server
 from noetl.server.presence import Presence
 from noetl.server.results import Results
@@ -116,15 +117,16 @@ def assemble(
     *,
     kinds: Kinds | None = None,
     open_results: Callable[[Server], Results] | None = None,
+    jobs: Mapping[str, Run] | None = None,
 ) -> Node:
     """`kinds`: the tools that packages bring; a server runs none, but checks their fields when a playbook is registered.
-    `open_results`: the way to stored data; a server opens none by itself."""
+    `open_results`: the way to stored data; a server opens none by itself. `jobs` over the log: it runs none by itself."""
     metrics, live = metrics or Metrics(), Live()
     port, listened = heard(ports.log, live, metrics, settings.shards)
     stored = CredentialService(ports.vault, ports.keys)
     server = Server(
         port, ports.leases, ports.bus, ports.catalog, ports.clock, settings,
-        reveal=stored.reveal, schedules=ports.schedules,
+        reveal=stored.reveal, schedules=ports.schedules, jobs=jobs,
     )  # fmt: skip
     presence = Presence(port, ports.bus, settings.shards, settings.name, metrics)
     door = WorkerDoor(server, presence, metrics)

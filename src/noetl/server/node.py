@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any
@@ -25,6 +25,7 @@ from noetl.server.children import Children
 from noetl.server.clock import StoreClock
 from noetl.server.dispatch import Dispatcher
 from noetl.server.duties.inbox import InboxDrain
+from noetl.server.duties.jobs import Job, Run
 from noetl.server.duties.loop import DutyLoop, listen
 from noetl.server.duties.projector import Projector
 from noetl.server.duties.reaper import Reaper
@@ -52,9 +53,9 @@ class Server:
 
     def __init__(
         self, eventlog: EventLog, leases: Leases, bus: Bus, catalog: Catalog, clock: Clock, settings: ServerSettings,
-        *, reveal: Reveal | None = None, schedules: Schedules | None = None,
+        *, reveal: Reveal | None = None, schedules: Schedules | None = None, jobs: Mapping[str, Run] | None = None,
     ) -> None:  # fmt: skip
-        """`schedules`: this server starts what they ask for."""
+        """`schedules`: this server starts what they ask for. `jobs` over the log, to be run now and then."""
         self._log = eventlog
         self._bus = bus
         self._reveal = reveal
@@ -85,6 +86,7 @@ class Server:
         self.timers = Timers(eventlog, self.dispatcher, self.shards, settings.read_limit)
         self.reaper = Reaper(eventlog, bus, settings.shards, settings.read_limit)
         self.sweeper = Sweeper(eventlog, settings.grace, settings.retention)
+        self.jobs = [Job(name, run, leases, self.keeper) for name, run in (jobs or {}).items()]
         self.scheduler = None if schedules is None else Scheduler(schedules, self.requests, settings.read_limit)
 
     async def run(self) -> None:
@@ -100,6 +102,7 @@ class Server:
         ]
         if self.scheduler is not None:
             loops.append(DutyLoop(self.scheduler, settings.schedule_interval))
+        loops += [DutyLoop(job, settings.job_interval, slowest=settings.job_interval) for job in self.jobs]
 
         def look(shard: int) -> None:  # a shard that just came has rows nobody has read
             inbox.wake.set()

@@ -24,6 +24,7 @@ class ServerSettings:
     sweep_interval: float | None = None  # None: results are looked after elsewhere
     grace: Micros = 86_400_000_000  # how long an execution must be over before anything of it goes
     retention: Micros | None = None  # how long results stay after that which say nothing else; None: for ever
+    job_interval: float = 60.0  # looks whether a job over the log is due
     poll_interval: float = 0.5  # how often a waiting worker looks for commands without a hint
     read_limit: int = 200  # rows that a duty takes at once
     states: int = 10_000  # executions kept in memory

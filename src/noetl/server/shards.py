@@ -73,6 +73,11 @@ class ShardKeeper:
             raise StoreUnavailable("this server has no node number yet", hint="try again in a moment")
         return ExecutionId(self._ids.next(self._clock.now()))
 
+    @property
+    def runtime_id(self) -> int | None:
+        """None: this server has no lease."""
+        return None if self._runtime is None else self._runtime.runtime_id
+
     async def run_once(self) -> Counts:
         runtime = await self._hold_lease()
         self._clock.heard(await self._leases.now())

@@ -8,13 +8,13 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import sha256
 
 import msgspec
 from msgspec import Struct
 
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, Fixed, decode, empty
+from noetl.engine.summary import state_hash
 from noetl.log.port import EventLog, Projection
 from noetl.model.errors import NoetlError, Unavailable
 from noetl.model.ids import ExecutionId
@@ -152,7 +152,3 @@ def _snapshot(row: Projection | None) -> tuple[Execution, int] | None:
         return decode(row.state), row.last_seq
     except msgspec.DecodeError:
         return None
-
-
-def state_hash(data: bytes) -> str:
-    return sha256(data).hexdigest()

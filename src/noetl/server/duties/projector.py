@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby
 
-from noetl.engine.state import Execution, encode
+from noetl.engine import summary as summaries
+from noetl.engine.summary import summary
 from noetl.faults import fault
 from noetl.log.port import Change, EventLog, Projection, ShardRows
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId
 from noetl.server.duties.loop import Counts
 from noetl.server.shards import Shards
-from noetl.server.states import Loaded, States, Unfoldable, state_hash
+from noetl.server.states import Loaded, States, Unfoldable
 from noetl.server.turns import Stretch
 
 log = logging.getLogger(__name__)
@@ -108,49 +109,21 @@ def _shard(change: Change) -> int:
 
 
 def projection(loaded: Loaded, shard: int) -> Projection:
-    state, data = loaded.state, encode(loaded.state)
-    failure = state.failure if state.status == "failed" else None
     return Projection(
         execution_id=loaded.fixed.execution_id,
         shard=shard,
         tenant=loaded.fixed.tenant,
-        path=state.path,
-        status=status(state),
         last_seq=loaded.seq,
-        started_at=state.started_at,
-        updated_at=state.last_at,
-        ended_at=state.ended_at,
-        parent=None if state.parent is None else state.parent.execution_id,
-        retry_of=state.retry_of,
-        error=state.quarantined or (f"{failure.code}: {failure.message}" if failure is not None else None),
-        steps=len(state.steps),
-        state=data,
-        state_hash=state_hash(data),
+        **summary(loaded.state),
     )
 
 
 def broken(error: Unfoldable, execution_id: ExecutionId, shard: int) -> Projection:
-    """What can be said of an execution whose log does not fold; without a state, so that nobody goes on from it."""
-    state = error.state
+    """What can be said of an execution whose log does not fold."""
     return Projection(
         execution_id=execution_id,
         shard=shard,
         tenant=DEFAULT_TENANT,
-        path=state.path,
-        status="quarantined",
         last_seq=error.seq,
-        started_at=state.started_at,
-        updated_at=state.last_at,
-        error=str(error),
-        steps=len(state.steps),
+        **summaries.broken(error.state, str(error)),
     )
-
-
-STATUSES = ("pending", "running", "paused", "cancelling", "quarantined", "completed", "failed", "cancelled")
-
-
-def status(state: Execution) -> str:
-    """One of STATUSES."""
-    if state.quarantined is not None:
-        return "quarantined"
-    return "paused" if state.paused and state.status == "running" else state.status

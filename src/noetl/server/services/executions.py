@@ -11,13 +11,13 @@ import msgspec
 
 from noetl.engine.explain import Explanation, explain
 from noetl.engine.state import Execution, decode
+from noetl.engine.summary import STATUSES
 from noetl.log.port import EventLog, Projection, Recorded, Wanted
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.playbook.workload import merge
-from noetl.server.duties.projector import STATUSES
 from noetl.server.playbooks import Playbooks, Version, newest
 from noetl.server.requests import Requests
 from noetl.server.services.access import Access

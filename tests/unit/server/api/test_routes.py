@@ -9,6 +9,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from noetl.engine.state import Status
+from noetl.engine.summary import STATUSES
 from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
 from noetl.server.api import (
@@ -27,7 +28,6 @@ from noetl.server.api import (
     vars,
 )
 from noetl.server.app import openapi
-from noetl.server.duties.projector import STATUSES
 from noetl.server.services.all import Services
 
 MODULES = (

@@ -1,0 +1,220 @@
+"""A log as it grows over weeks, made at once: executions played by the engine in memory, their rows copied into Postgres.
+
+Some playbooks are chains, some branch, some loop, some retry, some fail; results refer to what they were made from. What the
+projector would have written stands beside the log.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import psycopg
+import yaml
+
+from noetl.engine.machine import advance, interpret
+from noetl.engine.state import Execution, Fixed, empty
+from noetl.engine.summary import summary
+from noetl.log.writes import split
+from noetl.model import events as e
+from noetl.model import messages as m
+from noetl.model.commands import Command
+from noetl.model.decisions import Issue
+from noetl.model.envelope import Envelope, failed
+from noetl.model.errors import Failure
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, RefId, Snowflakes, shard_of
+from noetl.model.reference import Reference, result_key
+from noetl.playbook.plan import Plan, compile_plan
+from noetl.playbook.validation import load_or_raise
+
+PYTHON = {"kind": "python", "code": "result = {'n': 1}"}
+FAILS = {"kind": "python", "code": "raise ValueError('no')"}
+SECOND = 1_000_000
+EVENT = "shard, seq, epoch, tenant, execution_id, event_type, step, command_id, attempt, status, result, meta, dedup_key, at"
+PROJECTED = (
+    "execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps, "
+    "state, state_hash"
+)
+REFERRED = "ref_id, tenant, execution_id, tier, uri, bytes, rows, format, sha256, parent_ref_id, at"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A playbook; steps of the tool FAILS fail."""
+
+    path: str
+    text: str
+    plan: Plan
+    workload: dict[str, Any]
+
+    @classmethod
+    def of(cls, path: str, steps: list[dict[str, Any]], workload: dict[str, Any] | None = None) -> "Kind":
+        document = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": path}, "workflow": steps}
+        text = yaml.safe_dump(document, sort_keys=False)
+        return cls(path, text, compile_plan(load_or_raise(text), sha256(text.encode()).hexdigest()), workload or {})
+
+
+def kinds(length: int) -> list[Kind]:
+    """About six events a step."""
+    names = [f"s{n}" for n in range(length)]
+    chain = [
+        {"step": name, "tool": PYTHON} | ({"next": [{"step": after, "when": "{{ output.status == 'ok' }}"}]} if after else {})
+        for name, after in zip(names, [*names[1:], None], strict=True)
+    ]  # fmt: skip
+    loop = {"in": "{{ workload.rows }}", "spec": {"mode": "parallel", "max_in_flight": 4, "chunk": 1}}
+    looped = [*chain[:2], {**chain[2], "loop": loop}, *chain[3:]]
+    arcs = [{"step": f"b{n}"} for n in range(length // 2)]
+    wide: list[dict[str, Any]] = [{"step": "begin", "next": {"spec": {"mode": "inclusive"}, "arcs": arcs}}]
+    wide += [{"step": f"b{n}", "tool": PYTHON, "next": "meet"} for n in range(length // 2)]
+    handled = [
+        {**chain[0], "tool": FAILS, "next": [{"step": "s1", "when": "{{ output.status == 'error' }}"}]},
+        *chain[1:],
+    ]
+    return [
+        Kind.of("flows/chain", chain),
+        Kind.of("flows/loop", looped, {"rows": list(range(6))}),
+        Kind.of("flows/wide", [*wide, {"step": "meet", "tool": PYTHON}]),
+        Kind.of("flows/handled", handled),
+        Kind.of("flows/failing", [*chain[:-1], {**chain[-1], "tool": FAILS}]),
+    ]
+
+
+@dataclass
+class Played:
+    """One execution from its start to its end."""
+
+    kind: Kind
+    execution_id: ExecutionId
+    at: int
+    refs: Snowflakes
+    state: Execution = field(init=False)
+    events: list[e.Event] = field(default_factory=list)
+    results: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.state = empty(self.execution_id)
+        fixed = Fixed(self.execution_id, self.kind.plan, self.kind.workload)
+        queue = self._tell(
+            fixed, m.Start(execution_id=self.execution_id, path=self.kind.path, playbook=self.kind.plan.hash, version=1)
+        )
+        while queue:
+            command = queue.pop(0)
+            report = m.Report(
+                execution_id=self.execution_id, command_id=command.command_id, attempt=1, worker="w", event=self._answer(command)
+            )  # fmt: skip
+            queue += self._tell(fixed, report)
+        assert self.state.terminal, self.state
+
+    def _tell(self, fixed: Fixed, message: m.Message) -> list[Command]:
+        self.at += 1_000 + len(self.events) * 7 % 5_000
+        given = interpret(fixed, self.state, message, self.at)
+        assert isinstance(given, tuple), given
+        made = advance(fixed, self.state, *given)
+        self.state = made.state
+        self.events += made.events
+        return [effect.command for effect in made.effects if isinstance(effect, Issue)]
+
+    def _answer(self, command: Command) -> e.Reported:
+        began = {"worker": "w", "claimed_at": self.at - 900, "started_at": self.at - 500}
+        if self._fails(command):
+            envelope = failed(Failure(code="PYTHON_ERROR", message="ValueError: no", kind="user"))
+            return e.CommandFailed(command_id=command.command_id, attempt=1, result=envelope, **began)
+        items = None
+        if command.kind == "chunk":
+            items = e.Items(first=command.first, ok=command.count, micros=command.count * 50)
+        envelope = Envelope(status="ok", reference=self._reference(command), context={"row_count": 1, "n": 1})
+        return e.CommandCompleted(command_id=command.command_id, attempt=1, result=envelope, items=items, **began)
+
+    def _fails(self, command: Command) -> bool:
+        tasks = self.kind.plan.steps[command.step].step.tool
+        return "raise" in repr(tasks)
+
+    def _reference(self, command: Command) -> Reference:
+        key = result_key(command.command_id, 1, command.step)
+        uri = f"noetl://execution/{self.execution_id}/result/{command.step}/{key}"
+        size, digest = 40 + len(self.results), sha256(uri.encode()).hexdigest()
+        reference = Reference(
+            ref_id=RefId(self.refs.next(self.at)), type="kv", uri=uri, sha256=digest, bytes=size, format="json"
+        )
+        above = self.results[-1][0] if self.results else None
+        row = (
+            int(reference.ref_id),
+            DEFAULT_TENANT,
+            int(self.execution_id),
+            "kv",
+            uri,
+            size,
+            None,
+            "json",
+            digest,
+            above,
+        )
+        self.results.append((*row, moment(self.at)))
+        return reference
+
+
+def moment(at: int) -> str:
+    from datetime import UTC, datetime, timedelta
+
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at)).isoformat()
+
+
+def played(executions: int, first: int, last: int, length: int) -> Iterator[Played]:
+    """Begun at even distances from `first` on, before `last`."""
+    choices, ids, refs = kinds(length), Snowflakes(7), Snowflakes(8)
+    for number in range(executions):
+        at = first + (last - first) * number // executions
+        yield Played(choices[number % len(choices)], ExecutionId(ids.next(at)), at, refs)
+
+
+def grow(dsn: str, executions: int, first: int, last: int, length: int = 16) -> int:
+    """Into an empty log; how many events."""
+    with psycopg.connect(dsn) as connection:
+        (shards,) = connection.execute("select count(*)::int from noetl.execution_shard").fetchone() or (0,)
+        seqs = dict.fromkeys(range(shards), 0)
+        catalog = "insert into noetl.catalog (tenant, path, version, hash, text, at) values (1, %s, 1, %s, %s, now())"
+        for kind in kinds(length):
+            connection.execute(catalog, (kind.path, kind.plan.hash, kind.text))
+        made: list[Played] = []
+        for each in played(executions, first, last, length):
+            made.append(each)
+            if len(made) == 200:
+                copy(connection, made, seqs)
+                made.clear()
+        copy(connection, made, seqs)
+        for shard, seq in seqs.items():
+            connection.execute("update noetl.execution_shard set last_seq = %s where shard_id = %s", (seq, shard))
+            connection.execute("insert into noetl.checkpoint (shard_id, seq, at) values (%s, %s, now())", (shard, seq))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("analyze")
+    return sum(seqs.values())
+
+
+def copy(connection: "psycopg.Connection[Any]", made: list[Played], seqs: dict[int, int]) -> None:
+    rows: dict[str, list[tuple[Any, ...]]] = {"event": [], "execution": [], "workload": [], "result_ref": []}
+    for each in made:
+        shard = shard_of(each.execution_id, len(seqs))
+        for event in each.events:
+            seqs[shard] += 1
+            meta, result, status = split(event)
+            step, command = getattr(event, "step", None) or None, getattr(event, "command_id", None)
+            rows["event"].append(
+                (shard, seqs[shard], 1, 1, int(each.execution_id), event.type, step, command, getattr(event, "attempt", None),
+                 status, result, meta, event.key, moment(event.at))
+            )  # fmt: skip
+        told = summary(each.state)
+        rows["execution"].append(
+            (int(each.execution_id), shard, 1, told["path"], told["status"], seqs[shard], told["started_at"],
+             told["updated_at"], told["ended_at"], None, None, told["error"], told["steps"], told["state"], told["state_hash"])
+        )  # fmt: skip
+        rows["workload"].append(
+            (int(each.execution_id), 1, each.kind.plan.hash, str(each.kind.workload).replace("'", '"'))
+        )
+        rows["result_ref"] += each.results
+    columns = {
+        "event": EVENT, "execution": PROJECTED, "workload": "execution_id, tenant, playbook, data", "result_ref": REFERRED,
+    }  # fmt: skip
+    for table, found in rows.items():
+        with connection.cursor().copy(f"copy noetl.{table} ({columns[table]}) from stdin") as into:
+            for row in found:
+                into.write_row(row)

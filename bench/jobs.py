@@ -1,0 +1,210 @@
+"""NoETL's own pipelines over a log of two million events: how fast they are, and that they are right.
+
+Executions are played by the engine in memory (`grown.py`) and copied into the embedded Postgres, fsync on. Then: export, rebuild,
+verify, which finds nothing, stats, twenty questions by SQL; and compact, after which the partition is gone, the questions have
+the same answers, `noetl trace` and `exec get`, `events` and `explain` say the same, and verify finds the one difference that
+was planted.
+
+    uv run python bench/jobs.py [--executions 20000] [--length 18] [--profile none] [--json]
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from grown import grow
+from noetl.database import connect
+from noetl.embedded.postgres import Embedded
+from noetl.migrations import migrate
+from noetl.spark.jobs.compact import compact
+from noetl.spark.jobs.export import export
+from noetl.spark.jobs.places import InProcess, OnSpark, Runs
+from noetl.spark.jobs.query import asking
+from noetl.spark.jobs.rebuild import Job, rebuild, verify
+from noetl.spark.jobs.stats import stats
+from noetl.spark.place import SparkPlace
+from noetl.spark.profiles import profile
+from noetl.spark.serve import Serving
+from noetl.spark.starting import ensure, stop
+
+AIM = 10_000  # events a second
+DAY = 86_400_000_000
+Figures = dict[str, Any]
+
+QUESTIONS = (
+    "select count(*) from events",
+    "select event_type, count(*) from events group by all order by all",
+    "select status, count(*) from events group by all order by all",
+    "select count(distinct execution_id) from events",
+    "select shard, max(seq), count(*) from events group by all order by all",
+    "select date(at), count(*) from events group by all order by all",
+    "select step, count(*) from events where event_type = 'command.failed' group by all order by all",
+    "select min(at), max(at) from events",
+    "select sum(get_json_object(result, '$.reference.bytes')) from events where event_type = 'command.completed'",
+    "select count(*) from events where result is not null and get_json_object(result, '$.error.code') = 'PYTHON_ERROR'",
+    "select execution_id, count(*) as n from events group by all order by n desc, execution_id limit 10",
+    "select attempt, count(*) from events group by all order by all",
+    "select sum(crc32(concat(event_id, execution_id, event_type, meta, coalesce(result, '')))) from events",
+    "select path, status, count(*) from executions group by all order by all",
+    "select path, round(avg(seconds), 6), max(seconds) from executions group by all order by all",
+    "select path, percentile(seconds, array(0.5, 0.95)) from executions group by all order by path",
+    "select x.path, count(*) from events e join executions x using (execution_id) group by all order by all",
+    "select step, count(*), sum(bytes) from results group by all order by all",
+    "select count(*) from results r join events e on e.execution_id = r.execution_id and e.event_type = 'playbook.failed'",
+    "select count(*) from executions x left anti join events e using (execution_id)",
+)
+
+
+def now() -> int:
+    return time.time_ns() // 1_000
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
+    """The answer, seconds, and seconds of this process's processor."""
+    began, busy = time.perf_counter(), time.process_time()
+    answer = work()
+    return answer, time.perf_counter() - began, time.process_time() - busy
+
+
+@contextmanager
+def place(home: Path, name: str) -> Iterator[tuple[Runs, str | None]]:
+    if name == "none":
+        yield InProcess(), None
+        return
+    spark = SparkPlace.below(home)
+    used = spark.use()
+    try:
+        url = ensure(home, profile(name), Serving())
+        yield OnSpark(url), url
+    finally:
+        spark.leave(used)
+        stop(spark)
+
+
+def made(home: Path, stack: ExitStack) -> str:
+    embedded = Embedded(home)
+    stack.callback(embedded.halt)
+    dsn = embedded.serve().control
+
+    async def prepare() -> None:
+        connection = await connect(dsn)
+        await migrate(connection)
+        await connection.close()
+
+    asyncio.run(prepare())
+    return dsn
+
+
+def measure(options: argparse.Namespace) -> Figures:
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-bench-", dir=options.folder)))
+        dsn = made(home, stack)
+        lake = home / "results" / "lake"
+        events, seconds, _ = timed(
+            lambda: grow(dsn, options.executions, now() - 75 * DAY, now() - 35 * DAY, options.length)
+        )
+        found: Figures = {"events": events, "executions": options.executions, "grown_s": seconds}
+        runs, url = stack.enter_context(place(home, options.profile))
+
+        def rate(name: str, work: Callable[[], Any]) -> Any:
+            answer, seconds, busy = timed(work)
+            found[f"{name}_events_s"], found[f"{name}_s"] = round(events / seconds), round(seconds, 1)
+            found[f"{name}_cpu_s"] = round(busy, 1)
+            print(f"{name:16}{found[f'{name}_events_s']:>10,} events/s {seconds:8.1f} s", file=sys.stderr)
+            return answer
+
+        job = Job(dsn, lake, runs, {})
+        assert rate("export", lambda: export(dsn, lake)).events == events
+        assert rate("rebuild", lambda: rebuild(job)).executions == options.executions
+        assert rate("verify", lambda: list(verify(job))) == []
+        rate("stats", lambda: stats(dsn, lake, runs, now() - 80 * DAY, now()))
+        before = _told(home, dsn)
+        answers = rate("questions", lambda: _asked(dsn, lake, url))
+        done = rate("compact", lambda: compact(dsn, lake, now()))
+        assert (done.events, done.executions) == (events, options.executions), done
+        found["partitions_dropped"] = done.partitions
+        assert rate("questions_cold", lambda: _asked(dsn, lake, url)) == answers
+        assert _told(home, dsn) == before
+        planted = _plant(dsn)
+        wrong = rate("verify_cold", lambda: list(verify(job)))
+        assert [(each.execution_id, each.field) for each in wrong] == [(planted, "steps")], wrong
+        found["cold_bytes"] = sum(file.stat().st_size for file in (lake / "cold").iterdir())
+        found["exported_bytes"] = sum(file.stat().st_size for file in (lake / "events").rglob("*.parquet"))
+        found["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return found
+
+
+def _plant(dsn: str) -> str:
+    """One difference among all; whose."""
+    middle = "select percentile_disc(0.5) within group (order by execution_id) from noetl.execution"
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(
+            f"update noetl.execution set steps = steps + 1 where execution_id = ({middle}) returning execution_id::text"
+        ).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def _asked(dsn: str, lake: Path, url: str | None) -> list[Any]:
+    if url is None:
+        return []
+    with asking(dsn, lake, url) as ask:
+        return [ask(question).to_pylist() for question in QUESTIONS]
+
+
+def _told(home: Path, dsn: str) -> list[str]:
+    """What commands say of an execution in the middle."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(
+            "select execution_id::text from noetl.execution where path = 'flows/chain' order by execution_id desc limit 1"
+        ).fetchone()
+    assert row is not None
+    commands = (
+        ["trace", row[0], "s3"],
+        ["exec", "get", row[0]],
+        ["exec", "events", row[0]],
+        ["exec", "explain", row[0], "s3"],
+    )
+    return [_said(home, *command, "--json") for command in commands]
+
+
+def _said(home: Path, *command: str) -> str:
+    environment = {**os.environ, "NOETL_HOME": str(home)}
+    done = subprocess.run([sys.executable, "-m", "noetl", *command], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--executions", type=int, default=20_000)
+    parser.add_argument("--length", type=int, default=18, help="steps of a chain; about six events each")
+    parser.add_argument("--profile", default="local", help="local, or none: in this process, without questions")
+    parser.add_argument("--folder", default=None, help="where the database and the lake are made")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    found = measure(options)
+    if options.json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name:24}{value:>14,}" if isinstance(value, int) else f"{name:24}{value:>14,.1f}")
+    for name in ("export", "rebuild", "compact"):
+        verdict = "reached" if found[f"{name}_events_s"] >= AIM else "NOT reached"
+        print(f"{name}: {found[f'{name}_events_s']:,} events/s, the aim of {AIM:,} is {verdict}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,376 @@
+"""`noetl job`, `noetl verify` and `noetl sql`: NoETL's own pipelines over its log.
+
+They work on the database itself, of NOETL_DB_URL or of this machine, beside servers that run.
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from noetl.cli.executions import AsJson
+from noetl.cli.output import columns, lines_of, say, say_json
+
+if TYPE_CHECKING:
+    from noetl.cli.embedded import Ports
+    from noetl.server.duties.jobs import Run
+    from noetl.spark.jobs.places import Runs
+
+log = logging.getLogger(__name__)
+
+WEEK = 7 * 86_400_000_000  # microseconds
+NONE = "none"  # the profile without Spark
+To = Annotated[
+    Path | None, typer.Option("--to", metavar="DIR", help="the lake; without it, `lake` in the directory of results")
+]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(name="job", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
+    for command in (export, compact, rebuild, stats):
+        group.command()(command)
+    app.add_typer(group)
+    app.command()(verify)
+    app.command()(sql)
+
+
+ABOUT = """NoETL's own pipelines over its log: run one now. They may run beside servers.
+
+\b
+  noetl job export      new events into Parquet files by day
+  noetl job compact     events of executions that ended long ago into files
+  noetl job rebuild     every projection anew from its events
+  noetl job stats       durations, failures, retries and bytes by playbook and step
+"""
+
+
+def export(to: To = None, as_json: AsJson = False) -> None:
+    """Write events that were not exported yet to Parquet files by day, each event once.
+
+    The columns are those of ClickHouse's `observability.noetl_events`; docs/jobs.md has the table. It may be interrupted and
+    repeated at any time.
+
+    Example: noetl job export --to /data/lake
+    """
+
+    async def work(ports: "Ports") -> Any:
+        from noetl.spark.jobs.export import export as run
+
+        return await asyncio.to_thread(run, ports.control, to or _lake(ports.home))
+
+    done = _with_database(work)
+    _told({"events": done.events, "files": done.files}, as_json)
+
+
+def compact(
+    days: Annotated[
+        float | None,
+        typer.Option("--days", min=0, metavar="N", help="ended so many days ago or more; NOETL_RETENTION_DAYS (30)"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move the events of executions that ended long ago from the database to files, checked before they are removed.
+
+    Every command still answers: `exec get`, `exec events`, `exec explain`, `trace`, `sql`, `verify`. It may be interrupted and
+    repeated at any time. Servers need the lake from then on: keep it as you keep the database.
+
+    Example: noetl job compact --days 90
+    """
+
+    async def work(ports: "Ports") -> Any:
+        from noetl.settings import Retention, read
+        from noetl.spark.jobs.compact import compact as run
+
+        kept = read(Retention, retention_days=days).retention_days
+        before = ports.clock.now() - round(kept * 86_400_000_000)
+        return await asyncio.to_thread(run, ports.control, _lake(ports.home), before)
+
+    done = _with_database(work)
+    told = {"executions": done.executions, "events": done.events, "files": done.files, "partitions": done.partitions}
+    _told(told, as_json)
+
+
+def rebuild(as_json: AsJson = False) -> None:
+    """Fold every execution from its events and write the rows that differ from that.
+
+    Rows are what lists and `exec get` read. A server that runs goes on: what it writes is newer.
+    """
+
+    async def work(ports: "Ports") -> Any:
+        from noetl.spark.jobs.rebuild import Job
+        from noetl.spark.jobs.rebuild import rebuild as run
+
+        with _runs(ports.home) as runs:
+            job = Job(ports.control, _lake(ports.home), runs, await _unreadable(ports))
+            return await asyncio.to_thread(run, job)
+
+    done = _with_database(work)
+    _told({"executions": done.executions, "written": done.written}, as_json)
+
+
+def stats(
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="a week ago, unless it is given")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="now, unless it is given")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one row per line")] = False,
+) -> None:
+    """Count executions that began in a period, by playbook and step: runs, failures, retries, bytes, seconds.
+
+    A row without a step is of whole executions. Times are UTC unless they say otherwise.
+
+    Example: noetl job stats --since 2026-01-01 --until 2026-02-01T12:00
+    """
+
+    async def work(ports: "Ports") -> Any:
+        from noetl.spark.jobs.stats import stats as run
+
+        now = ports.clock.now()
+        period = _moment(since, now - WEEK), _moment(until, now)
+        with _runs(ports.home) as runs:
+            return await asyncio.to_thread(run, ports.control, _lake(ports.home), runs, *period)
+
+    found = _with_database(work)
+    if as_json:
+        lines_of(found)
+    elif not found:
+        say("no execution began then")
+    else:
+        header = ("PLAYBOOK", "STEP", "RUNS", "FAILURES", "RETRIES", "BYTES", "P50", "P95", "P99", "LONGEST")
+        columns(
+            header, [[f"{each:.3f}" if isinstance(each, float) else each for each in row.values()] for row in found]
+        )
+
+
+def _moment(text: str | None, otherwise: int) -> int:
+    from datetime import UTC, datetime
+
+    from noetl.model.errors import InvalidInput
+
+    if text is None:
+        return otherwise
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(f"{text!r} is not a time", hint="2026-01-31 or 2026-01-31T12:00") from error
+    return round((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1e6)
+
+
+def verify(
+    execution: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="one execution; without it, all there are")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one difference per line")] = False,
+) -> None:
+    """Fold executions from their events and compare with what is stored; say every difference.
+
+    Exit code: 0 there is none, 1 there are some. `noetl job rebuild` mends them.
+
+    \b
+    Examples:
+      noetl verify
+      noetl verify 724551830122291200
+    """
+    from dataclasses import asdict
+
+    from noetl.model.errors import NotFound
+    from noetl.model.ids import ExecutionId
+
+    if execution is not None and not (execution.isascii() and execution.isdigit()):
+        raise NotFound(f"{execution!r} is not an execution id", hint="a number; noetl exec list shows them")
+
+    async def work(ports: "Ports") -> list[Any]:
+        from noetl.spark.jobs.places import InProcess
+        from noetl.spark.jobs.rebuild import Job
+        from noetl.spark.jobs.rebuild import verify as run
+
+        if execution is not None:
+            if await ports.log.tenant_of(ExecutionId(execution)) is None:
+                raise NotFound(f"no execution {execution}", hint="noetl exec list shows those there are")
+            job = Job(ports.control, _lake(ports.home), InProcess(), await _unreadable(ports))
+            return await asyncio.to_thread(lambda: list(run(job, int(execution))))
+        with _runs(ports.home) as runs:
+            job = Job(ports.control, _lake(ports.home), runs, await _unreadable(ports))
+            return await asyncio.to_thread(lambda: list(run(job)))
+
+    found = _with_database(work)
+    if as_json:
+        lines_of(asdict(each) for each in found)
+    elif found:
+        columns(
+            ("EXECUTION", "FIELD", "STORED", "FOLDED"),
+            [(each.execution_id, each.field or "(row)", each.stored, each.folded) for each in found],
+        )
+    else:
+        say("every row is the fold of its events")
+    raise typer.Exit(int(bool(found)))
+
+
+def sql(
+    text: Annotated[str, typer.Argument(metavar="SQL", help="one statement of Spark SQL")],
+    rows: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="NAME=ID/STEP", help="the rows of a step's result as a table; may be repeated"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one row per line")] = False,
+) -> None:
+    """Ask the log by Spark SQL: tables `events`, `executions`, `results`, and rows of results by name.
+
+    Events that `noetl job compact` has moved to files are among the others.
+
+    \b
+    Examples:
+      noetl sql "select path, status, count(*) from executions group by all order by all"
+      noetl sql "select step, count(*) from events where event_type = 'command.failed' group by step"
+      noetl sql "select sum(amount) from orders" --with orders=@latest/load
+    """
+    import tempfile
+
+    from noetl.model.errors import InvalidInput
+    from noetl.settings import Spark, read
+
+    if read(Spark).profile == NONE:
+        raise InvalidInput("noetl sql needs Spark", hint="NOETL_SPARK_PROFILE is none; local starts one here")
+    with tempfile.TemporaryDirectory(prefix="noetl-rows-") as folder:
+        files = _fetched(rows or [], Path(folder))
+
+        async def work(ports: "Ports") -> Any:
+            return await asyncio.to_thread(_asked, ports, text, files)
+
+        found = _with_database(work)
+    if as_json:
+        lines_of(found.to_pylist())
+    else:
+        columns(found.column_names, [list(row.values()) for row in found.to_pylist()])
+
+
+def _asked(ports: "Ports", text: str, files: dict[str, Path]) -> Any:
+    from noetl.spark.jobs.query import asking, mentioned
+
+    with _spark(ports.home) as url, asking(ports.control, _lake(ports.home), url, mentioned(text), files) as ask:
+        return ask(text)
+
+
+def _fetched(wanted: list[str], folder: Path) -> dict[str, Path]:
+    """Rows of results as files, by the name they are given."""
+    from noetl.cli.client import Client, named
+    from noetl.cli.executions import talk
+    from noetl.cli.results import write_file
+    from noetl.model.errors import InvalidInput
+
+    async def work(client: Client) -> dict[str, Path]:
+        files = {}
+        for each in wanted:
+            name, _, of = each.partition("=")
+            execution, _, step = of.partition("/")
+            if not (name.isidentifier() and execution and step):
+                raise InvalidInput(f"--with {each!r}", hint="NAME=ID/STEP, as in --with orders=@latest/load")
+            files[name] = folder / f"{name}.parquet"
+            await write_file(client.download(await named(client, execution), step, "parquet"), files[name])
+        return files
+
+    return talk(work) if wanted else {}
+
+
+# ---- by the clock --------------------------------------------------------------------------------------------------------
+
+
+def scheduled() -> "dict[str, Run]":
+    """Jobs that a server is to run by itself. Each is a process of its own: a server has other things to do."""
+    from functools import partial
+
+    from noetl.settings import Retention, read
+
+    told = read(Retention)
+    wanted = {"export": told.export_enabled, "compact": told.compactor_enabled}
+    return {name: partial(_apart, name) for name, enabled in wanted.items() if enabled}
+
+
+async def _apart(name: str) -> None:
+    """Ends with whoever waits for it: what it was doing is done again next time."""
+    from noetl.model.errors import NoetlError
+
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "noetl", "job", name, "--json",
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    if process.returncode:
+        raise NoetlError(f"job {name}: {err.decode(errors='replace').strip()}")
+    log.info("job done", extra={"job": name, "found": out.decode().strip()})
+
+
+# ---- what jobs need --------------------------------------------------------------------------------------------------------
+
+
+def _told(found: dict[str, Any], as_json: bool) -> None:
+    say_json(found) if as_json else say(", ".join(f"{value} {name}" for name, value in found.items()))
+
+
+def _with_database(work: "Callable[[Ports], Awaitable[Any]]") -> Any:
+    async def run() -> Any:
+        from noetl.cli.embedded import opened
+        from noetl.settings import Place, read
+
+        async with opened(read(Place).where) as ports:
+            return await work(ports)
+
+    return asyncio.run(run())
+
+
+def _lake(home: Path) -> Path:
+    from noetl.settings import Storage, lake, read
+
+    return lake(home, read(Storage))
+
+
+@contextmanager
+def _runs(home: Path) -> "Iterator[Runs]":
+    """Where functions of one execution run, as NOETL_SPARK_PROFILE says."""
+    from noetl.settings import Spark, read
+    from noetl.spark.jobs.places import InProcess, OnSpark
+
+    if read(Spark).profile == NONE:
+        yield InProcess()
+        return
+    with _spark(home) as url:
+        yield OnSpark(url)
+
+
+@contextmanager
+def _spark(home: Path) -> Iterator[str]:
+    """The address of a server, which stays as long as this lasts."""
+    from noetl.settings import Spark, read
+    from noetl.spark.place import SparkPlace
+    from noetl.spark.profiles import profile
+    from noetl.spark.serve import Serving
+    from noetl.spark.starting import ensure
+
+    spark = read(Spark)
+    wanted, place = profile(spark.profile), SparkPlace.below(home)
+    used = place.use() if wanted.url is None else None
+    try:
+        yield ensure(home, wanted, Serving(spark.idle_sec, spark.java_options))
+    finally:
+        if used is not None:
+            place.leave(used)
+
+
+async def _unreadable(ports: "Ports") -> dict[str, str]:
+    """Playbooks that executions are pinned to and that cannot be read any more, and why."""
+    from noetl.server.playbooks import Playbooks
+
+    playbooks, found = Playbooks(ports.catalog, limit=1), {}
+    for content in await ports.log.pinned_playbooks():
+        try:
+            await playbooks.plan(content)
+        except Exception as error:  # as the projector says it
+            found[content] = f"{type(error).__name__}: {error}"
+    return found

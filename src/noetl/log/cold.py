@@ -1,0 +1,43 @@
+"""Events of executions that ended long ago, in Parquet files that `noetl.cold_file` names: read one execution at a time.
+
+A file holds whole executions in the order of their ids, so a few of its row groups are enough.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from noetl.log.port import Recorded
+from noetl.log.writes import join
+from noetl.model.errors import StoreUnavailable
+from noetl.model.ids import ExecutionId
+
+WANTED = ["shard", "seq", "epoch", "meta", "result"]
+
+
+class Cold:
+    def __init__(self, lake: Path | None) -> None:
+        self._lake = lake
+
+    async def events(self, path: str, execution_id: ExecutionId) -> list[Recorded]:
+        """In order. StoreUnavailable when the file is not there: the events are nowhere else."""
+        if self._lake is None:
+            raise StoreUnavailable(f"events are in {path}, and this process has no lake")
+        rows = await asyncio.to_thread(_rows, self._lake / path, int(execution_id))
+        return [
+            Recorded(execution_id, row["shard"], row["seq"], row["epoch"], join(row["meta"], row["result"]))
+            for row in rows
+        ]
+
+
+def _rows(file: Path, execution_id: int) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # loaded by whoever asks for such an execution
+
+    try:
+        found = pq.read_table(file, columns=WANTED, filters=[("execution_id", "=", execution_id)], partitioning=None)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"events are in {file}, which cannot be read: {error}", hint="is the lake where it was? See docs/jobs.md"
+        ) from error
+    rows: list[dict[str, Any]] = found.sort_by("seq").to_pylist()
+    return rows

@@ -1,0 +1,32 @@
+"""Runs a job over the log now and then, on one server at a time. The job itself is no business of the server: it is given."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from noetl.leases.port import Leases
+from noetl.model.errors import Unavailable
+from noetl.model.ids import Micros
+from noetl.server.duties.loop import Counts
+from noetl.server.shards import ShardKeeper
+
+EVERY: Micros = 3_600_000_000
+Run = Callable[[], Awaitable[None]]
+
+
+class Job:
+    def __init__(self, name: str, run: Run, leases: Leases, keeper: ShardKeeper) -> None:
+        self.name = name
+        self._run = run
+        self._leases = leases
+        self._keeper = keeper
+
+    async def run_once(self) -> Counts:
+        runtime_id = self._keeper.runtime_id
+        if runtime_id is None or not await self._leases.take(runtime_id, self.name, EVERY):
+            return Counts()
+        try:
+            await self._run()
+        finally:
+            with suppress(Unavailable):  # without a word it is free when this server's lease has ended
+                await self._leases.done(runtime_id, self.name)
+        return Counts(1)

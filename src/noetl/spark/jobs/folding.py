@@ -1,0 +1,62 @@
+"""An execution folded from its events by the engine itself: the row that the projection should hold."""
+
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from noetl.engine.fold import evolve
+from noetl.engine.state import empty
+from noetl.engine.summary import broken, summary
+from noetl.model.ids import DEFAULT_TENANT
+from noetl.spark.jobs.rows import decoded
+
+PROJECTIONS = pa.schema(
+    [
+        ("execution_id", pa.int64()),
+        ("shard", pa.int16()),
+        ("tenant", pa.int32()),
+        ("path", pa.string()),
+        ("status", pa.string()),
+        ("last_seq", pa.int64()),
+        ("started_at", pa.int64()),
+        ("updated_at", pa.int64()),
+        ("ended_at", pa.int64()),
+        ("parent", pa.int64()),
+        ("retry_of", pa.int64()),
+        ("error", pa.string()),
+        ("steps", pa.int32()),
+        ("state", pa.binary()),
+        ("state_hash", pa.string()),
+    ]
+)
+FIELDS = tuple(name for name in PROJECTIONS.names if name != "execution_id")
+
+
+def fold(events: pa.Table, unreadable: dict[str, str]) -> pa.Table:
+    """One row. `unreadable`: by content hash, why a playbook cannot be read any more."""
+    execution_id = events.column("execution_id")[0].as_py()
+    row: dict[str, Any] = {
+        "execution_id": execution_id,
+        "shard": events.column("shard")[0].as_py(),
+        "tenant": events.column("tenant")[0].as_py(),
+        "last_seq": pc.max(events.column("seq")).as_py(),
+    }
+    return pa.Table.from_pylist([row | _folded(events, execution_id, unreadable)], PROJECTIONS)
+
+
+def _folded(events: pa.Table, execution_id: int, unreadable: dict[str, str]) -> dict[str, Any]:
+    state = empty(str(execution_id))
+    try:
+        for event in decoded(events):
+            state = evolve(state, event)
+    except Exception as error:  # whatever it is, it is what is known of this execution
+        return {"tenant": DEFAULT_TENANT, **broken(state, f"{type(error).__name__}: {error}")}
+    if state.playbook in unreadable:
+        return {"tenant": DEFAULT_TENANT, **broken(state, unreadable[state.playbook])}
+    found = summary(state)
+    return {**found, "parent": _number(found["parent"]), "retry_of": _number(found["retry_of"])}
+
+
+def _number(execution_id: str | None) -> int | None:
+    return None if execution_id is None else int(execution_id)

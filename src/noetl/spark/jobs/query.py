@@ -1,0 +1,101 @@
+"""`sql`: the log as tables of Spark SQL, all of one moment, wherever events are by now.
+
+    events       every event: those in the log and those in files, as one
+    executions   the row of every execution
+    results      every reference
+    and whatever rows the caller names
+
+The answers do not change when events are moved to files: the view is the same set of rows.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from noetl.model.errors import InvalidInput
+from noetl.spark.jobs.places import session
+from noetl.spark.jobs.rows import EVENTS
+from noetl.spark.jobs.snapshot import Snapshot, snapshot
+from noetl.spark.jobs.staged import staged
+
+EVENTS_VIEW = """
+select cast(seq * 1024 + shard as string) as event_id, cast(execution_id as string) as execution_id, event_type, step, status, at,
+       command_id, attempt, result, meta, dedup_key, shard, seq, epoch, tenant
+from {files}
+"""
+EXECUTIONS = """
+select execution_id::text, path, status, noetl.moment(started_at) as started_at, noetl.moment(updated_at) as updated_at,
+       noetl.moment(ended_at) as ended_at, (ended_at - started_at) / 1e6::float8 as seconds, parent::text, retry_of::text, error,
+       steps, last_seq, shard::int, tenant
+from noetl.execution order by execution_id
+"""
+RESULTS = """
+select ref_id::text, execution_id::text, split_part(uri, '/', 6) as step, tier, uri, bytes, rows, format, sha256,
+       parent_ref_id::text, at, tenant
+from noetl.result_ref order by ref_id
+"""
+TABLES = {"executions": EXECUTIONS, "results": RESULTS}
+NAMES = ("events", *TABLES)
+Ask = Callable[[str], pa.Table]
+
+
+@contextmanager
+def asking(
+    dsn: str, lake: Path, url: str, wanted: tuple[str, ...] = NAMES, rows: Mapping[str, Path] | None = None
+) -> Iterator[Ask]:
+    """A function from a question to its answer. Only the tables that are `wanted` are read; `rows`: Parquet files by name."""
+    with tempfile.TemporaryDirectory(prefix="noetl-sql-") as folder, snapshot(dsn) as log:
+        spark = session(url, Path(folder))
+        try:
+            for name in wanted:
+                _view(spark, log, lake, Path(folder), name)
+            for name, file in (rows or {}).items():
+                spark.read.parquet(str(file)).createOrReplaceTempView(name)
+            yield lambda text: _answer(spark, text)
+        finally:
+            spark.stop()
+
+
+def mentioned(text: str) -> tuple[str, ...]:
+    """Tables that a question may be about: one too many costs time, one too few an answer."""
+    return tuple(name for name in NAMES if re.search(rf"\b{name}\b", text, re.IGNORECASE))
+
+
+def _view(spark: Any, log: Snapshot, lake: Path, work: Path, name: str) -> None:
+    if name == "events":
+        files = staged(log, lake, work) or [_file(iter(()), work / "none.parquet", EVENTS)]
+        spark.read.parquet(*map(str, files)).createOrReplaceTempView("event_files")
+        spark.sql(EVENTS_VIEW.format(files="event_files")).createOrReplaceTempView(name)
+        return
+    file = _file(log.batches(TABLES[name]), work / f"{name}.parquet")
+    spark.read.parquet(str(file)).createOrReplaceTempView(name)
+
+
+def _file(batches: Iterator[pa.RecordBatch], path: Path, schema: pa.Schema | None = None) -> Path:
+    first = next(batches, None)
+    kept = first.schema if first is not None else schema
+    with pq.ParquetWriter(path, kept, compression="zstd", compression_level=1) as writer:
+        if first is not None:
+            writer.write_batch(first)
+        for batch in batches:
+            writer.write_batch(batch)
+    return path
+
+
+def _answer(spark: Any, text: str) -> pa.Table:
+    from pyspark.errors import PySparkException
+
+    from noetl.spark.failures import failure
+
+    try:
+        return spark.sql(text).toArrow()
+    except PySparkException as error:
+        raise InvalidInput(
+            failure(error)["message"], hint=f"tables: {', '.join(NAMES)}; docs/jobs.md has their columns"
+        ) from error

@@ -1,0 +1,144 @@
+"""`verify` and `rebuild`: every execution folded from its events, compared with its row, and put into its place.
+
+A row that lags behind the log is compared with the fold as of its last event: being late is no difference. What a running
+server writes meanwhile is newer than what is written here, and stays.
+"""
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from noetl.spark.jobs.folding import FIELDS, fold
+from noetl.spark.jobs.folding import PROJECTIONS as SCHEMA
+from noetl.spark.jobs.places import Runs
+from noetl.spark.jobs.snapshot import Snapshot, snapshot
+from noetl.spark.jobs.staged import PROJECTED, staged, staged_one
+
+STORED = f"select {', '.join(SCHEMA.names)} from noetl.execution"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of a row from the fold. A field of None: the whole row is missing on one side."""
+
+    execution_id: str
+    field: str | None
+    stored: Any
+    folded: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What these jobs need. `unreadable`: by content hash, why a playbook cannot be read any more."""
+
+    dsn: str
+    lake: Path
+    runs: Runs
+    unreadable: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    executions: int
+    written: int
+
+
+def verify(job: Job, execution_id: int | None = None) -> Iterator[Difference]:
+    with tempfile.TemporaryDirectory(prefix="noetl-verify-") as folder, snapshot(job.dsn) as log:
+        work = Path(folder)
+        if execution_id is None:
+            files = staged(log, job.lake, work, where=PROJECTED)
+        else:
+            files = staged_one(log, job.lake, work, execution_id, where=PROJECTED)
+        checkpoints = _checkpoints(log)
+        for folded in job.runs.each(partial(fold, unreadable=job.unreadable), SCHEMA, files, work):
+            yield from compare(folded, _stored(log, folded), checkpoints)
+        yield from _baseless(log, execution_id)
+
+
+def rebuild(job: Job) -> Rebuilt:
+    executions = written = 0
+    with (
+        tempfile.TemporaryDirectory(prefix="noetl-rebuild-") as folder,
+        snapshot(job.dsn) as log,
+        closing(psycopg.connect(job.dsn)) as connection,
+    ):
+        files = staged(log, job.lake, Path(folder))
+        for folded in job.runs.each(partial(fold, unreadable=job.unreadable), SCHEMA, files, Path(folder)):
+            wrong = {int(each.execution_id) for each in compare(folded, _stored(log, folded), {})}
+            rows = [row for row in folded.to_pylist() if row["execution_id"] in wrong]
+            executions += folded.num_rows
+            written += _write(connection, rows)
+    return Rebuilt(executions, written)
+
+
+# ---- the pure part ---------------------------------------------------------------------------------------------------------
+
+
+def compare(folded: pa.Table, stored: Iterable[dict[str, Any]], checkpoints: dict[int, int]) -> Iterator[Difference]:
+    """Rows of the same executions. One that is not stored is missing, unless its shard's checkpoint is not there yet."""
+    known = {row["execution_id"]: row for row in stored}
+    for row in folded.to_pylist():
+        there = known.get(row["execution_id"])
+        if there is not None:
+            yield from differences(there, row)
+        elif row["last_seq"] <= checkpoints.get(row["shard"], row["last_seq"]):
+            yield Difference(str(row["execution_id"]), None, None, row["status"])
+
+
+def differences(stored: dict[str, Any], folded: dict[str, Any]) -> Iterator[Difference]:
+    for field in FIELDS:
+        if stored[field] != folded[field]:
+            yield Difference(str(folded["execution_id"]), field, _shown(stored[field]), _shown(folded[field]))
+
+
+def _shown(value: Any) -> Any:
+    return f"{len(value)} bytes" if isinstance(value, bytes) else value
+
+
+# ---- the database ----------------------------------------------------------------------------------------------------------
+
+
+def _stored(log: Snapshot, folded: pa.Table) -> list[dict[str, Any]]:
+    ids = ", ".join(map(str, folded.column("execution_id").to_pylist()))
+    return log.rows(f"{STORED} where execution_id in ({ids})")
+
+
+def _checkpoints(log: Snapshot) -> dict[int, int]:
+    """By shard; 0 where nothing is projected."""
+    shards = dict.fromkeys(log.last(), 0)
+    return shards | {row["shard_id"]: row["seq"] for row in log.rows("select shard_id, seq from noetl.checkpoint")}
+
+
+def _baseless(log: Snapshot, execution_id: int | None) -> Iterator[Difference]:
+    """Rows without any event."""
+    one = "true" if execution_id is None else f"x.execution_id = {execution_id}"
+    for row in log.rows(
+        f"select x.execution_id, x.status from noetl.execution x where {one}"
+        " and not exists (select from noetl.event e where e.execution_id = x.execution_id)"
+        " and not exists (select from noetl.tombstone t where t.execution_id = x.execution_id) order by 1"
+    ):
+        yield Difference(str(row["execution_id"]), None, row["status"], None)
+
+
+_UPSERT = (
+    f"insert into noetl.execution as old ({', '.join(SCHEMA.names)})"
+    f" values ({', '.join(f'%({name})s' for name in SCHEMA.names)})"
+    f" on conflict (execution_id) do update set {', '.join(f'{name} = excluded.{name}' for name in FIELDS)}"
+    " where old.last_seq <= excluded.last_seq or not exists"
+    " (select from noetl.event e where e.execution_id = old.execution_id and e.seq >= old.last_seq)"
+)
+
+
+def _write(connection: "psycopg.Connection[Any]", rows: list[dict[str, Any]]) -> int:
+    with connection.transaction(), connection.cursor() as cursor:
+        for row in rows:
+            cursor.execute(_UPSERT, row)
+    return len(rows)

@@ -1,0 +1,128 @@
+"""`stats`: how long steps and executions took, how often they failed and tried again, how many bytes they left.
+
+What one execution did is a pure function of its events; the counting is one query over that.
+"""
+
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from noetl.model import events as e
+from noetl.model.errors import CorruptLog
+from noetl.model.ids import SNOWFLAKE_EPOCH_MS, Micros
+from noetl.spark.jobs.places import Runs
+from noetl.spark.jobs.rows import decoded
+from noetl.spark.jobs.snapshot import snapshot
+from noetl.spark.jobs.staged import staged
+
+# A row for every run of a step that ended, and one without a step for the execution when it has ended.
+FACTS = pa.schema(
+    [
+        ("execution_id", pa.int64()),
+        ("path", pa.string()),
+        ("step", pa.string()),
+        ("status", pa.string()),
+        ("micros", pa.int64()),
+        ("retries", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
+BEGAN = pc.field("execution_id")
+COUNTED = """
+select path, step, count(*) as runs, count(*) filter (where status = 'error') as failures, sum(retries)::bigint as retries,
+       sum(bytes)::bigint as bytes, quantile_cont(micros, 0.5) / 1e6 as p50, quantile_cont(micros, 0.95) / 1e6 as p95,
+       quantile_cont(micros, 0.99) / 1e6 as p99, max(micros) / 1e6 as longest
+from read_parquet($file) group by path, step order by path, step nulls first
+"""
+
+
+def stats(dsn: str, lake: Path, runs: Runs, since: Micros, until: Micros) -> list[dict[str, Any]]:
+    """Of executions that began in [since, until), whose ids say when. Durations are in seconds."""
+    with tempfile.TemporaryDirectory(prefix="noetl-stats-") as folder, snapshot(dsn) as log:
+        work, ids = Path(folder), (first_id(since), first_id(until))
+        files = staged(log, lake, work, ids=ids)
+        with pq.ParquetWriter(work / "facts.parquet", FACTS) as writer:
+            for found in runs.each(facts, FACTS, files, work):
+                writer.write_table(found.filter((ids[0] <= BEGAN) & (ids[1] > BEGAN)))  # a file may hold others
+        with duckdb.connect() as counting:
+            made = counting.execute(COUNTED, {"file": str(work / "facts.parquet")})
+            names = [column[0] for column in made.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in made.fetchall()]
+
+
+def first_id(at: Micros) -> int:
+    """No execution that began then or later has a smaller one."""
+    return max(at // 1_000 - SNOWFLAKE_EPOCH_MS, 0) << 22
+
+
+# ---- the pure part ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Span:
+    step: str | None
+    began: Micros
+    retries: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Story:
+    """What is known while the events of one execution pass."""
+
+    execution_id: int
+    path: str = ""
+    whole: _Span = field(default_factory=lambda: _Span(None, 0))
+    spans: dict[str, _Span] = field(default_factory=dict)  # by activation
+    commands: dict[str, str] = field(default_factory=dict)  # to their activations
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def end(self, span: _Span, status: str, at: Micros) -> None:
+        row = {"execution_id": self.execution_id, "path": self.path, "step": span.step, "status": status}
+        self.rows.append({**row, "micros": at - span.began, "retries": span.retries, "bytes": span.bytes})
+        if span is not self.whole:
+            self.whole.retries += span.retries
+            self.whole.bytes += span.bytes
+
+
+def facts(events: pa.Table) -> pa.Table:
+    story = _Story(events.column("execution_id")[0].as_py())
+    with suppress(CorruptLog):  # what comes after an event that cannot be read is not known; `verify` speaks of it
+        for event in decoded(events):
+            _pass(story, event)
+    return pa.Table.from_pylist(story.rows, FACTS)
+
+
+def _pass(story: _Story, event: e.Event) -> None:
+    match event:
+        case e.PlaybookInitialized():
+            story.path, story.whole.began = event.path, event.at
+        case e.StepEnter():
+            story.spans[event.activation] = _Span(event.step, event.at)
+        case e.CommandIssued():
+            story.commands[event.command_id] = event.activation
+        case e.RetryStarted() | e.CommandReclaimed():
+            if (span := story.spans.get(story.commands.get(event.command_id, ""))) is not None:
+                span.retries += 1
+        case e.CommandCompleted():
+            span = story.spans.get(story.commands.get(event.command_id, ""))
+            if span is not None and event.result.reference is not None:
+                span.bytes += event.result.reference.bytes or 0
+        case e.StepExit():
+            if (span := story.spans.pop(event.activation, None)) is not None:
+                story.end(span, event.result.status, event.at)
+        case e.PlaybookCompleted():
+            story.end(story.whole, "ok", event.at)
+        case e.PlaybookFailed():
+            story.end(story.whole, "error", event.at)
+        case e.ExecutionCancelled():
+            story.end(story.whole, "cancelled", event.at)
+        case _:
+            pass

@@ -1,0 +1,81 @@
+"""Jobs as users have them: what commands say before and after events were moved, and what is planted is found."""
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from noetl.embedded import Embedded
+from tests.integration.cli.conftest import Noetl, playbook, ready
+from tests.waiting import until
+
+STEPS = """  - step: load
+    tool: {kind: python, code: "result = [{'id': n, 'amount': n * 2} for n in range(5)]"}
+    next: total
+  - step: total
+    tool:
+      kind: python
+      code: "result = {'sum': sum(row['amount'] for row in rows)}"
+      input: {rows: "{{ load.rows }}"}
+"""
+
+
+@pytest.fixture
+def here(noetl: Noetl) -> Noetl:
+    return noetl.with_env(NOETL_SPARK_PROFILE="none")
+
+
+def answers(client: Noetl, execution: str) -> list[object]:
+    return [
+        client.json("exec", "get", execution),
+        client("exec", "events", execution, "--json").out,
+        client.json("exec", "explain", execution, "total"),
+        client.json("trace", execution, "total"),
+        client.json("result", "show", execution, "total"),
+        client.json("exec", "list"),
+    ]
+
+
+def test_every_command_answers_the_same_when_events_are_in_files(here: Noetl, tmp_path: Path) -> None:
+    done = here.json("run", playbook(tmp_path, "sums", STEPS))
+    assert done["status"] == "completed"
+    before = answers(here, done["execution_id"])
+    assert here.json("job", "export")["events"] > 0
+    moved = here.json("job", "compact", "--days", "0")
+    assert (moved["executions"], moved["files"]) == (1, 1)
+    assert answers(here, done["execution_id"]) == before
+    assert here.json("job", "export")["events"] == 0
+    assert here("verify").code == 0
+    assert here("verify", done["execution_id"]).code == 0
+
+
+def test_a_planted_difference_is_found_and_mended(here: Noetl, tmp_path: Path) -> None:
+    done = here.json("run", playbook(tmp_path, "sums", STEPS))
+    embedded = Embedded(here.home)
+    with psycopg.connect(embedded.serve().control) as connection:
+        connection.execute("update noetl.execution set steps = 7 where execution_id = %s", [done["execution_id"]])
+    embedded.halt()
+    found = here("verify")
+    assert found.code == 1
+    assert found.out.splitlines()[1].split() == [done["execution_id"], "steps", "7", "2"]
+    assert here.json("job", "rebuild")["written"] == 1
+    assert here("verify").code == 0
+
+
+def test_sql_without_spark_says_what_to_do(here: Noetl) -> None:
+    refused = here("sql", "select 1")
+    assert refused.code == 2
+    assert "NOETL_SPARK_PROFILE" in refused.err
+
+
+def test_a_server_compacts_by_itself_when_it_is_told_to(here: Noetl, tmp_path: Path, free_port: int) -> None:
+    done = here.json("run", playbook(tmp_path, "sums", STEPS))
+    server = here.and_env(NOETL_COMPACTOR_ENABLED="true", NOETL_RETENTION_DAYS="0")
+    with server.running("server", "start", "--port", free_port):
+        ready(f"http://127.0.0.1:{free_port}")
+        embedded = Embedded(here.home)
+        with psycopg.connect(embedded.serve().control, autocommit=True) as connection:
+            moved = "select exists (select from noetl.tombstone where execution_id = %s)"
+            until(lambda: connection.execute(moved, [done["execution_id"]]).fetchone() == (True,))
+        embedded.halt()
+    assert here("verify", done["execution_id"]).code == 0

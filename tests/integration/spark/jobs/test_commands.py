@@ -1,0 +1,37 @@
+"""`noetl sql` and `noetl job stats` as users have them, with Spark."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.conftest import Noetl, playbook
+from tests.postgres import scratch
+
+STEPS = """  - step: load
+    tool: {kind: python, code: "result = [{'id': n, 'amount': n * 2} for n in range(5)]"}
+"""
+
+
+@pytest.fixture
+def noetl(spark_url: str) -> Iterator[Noetl]:
+    home = Path(tempfile.mkdtemp(dir=scratch(), prefix="noetl-test-jobs-"))
+    yield Noetl(home).with_env(NOETL_SPARK_PROFILE=spark_url)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def test_sql_joins_the_log_with_the_rows_of_a_result(noetl: Noetl, tmp_path: Path) -> None:
+    done = noetl.json("run", playbook(tmp_path, "amounts", STEPS))
+    asked = noetl("sql", "select sum(amount) as total from orders", "--with", "orders=@latest/load")
+    assert asked.code == 0, asked.err
+    assert asked.out.split() == ["total", "20"]
+    question = "select x.execution_id, count(*) as n from executions x join events using (execution_id) group by all"
+    before = noetl("sql", question, "--json")
+    assert before.json["execution_id"] == done["execution_id"]
+    assert noetl.json("job", "compact", "--days", "0")["executions"] == 1
+    assert noetl("sql", question, "--json").out == before.out
+    assert noetl("job", "stats", "--json").out.count("\n") == 2
+    wrong = noetl("sql", "select * from nowhere")
+    assert (wrong.code, "nowhere" in wrong.err, "executions" in wrong.err) == (2, True, True)

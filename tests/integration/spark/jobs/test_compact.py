@@ -1,0 +1,265 @@
+"""Events moved to files: nothing lost, nothing doubled, everything still answered."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+import pytest
+
+from noetl import faults
+from noetl.database import Database
+from noetl.log.port import Appended, Batch, Known, Part, Recorded
+from noetl.log.postgres import LogPostgres
+from noetl.model.errors import Conflict, StoreUnavailable
+from noetl.model.events import WorkflowInitialized
+from noetl.model.exchange import LEASE
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, shard_of
+from noetl.model.messages import Cancel
+from noetl.spark.jobs import compact as compactor
+from noetl.spark.jobs.compact import Compacted, NotTheSame, compact
+from noetl.spark.jobs.export import Exported, export
+from noetl.spark.jobs.places import InProcess
+from noetl.spark.jobs.query import asking
+from noetl.spark.jobs.rebuild import Job, verify
+from tests.integration.spark.jobs.given import DAY, EXECUTIONS, Died, fill, killed
+from tests.integration.spark.jobs.test_export import exported, recorded
+from tests.postgres import server
+
+SHARDS = 4
+T = TypeVar("T")
+POINTS = [point for point in faults.JOB_POINTS if point.startswith("compact.")]
+
+
+def now() -> int:
+    return time.time_ns() // 1_000
+
+
+def with_log(dsn: str, lake: Path | None, work: Callable[[LogPostgres], Coroutine[Any, Any, T]]) -> T:
+    async def run() -> T:
+        async with Database(dsn, main_size=2, background_size=1) as database:
+            return await work(LogPostgres(database, SHARDS, lake=lake))
+
+    return asyncio.run(run())
+
+
+def ids(dsn: str) -> list[ExecutionId]:
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute("select execution_id from noetl.execution order by 1").fetchall()
+        return [ExecutionId(str(row[0])) for row in rows]
+
+
+def all_events(dsn: str, lake: Path) -> dict[ExecutionId, list[Recorded]]:
+    """As the log tells them, wherever they are."""
+
+    async def work(log: LogPostgres) -> dict[ExecutionId, list[Recorded]]:
+        return {each: await log.events(each) for each in ids(dsn)}
+
+    return with_log(dsn, lake, work)
+
+
+def partitions(dsn: str) -> set[str]:
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute(
+            "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid where inhparent = 'noetl.event'::regclass"
+        )
+        return {name for (name,) in rows}
+
+
+def test_every_event_is_still_told_and_the_partition_is_gone(log: str, lake: Path) -> None:
+    before, counted = all_events(log, lake), len(recorded(log))
+    assert "event_past" in partitions(log)
+    assert compact(log, lake, now()) == Compacted(EXECUTIONS, counted, 1, 1)
+    assert recorded(log) == []
+    assert "event_past" not in partitions(log)
+    assert all_events(log, lake) == before
+    assert list(verify(Job(log, lake, InProcess(), {}))) == []
+    assert list(verify(Job(log, lake, InProcess(), {}), int(ids(log)[0]))) == []
+    assert compact(log, lake, now()) == Compacted()
+
+
+def test_reads_of_one_execution_find_it_in_its_file(log: str, lake: Path) -> None:
+    one = ids(log)[3]
+    events = all_events(log, lake)[one]
+    compact(log, lake, now())
+
+    async def work(port: LogPostgres) -> None:
+        assert await port.events(one, events[2].seq, 2) == events[3:5]
+        assert await port.events(one, events[-1].seq) == []
+        assert await port.last_seq(one) == events[-1].seq
+        names = [(one, each.event.key) for each in events[:3]]
+        assert sorted(await port.named_events([*names, (one, "no")]), key=lambda each: each.seq) == events[:3]
+        assert await port.orphans(one, ["noetl://execution/1/result/a/b"]) == ["noetl://execution/1/result/a/b"]
+
+    with_log(log, lake, work)
+
+
+def test_a_lake_that_is_away_is_said(log: str, lake: Path, tmp_path: Path) -> None:
+    compact(log, lake, now())
+    with pytest.raises(StoreUnavailable, match="cannot be read"):
+        all_events(log, tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_death_at_any_point_loses_and_doubles_nothing(log: str, lake: Path, point: str) -> None:
+    before, counted = all_events(log, lake), recorded(log)
+    killed("compact", point, log, lake)
+    assert all_events(log, lake) == before
+    compact(log, lake, now())
+    assert all_events(log, lake) == before
+    one_file(log, lake, len(counted))
+
+
+def one_file(log: str, lake: Path, events: int) -> None:
+    """With everything, and nothing is left on the way."""
+    with psycopg.connect(log) as connection:
+        row = connection.execute("select count(*), sum(events) from noetl.cold_file").fetchone()
+    assert row == (1, events)
+    assert len(list((lake / "cold").iterdir())) == 1
+    assert not list((lake / "_staging").iterdir())
+
+
+@pytest.mark.long
+def test_a_death_at_any_line_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    lines: list[int] = []
+    with new_log() as log:
+        traced(lambda line: lines.append(line), lambda: compact(log, tmp_path / "all", now()))
+    assert len(set(lines)) > 50
+    for line in sorted(set(lines)):
+        lake = tmp_path / str(line)
+        with new_log() as log:
+            before, counted = all_events(log, lake), len(recorded(log))
+            with pytest.raises(Died):
+                traced(lambda here, line=line: die(here == line), lambda log=log, lake=lake: compact(log, lake, now()))
+            assert all_events(log, lake) == before, line
+            compact(log, lake, now())
+            assert all_events(log, lake) == before, line
+            one_file(log, lake, counted)
+
+
+def new_log() -> "AbstractContextManager[str]":
+    return server().database(template=server().template("jobs", fill))
+
+
+def die(now: bool) -> None:
+    if now:
+        raise Died
+
+
+def traced(see: Callable[[int], None], work: Callable[[], Any]) -> None:
+    """`see` is told every line of the compactor before it runs."""
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename != compactor.__file__:
+            return None
+        if event == "line":
+            see(frame.f_lineno)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+
+
+@pytest.mark.corrupts
+def test_what_is_not_in_the_file_is_not_removed(log: str, lake: Path) -> None:
+    def change(point: str) -> None:
+        if point == "compact.written":
+            with psycopg.connect(log) as connection:
+                connection.execute("update noetl.event set status = 'x' where seq = 5 and shard = 1")
+
+    before = recorded(log)
+    faults.install(change)
+    try:
+        with pytest.raises(NotTheSame, match="the file holds"):
+            compact(log, lake, now())
+    finally:
+        faults.install(None)
+    assert recorded(log) == before
+
+
+@pytest.mark.corrupts
+def test_what_is_young_running_or_not_projected_stays(log: str, lake: Path) -> None:
+    assert compact(log, lake, now() - 50 * DAY) == Compacted()
+    first, second, *others = ids(log)
+    with psycopg.connect(log) as connection:
+        connection.execute(
+            "update noetl.execution set status = 'running', ended_at = null where execution_id = %s", [first]
+        )
+        connection.execute("update noetl.execution set last_seq = last_seq - 1 where execution_id = %s", [second])
+    done = compact(log, lake, now())
+    assert (done.executions, done.partitions) == (len(others), 0)
+    assert "event_past" in partitions(log)
+    with psycopg.connect(log) as connection:
+        left = connection.execute("select distinct execution_id::text from noetl.event order by 1").fetchall()
+    assert left == [(first,), (second,)]
+
+
+def test_whoever_comes_late_is_told_to_look_again_and_can_be_refused(log: str, lake: Path) -> None:
+    one = ids(log)[0]
+    compact(log, lake, now())
+
+    def part(after: int, **more: Any) -> Part:
+        return Part(execution_id=one, shard=shard_of(one, SHARDS), tenant=DEFAULT_TENANT, after=after, **more)
+
+    async def work(port: LogPostgres) -> None:
+        epochs = {shard_of(one, SHARDS): 0}
+        anew = Batch(epochs=epochs, parts=(part(0, events=(WorkflowInitialized(),)),), lease=LEASE)
+        assert await port.append(anew) == [Known(one)]
+        assert await port.post(one, Cancel(request="late"))
+        (row,) = await port.inbox([shard_of(one, SHARDS)], 10)
+        last = await port.last_seq(one)
+        refused = Batch(epochs=epochs, parts=(part(last, events=(), inbox=(row.inbox_id,)),), lease=LEASE)
+        assert await port.append(refused) == [Appended(one, last)]
+        assert await port.inbox([shard_of(one, SHARDS)], 10) == []
+
+    with_log(log, lake, work)
+
+
+def test_an_export_finds_events_that_were_moved_before_it(log: str, lake: Path) -> None:
+    before = recorded(log)
+    compact(log, lake, now())
+    assert export(log, lake).events == len(before)
+    assert exported(lake) == before
+    assert export(log, lake) == Exported(0, 0)
+
+
+def test_an_export_does_not_repeat_what_was_moved_after_it(log: str, lake: Path) -> None:
+    before = recorded(log)
+    export(log, lake)
+    compact(log, lake, now())
+    assert export(log, lake) == Exported(0, 0)
+    assert exported(lake) == before
+
+
+def test_a_lake_has_one_database_and_a_log_one_compaction(log: str, lake: Path) -> None:
+    compact(log, lake, 0)
+    (lake / "_owner").write_text("another")
+    with pytest.raises(Conflict, match="another database"):
+        compact(log, lake, now())
+    with psycopg.connect(log) as connection:
+        connection.execute("select pg_advisory_lock(1852794997, 9)")
+        with pytest.raises(Conflict, match="another compaction"):
+            compact(log, lake, now())
+
+
+QUESTIONS = (
+    "select event_type, count(*) as n from events group by event_type order by event_type",
+    "select sum(get_json_object(result, '$.reference.bytes')) as n from events",
+    "select x.path, count(*) as n, max(e.at) as last from events e join executions x using (execution_id) group by x.path"
+    " order by x.path",
+)
+
+
+def test_questions_have_the_same_answers_before_and_after(log: str, lake: Path, spark_url: str) -> None:
+    with asking(log, lake, spark_url) as ask:
+        before = [ask(each).to_pylist() for each in QUESTIONS]
+    compact(log, lake, now())
+    with asking(log, lake, spark_url) as ask:
+        assert [ask(each).to_pylist() for each in QUESTIONS] == before

@@ -1,0 +1,79 @@
+"""Projections against the log: what is stored, what it should be, and how it is mended."""
+
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from noetl.spark.jobs.folding import PROJECTIONS, fold
+from noetl.spark.jobs.places import InProcess, OnSpark, Runs
+from noetl.spark.jobs.rebuild import Job, rebuild, verify
+from noetl.spark.jobs.snapshot import snapshot
+from noetl.spark.jobs.staged import staged
+from tests.integration.spark.jobs.given import EXECUTIONS
+
+
+def do(dsn: str, statement: str) -> str:
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(statement).fetchone()
+        assert row is not None
+        return str(row[0])
+
+
+def folded(dsn: str, lake: Path, runs: Runs, work: Path) -> pa.Table:
+    work.mkdir()
+    with snapshot(dsn) as log:
+        files = staged(log, lake, work)
+        made = list(runs.each(partial(fold, unreadable={}), PROJECTIONS, files, work))
+    return pa.concat_tables(made).sort_by("execution_id").combine_chunks()
+
+
+def test_spark_and_this_process_fold_to_the_same_bytes(log: str, lake: Path, tmp_path: Path, spark_url: str) -> None:
+    here = folded(log, lake, InProcess(), tmp_path / "here")
+    there = folded(log, lake, OnSpark(spark_url), tmp_path / "there")
+    assert here.num_rows == EXECUTIONS
+    assert here.schema == there.schema
+    assert here.to_batches()[0].serialize() == there.to_batches()[0].serialize()
+
+
+def test_a_sound_log_verifies(log: str, lake: Path) -> None:
+    assert list(verify(Job(log, lake, InProcess(), {}))) == []
+
+
+@pytest.mark.corrupts
+def test_planted_differences_are_found_named_and_mended(log: str, lake: Path) -> None:
+    oldest = "(select min(execution_id) from noetl.execution)"
+    newest = "(select max(execution_id) from noetl.execution)"
+    status = do(
+        log, f"update noetl.execution set status = 'paused' where execution_id = {oldest} returning execution_id"
+    )
+    gone = do(log, f"delete from noetl.execution where execution_id = {newest} returning execution_id")
+    ahead = do(log, f"update noetl.execution set last_seq = 99999 where execution_id = {newest} returning execution_id")
+    job = Job(log, lake, InProcess(), {})
+    found = {(each.execution_id, each.field): (each.stored, each.folded) for each in verify(job)}
+    assert found.keys() == {(status, "status"), (gone, None), (ahead, "last_seq")}
+    assert found[status, "status"] == ("paused", "completed")
+    assert [each.field for each in verify(job, int(status))] == ["status"]
+    done = rebuild(job)
+    assert (done.executions, done.written) == (EXECUTIONS, 3)
+    assert list(verify(job)) == []
+
+
+@pytest.mark.corrupts
+def test_a_row_without_events_is_found(log: str, lake: Path) -> None:
+    made = do(
+        log,
+        "insert into noetl.execution (execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, steps)"
+        " values (5, 0, 1, 'p', 'running', 1, 0, 0, 0) returning execution_id",
+    )
+    assert [(each.execution_id, each.field) for each in verify(Job(log, lake, InProcess(), {}))] == [(made, None)]
+
+
+@pytest.mark.corrupts
+def test_a_row_that_lags_is_no_difference(log: str, lake: Path) -> None:
+    newest = "execution_id = (select max(execution_id) from noetl.execution)"
+    do(log, f"delete from noetl.execution where {newest} returning 1")
+    do(log, "update noetl.checkpoint set seq = 0 returning 1")
+    assert list(verify(Job(log, lake, InProcess(), {}))) == []

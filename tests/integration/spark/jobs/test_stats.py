@@ -1,0 +1,42 @@
+"""What executions did in a period, counted; and the same wherever the events are and wherever it runs."""
+
+from pathlib import Path
+from typing import Any
+
+from noetl.spark.jobs.compact import compact
+from noetl.spark.jobs.places import InProcess, OnSpark, Runs
+from noetl.spark.jobs.stats import stats
+from tests.integration.spark.jobs.given import DAY, EXECUTIONS
+from tests.integration.spark.jobs.test_compact import now
+
+
+def counted(log: str, lake: Path, runs: Runs | None = None) -> list[dict[str, Any]]:
+    return stats(log, lake, runs or InProcess(), now() - 41 * DAY, now())
+
+
+def test_steps_and_executions_are_counted_by_playbook(log: str, lake: Path) -> None:
+    found = {(row["path"], row["step"]): row for row in counted(log, lake)}
+    each = EXECUTIONS // 5
+    chain, failing, handled = found["flows/chain", None], found["flows/failing", None], found["flows/handled", "s0"]
+    assert (chain["runs"], chain["failures"]) == (each, 0)
+    assert (failing["runs"], failing["failures"]) == (each, each)
+    assert (handled["runs"], handled["failures"]) == (each, each)
+    assert found["flows/chain", "s0"]["bytes"] == each * 40
+    assert 0 < chain["p50"] <= chain["p95"] <= chain["p99"] <= chain["longest"]
+    assert chain["bytes"] == sum(row["bytes"] for (path, step), row in found.items() if path == "flows/chain" and step)
+
+
+def test_a_period_has_those_that_began_in_it(log: str, lake: Path) -> None:
+    assert stats(log, lake, InProcess(), now() - 30 * DAY, now()) == []
+    half = stats(log, lake, InProcess(), now() - 41 * DAY, now() - 37 * DAY - DAY // 2)
+    runs = sum(row["runs"] for row in half if row["step"] is None)
+    assert 0 < runs < EXECUTIONS
+    compact(log, lake, now())
+    assert stats(log, lake, InProcess(), now() - 30 * DAY, now()) == []
+
+
+def test_it_is_the_same_on_spark_and_from_files(log: str, lake: Path, spark_url: str) -> None:
+    before = counted(log, lake)
+    assert counted(log, lake, OnSpark(spark_url)) == before
+    compact(log, lake, now())
+    assert counted(log, lake) == before
