@@ -2,6 +2,7 @@
 
     overhead      a short query whose rows are written: a step, and the same query and write in a session that is there already
     throughput    rows of a result read, one column added, written back: rows a second of both
+    loop          a Python body for every row (exec: spark), by `noetl run`; and the same body in a bare `mapInArrow`, written too
 
 A step has a session of its own, reads inputs by reference, counts and sums its files. `python bench/spark.py --help` for sizes.
 """
@@ -11,16 +12,19 @@ import asyncio
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
 
+from noetl.embedded import Embedded
 from noetl.model.ids import ExecutionId
 from noetl.results.staging import Staging
 from noetl.results.tables import Parts, Table, Tables
@@ -40,6 +44,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000_000, help="of the long query")
     parser.add_argument("--repeat", type=int, default=10, help="turns of the short query")
     parser.add_argument("--turns", type=int, default=3, help="turns of the long query")
+    parser.add_argument("--items", type=int, default=1_000_000, help="of the loop")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="noetl-bench-spark-") as folder:
@@ -49,6 +54,7 @@ def main() -> None:
             began = time.perf_counter()
             url = ensure(home, profile("local"), Serving())
             found = {"start_s": time.perf_counter() - began, **asyncio.run(_measured(home, url, given))}
+            found |= _looped(home, url, given.items)
         finally:
             stop(place)
     if given.json:
@@ -80,6 +86,74 @@ async def _measured(home: Path, url: str, given: argparse.Namespace) -> dict[str
         "step_rows_s": int(given.rows / bulk[1]),
         "throughput_ratio": bulk[0] / bulk[1],
     }
+
+
+LOOP = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: items, path: bench/items}
+workflow:
+  - step: numbers
+    tool: {kind: spark, sql: "select id, id % 1000 as k, rand(7) as x from range(ITEMS)"}
+    next: first
+"""
+STEP = """\
+  - step: NAME
+    loop: {in: "{{ numbers.rows }}", iterator: row, spec: {policy: {exec: spark}}}
+    tool: {kind: python, input: {row: "{{ row }}"}, code: "result = {'twice': row['id'] * 2}"}
+"""
+
+
+def _looped(home: Path, url: str, items: int) -> dict[str, float | int]:
+    """The second of two loops over the same rows, and the second of two bare jobs."""
+    file = home / "items.yaml"
+    steps = (STEP.replace("NAME", "first") + "    next: second\n", STEP.replace("NAME", "second"))
+    file.write_text(LOOP.replace("ITEMS", str(items)) + "".join(steps))
+    env = {**os.environ, "NOETL_HOME": str(home / "noetl"), "NOETL_SPARK_PROFILE": url}
+    noetl = [sys.executable, "-m", "noetl"]
+    try:
+        subprocess.run([*noetl, "run", str(file), "--json"], env=env, check=True, stdout=subprocess.DEVNULL)
+        told = subprocess.run(
+            [*noetl, "exec", "events", "@latest", "--json"], env=env, check=True, stdout=subprocess.PIPE
+        )
+    finally:
+        Embedded(home / "noetl").halt()
+    events = [json.loads(line) for line in told.stdout.splitlines()]
+    at = {event["type"]: datetime.fromisoformat(event["at"]) for event in events}  # the last of each
+    shards = sum(event["type"] == "loop.shard.done" for event in events)
+    taken = (at["loop.done"] - at["command.started"]).total_seconds()
+    bare = _bare(home, url, items)
+    return {
+        "loop_items_s": int(items / taken),
+        "bare_items_s": int(items / bare),
+        "loop_ratio": bare / taken,
+        "loop_events": len(events),
+        "loop_shards": shards,
+    }
+
+
+def _bare(home: Path, url: str, items: int) -> float:
+    plain = Plain(url, home)
+    rows = str(home / "items")
+    plain.session.range(items).selectExpr("id", "id % 1000 as k", "rand(7) as x").write.parquet(rows)
+    try:
+        for turn in range(2):
+            began = time.perf_counter()
+            frame = plain.session.read.parquet(rows).mapInArrow(_twice, "result struct<twice: long>")
+            frame.write.parquet(str(home / f"bare{turn}"))
+        return time.perf_counter() - began
+    finally:
+        plain.session.stop()
+
+
+def _twice(batches: Any) -> Any:
+    import pyarrow as pa
+
+    def body(row: dict[str, Any]) -> dict[str, Any]:
+        return {"twice": row["id"] * 2}
+
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"result": [body(row) for row in batch.to_pylist()]})
 
 
 async def _in_turns(turns: int, plain: Callable[[], Any], step: Callable[[], Any]) -> tuple[float, float]:

@@ -31,6 +31,8 @@ class Plain:
         self._names = Names(shared.issued, writes, None, now, journaled=False)
         self._scope = self._names.scope(None, task.name, _task=task.name, _attempt=1)
         self._args: dict[str, Any] | None = None
+        self._step_input = templates.parsed(shared.step.input)
+        self._task_input = templates.parsed(task.input)
 
     @classmethod
     def of(cls, shared: Shared, writes: Writes, now: str) -> "Plain | None":
@@ -47,7 +49,10 @@ class Plain:
             return None
         if any(value and name not in raw_fields(tool) for name, value in task.config.items()):
             return None
-        return cls(shared, task, tool, writes, now)
+        try:
+            return cls(shared, task, tool, writes, now)
+        except TemplateError:  # told when it is rendered
+            return None
 
     async def run(self, items: list[Item]) -> tuple[list[Failure | Any], float]:
         """The value of each, or its failure; and the seconds that they were worked on."""
@@ -88,14 +93,14 @@ class Plain:
                     name: await input_of(value, self._names.payloads) for name, value in self._names.args.items()
                 }
             merged = self._args
-            if self._shared.step.input:
+            if self._step_input:
                 merged = {
-                    **await self._rendered(item, self._shared.step.input, self._names.args, "step input"),
+                    **await self._rendered(item, self._step_input, self._names.args, "step input"),
                     **merged,
                 }
-            if not self._task.input:
+            if not self._task_input:
                 return dict(merged)
-            return {**await self._rendered(item, self._task.input, merged, "input"), **merged}
+            return {**await self._rendered(item, self._task_input, merged, "input"), **merged}
         except Failing as failing:
             return self._failed(failing.failure)
 

@@ -966,15 +966,25 @@ def render_value(
     return _rendered(value, Frame(scope, limits, functions, selected), 0)
 
 
+def parsed(value: Value) -> Value:
+    """A structure to be rendered again and again, its texts parsed."""
+    if isinstance(value, str):
+        return parse(value)
+    if isinstance(value, Mapping):
+        return {key: parsed(part) for key, part in value.items()}
+    return [parsed(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
 def _rendered(value: Value, frame: Frame, depth: int) -> Value:
-    if isinstance(value, (str, Template)):
-        made = _run(parse(value) if isinstance(value, str) else value, frame)
+    kind = type(value)
+    if kind is Template or kind is str or isinstance(value, (str, Template)):
+        made = _run(value if kind is Template else parse(value), frame)
         return made if type(made) in PLAIN else plain(frame, made)
-    if isinstance(value, (list, tuple, Mapping)):
+    if kind is dict or isinstance(value, (list, tuple, Mapping)):
         if depth >= frame.limits.depth:
             raise LimitError(f"a value is nested more than {frame.limits.depth} deep")
         frame.work(1 + len(value))
-    if isinstance(value, Mapping):
+    if kind is dict or isinstance(value, Mapping):
         made = {_rendered_key(key, frame): _rendered(part, frame, depth + 1) for key, part in value.items()}
         if len(made) != len(value):
             raise FailedError("two keys of a map render to the same text")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+import orjson
 
 from noetl.model.errors import Failure
 from noetl.tools import python_child
@@ -49,8 +50,21 @@ class InlinePython:
         data = written(given)
         if isinstance(data, Failed):
             return data
-        answer = python_child.answer(self._programs, code, msgspec.json.decode(data), RESULT_LIMIT)
-        return outcome_of(msgspec.json.decode(answer), RESULT_LIMIT)
+        answer = python_child.answer(self._programs, code, _decode(data), RESULT_LIMIT, _encoded)
+        return outcome_of(_decode(answer), RESULT_LIMIT)
+
+
+_decode = msgspec.json.Decoder().decode
+_STRICT = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
+
+
+def _encoded(value: Any) -> bytes:
+    """As `python_child.encode` writes it, and quicker where nothing special is in it. A null may be a NaN, which is refused."""
+    try:
+        made = orjson.dumps(value, None, _STRICT)
+    except TypeError:
+        return python_child.encode(value)
+    return b'{"value":%b}' % made if b"null" not in made else python_child.encode(value)
 
 
 @contextmanager

@@ -17,9 +17,13 @@ from noetl.model.envelope import Envelope
 from noetl.model.ids import ActivationId, CommandId, ExecutionId
 from noetl.pipeline.spread import plan_of
 from noetl.playbook.plan import compile_plan
+from noetl.spark.inline import InlinePython
 from noetl.spark.loops import MOST_SHARDS, Cut, cut
-from noetl.spark.task import ROWS, run
+from noetl.spark.task import ROWS, shards
+from noetl.tools.python import Python
 from tests.play import workflow
+from tests.unit.tools.calls import call, closing
+from tests.unit.tools.calls import run as play
 
 
 @pytest.mark.parametrize(
@@ -70,7 +74,7 @@ WAITS = """
 """
 
 
-def told(tmp_path: Path, steps: str, shards: int = 3) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def told(tmp_path: Path, steps: str, parts: int = 3) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows of all shards of a collection of twelve, and what the tasks say of them."""
     plan = compile_plan(load_or_raise(workflow(steps, workload={"rows": []}), "test"), "hash")
     command = Command(
@@ -85,14 +89,14 @@ def told(tmp_path: Path, steps: str, shards: int = 3) -> tuple[list[dict[str, An
         "known": encode({"factor": {"value": 10}}),
     }
     work = {name: base64.b64encode(data).decode() for name, data in given.items()} | {
-        "source": {"paths": [str(tmp_path / "in.parquet")], "indexed": False}, "size": 12, "chunk": 12 // shards,
+        "source": {"paths": [str(tmp_path / "in.parquet")], "indexed": False}, "size": 12, "chunk": 12 // parts,
         "together": 4, "told": str(tmp_path / "told"), "folder": str(tmp_path),
     }  # fmt: skip
-    numbers = pa.RecordBatch.from_pydict({"id": range(shards)})
-    found = [json.loads(text) for batch in run(work, [numbers]) for text in batch.column("told").to_pylist()]
+    numbers = pa.RecordBatch.from_pydict({"id": range(parts)})
+    found = [json.loads(text) for batch in shards(work, [numbers]) for text in batch.column("told").to_pylist()]
     tables = [pq.read_table(each["file"]["path"]) for each in found]
     assert all(table.schema.equals(ROWS) for table in tables)
-    assert [json.loads((tmp_path / "told" / str(n)).read_text()) for n in range(shards)] == [f["items"] for f in found]
+    assert [json.loads((tmp_path / "told" / str(n)).read_text()) for n in range(parts)] == [f["items"] for f in found]
     return [row for table in tables for row in table.to_pylist()], [each["items"] for each in found]
 
 
@@ -117,3 +121,27 @@ def test_an_item_is_tried_again_by_its_policy(tmp_path: Path) -> None:
     rows, _ = told(tmp_path, WAITS)
     assert [row["tries"] for row in rows] == [3 if n == 4 else 1 for n in range(12)]
     assert json.loads(rows[4]["result"]) == [4, 3]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "result = {'a': [1, 2.5, None, 'ä', True], 'b': {}}",
+        "result = float('nan')",
+        "result = [2 ** 70, {1: 'one'}]",
+        "import datetime; result = {datetime.date(2024, 2, 29), 3}",
+        "import datetime; result = datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)",
+        "import decimal, uuid; result = [decimal.Decimal('1.10'), uuid.UUID(int=5), b'x', (1, 2)]",
+        "result = object()",
+        "raise SystemExit(3)",
+        "return 7",
+        "import asyncio\nawait asyncio.sleep(0)\nresult = input['x']",
+        "def main(x): return x + 1",
+        "1 +",
+    ],
+)
+def test_python_in_a_task_is_what_it_is_elsewhere(code: str) -> None:
+    given = call({"code": code}, input={"x": 1})
+    (inline,) = play(closing(InlinePython(), given))
+    (usual,) = play(closing(Python(), given))
+    assert inline == usual
