@@ -81,7 +81,7 @@ class Story:
 
     def _progress(self, since: int, loop: LoopState) -> str:
         """How many of how many, and how many a second."""
-        done = loop.ok + loop.failed + loop.skipped
+        done = loop.ok + loop.failed + loop.skipped + loop.ahead
         seconds = (self.state.last_at - since) / 1e6
         rate = f", {done / seconds:.0f}/s" if done and seconds > 0.5 else ""
         return f"{done} of {loop.size or '…'}{rate}" + (f", {loop.failed} failed" if loop.failed else "")

@@ -121,3 +121,25 @@ def test_what_cannot_run_in_a_task_is_told_at_once(noetl: Noetl, tmp_path: Path)
 """
     said = noetl.json("run", playbook(tmp_path, "never", steps), code=1)
     assert (said["error"]["step"], said["error"]["code"]) == ("each", "LOOP_ON_SPARK")
+
+
+# ---- examples --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_example_grades_many_items(noetl: Noetl) -> None:
+    said = noetl.json("run", "examples/spark_loop.yaml", "--set", "count=10100")
+    assert said["result"] == {"graded": 10_000, "failed": 100, "first": {"id": 0, "hot": False}}
+
+
+def test_an_example_goes_from_postgres_to_postgres(noetl: Noetl) -> None:
+    for _ in range(2):
+        said = noetl.json("run", "examples/spark_postgres.yaml", "--set", "visits=6130")
+        assert said["result"]["rows"] == [{"days": 30, "visits": 6120, "seconds": 10 * 612 * 613 // 2}]
+
+
+def test_an_example_joins_an_api_with_a_folder(noetl: Noetl, tmp_path: Path) -> None:
+    said = noetl.json("run", "examples/spark_join.yaml", "--set", f"folder={tmp_path / 'discounts'}")
+    rows = said["result"]["rows"]
+    assert [(row["country"], row["percent"], row["customers"]) for row in rows] == [
+        ("Egypt", 25, 40), ("Chad", 20, 40), ("Brazil", 10, 40), ("Austria", 5, 40), ("Denmark", 0, 40),
+    ]  # fmt: skip
