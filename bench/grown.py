@@ -18,6 +18,7 @@ from noetl.engine.summary import summary
 from noetl.log.writes import split
 from noetl.model import events as e
 from noetl.model import messages as m
+from noetl.model.codec import encode
 from noetl.model.commands import Command
 from noetl.model.decisions import Issue
 from noetl.model.envelope import Envelope, failed
@@ -196,7 +197,7 @@ def copy(connection: "psycopg.Connection[Any]", made: list[Played], seqs: dict[i
         shard = shard_of(each.execution_id, len(seqs))
         for event in each.events:
             seqs[shard] += 1
-            meta, result, status = split(event)
+            meta, result, status = split(event, encode(event))
             step, command = getattr(event, "step", None) or None, getattr(event, "command_id", None)
             rows["event"].append(
                 (shard, seqs[shard], 1, 1, int(each.execution_id), event.type, step, command, getattr(event, "attempt", None),

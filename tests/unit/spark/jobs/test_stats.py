@@ -4,6 +4,7 @@ import pyarrow as pa
 
 from noetl.log.writes import split
 from noetl.model import events as e
+from noetl.model.codec import encode
 from noetl.model.envelope import Envelope
 from noetl.model.ids import ActivationId, CommandId, ExecutionId, RefId
 from noetl.model.reference import Reference
@@ -14,7 +15,7 @@ ACTIVATION, COMMAND = ActivationId("a"), CommandId("c")
 
 
 def table(*events: e.Event) -> pa.Table:
-    split_up = [split(each) for each in events]
+    split_up = [split(each, encode(each)) for each in events]
     rows = [event(seq=number, meta=meta, result=result) for number, (meta, result, _) in enumerate(split_up, 1)]
     return pa.Table.from_batches([batch(*rows)])
 
