@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from noetl.model.envelope import Selected
+from noetl.pipeline.data import Stored
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.rendering import Rendering
 from noetl.playbook import templates
 from noetl.playbook.expressions import TemplateError, UndefinedError
 from noetl.playbook.templates import Selection, parse_expression
+
+SMALL = 4_096  # bytes
 
 
 async def selected(rendering: Rendering, template: Any) -> Selected:
@@ -22,5 +25,24 @@ async def selected(rendering: Rendering, template: Any) -> Selected:
         return Selected(error=f"{failing.failure.code}: {failing.failure.message}"[:500])
 
 
-async def all_selected(rendering: Rendering, selections: Sequence[Selection]) -> dict[str, Selected]:
-    return {found.id: await selected(rendering, parse_expression(found.source)) for found in selections}
+async def all_selected(
+    rendering: Rendering, selections: Sequence[Selection], collections: frozenset[str]
+) -> dict[str, Selected]:
+    """What loops run over is named, not opened, unless it is small enough for the server to look at."""
+    made: dict[str, Selected] = {}
+    for found in selections:
+        template = parse_expression(found.source)
+        named = await _named(rendering, template) if found.id in collections else None
+        made[found.id] = named or await selected(rendering, template)
+    return made
+
+
+async def _named(rendering: Rendering, template: Any) -> Selected | None:
+    try:
+        value = await rendering.attempt(templates.evaluate, template)
+    except (TemplateError, Failing):  # told by whoever renders it
+        return None
+    reference = value.envelope.reference if isinstance(value, Stored) else None
+    if reference is None or (reference.bytes or 0) <= SMALL:
+        return None
+    return Selected(reference=reference.uri)

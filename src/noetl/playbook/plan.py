@@ -52,6 +52,7 @@ class StepPlan:
     uses: Uses  # of all its templates
     body: Uses  # of those that are rendered while its tasks run
     selections: tuple[Selection, ...] = ()
+    collections: frozenset[str] = frozenset()  # selections that loops run over and nobody else looks at
     workload_loop: bool = False  # its `in` needs nothing but the workload, which never changes
     alone: bool = False  # its items share no command, and keep a journal
 
@@ -87,9 +88,12 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
     workbook: dict[str, Task] = {task.name: task.tool for task in playbook.workbook}
     sites = {step.step: _sites(step, all_steps, loops, stable) for step in playbook.workflow}
     wanted: dict[str, dict[str, Selection]] = {name: {} for name in all_steps}
+    looked_at: set[str] = set()
     for site in (site for named in sites.values() for site in named.values()):
         for selection in site.selections:
             wanted[selection.step][selection.id] = selection
+            if site.name != IN:
+                looked_at.add(selection.id)
     plans = {
         step.step: StepPlan(
             step=step,
@@ -100,6 +104,7 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
             selections=tuple(wanted[step.step][name] for name in sorted(wanted[step.step]))
             if step.step not in loops
             else (),
+            collections=frozenset(wanted[step.step]) - looked_at,
             workload_loop=_only_workload(step, stable),
             alone=_alone(step, workbook),
         )

@@ -53,6 +53,27 @@ def test_small_selections_are_inline_and_large_ones_by_reference() -> None:
     assert len(encode(report.result)) < CONTEXT_LIMIT
 
 
+def test_what_a_loop_runs_over_is_named_not_copied() -> None:
+    def looping(more: str = "") -> Plan:
+        each = '- step: each\n  loop: {in: "{{ s.rows }}", iterator: x}\n  tool: {kind: python, code: x}\n'
+        return plan_of(f"- step: s\n  tool: {{kind: python, code: x}}\n  next: each{more}\n{each}")
+
+    def run(plan: Plan, size: int) -> tuple[Any, Envelope, int]:
+        bench = Bench(lambda call: list(range(size)))
+        report = bench.run(plan)
+        return selections(plan, report.result)["s.rows"], report.result, len(bench.store._payloads)
+
+    found, envelope, stored = run(looping(), 5_000)
+    assert envelope.reference is not None
+    assert (found.reference, stored) == (envelope.reference.uri, 1)
+    small, _, stored = run(looping(), 3)
+    assert (small.value, stored) == ([0, 1, 2], 1)
+    other, envelope, stored = run(looping('\n  set: {ctx.all: "{{ s.rows }}"}'), 5_000)
+    assert envelope.reference is not None
+    assert stored == 2, "what is assigned is a value of its own"
+    assert other.reference not in (None, envelope.reference.uri)
+
+
 def test_a_context_that_is_too_large_is_an_error() -> None:
     report = Bench(lambda call: Success(1, {"http": {"headers": "x" * 9_000}})).run(routed("true"))
     assert isinstance(report, e.CommandFailed)
