@@ -95,7 +95,13 @@ def test_retries_and_recovery(run: Run) -> None:
 
 
 def test_every_example_is_run_here_or_with_a_database() -> None:
-    with_database = {"quickstart", "pagination", "cursor_queue", "recovered_failure"}  # in tests/integration/cli
+    with_database = {
+        "quickstart",
+        "pagination",
+        "cursor_queue",
+        "recovered_failure",
+        "approval",
+    }  # in tests/integration/cli
     with_database |= {"spark_loop", "spark_postgres", "spark_join"}  # in tests/integration/spark
     assert {path.stem for path in (ROOT / "examples").glob("*.yaml")} - with_database == {
         "fan_out",

@@ -54,6 +54,8 @@ def _kinds(context: Context) -> Iterator[str]:
         yield task.kind
         if isinstance(task, SinkTask):
             yield task.target.kind
+        if task.spec.paginate is not None and task.spec.paginate.sink is not None:
+            yield from ("sink", task.spec.paginate.sink.target.kind)
     if step.loop is not None and step.loop.cursor is not None:
         yield step.loop.cursor.kind
 

@@ -4,7 +4,10 @@
 and `repeated` when it had been done before.
 """
 
+import asyncio
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -14,7 +17,8 @@ from noetl.tools.port import Call, Failed, Outcome, Rows, Success, Tool
 from noetl.tools.sinks.records import SinkError, Target, meant
 from noetl.tools.sql import SqlError
 
-KINDS = ("postgres", "duckdb", "file", "object", "http")
+_FILES = {"postgres": "postgres", "duckdb": "duckdb", "file": "files", "object": "objects", "http": "http"}
+MODULES = {kind: f"noetl.tools.sinks.{name}" for kind, name in _FILES.items()}
 
 
 class Sink:
@@ -39,7 +43,9 @@ class Sink:
             return Failed(error.failure)
 
     async def _by_kind(self, target: Target, call: Call, value: Any) -> Outcome:
-        """Each kind is imported when it is first used: its driver is large."""
+        """Each kind is imported when it is first used, in a thread: its driver is large."""
+        if (module := MODULES.get(target.kind)) is not None and module not in sys.modules:
+            await asyncio.to_thread(import_module, module)
         match target.kind:
             case "postgres":
                 return await self._to_postgres(target, call, value)
@@ -58,7 +64,7 @@ class Sink:
 
                 return await http.write(self._http(), target, call, value)
             case other:
-                message = f"this worker has no sink for {other!r}; it has {', '.join(KINDS)}"
+                message = f"this worker has no sink for {other!r}; it has {', '.join(MODULES)}"
                 return Failed(Failure(code="SINK_KIND", kind="config", message=message))
 
     async def _to_postgres(self, target: Target, call: Call, value: Any) -> Outcome:

@@ -2,15 +2,19 @@
 
 import asyncio
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
 from noetl.playbook.plan import Plan
+from noetl.tools.noop import Noop
 from noetl.tools.port import Call, Success
+from noetl.tools.registry import Registry
 from tests.unit.pipeline.bench import Bench, failing, plan_of, resumed
 
 RETRY = (
@@ -376,3 +380,29 @@ def test_a_pipeline_that_goes_back_holds_the_data_of_its_last_round_alone() -> N
     Bench(does).run(plan)
     assert len(made) > 40
     assert max(held) <= 4
+
+
+def test_the_tools_of_a_command_are_loaded_before_it_runs() -> None:
+    """Also those that store its pages."""
+    plan = plan_of("""
+- step: s
+  tool:
+    kind: python
+    code: x
+    spec:
+      paginate: {when: "{{ false }}", sink: {target: {kind: http, url: "http://127.0.0.1:9"}}}
+""")
+    loaded: list[str] = []
+
+    def making(kind: str) -> Callable[[], Noop]:
+        def make() -> Noop:
+            loaded.append(kind)
+            return Noop()
+
+        return make
+
+    later = {kind: making(kind) for kind in ("python", "sink", "http", "postgres")}
+    bench = Bench()
+    bench.env = structs.replace(bench.env, registry=Registry(later=later))
+    asyncio.run(asyncio.wait_for(bench.execute(plan, "s"), 60))
+    assert sorted(loaded) == ["http", "python", "sink"]
