@@ -27,12 +27,12 @@ def held(folder: Path) -> Iterator[None]:
             folder.rmdir()
 
 
-def sweep(parent: Path, age: float = FORGOTTEN) -> int:
-    """Folders that nobody has held for so long; how many."""
+def sweep(parent: Path, age: float | None = FORGOTTEN) -> int:
+    """Folders that nobody holds, and that are so old; how many."""
     swept = 0
     for folder in parent.iterdir() if parent.is_dir() else ():
         with suppress(OSError):
-            if time.time() - folder.stat().st_mtime < age:
+            if age is not None and time.time() - folder.stat().st_mtime < age:
                 continue
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:

@@ -15,11 +15,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
 from noetl.model.errors import Conflict
+from noetl.spark import folders
 
 STAGING = "_staging"
 _BUFFER = 1 << 20
@@ -52,17 +53,7 @@ def staging(lake: Path) -> Iterator[Path]:
 
 def sweep(lake: Path) -> int:
     """Staging folders that nobody holds; how many. Whatever a manifest names is published before."""
-    swept = 0
-    for folder in (lake / STAGING).iterdir() if (lake / STAGING).is_dir() else ():
-        with suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
-                swept += 1
-            finally:
-                os.close(descriptor)
-    return swept
+    return folders.sweep(lake / STAGING, age=None)
 
 
 def publish(staged: Path, final: Path) -> None:
