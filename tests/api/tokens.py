@@ -1,10 +1,11 @@
 """Tokens by OAuth 2, for whoever knows the secret of a client. Each is new, and says how it was come by."""
 
+from collections.abc import AsyncIterator
 from itertools import count
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from tests.api.asked import answer
@@ -27,5 +28,18 @@ class Tokens:
         return answer({"access_token": token, "token_type": "bearer", **({"expires_in": lasts} if lasts else {})})
 
 
+async def flood(request: Request) -> Response:
+    """An answer of 64 MB, far more than any token."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(1_000):
+            yield b" " * 65_536
+
+    return StreamingResponse(parts(), media_type="application/json")
+
+
 def routes() -> list[Route]:
-    return [Route("/oauth/{lasts:int}/token", Tokens().__call__, methods=["POST"])]
+    return [
+        Route("/oauth/{lasts:int}/token", Tokens().__call__, methods=["POST"]),
+        Route("/oauth/flood", flood, methods=["POST"]),
+    ]

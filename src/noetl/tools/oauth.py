@@ -4,6 +4,7 @@ A worker asks for a token once and keeps it, in memory only, until shortly befor
 """
 
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +16,12 @@ MARGIN = 30.0  # seconds before its end in which a token is not used any more
 LASTS = 300.0  # seconds, when nobody says
 MOST = 1_000
 PATIENCE = 30.0
+LONGEST = 1 << 20  # bytes of an answer
 
 
 class Answer(msgspec.Struct):
     access_token: str
-    expires_in: float | str | None = None
+    expires_in: float | None = None
 
 
 @dataclass
@@ -36,7 +38,7 @@ class Tokens:
         if time.monotonic() < until:
             return token
         answer = await _asked(url, form)
-        told = float(answer.expires_in) if answer.expires_in is not None else LASTS
+        told = answer.expires_in if answer.expires_in is not None else LASTS
         self._known.pop(key, None)
         if len(self._known) >= MOST:
             self._known.pop(next(iter(self._known)))
@@ -59,8 +61,11 @@ async def _asked(url: str, form: dict[str, str]) -> Answer:
     from noetl.tools.egress import Transport
 
     try:
-        async with httpx.AsyncClient(transport=Transport(), timeout=PATIENCE, trust_env=False) as client:
-            answer = await client.post(url, data=form, headers={"Accept": "application/json"})
+        async with (
+            httpx.AsyncClient(transport=Transport(), timeout=PATIENCE, trust_env=False) as client,
+            client.stream("POST", url, data=form, headers={"Accept": "application/json"}) as answer,
+        ):
+            content = await _short(answer.aiter_bytes())
     except httpx.InvalidURL as error:
         raise InvalidInput(f"{url} is no address: {error}") from None
     except httpx.HTTPError as error:
@@ -68,11 +73,21 @@ async def _asked(url: str, form: dict[str, str]) -> Answer:
     if answer.status_code in (408, 429) or answer.status_code >= 500:
         raise Unavailable(f"{url} answers {answer.status_code}")
     if not answer.is_success:
-        raise InvalidInput(f"{url} gives no token: {answer.status_code} {_reason(answer.content)}".rstrip())
+        raise InvalidInput(f"{url} gives no token: {answer.status_code} {_reason(content)}".rstrip())
     try:
-        return msgspec.json.decode(answer.content, type=Answer)
+        return msgspec.json.decode(content, type=Answer, strict=False)
     except msgspec.DecodeError:
         raise InvalidInput(f"{url} answers, but with no access_token") from None
+
+
+async def _short(parts: AsyncIterator[bytes]) -> bytes:
+    """As much as a token may take; the rest of a longer answer is not read."""
+    found = b""
+    async for part in parts:
+        found += part
+        if len(found) > LONGEST:
+            raise InvalidInput(f"the answer is longer than {LONGEST} bytes, which is no token")
+    return found
 
 
 def _reason(content: bytes) -> str:

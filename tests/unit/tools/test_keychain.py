@@ -250,6 +250,7 @@ def test_a_token_that_is_refused_says_why_and_no_secret(api: Api) -> None:
     assert "another-one" not in failure.message
     assert refused(by_oauth("http://127.0.0.1:9/token"), TOKEN) == "CREDENTIAL_UNAVAILABLE"
     assert refused(by_oauth(f"{api.url}/health"), TOKEN) == "CREDENTIAL_INVALID"
+    assert refused(by_oauth(f"{api.url}/oauth/flood"), TOKEN) == "CREDENTIAL_INVALID"
     assert refused(by_oauth(f"{api.url}/hosts/httpbin/status/503"), TOKEN) == "CREDENTIAL_UNAVAILABLE"
     assert refused(by_oauth("http://127.0.0.1:9", fields={"a": "b"}), TOKEN) == "CREDENTIAL_INVALID"
 
