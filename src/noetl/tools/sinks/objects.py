@@ -5,9 +5,12 @@ names: what the worker's own environment may do, a playbook may not.
 """
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from msgspec.structs import replace
 from obstore import exceptions
@@ -29,8 +32,7 @@ async def write(target: Target, call: Call, value: Any) -> dict[str, Any]:
     try:
         if target.mode != "replace" and await _exists(store, str(name)):
             return {"row_count": 0, "repeated": True, "path": url}
-        with tempfile.TemporaryDirectory(prefix="noetl-object-") as folder:
-            draft = Path(folder, name.name)
+        with _draft(call) as draft:
             rows = await written(draft, format, value)
             await store.put_async(str(name), draft, chunk_size=AT_ONCE)
     except exceptions.BaseError as error:
@@ -38,6 +40,18 @@ async def write(target: Target, call: Call, value: Any) -> dict[str, Any]:
         message = f"{url} cannot be written: {said(error)}"
         raise SinkError("SINK_OBJECT", message, kind=kind, retryable=retryable) from None
     return {"row_count": rows, "path": url}
+
+
+@contextmanager
+def _draft(call: Call) -> Iterator[Path]:
+    """A file where this worker keeps what is on its way: private, and swept of what a crash has left there."""
+    folder = call.tables.staging.folder or Path(tempfile.gettempdir())
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / f"object-{uuid4().hex}"
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 async def _exists(store: ObjectStore, name: str) -> bool:
