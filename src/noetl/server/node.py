@@ -45,6 +45,7 @@ from noetl.triggers.port import Schedules
 log = logging.getLogger(__name__)
 
 FAREWELL = 1.0  # seconds to give shards back when the process ends in peace
+BACK = 2.0  # seconds in which workers find a server that was away: what they hold is theirs until then
 Reveal = Callable[[Identity, str], Awaitable[dict[str, Any]]]  # the fields of a stored credential
 
 
@@ -97,7 +98,7 @@ class Server:
             DutyLoop(self.keeper, settings.shard_interval, slowest=settings.renew_every / 2),
             inbox,
             timers,
-            DutyLoop(self.reaper, settings.reaper_interval),
+            DutyLoop(self.reaper, settings.reaper_interval, after=min(settings.lease / 1e6, BACK)),
             DutyLoop(self.projector, settings.projector_interval),
         ]
         if self.scheduler is not None:

@@ -29,7 +29,8 @@ class Duty(Protocol):
 
 
 class DutyLoop:
-    def __init__(self, duty: Duty, interval: float, slowest: float = SLOWEST) -> None:
+    def __init__(self, duty: Duty, interval: float, slowest: float = SLOWEST, *, after: float = 0.0) -> None:
+        self._after = after
         self._duty = duty
         self._interval = interval
         self._slowest = slowest
@@ -39,6 +40,8 @@ class DutyLoop:
 
     async def run(self) -> None:
         delay = self._interval
+        if self._after:
+            await asyncio.sleep(self._after)
         while True:
             self.wake.clear()
             try:
