@@ -48,7 +48,9 @@ long:  ## the tests that take minutes: every planted bug is found again, every c
 docs:  ## write the generated pages of docs/ anew
 	$(RUN) python docs/generate.py
 
-bench:  ## events folded and decided per second, then the core from end to end, then ten million rows
+bench:  ## events folded and decided per second, the core from end to end, ten million rows, a million items, one row of a gigabyte
 	$(RUN) python bench/engine.py
 	$(RUN) python bench/core.py
 	$(RUN) python bench/data.py
+	$(RUN) python bench/loops.py
+	$(RUN) python bench/slices.py

@@ -1,0 +1,121 @@
+"""A loop over a million items whose body is a line of Python, and the same over a tenth of them.
+
+Server and worker are processes that speak HTTP; the database is the embedded one, fsync on. Every item is counted in the log.
+Told beside what the loop took: events for each chunk and for a thousand items, the memory of the server, and the state at the end.
+
+    uv run python bench/loops.py [--items 1000000] [--json]
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import scenarios
+from gauges import events_by_type, resident
+from houses import opened
+from noetl.database import connect
+from noetl.embedded.postgres import Embedded
+from noetl.migrations import migrate
+from scenarios import Bench, Figures, Round, Sizes, playbook, run, warm
+
+ITEMS_S, SERVER_MB, STATE_KB, PER_CHUNK, PER_THOUSAND, GROWTH = 20_000, 300, 64, 2, 2, 12
+STEPS = [
+    {
+        "step": "make",
+        "tool": {"kind": "python", "input": {"n": "{{ workload.n }}"}, "code": "result = list(range(n))"},
+        "next": "each",
+    },
+    {
+        "step": "each",
+        "loop": {"in": "{{ make }}", "iterator": "item", "spec": {"mode": "parallel"}},
+        "tool": {"kind": "python", "input": {"i": "{{ item }}"}, "code": "result = i"},
+    },
+]
+COUNTED = """select sum((meta -> 'items' ->> 'ok')::int) from noetl.event
+    where execution_id = $1 and step = 'each' and event_type in ('command.completed', 'command.progress')"""
+
+
+async def one(bench: Bench, items: int) -> Figures:
+    server = bench.processes()["server"]
+    most = [resident(server)]
+    watching = asyncio.create_task(watched(server, most))
+    made: Round = await run(bench, "bench/loops", [{"n": items}])
+    watching.cancel()
+    [execution] = made.executions
+    assert await bench.connection.fetchval(COUNTED, int(execution)) == items
+    kinds = await events_by_type(bench.connection, [execution])
+    chunks = kinds["command.issued"] - 1  # one made the items
+    told = sum(number for kind, number in kinds.items() if kind.startswith("command.")) - 2
+    state = await bench.connection.fetchval(
+        "select octet_length(state) from noetl.execution where execution_id = $1", int(execution)
+    )
+    return {
+        "items": items,
+        "seconds": round(made.seconds, 2),
+        "items_s": round(items / made.seconds),
+        "chunks": chunks,
+        "events": made.events,
+        "per_chunk": round(told / chunks, 2),
+        "per_thousand": round(made.events / items * 1_000, 2),
+        "server_mb": round(max(most)),
+        "state_kb": round(state / 1_000, 1),
+        "kinds": kinds,
+    }
+
+
+async def watched(processes: list[int], most: list[float]) -> None:
+    while True:
+        await asyncio.sleep(0.5)
+        most.append(resident(processes))
+
+
+async def measure(items: int) -> list[Figures]:
+    scenarios.PATIENCE = 3_600.0
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-bench-")))
+        embedded = Embedded(home)
+        stack.callback(embedded.halt)
+        connection: Any = await connect(embedded.serve().control)
+        await migrate(connection)
+        async with opened("http", home) as house:
+            assert embedded.server is not None
+            bench = Bench(house, connection, embedded.server.process.pid, Sizes(0, 0, 0, items, 0, 0.0, 1), 0.0)
+            await warm(bench, playbook("loops", STEPS), "bench/loops", {"n": 100})
+            found = [await one(bench, each) for each in (items // 10, items)]
+        await connection.close()
+        return found
+
+
+def tell(found: list[Figures]) -> None:
+    for each in found:
+        print(f"{each['items']} items in {each['seconds']} s: {each['items_s']} items/s (aim {ITEMS_S})")
+        print(
+            f"  {each['chunks']} chunks, {each['events']} events: {each['per_chunk']} for a chunk (aim {PER_CHUNK})",
+            end="",
+        )
+        print(f", {each['per_thousand']} for a thousand items (aim {PER_THOUSAND})")
+        print(
+            f"  server: at most {each['server_mb']} MB (aim {SERVER_MB}); state: {each['state_kb']} KB (aim {STATE_KB})"
+        )
+    part, whole = found
+    print(f"ten times the items took {whole['seconds'] / part['seconds']:.1f} times as long (aim {GROWTH})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--items", type=int, default=1_000_000)
+    options = parser.parse_args()
+    found = asyncio.run(measure(options.items))
+    if options.json:
+        print(json.dumps(found))
+    else:
+        tell(found)
+
+
+if __name__ == "__main__":
+    main()
