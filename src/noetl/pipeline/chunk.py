@@ -121,11 +121,11 @@ class Batch:
         positions = iter(range(len(self._items)))
         together = min(max(self._context.command.together, 1), len(self._items))
         with suppress(_Stop):
+            if self._plain is not None:
+                await self._in_batches(self._plain, positions, together)
             if together == 1:
                 await self._sequence(positions)
             else:
-                if self._plain is not None:
-                    await self._in_batches(self._plain, positions, together)
                 await self._side_by_side(positions, together)
 
     async def _in_batches(self, plain: Plain, positions: Iterator[int], together: int) -> None:

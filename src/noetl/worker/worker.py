@@ -394,7 +394,8 @@ class Worker:
 
     def _announce_if_it_lasts(self, job: Job) -> None:
         if job.command.attempt == 1:
-            job.notice = asyncio.get_running_loop().call_later(self._settings.notice, self._announce, job)
+            delay = self._settings.chunk_notice if job.command.count > 1 else self._settings.notice
+            job.notice = asyncio.get_running_loop().call_later(delay, self._announce, job)
 
     def _announce(self, job: Job) -> None:
         for sent in endings.announcements(job.command, self._settings.worker_id):

@@ -107,11 +107,14 @@ def test_one_after_the_other_nothing_runs_after_the_first_failure() -> None:
     assert len(tool.calls) == 4
 
 
-def test_cheap_items_are_called_in_batches_that_grow_and_nothing_begins_after_the_first_failure() -> None:
+@pytest.mark.parametrize(("together", "batches"), [(1, [(1, 1), (2, 1), (3, 1)]), (2, [(2, 2), (4, 2)])])
+def test_cheap_items_are_called_in_batches_that_grow_and_nothing_begins_after_the_first_failure(
+    together: int, batches: list[tuple[int, int]]
+) -> None:
     bench, tool = many(picky)
-    items, rows = report_of(bench, looping(BODIES["input"]), 2, stop=True)
+    items, rows = report_of(bench, looping(BODIES["input"]), together, stop=True)
     assert (items.ok, items.failed, items.first_failed, len(rows)) == (3, 1, 3, 4)
-    assert tool.batches == [(2, 2), (4, 2)]
+    assert tool.batches == batches
     assert len(tool.calls) == 4
 
 
