@@ -1,7 +1,7 @@
 """A loop over a million items whose body is a line of Python, and the same over a tenth of them.
 
 Server and worker are processes that speak HTTP; the database is the embedded one, fsync on. Every item is counted in the log.
-Told beside what the loop took: events for each chunk and for a thousand items, the memory of the server, and the state at the end.
+Beside what the loop took: events for each chunk and for a thousand items, the memory of the server, and the state at the end.
 
     uv run python bench/loops.py [--items 1000000] [--json]
 """
