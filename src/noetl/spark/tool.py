@@ -28,7 +28,7 @@ from noetl.spark import folders, loops, outputs, to_postgres
 from noetl.spark.inputs import InputError, Inputs
 from noetl.spark.place import SparkPlace
 from noetl.spark.processes import Crashed, Processes
-from noetl.spark.profiles import profile
+from noetl.spark.profiles import Profile, profile
 from noetl.spark.serve import Serving
 from noetl.spark.starting import ensure
 from noetl.spark.statements import SparkStatement, statements
@@ -83,7 +83,7 @@ class Spark:
     async def _loop(self, call: Call, items: Reader | ItemBatches, told: Told) -> Looped | Failed:
         with ExitStack() as held:
             with folders.passing(_parent(call)) as folder:
-                async with loops.work(call, items, folder) as work:
+                async with loops.work(call, items, folder, here=self._profile(call) == Profile()) as work:
                     watching = asyncio.ensure_future(loops.watch(Path(work["told"]), told))
                     try:
                         answer = await self._served(call, {"conf": {}, "loop": work}, held)
@@ -97,9 +97,12 @@ class Spark:
                 await told(number, shard)
             return Looped(await asyncio.to_thread(outputs.value, call, answer), shards)
 
+    def _profile(self, call: Call) -> Profile:
+        return profile(call.config.get("profile") or self._settings.profile)
+
     async def _served(self, call: Call, work: dict[str, Any], held: ExitStack) -> dict[str, Any]:
         """What comes of it, with a server that stays as long as this uses it. Its files are there while they are `held`."""
-        where = profile(call.config.get("profile") or self._settings.profile)
+        where = self._profile(call)
         place = SparkPlace.below(self._settings.home)
         used = await asyncio.to_thread(place.use) if where.url is None else None
         try:
