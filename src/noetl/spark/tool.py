@@ -287,7 +287,10 @@ def _ran_out(place: SparkPlace) -> bool:
 
 
 def _out_of_memory(place: SparkPlace) -> dict[str, Any]:
-    message = f"Spark ran out of memory and ended; use smaller partitions or a larger machine ({place.log} has more)"
+    message = (
+        "Spark ran out of memory and ended; use more and smaller partitions, or give it more memory "
+        f"(NOETL_SPARK_JAVA_OPTIONS=-Xmx…); {place.log} has more"
+    )
     return {"code": OUT_OF_MEMORY, "kind": "resource", "message": message}
 
 
