@@ -1,17 +1,25 @@
-"""Workers die by kill -9 in every phase of a Spark command: the rows are exact, and nothing else is left."""
+"""Workers die by kill -9 in every phase of a Spark command, and so does Spark: the rows are exact, and nothing else is left."""
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
+from noetl.cli.remote import Remote
+from noetl.model.ids import ExecutionId
+from noetl.spark.place import SparkPlace
+from noetl.spark.starting import stop
+from tests.cluster import cluster
 from tests.crash.checks import check
 from tests.crash.house import House, house
 from tests.crash.workload import outcomes
 from tests.play import workflow
 from tests.postgres import server
+from tests.processes import children
 from tests.spark import spark_url
-from tests.waiting import comes, look_again
+from tests.waiting import comes
 
 __all__ = ["spark_url"]
 PATIENCE = 240.0  # seconds until something hangs, however busy the machine is
@@ -20,24 +28,28 @@ STEPS = """
 - step: numbers
   tool:
     kind: spark
-    input: {begun: "{{ workload.begun }}", held: "{{ workload.held }}", rows: "{{ workload.rows }}"}
+    input: {begun: "{{ workload.begun }}", held: "{{ workload.held }}", slow: "{{ workload.slow }}", rows: "{{ workload.rows }}"}
     code: |
       from pyspark.sql import functions as F
 
       with open(begun, "a") as file:
           file.write("run\\n")
+          run = file.tell() // len("run\\n")
 
       @F.udf("long")
       def passed(number):
-          import os, time
-          first = number == 0 and held and not os.path.exists(begun + ".task")
           if number == 0:
-              open(begun + ".task", "a").close()
-          while first:
-              time.sleep(0.1)
+              import time
+              try:
+                  open(f"{begun}.{run}", "x").close()
+                  first = True
+              except FileExistsError:
+                  first = False
+              while (held and run == 1) or (slow and first):
+                  time.sleep(0.1)
           return number
 
-      result = spark.range(0, rows, 1, 3).select(passed("id").alias("id"), F.rand(1).alias("x"))
+      result = spark.range(0, rows, 1, 4).select(passed("id").alias("id"), F.rand(1).alias("x"))
   next: counted
 - step: counted
   tool:
@@ -48,9 +60,36 @@ STEPS = """
 - step: last
   tool: {kind: python, input: {row: "{{ counted.rows[0] }}", files: "{{ numbers.spark.files }}"}, code: "result = input"}
 """
-WORKLOAD = {"rows": ROWS, "begun": "", "held": False}
-PLAYBOOK = workflow(STEPS, metadata={"name": "numbers", "path": "crash/numbers"}, workload=WORKLOAD)
+# In Spark's tasks: the first that comes to the first item stays with it, until a copy of it has ended.
+LOOP = """
+- step: each
+  loop: {in: "{{ range(8) | list }}", iterator: number, spec: {chunk: 2, policy: {exec: spark}}}
+  tool:
+    kind: python
+    input: {number: "{{ number }}", begun: "{{ workload.begun }}"}
+    code: |
+      import time
+      if number == 0:
+          try:
+              open(f"{begun}.item", "x").close()
+              first = True
+          except FileExistsError:
+              first = False
+          while first:
+              time.sleep(0.1)
+      result = number * 2
+  next: items
+- step: items
+  tool: {kind: python, input: {rows: "{{ each.rows }}"}, code: "assert rows == list(range(0, 16, 2)), rows"}
+  next: counted
+"""
+WORKLOAD = {"rows": ROWS, "begun": "", "held": False, "slow": False}
+NAMED = {"name": "numbers", "path": "crash/numbers"}
+PLAYBOOK = workflow(STEPS, metadata=NAMED, workload=WORKLOAD)
+WITH_LOOP = workflow(STEPS.replace("next: counted", "next: each", 1) + LOOP, metadata=NAMED, workload=WORKLOAD)
 SETTINGS = {"NOETL_WORKER_POOLS": "cpu,spark", "NOETL_STORAGE_SWEEP_SEC": "1", "NOETL_STORAGE_ORPHAN_AGE_SEC": "0"}
+SMALL = "-Xmx512m -XX:TieredStopAtLevel=1"
+COPIES = "-Dspark.speculation=true -Dspark.speculation.interval=100ms -Dspark.speculation.quantile=0.25"
 PHASES = ["tool.before", "running", "tool.after", "persist.after"]
 
 
@@ -66,35 +105,82 @@ def test_again_and_again(spark_url: str, phase: str, turn: int) -> None:
     _die(spark_url, phase)
 
 
+def test_copies_of_slow_tasks_give_no_row_twice(tmp_path: Path) -> None:
+    """A worker dies; in what runs instead, tasks wait for ever unless Spark starts copies of them."""
+    with cluster(tmp_path / "cluster") as spread:
+        options = f"{SMALL} {COPIES} -Dspark.executor.memory=512m"
+        told = {"NOETL_SPARK_PROFILE": spread.profile, "NOETL_SPARK_JAVA_OPTIONS": options, **SETTINGS}
+        with server().database() as dsn, house(dsn, **told) as here:
+            try:
+                asyncio.run(_dying(here, "running", WITH_LOOP, slow=True))
+            finally:
+                stop(SparkPlace.below(here.home))
+
+
+def test_a_command_whose_spark_server_is_killed_is_run_again() -> None:
+    told = {"NOETL_SPARK_PROFILE": "local", "NOETL_SPARK_JAVA_OPTIONS": SMALL, **SETTINGS}
+    with server().database() as dsn, house(dsn, **told) as here:
+        try:
+            asyncio.run(_losing_spark(here))
+        finally:
+            stop(SparkPlace.below(here.home))
+
+
+async def _losing_spark(here: House) -> None:
+    await here.ready()
+    async with here.client() as client:
+        execution_id = await _begin(here, client, PLAYBOOK, held=True)
+        await _runs(here)
+        served = SparkPlace.below(here.home).served()
+        assert served is not None
+        os.kill(children(served.pid)[0], signal.SIGKILL)
+        await _ends(here, client, execution_id, runs=2)
+        said = [line["line"] async for lines in client.logs(execution_id, "numbers") for line in lines]
+        assert "spark: the server was lost; once more" in said
+
+
 def _die(url: str, phase: str) -> None:
     with server().database() as dsn, house(dsn, NOETL_SPARK_PROFILE=url, **SETTINGS) as here:
         asyncio.run(_dying(here, phase))
 
 
-async def _dying(here: House, phase: str) -> None:
+async def _dying(here: House, phase: str, playbook: str = PLAYBOOK, *, slow: bool = False) -> None:
     await here.ready()
-    begun = here.home / "begun"
     if phase != "running":
         here.worker.told(phase, 1)
     async with here.client() as client:
-        await client.register(PLAYBOOK)
-        execution_id = await client.start("crash/numbers", None, {"begun": str(begun), "held": phase == "running"})
+        execution_id = await _begin(here, client, playbook, held=phase == "running", slow=slow)
         if phase == "running":
-            async with asyncio.timeout(PATIENCE):
-                while not await asyncio.to_thread(Path(f"{begun}.task").exists):
-                    await look_again()
+            await _runs(here)
             here.worker.kill()
         else:
             await here.worker.death()
         here.restart()
-        story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
-        assert story.failure is None
-        assert story.result["row"] == {"n": ROWS, "ids": ROWS, "total": sum(range(ROWS))}
-        await check(here.dsn or "", client, [execution_id])
-        async with asyncio.timeout(PATIENCE):
-            await comes(lambda: asyncio.to_thread(_files, here.home), story.result["files"])  # orphans are swept
-        runs = (await asyncio.to_thread(begun.read_text)).split()
-        assert len(runs) == (2 if phase == "running" else 1)  # what was written whole is not made again
+        # what was written whole is not made again
+        await _ends(here, client, execution_id, runs=2 if phase == "running" else 1)
+
+
+async def _begin(here: House, client: Remote, playbook: str, **workload: bool) -> ExecutionId:
+    await client.register(playbook)
+    return await client.start("crash/numbers", None, {"begun": str(here.home / "begun"), **workload})
+
+
+async def _runs(here: House) -> None:
+    """A task of the first run."""
+    async with asyncio.timeout(PATIENCE):
+        await comes(lambda: asyncio.to_thread((here.home / "begun.1").exists))
+
+
+async def _ends(here: House, client: Remote, execution_id: ExecutionId, runs: int) -> None:
+    """As it must: every row once, every command ended once, and no file but those of the result."""
+    story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
+    assert story.failure is None
+    assert story.result["row"] == {"n": ROWS, "ids": ROWS, "total": sum(range(ROWS))}
+    await check(here.dsn or "", client, [execution_id])
+    async with asyncio.timeout(PATIENCE):
+        await comes(lambda: asyncio.to_thread(_files, here.home), story.result["files"])  # orphans are swept
+    begun = await asyncio.to_thread((here.home / "begun").read_text)
+    assert len(begun.split()) == runs
 
 
 def _files(home: Path) -> int:

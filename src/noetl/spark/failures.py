@@ -12,7 +12,10 @@ from noetl.tools import python_child
 LOST = "SPARK_LOST"
 INTERRUPTED = "SPARK_INTERRUPTED"
 OUT_OF_MEMORY = "SPARK_OUT_OF_MEMORY"
-_TRACE = re.compile(r"\n+JVM stacktrace:.*", re.DOTALL)
+_TRACE = re.compile(r"\n+JVM stacktrace:.*|\n+\s+at [\w.$]+[(/].*|\n+Driver stacktrace:.*", re.DOTALL)
+_PLAN = re.compile(r"(SQLSTATE: \w+(?:; line \d+ pos \d+)?);\n.*", re.DOTALL)  # what Spark made of a statement
+_ABORTED = re.compile(r"^Job aborted due to stage failure: .*most recent failure: .*? (?:\([^()]*\)): ", re.DOTALL)
+_GONE = "in a Spark task: its Python process ended without a word; it may have taken more memory than there is"
 _MEMORY = ("OutOfMemoryError", "Java heap space", "SparkOutOfMemoryError", "MemoryError")
 # what is told of a call itself, and not by Spark as an error of its own, is the connection's; or Spark is about to end
 _ENDING = ("of RPC that terminated with", "stopped SparkContext", "SparkContext was shut down")
@@ -76,7 +79,7 @@ def _in_task(text: str) -> dict[str, Any]:
 
 
 def _of_spark(error: PySparkException) -> dict[str, Any]:
-    said = _TRACE.sub("", str(error)).strip()
+    said = _ABORTED.sub("in a Spark task: ", _PLAN.sub(r"\1", _TRACE.sub("", str(error)))).strip()
     state, condition = error.getSqlState(), error.getCondition() or ""
     if any(word in said for word in _MEMORY):
         return {"code": OUT_OF_MEMORY, "kind": "resource", "message": f"out of memory in a Spark task: {_first(said)}"}
@@ -84,6 +87,8 @@ def _of_spark(error: PySparkException) -> dict[str, Any]:
         return {"code": INTERRUPTED, "kind": "cancelled", "message": _first(said), "retryable": True}
     if "An exception was thrown from the Python worker" in said:
         return _in_task(said)
+    if "Python worker exited unexpectedly" in said:
+        return {"code": "TOOL_CRASHED", "kind": "crash", "message": _GONE}
     return {"code": "SPARK_ERROR", "kind": _kind(condition, state), "message": said[:900], "sqlstate": state}
 
 

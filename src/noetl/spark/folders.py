@@ -1,5 +1,6 @@
-"""Folders that Spark writes to, one for every session. Nobody refers to one that was not reported; what a worker that was killed
-leaves behind is swept by whoever comes later: the folder of a living command is locked.
+"""Folders that Spark reads and writes, one for the files made for a command and one for every session. Nobody refers to one that
+was not reported; what a worker that was killed leaves behind is swept by whoever comes later: the folder of a living command is
+locked.
 """
 
 import fcntl
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from uuid import uuid4
 
 from noetl.results.staging import FORGOTTEN
 
@@ -25,6 +27,17 @@ def held(folder: Path) -> Iterator[None]:
         os.close(descriptor)
         with suppress(OSError):  # nothing was written
             folder.rmdir()
+
+
+@contextmanager
+def passing(parent: Path) -> Iterator[Path]:
+    """A new one, gone with the block."""
+    folder = parent / uuid4().hex
+    with held(folder):
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep(parent: Path, age: float | None = FORGOTTEN) -> int:

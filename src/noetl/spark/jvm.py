@@ -5,22 +5,26 @@ writes it when it ends, into the user's cache; any other Java, Spark or class pa
 """
 
 import os
+import socket
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from noetl.model.errors import Unavailable
 from noetl.spark.java import Java
 
 GB = 1 << 30
+LOOPBACK = "127.0.0.1"
+PORT = 7077  # of a master that does not say
 MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
 # What Spark's own launcher gives every JVM of it, but for a module that trimmed Javas lack and Spark does without.
 _OPENS = (
     "java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util java.util.concurrent "
     "java.util.concurrent.atomic jdk.internal.ref sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar"
 )
-_OPTIONS = (
+OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:+ExitOnOutOfMemoryError",  # what is left then is of no use, and the next one starts at once
     "-Dio.netty.tryReflectionSetAccessible=true",
@@ -63,15 +67,31 @@ def spark_home() -> Path:
     return Path(found.origin).parent
 
 
+def towards(master: str) -> str:
+    """The address of this machine by which a cluster reaches it; nothing is sent."""
+    first = urlsplit(master.partition(",")[0])
+    try:
+        kind, *_, address = socket.getaddrinfo(first.hostname, first.port or PORT, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(kind, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            host: str = probe.getsockname()[0]
+            return host
+    except OSError as error:
+        raise Unavailable(
+            f"{master} cannot be reached: {error.strerror or error}", hint="NOETL_SPARK_PROFILE names it"
+        ) from error
+
+
 def settings(size: Machine, folder: Path, port: int, master: str | None) -> dict[str, str]:
     """Of the server; what a playbook may change in its session is for `conf`."""
+    host = LOOPBACK if master is None else towards(master)
     return {
         "spark.master": master or f"local[{size.cores}]",
         "spark.app.name": "noetl",
         "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.driver.host": host,
+        "spark.driver.bindAddress": host,
+        "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.progress.reportInterval": "1s",
         "spark.local.dir": str(folder / "local"),
@@ -97,7 +117,7 @@ def command(java: Java, size: Machine, conf: dict[str, str], archives: Path, mor
         f"-Xmx{size.heap >> 20}m",
         "-XX:+UseSerialGC" if size.cores <= 2 else "-XX:+UseParallelGC",
         *_archive(java, jars, archives),
-        *_OPTIONS,
+        *OPTIONS,
         *more.split(),
         *(f"-D{name}={value}" for name, value in conf.items()),
         "-cp",

@@ -36,17 +36,19 @@ class Cut:
     together: int
 
 
-def cut(size: int, chunk: int | None, window: int | None, *, cheap: bool, cores: int) -> Cut:
-    """`window` is how many items may run at once over the whole loop."""
-    most = window if window is not None and window < cores else MOST_SHARDS
+def cut(size: int, chunk: int | None, window: int | None, *, cheap: bool, cores: int, here: bool = True) -> Cut:
+    """`window` is how many items may run at once over the whole loop. Tasks run on the cores of this machine, or elsewhere:
+    then nobody knows how many run at once, and the window holds even if all do."""
+    tasks = cores if here or window is None else MOST_SHARDS
+    most = window if window is not None and window < tasks else MOST_SHARDS
     chunk = max(1, chunk or min(CHEAP if cheap else DEAR, -(-size // SHARDS)), -(-size // most))
     shards = -(-size // chunk)
-    return Cut(chunk, shards, BATCH if cheap else max(1, (window or WINDOW) // min(shards, cores)))
+    return Cut(chunk, shards, BATCH if cheap else max(1, (window or WINDOW) // min(shards, tasks)))
 
 
 @asynccontextmanager
-async def work(call: Call, items: Reader | ItemBatches, folder: Path) -> AsyncIterator[dict[str, Any]]:
-    """What the tasks are told; `folder` is for files made for this call."""
+async def work(call: Call, items: Reader | ItemBatches, folder: Path, *, here: bool) -> AsyncIterator[dict[str, Any]]:
+    """What the tasks are told; `folder` is for files made for this call. `here`: they run on this machine."""
     config = call.config
     told = folder / "told"
     told.mkdir()
@@ -57,7 +59,10 @@ async def work(call: Call, items: Reader | ItemBatches, folder: Path) -> AsyncIt
             paths = await asyncio.to_thread(lambda: stack.enter_context(items.local(call.tables.staging)))
         given = [str(path) for path in paths] or [str(await _written(items, folder / "items.parquet"))]
         texts = {name: base64.b64encode(config[name]).decode() for name in ("plan", "command", "known")}
-        parts = cut(config["size"], config["chunk"], config["window"], cheap=config["cheap"], cores=os.cpu_count() or 1)
+        parts = cut(
+            config["size"], config["chunk"], config["window"],
+            cheap=config["cheap"], cores=os.cpu_count() or 1, here=here,
+        )  # fmt: skip
         source = {"paths": given, "indexed": not paths}
         yield {**texts, **asdict(parts), "source": source, "size": config["size"], "told": str(told)}
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from noetl.model.errors import Unavailable
 from noetl.spark import jvm
 from noetl.spark.java import Java, find
 from noetl.spark.place import Served, SparkPlace
@@ -35,7 +36,10 @@ def main() -> None:
     parser.add_argument("--java-options", default="")
     parser.add_argument("--master")
     given = parser.parse_args()
-    sys.exit(serve(given.home, Serving(given.idle, given.java_options), given.master))
+    try:
+        sys.exit(serve(given.home, Serving(given.idle, given.java_options), given.master))
+    except Unavailable as error:
+        sys.exit(f"{error}; {error.hint}")  # for whoever started this: it is in the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ def serve(home: Path, how: Serving, master: str | None = None) -> int:
         if not ours:
             return 0
         conf = jvm.settings(size, place.folder, port, master)
-        process = _start(jvm.command(java, size, conf, _archives(), how.java_options), token, place)
+        command = jvm.command(java, size, conf, _archives(), how.java_options)
+        process = _start(command, token, conf["spark.driver.host"], place)
         answered = _ready(process, port, stopping)
         if answered:
             place.publish(Served(port, token, os.getpid(), java.version, master))
@@ -89,12 +94,12 @@ def _archives() -> Path:
     return Path(cache) / "noetl" / "spark"
 
 
-def _start(command: list[str], token: str, place: SparkPlace) -> "subprocess.Popen[bytes]":
+def _start(command: list[str], token: str, host: str, place: SparkPlace) -> "subprocess.Popen[bytes]":
     """The token goes by the environment: command lines are for everyone to see."""
     environment = {name: os.environ[name] for name in INHERITED if name in os.environ} | {
         "SPARK_HOME": str(jvm.spark_home()),
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_IP": host,
         "PYSPARK_PYTHON": sys.executable,
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from noetl.spark.profiles import Profile
 from noetl.spark.serve import STARTING, Serving
 
 LOOK_EVERY = 0.05
-LAST_LINES = 5
+LINES = 5
+_TELLING = re.compile(r"\b(ERROR|FAILED)\b|Exception\b")
 
 
 class SparkUnavailable(Unavailable):
@@ -80,8 +82,14 @@ def _said(place: SparkPlace) -> str:
     for file in (place.folder / "serve.log", place.log):
         lines = file.read_text(errors="replace").strip().splitlines() if file.exists() else []
         if lines:
-            return " / ".join(lines[-LAST_LINES:])
+            return " / ".join(_telling(lines))
     return f"nothing was said in {place.log}"
+
+
+def _telling(lines: list[str]) -> list[str]:
+    """The first that speak of an error, without the places in a program; the last ones when none does."""
+    found = [line.strip() for line in lines if _TELLING.search(line) and not line.lstrip().startswith("at ")]
+    return list(dict.fromkeys(found))[:LINES] or lines[-LINES:]
 
 
 def stop(place: SparkPlace, patience: float = 60.0) -> bool:

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,12 +24,11 @@ from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import derive
 from noetl.playbook.validation.code import ALLOWED_CONF
 from noetl.results.rowsets import Reader
-from noetl.results.staging import Staging
 from noetl.spark import folders, loops, outputs, to_postgres
 from noetl.spark.inputs import InputError, Inputs
 from noetl.spark.place import SparkPlace
 from noetl.spark.processes import Crashed, Processes
-from noetl.spark.profiles import profile
+from noetl.spark.profiles import Profile, profile
 from noetl.spark.serve import Serving
 from noetl.spark.starting import ensure
 from noetl.spark.statements import SparkStatement, statements
@@ -74,36 +74,41 @@ class Spark:
 
     async def _run(self, call: Call) -> Outcome:
         work = await _work(call)
-        with _folder(call.tables.staging) as folder:
-            async with Inputs(call, folder, self._postgres) as inputs:
-                answer = await self._served(call, {**work, "inputs": inputs})
-        return await self._outcome(call, answer)
+        with ExitStack() as held:
+            with folders.passing(_parent(call)) as folder:
+                async with Inputs(call, folder, self._postgres) as inputs:
+                    answer = await self._served(call, {**work, "inputs": inputs}, held)
+            return await self._outcome(call, answer)
 
     async def _loop(self, call: Call, items: Reader | ItemBatches, told: Told) -> Looped | Failed:
-        with _folder(call.tables.staging) as folder:
-            async with loops.work(call, items, folder) as work:
-                watching = asyncio.ensure_future(loops.watch(Path(work["told"]), told))
-                try:
-                    answer = await self._served(call, {"conf": {}, "loop": work})
-                finally:
-                    watching.cancel()
-                    await asyncio.gather(watching, return_exceptions=True)
-        if "error" in answer:
-            return Failed(Failure(**answer["error"]))
-        shards = [loops.items_of(shard) for shard in answer["frames"][""]["shards"]]
-        for number, shard in enumerate(shards):
-            await told(number, shard)
-        return Looped(await asyncio.to_thread(outputs.value, call, answer), shards)
+        with ExitStack() as held:
+            with folders.passing(_parent(call)) as folder:
+                async with loops.work(call, items, folder, here=self._profile(call) == Profile()) as work:
+                    watching = asyncio.ensure_future(loops.watch(Path(work["told"]), told))
+                    try:
+                        answer = await self._served(call, {"conf": {}, "loop": work}, held)
+                    finally:
+                        watching.cancel()
+                        await asyncio.gather(watching, return_exceptions=True)
+            if "error" in answer:
+                return Failed(Failure(**answer["error"]))
+            shards = [loops.items_of(shard) for shard in answer["frames"][""]["shards"]]
+            for number, shard in enumerate(shards):
+                await told(number, shard)
+            return Looped(await asyncio.to_thread(outputs.value, call, answer), shards)
 
-    async def _served(self, call: Call, work: dict[str, Any]) -> dict[str, Any]:
-        """What comes of it, with a server that stays as long as this uses it."""
-        where = profile(call.config.get("profile") or self._settings.profile)
+    def _profile(self, call: Call) -> Profile:
+        return profile(call.config.get("profile") or self._settings.profile)
+
+    async def _served(self, call: Call, work: dict[str, Any], held: ExitStack) -> dict[str, Any]:
+        """What comes of it, with a server that stays as long as this uses it. Its files are there while they are `held`."""
+        where = self._profile(call)
         place = SparkPlace.below(self._settings.home)
         used = await asyncio.to_thread(place.use) if where.url is None else None
         try:
             for left in reversed(range(RESTARTS + 1)):
                 url = await asyncio.to_thread(ensure, self._settings.home, where, self._settings.serving)
-                answer = await self._attempt(call, {**work, "url": url})
+                answer = await self._attempt(call, {**work, "url": url}, held)
                 if answer.get("error", {}).get("code") != LOST or not left:
                     break
                 if left < RESTARTS and where.url is None and _ran_out(place):
@@ -114,14 +119,15 @@ class Spark:
             if used is not None:
                 place.leave(used)
 
-    async def _attempt(self, call: Call, work: dict[str, Any]) -> dict[str, Any]:
+    async def _attempt(self, call: Call, work: dict[str, Any], held: ExitStack) -> dict[str, Any]:
         earlier = list(_earlier(call))
         if earlier:
             released = await self._processes.ask({"op": "release", "url": work["url"], "sessions": earlier})
             if "error" in released:
                 return released
-            for session in earlier:
-                if (found := _finished(call, session)) is not None:
+            for folder in (_place_of(call, session) for session in earlier):
+                held.enter_context(folders.held(folder))
+                if (found := _finished(folder)) is not None:
                     return found
         name = _name(call, call.identity.lease, call.identity.attempt)
         self._begun[name] += 1
@@ -134,16 +140,16 @@ class Spark:
             **work, "op": "run", "session": session, "key": call.key, "folder": str(folder),
             "tags": [f"{call.identity.execution_id}.{call.identity.step}", call.key],
         }  # fmt: skip
-        with folders.held(folder):
-            try:
-                answer = await self._processes.ask(request, call.log)
-            except (asyncio.CancelledError, Crashed):
-                await self._end(work["url"], session)
-                shutil.rmtree(folder, ignore_errors=True)
-                raise
-            if "error" in answer:
-                shutil.rmtree(folder, ignore_errors=True)
-            return answer
+        held.enter_context(folders.held(folder))
+        try:
+            answer = await self._processes.ask(request, call.log)
+        except (asyncio.CancelledError, Crashed):
+            await self._end(work["url"], session)
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        if "error" in answer:
+            shutil.rmtree(folder, ignore_errors=True)
+        return answer
 
     async def _end(self, url: str, session: str) -> None:
         """Also when this is cancelled: what runs in Spark must not outlive its command."""
@@ -247,14 +253,18 @@ def _earlier(call: Call) -> Iterator[str]:
                 yield _session(_name(call, lease, attempt), number)
 
 
-def _place_of(call: Call, session: str) -> Path:
+def _parent(call: Call) -> Path:
+    """Of all that Spark reads and writes for commands, one folder each."""
     folder = call.tables.staging.folder
-    return (Path(tempfile.gettempdir()) if folder is None else folder) / outputs.FOLDER / session
+    return (Path(tempfile.gettempdir()) / f"noetl-{os.getuid()}" if folder is None else folder) / outputs.FOLDER
 
 
-def _finished(call: Call, session: str) -> dict[str, Any] | None:
+def _place_of(call: Call, session: str) -> Path:
+    return _parent(call) / session
+
+
+def _finished(folder: Path) -> dict[str, Any] | None:
     """What an earlier lease has left, when it is complete: the answer it did not give. Anything else is removed."""
-    folder = _place_of(call, session)
     try:
         made = json.loads((folder / "result" / "manifest.json").read_bytes())
         if all(os.path.exists(file["path"]) for file in made["files"]):
@@ -263,22 +273,6 @@ def _finished(call: Call, session: str) -> dict[str, Any] | None:
         pass
     shutil.rmtree(folder, ignore_errors=True)
     return None
-
-
-class _folder:
-    """For files made for one call."""
-
-    def __init__(self, staging: Staging) -> None:
-        parent = staging.folder
-        if parent is not None:
-            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._made = tempfile.TemporaryDirectory(dir=parent, prefix="spark-")
-
-    def __enter__(self) -> Path:
-        return Path(self._made.__enter__())
-
-    def __exit__(self, *how: Any) -> None:
-        self._made.__exit__(*how)
 
 
 # ---- servers that are lost -------------------------------------------------------------------------------------------------
@@ -293,7 +287,10 @@ def _ran_out(place: SparkPlace) -> bool:
 
 
 def _out_of_memory(place: SparkPlace) -> dict[str, Any]:
-    message = f"Spark ran out of memory and ended; use smaller partitions or a larger machine ({place.log} has more)"
+    message = (
+        "Spark ran out of memory and ended; use more and smaller partitions, or give it more memory "
+        f"(NOETL_SPARK_JAVA_OPTIONS=-Xmx…); {place.log} has more"
+    )
     return {"code": OUT_OF_MEMORY, "kind": "resource", "message": message}
 
 

@@ -53,8 +53,13 @@ def keep_manifest(folder: str, made: dict[str, Any]) -> None:
 def _files(folder: Path) -> list[dict[str, Any]]:
     """In the order of the rows; empty ones are left out, but for one that knows the columns."""
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
-        found = list(threads.map(_file, sorted(folder.rglob("part-*.parquet"))))
+        found = list(threads.map(_file, _written(folder)))
     return [file for file in found if file["rows"]] or found[:1]
+
+
+def _written(folder: Path) -> list[Path]:
+    """By tasks that were committed: one that lost against a copy of itself may go on for a moment, below `_temporary`."""
+    return sorted(path for path in folder.rglob("part-*") if "_temporary" not in path.relative_to(folder).parts)
 
 
 def _file(path: Path) -> dict[str, Any]:
@@ -169,7 +174,7 @@ def _strangers(folder: Path, key: str) -> list[Path]:
 def _moved(staging: Path, folder: Path, key: str, *, replace: bool) -> list[dict[str, Any]]:
     before = _data(folder) if replace else [path for path in _data(folder) if path.name.startswith(f"{key[:16]}-")]
     made: list[dict[str, Any]] = []
-    for number, path in enumerate(sorted(staging.rglob("part-*"))):
+    for number, path in enumerate(_written(staging)):
         suffix = path.name.partition(".")[2]
         target = folder / path.relative_to(staging).parent / f"{key[:16]}-{number:05}.{suffix}"
         target.parent.mkdir(parents=True, exist_ok=True)

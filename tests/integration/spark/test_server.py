@@ -15,6 +15,7 @@ from noetl.spark.serve import Serving
 from noetl.spark.starting import answering, stop
 from noetl.spark.tool import Settings, Spark
 from tests.integration.spark.conftest import Runner, rows_of
+from tests.processes import children
 from tests.waiting import comes
 
 # It waits in its first run only.
@@ -53,7 +54,7 @@ def test_a_server_that_is_lost_is_started_again_and_the_command_with_it(own: Run
         await comes(partial(asyncio.to_thread, begun.exists))
         first = place.served()
         assert first is not None
-        os.kill(_only_child(first.pid), signal.SIGKILL)
+        os.kill(children(first.pid)[0], signal.SIGKILL)
         outcome = await running
         second = place.served()
         assert second is not None
@@ -71,7 +72,3 @@ def test_a_server_that_is_lost_is_started_again_and_the_command_with_it(own: Run
     assert stop(place)
     assert answering(place) is None
     assert not stop(place)
-
-
-def _only_child(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])

@@ -180,6 +180,18 @@ def _count(folder: Path) -> int:
                      "result = spark.range(1).select(bad('id'))"},
             "PYTHON_ERROR", "python", "in a Spark task: ValueError: boom 0",
         ),
+        (
+            {"code": "from pyspark.sql import functions as F\n"
+                     "@F.udf('int')\ndef big(x): return len(bytearray(1 << 46))\n"
+                     "result = spark.range(1).select(big('id').alias('x'))"},
+            "SPARK_OUT_OF_MEMORY", "resource", "a Python task: MemoryError",
+        ),
+        (
+            {"code": "from pyspark.sql import functions as F\n"
+                     "@F.udf('int')\ndef gone(x):\n    import os\n    os._exit(1)\n"
+                     "result = spark.range(1).select(gone('id').alias('x'))"},
+            "TOOL_CRASHED", "crash", "in a Spark task: its Python process ended",
+        ),
     ],
     ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",
 )  # fmt: skip

@@ -45,6 +45,16 @@ def test_how_a_loop_is_divided(size: int, chunk: int | None, window: int | None,
     assert found.chunk * found.shards >= size > found.chunk * (found.shards - 1)
 
 
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [(None, Cut(1_000, 1_000, 25)), (40, Cut(25_000, 40, 1)), (100_000, Cut(1_000, 1_000, 100))],
+)
+def test_a_window_holds_on_a_cluster_of_any_size(window: int | None, expected: Cut) -> None:
+    found = cut(1_000_000, None, window, cheap=False, cores=4, here=False)
+    assert found == expected
+    assert window is None or found.shards * found.together <= window
+
+
 # ---- in a task -------------------------------------------------------------------------------------------------------------
 
 BODY = """

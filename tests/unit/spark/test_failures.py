@@ -1,0 +1,45 @@
+"""What Spark raises, in the words of a failure."""
+
+import pytest
+from pyspark.errors import PySparkException
+
+from noetl.spark.failures import failure
+
+ABORTED = (
+    "Job aborted due to stage failure: Task 0 in stage 4.0 failed 1 times, most recent failure: Lost task 0.0 in stage 4.0 "
+    "(TID 7) (localhost executor driver): org.apache.spark.SparkException: "
+)
+FRAMES = (
+    "\n\tat org.apache.spark.api.python.Runner.read(PythonRunner.scala:1136)\n\tat java.base/java.lang.Thread.run()"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "message"),
+    [
+        (
+            "[UNRESOLVED_COLUMN] A column `amont` cannot be resolved. SQLSTATE: 42703; line 1 pos 7;\n'Project ['amont]\n+- View",
+            "SPARK_ERROR",
+            "[UNRESOLVED_COLUMN] A column `amont` cannot be resolved. SQLSTATE: 42703; line 1 pos 7",
+        ),
+        (
+            "[PARSE_SYNTAX_ERROR] Syntax error at 'selec'. SQLSTATE: 42601 (line 1, pos 0)\n\n== SQL ==\nselec 1\n^^^",
+            "SPARK_ERROR",
+            "[PARSE_SYNTAX_ERROR] Syntax error at 'selec'. SQLSTATE: 42601 (line 1, pos 0)\n\n== SQL ==\nselec 1\n^^^",
+        ),
+        (
+            f"{ABORTED}Disk quota exceeded{FRAMES}",
+            "SPARK_ERROR",
+            "in a Spark task: org.apache.spark.SparkException: Disk quota exceeded",
+        ),
+        (
+            f"{ABORTED}Python worker exited unexpectedly (crashed).{FRAMES}",
+            "TOOL_CRASHED",
+            "in a Spark task: its Python process ended without a word; it may have taken more memory than there is",
+        ),
+    ],
+    ids=["plan", "syntax", "frames", "crash"],
+)
+def test_a_message_has_the_cause_and_no_more(said: str, code: str, message: str) -> None:
+    found = failure(PySparkException(said))
+    assert (found["code"], found["message"]) == (code, message)
