@@ -15,7 +15,7 @@ from noetl.results.port import ResultStore
 from noetl.tools.credentials import Credentials, EnvCredentials
 from noetl.tools.managers import Managers
 from noetl.tools.oauth import Tokens
-from noetl.tools.port import Log, silent
+from noetl.tools.port import Log, Progress, silent, unseen
 from noetl.tools.registry import Registry
 
 
@@ -46,6 +46,7 @@ class Environment(Struct, frozen=True):
     worker: str
     manifests: Manifests = no_manifest
     logs: LogTo = no_logs
+    progress: Progress = unseen
     credentials: Credentials = field(default_factory=EnvCredentials)
     redactor: Redactor = field(default_factory=Redactor)
     tokens: Tokens = field(default_factory=Tokens)

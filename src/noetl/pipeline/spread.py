@@ -103,6 +103,7 @@ async def _call(context: Context) -> Call:
         key=derive("loop", command.execution_id, command.command_id),
         identity=Identity(ExecutionId(command.execution_id), command.step, "loop", lease=command.attempt),
         log=env.redactor.log(env.logs("loop", None)),
+        progress=env.progress,
         tables=Tables(env.store.staging, env.redactor.batch),
     )
 

@@ -9,10 +9,9 @@ import json
 import logging
 import os
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -21,13 +20,13 @@ from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.shell.progress import ProgressHandler
 
 from noetl.spark.failures import INTERRUPTED, Broken, Wrong, failure
+from noetl.spark.progress import Metrics
 from noetl.spark.writing import keep_manifest, publish, write
 from noetl.tools import python_child
 
 SOCKET = 3
 USER = "noetl"
 QUICK = DefaultPolicy(max_retries=6, backoff_multiplier=2.0, max_backoff=500)
-BETWEEN = 1.0  # seconds between two lines of progress
 
 
 def serve(_memory: int, _cpu: int | None) -> None:
@@ -98,12 +97,12 @@ def release(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
-    metrics = Metrics()
+    metrics = Metrics(lambda said: _send({"progress": said}))
     for tag in request["tags"]:
         spark.addTag(tag)
     for name, value in request["conf"].items():
         spark.conf.set(name, value)
-    spark.registerProgressHandler(metrics)
+    spark.registerProgressHandler(cast(ProgressHandler, metrics))  # any function will do
     if "loop" in request:
         return {"frames": {"": _loop(spark, request)}, "single": True, "spark": metrics.told()}
     frames = {name: _input(spark, name, given) for name, given in request["inputs"].items()}
@@ -183,38 +182,3 @@ def _stored(frame: DataFrame, name: str, request: dict[str, Any]) -> dict[str, A
     if request["output"].get("path"):
         return publish(frame, request)
     return write(frame, os.path.join(request["folder"], name or "result"), request)
-
-
-# ---- progress ------------------------------------------------------------------------------------------------------------
-
-
-class Metrics(ProgressHandler):
-    """Told by PySpark while something runs; it must never raise."""
-
-    def __init__(self) -> None:
-        self._operations: dict[str, list[Any]] = {}
-        self._said = time.monotonic()
-
-    def __call__(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-        if stages:
-            self._operations[operation_id or ""] = list(stages)
-        now = time.monotonic()
-        if not done and now - self._said >= BETWEEN:
-            self._said = now
-            tasks = self._sum("num_tasks")
-            _send({"progress": f"{self._sum('num_completed_tasks')} of {tasks} tasks, {inflight_tasks} running"})
-
-    def _all(self) -> Iterator[Any]:
-        for stages in self._operations.values():
-            yield from stages
-
-    def _sum(self, field: str) -> int:
-        return sum(int(getattr(stage, field, 0)) for stage in self._all())
-
-    def told(self) -> dict[str, Any]:
-        return {
-            "stages": sum(1 for _ in self._all()),
-            "tasks": self._sum("num_tasks"),
-            "bytes_read": self._sum("num_bytes_read"),
-            "operation": next(reversed(self._operations), None),
-        }

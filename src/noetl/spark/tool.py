@@ -136,7 +136,7 @@ class Spark:
         }  # fmt: skip
         with folders.held(folder):
             try:
-                answer = await self._processes.ask(request, call.log)
+                answer = await self._processes.ask(request, call.log, call.progress)
             except (asyncio.CancelledError, Crashed):
                 await self._end(work["url"], session)
                 shutil.rmtree(folder, ignore_errors=True)
