@@ -13,19 +13,23 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.shell.progress import ProgressHandler
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
+from noetl.spark.arrow import native_schema
 from noetl.spark.failures import INTERRUPTED, Broken, Wrong, failure
 from noetl.spark.progress import Metrics
 from noetl.spark.writing import keep_manifest, publish, write
 from noetl.tools import python_child
 
 SOCKET = 3
-USER = "noetl"
+USER = NOETL = "noetl"
 QUICK = DefaultPolicy(max_retries=6, backoff_multiplier=2.0, max_backoff=500)
 
 
@@ -105,9 +109,19 @@ def run(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     spark.registerProgressHandler(cast(ProgressHandler, metrics))  # any function will do
     if "loop" in request:
         return {"frames": {"": _loop(spark, request)}, "single": True, "spark": metrics.told()}
+    if any(given.get("format") == NOETL for given in request["inputs"].values()) or NOETL in request.get("code", ""):
+        _register(spark, request["ticket"])
     frames = {name: _input(spark, name, given) for name, given in request["inputs"].items()}
     result = _sql(spark, request["sql"]) if "sql" in request else _code(spark, request, frames)
     return {**_answered(result, request), "spark": metrics.told()}
+
+
+def _register(spark: SparkSession, ticket: str) -> None:
+    """The data source `noetl`, in this session."""
+    from noetl.spark.source import source_with  # only what reads by it needs it
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(source_with(ticket))
 
 
 def _input(spark: SparkSession, name: str, given: dict[str, Any]) -> DataFrame:
@@ -117,6 +131,8 @@ def _input(spark: SparkSession, name: str, given: dict[str, Any]) -> DataFrame:
             frame = spark.table(given["table"])
         else:
             reader = spark.read.format(given["format"]).options(**given.get("options", {}))
+            if "schema" in given:
+                reader = reader.schema(_schema(given))
             frame = reader.load(given["paths"] if len(given["paths"]) > 1 else given["paths"][0])
         for column in given.get("decimals", ()):
             frame = frame.withColumn(column, F.col(column).cast("decimal(38,18)"))
@@ -126,6 +142,12 @@ def _input(spark: SparkSession, name: str, given: dict[str, Any]) -> DataFrame:
     except Exception as error:
         raise Broken(f"input {name}", error) from error
     return frame
+
+
+def _schema(given: dict[str, Any]) -> StructType:
+    """Of the columns that are wanted: no others are read."""
+    schema = native_schema(pa.ipc.read_schema(pa.BufferReader(bytes.fromhex(given["schema"]))))
+    return from_arrow_schema(pa.schema([schema.field(name) for name in given.get("columns") or schema.names]))
 
 
 def _sql(spark: SparkSession, statements: list[dict[str, Any]]) -> Any:

@@ -13,7 +13,8 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,11 +25,11 @@ from noetl.model.ids import derive
 from noetl.playbook.validation.code import ALLOWED_CONF
 from noetl.results.rowsets import Reader
 from noetl.results.staging import Staging
-from noetl.spark import folders, loops, outputs, to_postgres
+from noetl.spark import folders, loops, outputs, tickets, to_postgres
 from noetl.spark.inputs import InputError, Inputs
 from noetl.spark.place import SparkPlace
 from noetl.spark.processes import Crashed, Processes
-from noetl.spark.profiles import profile
+from noetl.spark.profiles import Profile, profile
 from noetl.spark.serve import Serving
 from noetl.spark.starting import ensure
 from noetl.spark.statements import SparkStatement, statements
@@ -49,6 +50,7 @@ class Settings:
     home: Path
     profile: str = "local"
     serving: Serving = field(default_factory=Serving)
+    copied: int = 64 << 20  # bytes of an input that are brought here from afar
 
 
 class Spark:
@@ -75,8 +77,8 @@ class Spark:
     async def _run(self, call: Call) -> Outcome:
         work = await _work(call)
         with _folder(call.tables.staging) as folder:
-            async with Inputs(call, folder, self._postgres) as inputs:
-                answer = await self._served(call, {**work, "inputs": inputs})
+            async with self._inputs(call, folder) as inputs, self._ticket(call, inputs.answer) as ticket:
+                answer = await self._served(call, {**work, "inputs": inputs.named, "ticket": ticket})
         return await self._outcome(call, answer)
 
     async def _loop(self, call: Call, items: Reader | ItemBatches, told: Told) -> Looped | Failed:
@@ -95,9 +97,21 @@ class Spark:
             await told(number, shard)
         return Looped(await asyncio.to_thread(outputs.value, call, answer), shards)
 
+    def _inputs(self, call: Call, folder: Path) -> Inputs:
+        return Inputs(call, folder, self._postgres, self._settings.copied)
+
+    @asynccontextmanager
+    async def _ticket(self, call: Call, answer: tickets.Answering) -> AsyncIterator[str]:
+        host = await asyncio.to_thread(tickets.facing, self._where(call))
+        async with tickets.issued(answer, host) as ticket:
+            yield ticket
+
+    def _where(self, call: Call) -> Profile:
+        return profile(call.config.get("profile") or self._settings.profile)
+
     async def _served(self, call: Call, work: dict[str, Any]) -> dict[str, Any]:
         """What comes of it, with a server that stays as long as this uses it."""
-        where = profile(call.config.get("profile") or self._settings.profile)
+        where = self._where(call)
         place = SparkPlace.below(self._settings.home)
         used = await asyncio.to_thread(place.use) if where.url is None else None
         try:
