@@ -9,6 +9,7 @@ from noetl.model.decisions import AddPart
 from noetl.model.envelope import CONTEXT_LIMIT
 from noetl.model.events import Reported
 from noetl.model.messages import StoredRef
+from noetl.pipeline.keychain import Keychain
 from noetl.pipeline.redaction import Redactor
 from noetl.playbook.functions import Seeded
 from noetl.results.port import ResultStore
@@ -51,6 +52,7 @@ class Environment(Struct, frozen=True):
     redactor: Redactor = field(default_factory=Redactor)
     tokens: Tokens = field(default_factory=Tokens)
     managers: Managers = field(default_factory=Managers)
+    keychain: Callable[..., Keychain] = Keychain  # makes that of a command
     context_limit: int = CONTEXT_LIMIT
 
     def clean(self, sent: Sent) -> Sent:

@@ -30,6 +30,7 @@ from noetl.spark.inputs import InputError, Inputs
 from noetl.spark.place import SparkPlace
 from noetl.spark.processes import Crashed, Processes
 from noetl.spark.profiles import Profile, profile
+from noetl.spark.secrets import answering
 from noetl.spark.serve import Serving
 from noetl.spark.starting import ensure
 from noetl.spark.statements import SparkStatement, statements
@@ -83,10 +84,10 @@ class Spark:
 
     async def _loop(self, call: Call, items: Reader | ItemBatches, told: Told) -> Looped | Failed:
         with _folder(call.tables.staging) as folder:
-            async with loops.work(call, items, folder) as work:
+            async with loops.work(call, items, folder) as work, self._ticket(call, answering(call)) as ticket:
                 watching = asyncio.ensure_future(loops.watch(Path(work["told"]), told))
                 try:
-                    answer = await self._served(call, {"conf": {}, "loop": work})
+                    answer = await self._served(call, {"conf": {}, "loop": {**work, "ticket": ticket}})
                 finally:
                     watching.cancel()
                     await asyncio.gather(watching, return_exceptions=True)
