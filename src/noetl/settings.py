@@ -253,6 +253,13 @@ class Spark(_Concern):
         "`-XX:TieredStopAtLevel=1` where most steps are short",
         json_schema_extra=_unit("options"),
     )
+    copy_bytes: int = Field(
+        64 << 20,
+        ge=0,
+        description="an input in an object store is copied to this machine up to this size; of a larger one Spark's tasks read "
+        "what they need where it is",
+        json_schema_extra=_unit("bytes"),
+    )
 
 
 class Retention(_Concern):

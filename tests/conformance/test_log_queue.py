@@ -97,6 +97,24 @@ async def test_a_renewed_lease_holds_and_one_that_is_not_renewed_is_lost(world: 
     assert await claim(world) == []
 
 
+async def test_progress_stands_until_the_next_renewal_while_the_lease_does(world: World) -> None:
+    one, id_ = await owner(world), execution(0)
+    await one.leased(id_)
+
+    async def shown() -> list[str | None]:
+        return [row.progress for row in await world.log.queue(DEFAULT_TENANT, execution_id=id_)]
+
+    await world.log.renew("w1", (HELD,), LEASE, {HELD: "1/2", Held(C1, 2): "2/2"})
+    assert await shown() == ["1/2"]
+    await world.log.renew("w2", (HELD,), LEASE, {HELD: "another's"})
+    assert await shown() == ["1/2"]
+    await world.log.renew("w1", (HELD,), LEASE)
+    assert await shown() == [None]
+    await world.log.renew("w1", (HELD,), LEASE, {HELD: "2/2"})
+    await world.log.lose("w1")
+    assert await shown() == [None]
+
+
 async def test_a_lost_command_can_be_lost_again_as_its_next_attempt(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     await one.leased(id_)

@@ -277,12 +277,12 @@ def renewed_by_anyone() -> list[Change]:
     """A lease is renewed for whoever asks, whatever attempt it holds."""
     original = LogMemory.renew
 
-    async def renew(self: LogMemory, worker: str, held: Any, lease: int) -> Any:
+    async def renew(self: LogMemory, worker: str, held: Any, lease: int, progress: Any) -> Any:
         for each in held:
             row = self._db.leased.get(each.command_id)
             if row is not None:
                 row.lease_until = self._db.clock.now() + lease
-        return replace(drive(original(self, worker, held, lease)), lost=())
+        return replace(drive(original(self, worker, held, lease, progress)), lost=())
 
     return [(LogMemory, "renew", renew)]
 

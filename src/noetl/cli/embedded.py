@@ -428,6 +428,7 @@ class Local:
                 "attempt": row.attempt,
                 "worker": row.worker,
                 "lease_until": row.lease_until and iso(row.lease_until),
+                "progress": row.progress,
             }
             for row in rows
         ]

@@ -16,7 +16,7 @@ from noetl.log.memory import LogMemory
 from noetl.log.port import Recorded
 from noetl.log.tables import Database
 from noetl.model.commands import USUAL_POOLS
-from noetl.model.ids import ExecutionId, Micros
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Micros
 from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads
 from noetl.playbook.model import Playbook
@@ -115,6 +115,10 @@ class Cluster:
 
         service = LogService(self._log, Live(), Access(self._log), LOOK_EVERY)
         return printed(service, execution_id, step, follow=follow)
+
+    async def queue(self, status: str | None = None, execution_id: ExecutionId | None = None) -> list[Row]:
+        rows = await self._log.queue(DEFAULT_TENANT, status=status, execution_id=execution_id)
+        return [{"step": row.step, "progress": row.progress} for row in rows]
 
     async def resolve(self, reference: Reference) -> Any:
         return await self._payloads.resolve(reference)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 NOTICE = 3.0  # seconds until a lack of workers is worth a word
 LAST_LINES = 10.0  # seconds for what was printed last, once the execution has ended
+PROGRESS_EVERY = 1.0  # seconds
 PATIENCE = 30.0  # seconds that the log may be away while an execution is followed
 _ON_SPARK = re.compile(r"""\b(kind|exec):\s*["']?spark\b""")
 
@@ -173,10 +174,13 @@ def finish(story: "Story", as_json: bool, *, durable: bool = True, lines: "Seque
 
 
 class Show(Protocol):
-    """What a person sees while an execution is followed. `logs`: what its steps print is wanted too."""
+    """What a person sees while an execution is followed. `logs`: what its steps print is wanted too; `live`: how far its tools
+    are, too."""
 
     logs: bool
 
+    @property
+    def live(self) -> bool: ...
     def __call__(self, story: "Story") -> None: ...
     def printed(self, rows: "list[Row]") -> None: ...
     def left(self) -> "Sequence[str]":
@@ -192,6 +196,7 @@ class Site(Protocol):
     def logs(
         self, execution_id: "ExecutionId", step: str | None = None, *, follow: bool = False
     ) -> "AsyncGenerator[list[Row], None]": ...
+    async def queue(self, status: str | None = None, execution_id: "ExecutionId | None" = None) -> "list[Row]": ...
     async def resolve(self, reference: "Reference") -> Any: ...
 
 
@@ -281,7 +286,7 @@ async def follow(site: Site, execution_id: "ExecutionId", show: Show, stop: asyn
     from noetl.cli.story import Story
 
     story, asked = Story(execution_id), False
-    async with _logs_told(site, story, show):
+    async with _logs_told(site, story, show), _progress_told(site, story, show):
         while not story.ended:
             if stop.is_set() and not asked:
                 asked = True
@@ -318,6 +323,31 @@ async def _logs_told(site: Site, story: "Story", show: Show) -> AsyncIterator[No
         print(f"the rest of the log could not be read: {ended}", file=sys.stderr)
     elif isinstance(ended, Exception):
         raise ended
+
+
+@asynccontextmanager
+async def _progress_told(site: Site, story: "Story", show: Show) -> AsyncIterator[None]:
+    """How far the tools of commands are that take their time. It is asked for: nothing is recorded of it."""
+    if not show.live:
+        yield
+        return
+
+    async def tell() -> None:
+        before: set[str] = set()
+        while True:
+            await asyncio.sleep(PROGRESS_EVERY)
+            lasting, before = before & story.state.commands.keys(), set(story.state.commands)
+            with suppress(Unavailable):
+                rows = await site.queue("leased", story.state.execution_id) if lasting else []
+                story.said = {row["step"]: row["progress"] for row in rows if row["progress"]}
+                show(story)
+
+    telling = asyncio.ensure_future(tell())
+    try:
+        yield
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
 
 
 async def _cancel(site: Site, execution_id: "ExecutionId") -> None:

@@ -47,6 +47,7 @@ class Story:
         self.began = 0
         self.result: Any = None
         self.ctx: dict[str, Any] = {}
+        self.said: dict[str, str] = {}  # by tools, of how far they are, by step
         self._last: Event | None = None
 
     def add(self, recorded: list[Recorded]) -> None:
@@ -76,7 +77,8 @@ class Story:
         for activation in self.state.activations.values():
             loop = activation.loop
             told = "" if loop is None else self._progress(activation.entered_at, loop)
-            progress[activation.step] = told or self._waits_for(activation.id)
+            words = (told or self._waits_for(activation.id), self.said.get(activation.step, ""))
+            progress[activation.step] = ", ".join(filter(None, words))
         return {name: (step.status, step.runs, progress[name]) for name, step in steps_of(self.state).items()}
 
     def _progress(self, since: int, loop: LoopState) -> str:
@@ -140,6 +142,8 @@ async def _value(reference: Reference, resolve: Resolve) -> Any:
 class Silent:
     """Nothing of the execution; what its steps print goes where it disturbs nobody who reads the output."""
 
+    live = False
+
     def __init__(self, logs: bool) -> None:
         self.logs = logs
 
@@ -185,6 +189,10 @@ class Live:
         self._lines.extend(map(log_line, rows))
         self._draw()
 
+    @property
+    def live(self) -> bool:
+        return self._screen is not None
+
     def left(self) -> Sequence[str]:
         """On a terminal, under the list: what was drawn is gone."""
         before = [f"({self._left_out} lines before these: noetl exec logs shows them)"] if self._left_out else []
@@ -201,6 +209,8 @@ class Live:
 
 class Lines:
     """One line per event, and what steps print as it comes."""
+
+    live = False
 
     def __init__(self, logs: bool) -> None:
         self.logs = logs

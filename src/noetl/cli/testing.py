@@ -225,7 +225,7 @@ def _told(story: "Story", path: list[str], values: dict[str, Any], calls: dict[s
 class Watched:
     """Remembers the steps in the order they were entered."""
 
-    logs = False
+    logs = live = False
 
     def __init__(self) -> None:
         self.path: list[str] = []

@@ -25,7 +25,8 @@ def _spark(home: Path) -> Tool:
     from noetl.spark.serve import Serving
 
     found = read(Settings)
-    return tool.Spark(tool.Settings(home, found.profile, Serving(found.idle_sec, found.java_options)))
+    serving = Serving(found.idle_sec, found.java_options)
+    return tool.Spark(tool.Settings(home, found.profile, serving, found.copy_bytes))
 
 
 def begin_spark() -> bool:

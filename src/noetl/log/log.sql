@@ -290,11 +290,12 @@ select body, attempt, journal from noetl.claim(:worker, :pools, :limit, :lease);
 -- A command to be stopped keeps its lease while its worker stops it. Rows are locked in the order that everyone locks them in.
 -- A row with a worker is leased; `is not distinct` keeps the search to the ids.
 with mine as materialized (
-    select c.command_id from noetl.command c
+    select c.command_id, (:progress::text[])[array_position(:held::text[], c.command_id || ':' || c.attempt)] as progress
+    from noetl.command c
     where c.command_id = any (:commands::text[]) and c.command_id || ':' || c.attempt = any (:held::text[])
         and c.worker is not distinct from :worker
     order by c.command_id for no key update)
-update noetl.command c set lease_until = now() + :lease::bigint * interval '1 microsecond'
+update noetl.command c set lease_until = now() + :lease::bigint * interval '1 microsecond', progress = m.progress
 from mine m where c.command_id = m.command_id
 returning c.command_id, c.attempt, c.cancel;
 
@@ -341,7 +342,8 @@ with page as (
      order by c.number limit :limit))
 select c.number, c.command_id, c.execution_id, c.step, c.kind, c.pool, c.status, c.attempt, c.priority,
        (extract(epoch from c.available_at) * 1000000)::bigint as available_at, c.worker,
-       (extract(epoch from c.lease_until) * 1000000)::bigint as lease_until, c.cancel as stopping
+       (extract(epoch from c.lease_until) * 1000000)::bigint as lease_until, c.cancel as stopping,
+       case when c.status = 'leased' then c.progress end as progress
 from page p join noetl.command c on c.command_id = p.command_id
 order by c.number limit :limit;
 

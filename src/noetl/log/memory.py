@@ -3,6 +3,7 @@
 import heapq
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, assert_never
 
@@ -12,6 +13,7 @@ from noetl.log.judging import judge
 from noetl.log.limits import check_size
 from noetl.log.port import (
     BLOB_LIMIT,
+    NO_PROGRESS,
     Appended,
     Batch,
     Change,
@@ -395,7 +397,9 @@ class LogMemory:
         rows.sort(key=lambda row: (-row.priority, row.number))
         return [self._db.lease(row, worker, lease) for row in rows]
 
-    async def renew(self, worker: str, held: tuple[Held, ...], lease: Micros) -> Renewal:
+    async def renew(
+        self, worker: str, held: tuple[Held, ...], lease: Micros, progress: Mapping[Held, str] = NO_PROGRESS
+    ) -> Renewal:
         """A command to be stopped keeps its lease while its worker stops it."""
         stop: list[Held] = []
         lost: list[Held] = []
@@ -405,6 +409,7 @@ class LogMemory:
                 lost.append(each)
                 continue
             row.lease_until = self._db.clock.now() + lease
+            row.progress = progress.get(each)
             if row.cancel:
                 stop.append(each)
         return Renewal(tuple(stop), tuple(lost))
@@ -632,4 +637,5 @@ def _queued(row: CommandRow) -> Queued:
         worker=row.worker,
         lease_until=row.lease_until or None,
         stopping=row.cancel,
+        progress=row.progress if row.status == "leased" else None,
     )

@@ -11,6 +11,8 @@ States of a command row:  queued ──claim / hand-off──► leased ──re
 A report that ends a lease and is accepted for another owner makes the row `reported` until that owner has folded it.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Protocol, Union
 
 from msgspec import Struct
@@ -166,7 +168,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Queued(Struct, frozen=True, kw_only=True):
-    """A row of the queue as people see it: what it is, never what it carries. `number` is the order of issue."""
+    """A row of the queue as people see it: what it is, never what it carries. `number` is the order of issue; `progress` is how
+    far its tool was when its lease was last renewed."""
 
     number: int
     command_id: CommandId
@@ -181,6 +184,7 @@ class Queued(Struct, frozen=True, kw_only=True):
     worker: str | None = None
     lease_until: Micros | None = None
     stopping: bool = False
+    progress: str | None = None
 
 
 class Depth(Struct, frozen=True):
@@ -268,6 +272,9 @@ class Used(Struct, frozen=True):
     count: int
     bytes: int
     expired: int = 0
+
+
+NO_PROGRESS: Mapping[Held, str] = MappingProxyType({})
 
 
 class Renewal(Struct, frozen=True):
@@ -370,7 +377,9 @@ class EventLog(Protocol):
         its workers is soon alone with them, and those that happened to run beside it are not taken for it."""
         ...
 
-    async def renew(self, worker: str, held: tuple[Held, ...], lease: Micros) -> Renewal: ...
+    async def renew(
+        self, worker: str, held: tuple[Held, ...], lease: Micros, progress: Mapping[Held, str] = NO_PROGRESS
+    ) -> Renewal: ...  # and how far their tools are, until the next one
     async def leased(self, worker: str) -> list[Command]: ...
     async def expire(self, limit: int) -> int: ...  # leases that ran out: lost or stopped, with the inbox row
     async def lose(self, worker: str) -> int: ...  # the worker is gone: the same, at once

@@ -4,7 +4,7 @@ Duties use the background pool, so that neither a slow projection nor a long inb
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from noetl.log.limits import check_size
 from noetl.log.port import (
     BLOB_LIMIT,
     LINEAGE_LIMIT,
+    NO_PROGRESS,
     Batch,
     Change,
     Depth,
@@ -390,7 +391,9 @@ class LogPostgres:
         )
         return [command_of(*row) for row in rows]
 
-    async def renew(self, worker: str, held: tuple[Held, ...], lease: Micros) -> Renewal:
+    async def renew(
+        self, worker: str, held: tuple[Held, ...], lease: Micros, progress: Mapping[Held, str] = NO_PROGRESS
+    ) -> Renewal:
         if not held:
             return Renewal()
         rows = await self._main.write(
@@ -398,6 +401,7 @@ class LogPostgres:
             worker=worker,
             commands=[each.command_id for each in held],
             held=[f"{each.command_id}:{each.attempt}" for each in held],
+            progress=[progress.get(each) for each in held],
             lease=lease,
         )
         renewed = {Held(CommandId(row["command_id"]), row["attempt"]): row["cancel"] for row in rows}

@@ -58,6 +58,7 @@ class CommandRow:
     lease_until: Micros = 0
     cancel: bool = False
     lost: int = 0  # leases
+    progress: str | None = None
 
     @property
     def suspect(self) -> bool:

@@ -11,6 +11,7 @@ from noetl.model.messages import Report, StoredRef
 LEASE: Micros = 6_000_000
 RENEW_EVERY: Micros = 2_000_000
 SELF_DEADLINE: Micros = 4_000_000  # a worker stops a tool itself after this long without renewal
+PROGRESS = 200  # characters
 EXCHANGE_LIMIT = 4 * 1024 * 1024
 
 
@@ -22,6 +23,13 @@ def holder(worker: str, incarnation: str) -> str:
 class Held(Struct, frozen=True):
     command_id: CommandId
     attempt: int
+
+
+class Progress(Struct, frozen=True):
+    """How far a tool is, in its own words."""
+
+    held: Held
+    said: str
 
 
 class ExchangeRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -37,6 +45,7 @@ class ExchangeRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     logs: tuple[StoredRef, ...] = ()  # what the reported commands printed last: stored before their reports
     wait: Micros = 0
     renew: bool = True
+    progress: tuple[Progress, ...] = ()  # goes with a renewal, and stands until the next one
 
     @property
     def holder(self) -> str:

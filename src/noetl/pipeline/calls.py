@@ -87,6 +87,7 @@ class Caller:
             auth=None if (auth := _auth(task)) is None else await keychain.auth(await rendering.value(auth)),
             timeout=None if task.timeout is None else durations.micros(task.timeout),
             log=self.env.redactor.log(self.env.logs(task.name, self._index())),
+            progress=self.env.progress,
             rendering=rendering,
             secret=keychain.resolve,
             tables=Tables(self.env.store.staging, self.env.redactor.batch),

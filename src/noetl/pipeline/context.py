@@ -11,7 +11,6 @@ from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
 from noetl.pipeline.data import Payloads, held
 from noetl.pipeline.environment import Environment, Journaling, Sent
-from noetl.pipeline.keychain import Keychain
 from noetl.pipeline.names import Item, Writes
 from noetl.pipeline.persist import Persist
 from noetl.pipeline.run import Parked, Pipeline, Shared
@@ -37,7 +36,7 @@ class Context(Struct, frozen=True):
     def make(
         cls, env: Environment, plan: Plan, command: Command, journal: Journaling, claimed_at: int, launch: int
     ) -> "Context":
-        keychain = Keychain(
+        keychain = env.keychain(
             plan.playbook.keychain,
             env.credentials,
             env.redactor,

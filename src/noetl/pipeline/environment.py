@@ -9,13 +9,14 @@ from noetl.model.decisions import AddPart
 from noetl.model.envelope import CONTEXT_LIMIT
 from noetl.model.events import Reported
 from noetl.model.messages import StoredRef
+from noetl.pipeline.keychain import Keychain
 from noetl.pipeline.redaction import Redactor
 from noetl.playbook.functions import Seeded
 from noetl.results.port import ResultStore
 from noetl.tools.credentials import Credentials, EnvCredentials
 from noetl.tools.managers import Managers
 from noetl.tools.oauth import Tokens
-from noetl.tools.port import Log, silent
+from noetl.tools.port import Log, Progress, silent, unseen
 from noetl.tools.registry import Registry
 
 
@@ -46,10 +47,12 @@ class Environment(Struct, frozen=True):
     worker: str
     manifests: Manifests = no_manifest
     logs: LogTo = no_logs
+    progress: Progress = unseen
     credentials: Credentials = field(default_factory=EnvCredentials)
     redactor: Redactor = field(default_factory=Redactor)
     tokens: Tokens = field(default_factory=Tokens)
     managers: Managers = field(default_factory=Managers)
+    keychain: Callable[..., Keychain] = Keychain  # makes that of a command
     context_limit: int = CONTEXT_LIMIT
 
     def clean(self, sent: Sent) -> Sent:

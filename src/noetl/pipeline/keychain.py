@@ -16,6 +16,7 @@ sees them.
 
 import re
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,9 @@ from noetl.tools.managers import Managers
 from noetl.tools.oauth import Tokens
 
 _SECRET_NAME = re.compile(r"pass|secret|token|key|auth|cookie|pin|private|credential", re.IGNORECASE)
+
+# entries that this very task is in the middle of: items that run side by side may ask for one at the same time
+_loading: ContextVar[tuple[str, ...]] = ContextVar("loading", default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,6 @@ class Keychain:
         self._credentials = credentials or EnvCredentials()
         self.redactor = Redactor() if redactor is None else redactor
         self._known: dict[Entry | Handle, Any] = {}
-        self._loading: list[str] = []
 
     # ---- as templates see it -------------------------------------------------------------------------------------------------
 
@@ -115,6 +118,18 @@ class Keychain:
             await self.load(request)
         return self._known[request]
 
+    async def entry(self, name: str) -> dict[str, Any]:
+        """Its fields, resolved anew: for work of this command that is done elsewhere, and may take long."""
+        if name not in self._entries:
+            raise _failing("CREDENTIAL_MISSING", f"{self._for(name)}: the playbook has no such keychain entry")
+        await self.load(request := Entry(name))
+        found: dict[str, Any] = self._known[request]
+        return found
+
+    async def secret_of(self, name: str, provider: str | None) -> Any:
+        """Like `resolve`, but what goes wrong is a failure."""
+        return await self._guarded(name, self.resolve(name, provider))
+
     async def _handle(self, handle: Handle) -> Any:
         found = await self._guarded(handle.name, self.resolve(handle.name, handle.provider))
         return found.get("value", found) if isinstance(found, dict) else found
@@ -128,14 +143,15 @@ class Keychain:
         return await self._credential(name)
 
     async def _entry(self, name: str) -> dict[str, Any]:
-        if name in self._loading:
-            circle = " → ".join([*self._loading, name])
+        loading = _loading.get()
+        if name in loading:
+            circle = " → ".join([*loading, name])
             raise _failing("KEYCHAIN_CYCLE", f"keychain entries need each other: {circle}")
-        self._loading.append(name)
+        before = _loading.set((*loading, name))
         try:
             found: dict[str, Any] = await self._guarded(name, self._by_kind(self._entries[name]))
         finally:
-            self._loading.pop()
+            _loading.reset(before)
         return found
 
     async def _by_kind(self, entry: KeychainEntry) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from noetl.pipeline.evaluate import site_rendering
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.provenance import made_with
 from noetl.playbook.assignments import REFERENCE, is_reference
-from noetl.playbook.model import SinkTask, Step
+from noetl.playbook.model import Step
 from noetl.playbook.plan import Plan, StepPlan, Uses
 from noetl.results.tables import Tables
 from noetl.tools.port import Call, Failed, Identity, LoopTool
@@ -77,8 +77,6 @@ def _check(context: Context) -> None:
     for task in context.shared.tasks:
         if task.kind not in KINDS:
             raise _wrong(f"task {task.name}: a loop on Spark runs {', '.join(sorted(KINDS))}, not {task.kind}")
-        if task.auth is not None or (isinstance(task, SinkTask) and task.target.auth is not None):
-            raise _wrong(f"task {task.name} has `auth`, and credentials do not reach Spark: use exec: local")
 
 
 def _wrong(message: str, code: str = "LOOP_ON_SPARK", kind: str = "config") -> Failing:
@@ -103,6 +101,9 @@ async def _call(context: Context) -> Call:
         key=derive("loop", command.execution_id, command.command_id),
         identity=Identity(ExecutionId(command.execution_id), command.step, "loop", lease=command.attempt),
         log=env.redactor.log(env.logs("loop", None)),
+        progress=env.progress,
+        secret=context.payloads.keychain.secret_of,
+        credential=context.payloads.keychain.entry,
         tables=Tables(env.store.staging, env.redactor.batch),
     )
 

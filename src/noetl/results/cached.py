@@ -7,6 +7,7 @@ does not push out what every reader begins with: a file's size, its sums, and it
 import asyncio
 from array import array
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from struct import Struct
@@ -15,7 +16,7 @@ from zlib import crc32
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Address, Home, Reference
 from noetl.results.pool import Pool
-from noetl.results.port import Source, Stored, Tier
+from noetl.results.port import Afar, Source, Stored, Tier
 from noetl.results.sources import Opened
 from noetl.results.staging import Staged
 
@@ -158,6 +159,9 @@ class Near:
                 self._pools.keep(self._name, number, self.size, part)
             parts.append(part)
         return parts
+
+    def signed(self, lasts: timedelta) -> str | None:
+        return self._far.signed(lasts) if isinstance(self._far, Afar) else None
 
     def close(self) -> None:
         self._far.close()

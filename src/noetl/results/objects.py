@@ -15,8 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from obstore import exceptions
-from obstore.store import ObjectStore, from_url
+from obstore import exceptions, sign
+from obstore.store import AzureStore, GCSStore, HTTPStore, ObjectStore, S3Store, from_url
 
 from noetl.model.errors import BadReference, Conflict, InvalidInput, NotFound, StoreUnavailable
 from noetl.model.ids import ExecutionId
@@ -142,6 +142,23 @@ class Objects:
             raise StoreUnavailable(f"{self._name} does not answer as it should: {said(error)}") from error
 
 
+class Signed:
+    """An object by an address that says itself that it may be read, and until when."""
+
+    path: Path | None = None
+
+    def __init__(self, url: str, size: int) -> None:
+        self.size = size
+        self._store = HTTPStore.from_url(url, client_options={"allow_http": url.startswith("http://")})
+
+    def read(self, offset: int, length: int) -> bytes:
+        length = min(length, self.size - offset)
+        return b"" if length <= 0 else self._store.get_range("", start=offset, length=length).to_bytes()
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
 class Remote:
     """An object; its end is at hand when it was opened by a request."""
 
@@ -172,6 +189,13 @@ class Remote:
         starts = range(offset, offset + length, AT_ONCE)
         ends = [min(start + AT_ONCE, offset + length) for start in starts]
         return b"".join(self._store.get_ranges(self._key, starts=list(starts), ends=ends, coalesce=0))
+
+    def signed(self, lasts: timedelta) -> str | None:
+        store = self._store
+        if not isinstance(store, S3Store | GCSStore | AzureStore):
+            return None
+        url: str = self._asking(lambda: sign(store, "GET", self._key, lasts))
+        return url
 
     def close(self) -> None:
         self._tail = b""

@@ -5,8 +5,9 @@ tier: it keeps bytes under addresses and knows nothing of what they mean; encodi
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
@@ -77,6 +78,15 @@ class Source(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Afar(Protocol):
+    """A source in a store that gives others an address of it."""
+
+    def signed(self, lasts: timedelta) -> str | None:
+        """By which they may read it, and nothing else, for so long."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
 from decimal import Decimal
 from hashlib import sha256
 from itertools import accumulate
@@ -31,7 +32,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from noetl.model.errors import CorruptLog
 from noetl.results.encoding import ARROW, PARQUET, PARQUET_BEGINS
-from noetl.results.port import Source
+from noetl.results.port import Afar, Source
 from noetl.results.staging import Draft, Staged, Staging, explained
 from noetl.results.tables import Head, Table, Tables, TooLarge
 from noetl.results.values import decimal_to_json, to_json
@@ -310,6 +311,10 @@ class Reader(ABC):
         """Parquet files of this machine with these rows, as long as the block lasts; none when they are in memory."""
         yield []
 
+    def files(self) -> list["InFile"]:
+        """That it is made of; none when it is in memory."""
+        return []
+
     def close(self) -> None:
         self._source.close()
 
@@ -329,7 +334,7 @@ class _InMemory(Reader):
         yield from found.replace_schema_metadata().slice(start, max(stop - start, 0)).to_batches()
 
 
-class _InFile(Reader):
+class InFile(Reader):
     """Parquet. `footer` is one that an earlier reader of the same file has read."""
 
     def __init__(self, source: Source, uri: str, footer: Any = None) -> None:
@@ -347,6 +352,22 @@ class _InFile(Reader):
         self.count = self.footer.num_rows
         groups = range(self.footer.num_row_groups)
         self._ends = list(accumulate(self.footer.row_group(group).num_rows for group in groups))
+
+    def files(self) -> list["InFile"]:
+        return [self]
+
+    @property
+    def path(self) -> Path | None:
+        """Of the file, where it is one of this machine."""
+        return self._source.path
+
+    @property
+    def size(self) -> int:
+        return self._source.size
+
+    def signed(self, lasts: timedelta) -> str | None:
+        """Where anyone may read the file for a while; None: it has no such address."""
+        return self._source.signed(lasts) if isinstance(self._source, Afar) else None
 
     @contextmanager
     def local(self, staging: Staging) -> Iterator[list[Path]]:
@@ -396,6 +417,9 @@ class Joined(Reader):
     def local(self, staging: Staging) -> Iterator[list[Path]]:
         with ExitStack() as stack:
             yield [path for reader in self.readers for path in stack.enter_context(reader.local(staging))]
+
+    def files(self) -> list[InFile]:
+        return [file for reader in self.readers for file in reader.files()]
 
     def check(self, expected: str | None) -> None:
         """Each part has its own sum; `expected` is of the manifest."""
@@ -459,7 +483,7 @@ def read(source: Source, uri: str, footers: Footers | None = None) -> Reader:
     """Whoever asks closes it."""
     if source.read(0, 4) != PARQUET_BEGINS:
         return _InMemory(source, uri)
-    reader = _InFile(source, uri, None if footers is None else footers.get(uri))
+    reader = InFile(source, uri, None if footers is None else footers.get(uri))
     if footers is not None:
         footers.keep(uri, reader.footer)
     return reader

@@ -18,7 +18,7 @@ from noetl.faults import fault
 from noetl.log.port import EventLog, Renewal
 from noetl.model.commands import Command
 from noetl.model.errors import BadReference, OutcomeUnknown, Unavailable
-from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, Held
+from noetl.model.exchange import PROGRESS, Ack, ExchangeReply, ExchangeRequest, Held
 from noetl.model.ids import Micros
 from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import parse_uri
@@ -192,11 +192,12 @@ class Exchange:
         told = {report.command_id for report in request.reports}
         held = tuple(each for each in request.held if each.command_id not in told)
         listed = set(request.held)
+        progress = {each.held: each.said[:PROGRESS] for each in request.progress}
         try:
             leased = await self._log.leased(holder)
             unknown = [each for each in leased if each.command_id not in told and _held(each) not in listed]
             wanted = held + tuple(_held(command) for command in unknown)
-            renewal = await self._log.renew(holder, wanted, self._lease) if wanted else Renewal()
+            renewal = await self._log.renew(holder, wanted, self._lease, progress) if wanted else Renewal()
         except Unavailable:
             return None, []
         gone = set(renewal.lost) - listed

@@ -9,25 +9,28 @@ import json
 import logging
 import os
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.shell.progress import ProgressHandler
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
+from noetl.spark.arrow import native_schema
 from noetl.spark.failures import INTERRUPTED, Broken, Wrong, failure
+from noetl.spark.progress import Metrics
 from noetl.spark.writing import keep_manifest, publish, write
 from noetl.tools import python_child
 
 SOCKET = 3
-USER = "noetl"
+USER = NOETL = "noetl"
 QUICK = DefaultPolicy(max_retries=6, backoff_multiplier=2.0, max_backoff=500)
-BETWEEN = 1.0  # seconds between two lines of progress
 
 
 def serve(_memory: int, _cpu: int | None) -> None:
@@ -98,17 +101,27 @@ def release(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
-    metrics = Metrics()
+    metrics = Metrics(lambda said: _send({"progress": said}))
     for tag in request["tags"]:
         spark.addTag(tag)
     for name, value in request["conf"].items():
         spark.conf.set(name, value)
-    spark.registerProgressHandler(metrics)
+    spark.registerProgressHandler(cast(ProgressHandler, metrics))  # any function will do
     if "loop" in request:
         return {"frames": {"": _loop(spark, request)}, "single": True, "spark": metrics.told()}
+    if any(given.get("format") == NOETL for given in request["inputs"].values()) or NOETL in request.get("code", ""):
+        _register(spark, request["ticket"])
     frames = {name: _input(spark, name, given) for name, given in request["inputs"].items()}
     result = _sql(spark, request["sql"]) if "sql" in request else _code(spark, request, frames)
     return {**_answered(result, request), "spark": metrics.told()}
+
+
+def _register(spark: SparkSession, ticket: str) -> None:
+    """The data source `noetl`, in this session."""
+    from noetl.spark.source import source_with  # only what reads by it needs it
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(source_with(ticket))
 
 
 def _input(spark: SparkSession, name: str, given: dict[str, Any]) -> DataFrame:
@@ -118,6 +131,8 @@ def _input(spark: SparkSession, name: str, given: dict[str, Any]) -> DataFrame:
             frame = spark.table(given["table"])
         else:
             reader = spark.read.format(given["format"]).options(**given.get("options", {}))
+            if "schema" in given:
+                reader = reader.schema(_schema(given))
             frame = reader.load(given["paths"] if len(given["paths"]) > 1 else given["paths"][0])
         for column in given.get("decimals", ()):
             frame = frame.withColumn(column, F.col(column).cast("decimal(38,18)"))
@@ -127,6 +142,12 @@ def _input(spark: SparkSession, name: str, given: dict[str, Any]) -> DataFrame:
     except Exception as error:
         raise Broken(f"input {name}", error) from error
     return frame
+
+
+def _schema(given: dict[str, Any]) -> StructType:
+    """Of the columns that are wanted: no others are read."""
+    schema = native_schema(pa.ipc.read_schema(pa.BufferReader(bytes.fromhex(given["schema"]))))
+    return from_arrow_schema(pa.schema([schema.field(name) for name in given.get("columns") or schema.names]))
 
 
 def _sql(spark: SparkSession, statements: list[dict[str, Any]]) -> Any:
@@ -183,38 +204,3 @@ def _stored(frame: DataFrame, name: str, request: dict[str, Any]) -> dict[str, A
     if request["output"].get("path"):
         return publish(frame, request)
     return write(frame, os.path.join(request["folder"], name or "result"), request)
-
-
-# ---- progress ------------------------------------------------------------------------------------------------------------
-
-
-class Metrics(ProgressHandler):
-    """Told by PySpark while something runs; it must never raise."""
-
-    def __init__(self) -> None:
-        self._operations: dict[str, list[Any]] = {}
-        self._said = time.monotonic()
-
-    def __call__(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-        if stages:
-            self._operations[operation_id or ""] = list(stages)
-        now = time.monotonic()
-        if not done and now - self._said >= BETWEEN:
-            self._said = now
-            tasks = self._sum("num_tasks")
-            _send({"progress": f"{self._sum('num_completed_tasks')} of {tasks} tasks, {inflight_tasks} running"})
-
-    def _all(self) -> Iterator[Any]:
-        for stages in self._operations.values():
-            yield from stages
-
-    def _sum(self, field: str) -> int:
-        return sum(int(getattr(stage, field, 0)) for stage in self._all())
-
-    def told(self) -> dict[str, Any]:
-        return {
-            "stages": sum(1 for _ in self._all()),
-            "tasks": self._sum("num_tasks"),
-            "bytes_read": self._sum("num_bytes_read"),
-            "operation": next(reversed(self._operations), None),
-        }

@@ -1,28 +1,34 @@
 """From what a step names as an input to files that Spark can read: rows of a result where they are, small ones and values as a
 file of their own, a query of a database as the rows it gives.
 
-Credentials stay in the worker: a query is run here, and Spark sees its rows only.
+Credentials stay in the worker: a query is run here, and Spark sees its rows only; files in an object store are read by the data
+source `noetl`, whose tasks ask here for an address of each.
 """
 
 import asyncio
 from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
-from uuid import UUID
+from typing import Any, Self
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from noetl.model.errors import Failure
+from noetl.pipeline.failures import Failing
 from noetl.results.encoding import PARQUET
-from noetl.results.rowsets import NUMERIC, Reader, read
+from noetl.results.rowsets import NUMERIC, InFile, Reader, read
 from noetl.results.sources import Held
-from noetl.results.staging import Staging
 from noetl.results.tables import Table
+from noetl.spark.arrow import converted, is_foreign, native_schema
+from noetl.spark.tickets import Refused
 from noetl.tools.port import Call, Failed, Success
 from noetl.tools.postgres import Postgres
 from noetl.tools.tabular import listed, table
 
+NOETL = "noetl"  # the data source
+LASTS = timedelta(hours=1)  # an address of a file: a task asks for its own
 FIELDS = frozenset(("kind", "auth", "query", "database", "format", "path", "table", "columns", "options"))
 
 
@@ -34,19 +40,33 @@ class InputError(Exception):
         self.failure = failure
 
 
-class Inputs:
-    """Of one call, as long as the block lasts. `folder` is for files made for it."""
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the data source reads by one name."""
 
-    def __init__(self, call: Call, folder: Path, postgres: Postgres) -> None:
+    schema: pa.Schema
+    files: list[InFile | Path]
+
+
+class Inputs:
+    """Of one call, as long as the block lasts: `named` says how each is read. `folder` is for files made for it. Up to `copied`
+    bytes that are afar are brought here first: planning a read by the data source takes longer."""
+
+    def __init__(self, call: Call, folder: Path, postgres: Postgres, copied: int) -> None:
         self._call = call
+        self._copied = copied
         self._folder = folder
         self._postgres = postgres
         self._stack = AsyncExitStack()
+        self._loaded: dict[str, Loaded] = {}
+        self._loading = asyncio.Lock()
+        self.named: dict[str, dict[str, Any]] = {}
 
-    async def __aenter__(self) -> dict[str, dict[str, Any]]:
+    async def __aenter__(self) -> Self:
         try:
-            named = self._call.config.get("inputs") or {}
-            return {name: await self._input(name, written) for name, written in named.items()}
+            for name, written in (self._call.config.get("inputs") or {}).items():
+                self.named[name] = await self._input(name, written)
+            return self
         except BaseException:
             await self._stack.aclose()
             raise
@@ -104,59 +124,81 @@ class Inputs:
     async def _rows(self, name: str, reader: Reader) -> dict[str, Any]:
         numeric = [field.name for field in reader.schema if (field.metadata or {}).items() >= NUMERIC.items()]
         decimals = {"decimals": numeric} if numeric else {}
-        if any(_foreign(field.type) for field in reader.schema):
-            paths: list[Path] = []
-        else:
-            stack = ExitStack()
-            self._stack.push_async_callback(asyncio.to_thread, stack.close)
-            paths = await asyncio.to_thread(_local, stack, reader, self._call.tables.staging)
-        if paths:
+        files = await asyncio.to_thread(_readable, reader)
+        if sum(file.size for file in files if file.path is None) > self._copied:
+            self._loaded[name] = Loaded(reader.schema, [*files])
+            schema = reader.schema.serialize().to_pybytes().hex()
+            return {"format": NOETL, "paths": [name], "schema": schema, **decimals}
+        if not any(is_foreign(field.type) for field in reader.schema) and (paths := await self._here(reader)):
             return {"format": PARQUET, "paths": [str(path) for path in paths], **decimals}
         made = await asyncio.to_thread(self._file, name, reader.schema, reader.batches())
         return {**made, **decimals}
 
+    async def _here(self, reader: Reader) -> list[Path]:
+        stack = ExitStack()
+        self._stack.push_async_callback(asyncio.to_thread, stack.close)
+        staging = self._call.tables.staging
+        return await asyncio.to_thread(lambda: stack.enter_context(reader.local(staging)))
+
     def _file(self, name: str, schema: pa.Schema, batches: Any) -> dict[str, Any]:
         """Rows as a file of their own, in types that Spark has."""
         path = self._folder / f"input-{name}.parquet"
-        wanted = pa.schema([pa.field(field.name, _native(field.type)) for field in schema])
+        wanted = native_schema(schema)
         with pq.ParquetWriter(path, wanted, compression="zstd") as writer:
             for batch in batches:
-                columns = [_converted(column, field.type) for column, field in zip(batch.columns, wanted, strict=True)]
-                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=wanted))
+                writer.write_batch(converted(batch, wanted))
         return {"format": PARQUET, "paths": [str(path)]}
 
+    # ---- what tasks ask ----------------------------------------------------------------------------------------------------
 
-def _local(stack: ExitStack, reader: Reader, staging: Staging) -> list[Path]:
-    return stack.enter_context(reader.local(staging))
+    async def answer(self, question: dict[str, Any]) -> Any:
+        """`of` an input or an address: its schema and how many files it has; with `file`, where one of these is."""
+        name = str(question.get("of"))
+        async with self._loading:
+            if name not in self._loaded:
+                self._loaded[name] = await self._load(name)
+        loaded = self._loaded[name]
+        if "file" not in question:
+            return {"schema": loaded.schema.serialize().to_pybytes().hex(), "count": len(loaded.files)}
+        return await asyncio.to_thread(_whereabouts, loaded.files[int(question["file"])])
+
+    async def _load(self, address: str) -> Loaded:
+        if self._call.rendering is None or address in self.named:
+            raise Refused(_failure(address, "it is read as a view of that name"))
+        try:
+            found = await self._call.rendering.fetched(address)
+        except Failing as failing:
+            raise Refused(failing.failure) from failing
+        if not isinstance(found, Reader):
+            raise Refused(_failure(address, "it is no row set of one file; name the step's result among the inputs"))
+        self._stack.push_async_callback(asyncio.to_thread, found.close)
+        if files := await asyncio.to_thread(_readable, found):
+            return Loaded(found.schema, [*files])
+        made = await asyncio.to_thread(self._file, f"{len(self._loaded)}-loaded", found.schema, found.batches())
+        return Loaded(native_schema(found.schema), [Path(made["paths"][0])])
 
 
-def _foreign(kind: pa.DataType) -> bool:
-    """A type that Spark does not read from Parquet."""
-    return not _native(kind).equals(kind) and not isinstance(kind, pa.JsonType)
+def _readable(reader: Reader) -> list[InFile]:
+    """The files of a row set, when tasks can read each of them: here, or afar."""
+    files = reader.files()
+    whole = sum(file.count for file in files) == reader.count
+    return files if whole and all(_whereabouts(file) is not None for file in files) else []
 
 
-def _native(kind: pa.DataType) -> pa.DataType:
-    if isinstance(kind, pa.UuidType | pa.JsonType) or pa.types.is_null(kind) or pa.types.is_time(kind):
-        return pa.string()
-    if pa.types.is_duration(kind):
-        return pa.int64()
-    if pa.types.is_timestamp(kind) and kind.unit != "us":
-        return pa.timestamp("us", kind.tz)
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if isinstance(column.type, pa.UuidType):
-        return pa.array([None if value is None else str(UUID(bytes=value)) for value in column.storage.to_pylist()])
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    if pa.types.is_timestamp(kind):
-        return column.cast(kind, safe=False)
-    return column.cast(kind)
+def _whereabouts(file: InFile | Path) -> dict[str, Any] | None:
+    path = file if isinstance(file, Path) else file.path
+    if path is not None or isinstance(file, Path):
+        return {"path": str(path)}
+    url = file.signed(LASTS)
+    return None if url is None else {"url": url, "size": file.size}
 
 
 def _wrong(name: str, why: str) -> InputError:
-    return InputError(Failure(code="SPARK_INPUT", kind="config", message=f"input {name}: {why}"))
+    return InputError(_failure(name, why))
+
+
+def _failure(name: str, why: str) -> Failure:
+    return Failure(code="SPARK_INPUT", kind="config", message=f"input {name}: {why}")
 
 
 def _named(name: str, failure: Failure) -> Failure:

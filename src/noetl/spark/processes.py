@@ -6,7 +6,7 @@ import socket
 from typing import Any
 
 from noetl.tools.nursery import Limits, Nursery
-from noetl.tools.port import Log, silent
+from noetl.tools.port import Log, Progress, silent, unseen
 from noetl.tools.python_pool import Lines
 
 ENV = {
@@ -35,7 +35,7 @@ class Processes:
     async def close(self) -> None:
         await self._nursery.close()
 
-    async def ask(self, request: dict[str, Any], log: Log = silent) -> dict[str, Any]:
+    async def ask(self, request: dict[str, Any], log: Log = silent, progress: Progress = unseen) -> dict[str, Any]:
         ours, theirs = socket.socketpair()
         out, out_end = socket.socketpair()
         err, err_end = socket.socketpair()
@@ -43,7 +43,7 @@ class Processes:
         process = self._nursery.spawn("spark", ends, {}, LIMITS, memory=0)
         printed = [asyncio.ensure_future(_follow(each, log, name)) for each, name in ((out, "stdout"), (err, "stderr"))]
         try:
-            answer = await _talk(ours, request, log)
+            answer = await _talk(ours, request, progress)
             if answer is None:
                 raise Crashed(await asyncio.shield(process.ended))
             return answer
@@ -56,7 +56,7 @@ class Processes:
                 each.cancel()
 
 
-async def _talk(ours: socket.socket, request: dict[str, Any], log: Log) -> dict[str, Any] | None:
+async def _talk(ours: socket.socket, request: dict[str, Any], progress: Progress) -> dict[str, Any] | None:
     reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
     try:
         body = json.dumps(request).encode()
@@ -66,7 +66,7 @@ async def _talk(ours: socket.socket, request: dict[str, Any], log: Log) -> dict[
             if "answer" in message:
                 answer: dict[str, Any] = message["answer"]
                 return answer
-            log("stderr", f"spark: {message['progress']}")
+            progress(f"spark {message['progress']}")
         return None
     finally:
         writer.close()

@@ -11,8 +11,11 @@ import gc
 import json
 import os
 import pickle
+import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,7 @@ from msgspec.structs import replace
 from noetl.model import events as e
 from noetl.model.clock import iso
 from noetl.model.codec import decode_command
-from noetl.model.errors import Failure, NotFound
+from noetl.model.errors import Failure
 from noetl.model.ids import Micros
 from noetl.model.reference import address
 from noetl.pipeline.chunk import Batch, added, counted
@@ -40,6 +43,7 @@ from noetl.results.rowsets import Joined, Reader, as_rows, read
 from noetl.results.sources import Opened
 from noetl.results.tables import Head
 from noetl.spark.inline import InlinePython
+from noetl.spark.secrets import AskedKeychain, Printed
 from noetl.tools.registry import Registry, built_in
 
 AT_ONCE = 1_000  # items in memory
@@ -75,28 +79,31 @@ class Shard:
     def run(self) -> dict[str, Any]:
         with asyncio.Runner() as runner:
             found = runner.run(self._all())
-        told = {"file": _file(self._path, self._stop - self._first), "items": msgspec.to_builtins(found)}
+        told = {"file": _file(self._path, self._stop - self._first), "items": found}
         _say(Path(self._work["told"], str(self._number)), json.dumps(told["items"]))
         return told
 
-    async def _all(self) -> e.Items:
+    async def _all(self) -> dict[str, Any]:
+        """How the items ended."""
         context = await _context(self._work)
         loop = context.step.loop
         assert loop is not None, "only loops come here"
         reduce = {name: str(reducer) for name, reducer in loop.spec.reduce.items()}
         plain = Plain.of(context.shared, context.writes(), iso(context.env.clock.now()))
         found = e.Items(first=self._first)
+        writing = pq.ParquetWriter(self._path, ROWS, compression="zstd", compression_level=1, write_page_checksum=True)
+        redactor = context.env.redactor
+        out, err = Printed(sys.stdout, redactor), Printed(sys.stderr, redactor)
         try:
-            with pq.ParquetWriter(
-                self._path, ROWS, compression="zstd", compression_level=1, write_page_checksum=True
-            ) as file:
+            with writing as file, redirect_stdout(out), redirect_stderr(err):
                 for items in self._items():
                     rows, done = await (_ran(context, items) if plain is None else _ran_plain(context, plain, items))
-                    file.write_batch(rows)
+                    file.write_batch(redactor.batch(rows))
                     found = added(reduce, found, done)
         finally:
             await context.env.registry.close()
-        return found
+        ended: dict[str, Any] = redactor.value(msgspec.to_builtins(found), payload=True)
+        return ended
 
     def _items(self) -> Iterator[list[Indexed]]:
         """A few at a time, with their indexes."""
@@ -178,11 +185,6 @@ class Clock:
         return time.time_ns() // 1000
 
 
-class NoCredentials:
-    async def get(self, name: str) -> dict[str, Any]:
-        raise NotFound(f"credential {name!r} does not reach Spark", hint="use exec: local for this loop")
-
-
 async def _unheard(sent: Sent) -> None:
     """Items of a batch keep no journal."""
 
@@ -197,7 +199,8 @@ async def _context(work: dict[str, Any]) -> Context:
         results[step] = replace(results[step], reference=await store.put(where, value))
     command = replace(command, scope=replace(command.scope, results=results), together=work["together"])
     registry = Registry((InlinePython(),), built_in())
-    env = Environment(store=store, registry=registry, clock=Clock(), worker="spark", credentials=NoCredentials())
+    keychain = partial(AskedKeychain, work["ticket"])
+    env = Environment(store=store, registry=registry, clock=Clock(), worker="spark", keychain=keychain)
     return Context.make(env, plan, command, _unheard, 0, 1)
 
 

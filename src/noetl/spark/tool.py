@@ -13,8 +13,8 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Coroutine, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,11 +24,12 @@ from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import derive
 from noetl.playbook.validation.code import ALLOWED_CONF
 from noetl.results.rowsets import Reader
-from noetl.spark import folders, loops, outputs, to_postgres
+from noetl.spark import folders, loops, outputs, tickets, to_postgres
 from noetl.spark.inputs import InputError, Inputs
 from noetl.spark.place import SparkPlace
 from noetl.spark.processes import Crashed, Processes
 from noetl.spark.profiles import Profile, profile
+from noetl.spark.secrets import answering
 from noetl.spark.serve import Serving
 from noetl.spark.starting import ensure
 from noetl.spark.statements import SparkStatement, statements
@@ -49,6 +50,7 @@ class Settings:
     home: Path
     profile: str = "local"
     serving: Serving = field(default_factory=Serving)
+    copied: int = 64 << 20  # bytes of an input that are brought here from afar
 
 
 class Spark:
@@ -76,17 +78,20 @@ class Spark:
         work = await _work(call)
         with ExitStack() as held:
             with folders.passing(_parent(call)) as folder:
-                async with Inputs(call, folder, self._postgres) as inputs:
-                    answer = await self._served(call, {**work, "inputs": inputs}, held)
+                async with self._inputs(call, folder) as inputs, self._ticket(call, inputs.answer) as ticket:
+                    answer = await self._served(call, {**work, "inputs": inputs.named, "ticket": ticket}, held)
             return await self._outcome(call, answer)
 
     async def _loop(self, call: Call, items: Reader | ItemBatches, told: Told) -> Looped | Failed:
         with ExitStack() as held:
             with folders.passing(_parent(call)) as folder:
-                async with loops.work(call, items, folder, here=self._profile(call) == Profile()) as work:
+                async with (
+                    loops.work(call, items, folder, here=self._profile(call) == Profile()) as work,
+                    self._ticket(call, answering(call)) as ticket,
+                ):
                     watching = asyncio.ensure_future(loops.watch(Path(work["told"]), told))
                     try:
-                        answer = await self._served(call, {"conf": {}, "loop": work}, held)
+                        answer = await self._served(call, {"conf": {}, "loop": {**work, "ticket": ticket}}, held)
                     finally:
                         watching.cancel()
                         await asyncio.gather(watching, return_exceptions=True)
@@ -99,6 +104,15 @@ class Spark:
 
     def _profile(self, call: Call) -> Profile:
         return profile(call.config.get("profile") or self._settings.profile)
+
+    def _inputs(self, call: Call, folder: Path) -> Inputs:
+        return Inputs(call, folder, self._postgres, self._settings.copied)
+
+    @asynccontextmanager
+    async def _ticket(self, call: Call, answer: tickets.Answering) -> AsyncIterator[str]:
+        host = await asyncio.to_thread(tickets.facing, self._profile(call))
+        async with tickets.issued(answer, host) as ticket:
+            yield ticket
 
     async def _served(self, call: Call, work: dict[str, Any], held: ExitStack) -> dict[str, Any]:
         """What comes of it, with a server that stays as long as this uses it. Its files are there while they are `held`."""
@@ -142,7 +156,7 @@ class Spark:
         }  # fmt: skip
         held.enter_context(folders.held(folder))
         try:
-            answer = await self._processes.ask(request, call.log)
+            answer = await self._processes.ask(request, call.log, call.progress)
         except (asyncio.CancelledError, Crashed):
             await self._end(work["url"], session)
             shutil.rmtree(folder, ignore_errors=True)

@@ -16,11 +16,18 @@ from noetl.playbook.templates import Marked
 from noetl.results.tables import Tables
 
 Log = Callable[[str, str], None]  # stream (stdout, stderr), line; called in the order they were written
+Progress = Callable[
+    [str], None
+]  # a few words on how far it is; the last ones are seen by whoever looks, and kept nowhere
 Secret = Callable[[str, str | None], Awaitable[Any]]  # name, provider
 
 
 def silent(stream: str, line: str) -> None:
     """Logs nowhere."""
+
+
+def unseen(progress: str) -> None:
+    """Nobody looks."""
 
 
 class Identity(Struct, frozen=True):
@@ -76,6 +83,7 @@ class Call(Struct, frozen=True):
     auth: Any = None
     timeout: Micros | None = None
     log: Log = silent
+    progress: Progress = unseen
     rendering: Rendering | None = None
     secret: Secret | None = None
     tables: Tables = Tables()

@@ -23,7 +23,7 @@ from msgspec import structs
 from noetl.model.clock import Clock
 from noetl.model.commands import Command
 from noetl.model.errors import Failure
-from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, Held
+from noetl.model.exchange import PROGRESS, Ack, ExchangeReply, ExchangeRequest, Held, Progress
 from noetl.model.messages import StoredRef
 from noetl.pipeline import Environment, Sent, execute
 from noetl.pipeline.failures import Failing
@@ -57,6 +57,10 @@ class Job:
     task: asyncio.Task[None] | None = None
     notice: asyncio.TimerHandle | None = None
     told: Sent | None = None  # to stop: what it says when it has
+    progress: str = ""  # what its tool said last
+
+    def say(self, progress: str) -> None:
+        self.progress = progress[:PROGRESS]
 
     def cancel(self) -> None:
         if self.notice is not None:
@@ -273,6 +277,8 @@ class Worker:
         """Leases are asked for now and then, not with every report; and always where a word may have been lost."""
         settings = self._settings
         lost = self._talking.failures or self._polling.failures or self._draining
+        renew = bool(lost) or self._now() >= min(self._renewal_due(), self._asked + settings.heartbeat / 2)
+        told = [Progress(job.held, job.progress) for job in self._jobs.values() if job.progress] if renew else []
         return ExchangeRequest(
             worker=settings.worker_id,
             incarnation=settings.incarnation,
@@ -282,7 +288,8 @@ class Worker:
             reports=tuple(entry.report for entry in batch),
             logs=logs,
             wait=round(wait * 1_000_000),
-            renew=bool(lost) or self._now() >= min(self._renewal_due(), self._asked + settings.heartbeat / 2),
+            renew=renew,
+            progress=tuple(told),
         )
 
     async def _talk(self) -> None:
@@ -409,7 +416,7 @@ class Worker:
                 self._announce_if_it_lasts(job)
                 plan = await self._plans.get(command.playbook)
                 ending = await execute(
-                    structs.replace(self._env, logs=printed),
+                    structs.replace(self._env, logs=printed, progress=job.say),
                     plan,
                     command,
                     lambda sent: self._journal(job, sent),

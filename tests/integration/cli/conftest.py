@@ -71,8 +71,8 @@ class Noetl:
             text=True,
         )
 
-    def wait(self, process: "subprocess.Popen[str]", text: str | None = None) -> Done:
-        out, err = process.communicate(text, timeout=PATIENCE)
+    def wait(self, process: "subprocess.Popen[str]", text: str | None = None, within: float = PATIENCE) -> Done:
+        out, err = process.communicate(text, timeout=within)
         return Done(process.returncode, out, err)
 
     @contextmanager

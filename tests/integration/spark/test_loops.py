@@ -5,6 +5,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.api.process import Api
 from tests.integration.cli.conftest import Noetl, playbook
 from tests.integration.spark.test_playbooks import noetl
@@ -121,6 +123,63 @@ def test_what_cannot_run_in_a_task_is_told_at_once(noetl: Noetl, tmp_path: Path)
 """
     said = noetl.json("run", playbook(tmp_path, "never", steps), code=1)
     assert (said["error"]["step"], said["error"]["code"]) == ("each", "LOOP_ON_SPARK")
+
+
+# ---- secrets ---------------------------------------------------------------------------------------------------------------
+
+CANARY = "canary-7d20-c3e1f9"
+SECRET = """\
+  - step: each
+    loop:
+      in: "{{ range(30) | list }}"
+      iterator: n
+      spec: {chunk: 5, max_in_flight: 10, policy: {exec: spark, failure: best_effort}}
+    tool:
+      - name: get
+        kind: http
+        url: BASE/hosts/httpbin/get
+        auth: "{{ 'spark_tokens' if n % 10 else 'nobodys' }}"
+        headers: {x-other: "{{ keychain.api.token }}"}
+      - name: told
+        kind: python
+        input: {headers: "{{ get.data.headers }}", token: "{{ keychain.api.token }}"}
+        code: |
+          print(token)
+          result = [headers["authorization"], headers["x-other"], token, len(token)]
+    next: last
+  - step: last
+    tool:
+      kind: python
+      input: {rows: "{{ each.rows }}", stats: "{{ each.stats }}"}
+      code: result = input
+"""
+
+
+def test_tasks_ask_for_secrets_which_are_nowhere_else(
+    noetl: Noetl, tmp_path: Path, api: Api, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    here = noetl.and_env(NOETL_CREDENTIAL_SPARK_TOKENS=json.dumps({"token": CANARY}))
+    file = playbook(tmp_path, "secret", SECRET.replace("BASE", api.url))
+    keychain = "keychain: [{name: api, kind: bearer, credential: spark_tokens}]\nworkflow:"
+    file.write_text(file.read_text().replace("workflow:", keychain))
+    said = here.json("run", file)
+    assert said["status"] == "completed", said
+    assert said["result"]["stats"] == {"total": 30, "ok": 27, "failed": 3, "skipped": 0}
+    shown = "***api.token***"  # what was sent, and came back
+    for n, row in enumerate(said["result"]["rows"]):
+        if n % 10:
+            assert row == [f"Bearer {shown}", shown, shown, len(CANARY)]
+        else:
+            assert (row["error"]["code"], "'nobodys'" in row["error"]["message"]) == ("CREDENTIAL_MISSING", True)
+    written = [noetl.home, *tmp_path_factory.getbasetemp().parent.rglob("spark-home")]
+    assert [path for folder in written for path in folder.rglob("*") if _holds(path, CANARY.encode())] == []
+
+
+def _holds(path: Path, secret: bytes) -> bool:
+    try:
+        return path.is_file() and secret in path.read_bytes()
+    except FileNotFoundError:
+        return False
 
 
 # ---- examples --------------------------------------------------------------------------------------------------------------

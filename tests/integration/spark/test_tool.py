@@ -248,6 +248,30 @@ def test_a_call_that_is_cancelled_is_stopped_in_spark(spark: Runner, tmp_path: P
     assert not done.exists()
 
 
+def test_how_far_it_is_is_told_while_it_runs_and_not_printed(spark: Runner, tmp_path: Path) -> None:
+    begun, done = tmp_path / "begun", tmp_path / "done"
+    said, printed = list[str](), list[str]()
+    call = spark.call(
+        {"code": SLOW.format(begun=str(begun), done=str(done))},
+        progress=said.append,
+        log=lambda stream, line: printed.append(line),
+    )
+
+    async def watched() -> None:
+        running = asyncio.ensure_future(spark.tool.run(call))
+
+        async def told() -> bool:
+            return bool(said) or running.done()
+
+        await comes(told)
+        running.cancel()
+        await asyncio.wait([running])
+
+    spark.run(watched())
+    assert said[0] == "spark 0/2 tasks"
+    assert printed == []
+
+
 async def _exists(path: Path) -> bool:
     return await asyncio.to_thread(path.exists)
 

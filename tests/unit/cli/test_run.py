@@ -1,5 +1,6 @@
 """What `noetl run` takes and what it says, without running anything."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,14 +10,19 @@ import pytest
 from typer.testing import CliRunner
 
 from noetl.cli import application, run
+from noetl.cli.memory import Cluster
 from noetl.cli.output import explain
-from noetl.cli.story import PREVIEW, TABLE, Story, describe, print_end
+from noetl.cli.story import PREVIEW, TABLE, Story, describe, print_end, step_lines
 from noetl.log.port import Recorded
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure, InvalidInput, NotFound
 from noetl.model.ids import ActivationId, CommandId, ExecutionId, RefId
 from noetl.model.reference import Reference
+from noetl.tools.port import Call
+from noetl.tools.registry import Registry
+from tests.unit.pipeline.bench import HEADER, Scripted
+from tests.waiting import virtually
 
 ID, A = ExecutionId("42"), ActivationId("a")
 
@@ -238,3 +244,45 @@ def test_rows_are_told_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     told.result["rows"] *= TABLE
     print_end(told, durable=False)
     assert f"… {TABLE} more rows" in capsys.readouterr().out
+
+
+# ---- progress ------------------------------------------------------------------------------------------------------------
+
+
+class Watching:
+    """A person at a terminal, who lets the tool go on once it was seen how far it is."""
+
+    logs, live = False, True
+
+    def __init__(self) -> None:
+        self.seen = asyncio.Event()
+        self.lines: list[str] = []
+
+    def __call__(self, story: Story) -> None:
+        self.lines = step_lines(story)
+        if any(line.endswith("spark 12/48 tasks") for line in self.lines):
+            self.seen.set()
+
+    def printed(self, rows: list[Any]) -> None: ...
+
+    def left(self) -> Sequence[str]:
+        return ()
+
+
+def test_how_far_a_tool_is_stands_beside_its_step_while_it_runs() -> None:
+    watching = Watching()
+
+    async def slow(call: Call) -> int:
+        call.progress("spark 12/48 tasks")
+        await watching.seen.wait()
+        return 1
+
+    async def followed() -> Story:
+        async with Cluster(Registry([Scripted(slow)])) as cluster:
+            text = HEADER + "workflow:\n- step: totals\n  tool: {kind: python, code: x}\n"
+            execution_id = await cluster.start(text, "a.yaml", {})
+            return await run.follow(cluster, execution_id, watching, asyncio.Event())
+
+    story = virtually(followed())
+    assert story.status == "completed"
+    assert not any("tasks" in line for line in watching.lines)

@@ -100,7 +100,7 @@ def told(tmp_path: Path, steps: str, parts: int = 3) -> tuple[list[dict[str, Any
     }
     work = {name: base64.b64encode(data).decode() for name, data in given.items()} | {
         "source": {"paths": [str(tmp_path / "in.parquet")], "indexed": False}, "size": 12, "chunk": 12 // parts,
-        "together": 4, "told": str(tmp_path / "told"), "folder": str(tmp_path),
+        "together": 4, "ticket": "", "told": str(tmp_path / "told"), "folder": str(tmp_path),
     }  # fmt: skip
     numbers = pa.RecordBatch.from_pydict({"id": range(parts)})
     found = [json.loads(text) for batch in shards(work, [numbers]) for text in batch.column("told").to_pylist()]

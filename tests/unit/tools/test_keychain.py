@@ -44,6 +44,14 @@ def rendered(chain: Keychain, template: Any) -> Any:
     return asyncio.run(render())
 
 
+class SlowCredentials(MemoryCredentials):
+    """Asked of another, whose answer takes its time."""
+
+    async def get(self, name: str) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return await super().get(name)
+
+
 def refused(chain: Keychain, template: str) -> str:
     with pytest.raises(Failing) as failing:
         rendered(chain, template)
@@ -273,3 +281,13 @@ def test_a_secret_manager_is_asked_by_the_names_of_the_map(tmp_path: Path) -> No
     nowhere = managed({"file": Files({})}, map={"p": "x"})
     assert refused(nowhere, "{{ keychain.vault.p }}") == "CREDENTIAL_INVALID"
     assert refused(managed({}, provider="nobody"), "{{ keychain.vault.value }}") == "CREDENTIAL_INVALID"
+
+
+def test_items_that_ask_for_an_entry_at_the_same_time_all_get_it() -> None:
+    entry = KeychainEntry(name="api", kind="bearer", credential="tokens")
+    chain = Keychain([entry], SlowCredentials({"tokens": {"token": SECRET}}))
+
+    async def asked() -> list[Any]:
+        return await asyncio.gather(*(chain.auth("api") for _ in range(3)))
+
+    assert [fields["token"] for fields in asyncio.run(asked())] == [SECRET] * 3

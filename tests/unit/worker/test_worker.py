@@ -199,6 +199,22 @@ def test_leases_are_renewed_while_a_tool_runs() -> None:
     assert len(beats) >= 15
 
 
+def test_how_far_a_tool_is_goes_with_renewals_and_nowhere_else() -> None:
+    desk = Desk([issue()])
+
+    async def long(call: Call) -> Any:
+        for number in range(100):
+            call.progress(f"{number}/100")
+            await asyncio.sleep(0.1)
+
+    virtually(working(hired(desk, long), lambda: bool(desk.of(e.CommandCompleted))))
+    told = [each for request in desk.requests for each in request.progress]
+    assert all(request.renew for request in desk.requests if request.progress)
+    assert {each.held for each in told} == {Held("c1", 1)}  # type: ignore[arg-type]
+    assert 3 <= len({each.said for each in told}) <= 20
+    assert not desk.requests[-1].progress
+
+
 def test_a_tool_is_stopped_when_its_lease_cannot_be_renewed_and_may_be_given_again() -> None:
     desk = Desk([issue()])
     stopped: list[float] = []

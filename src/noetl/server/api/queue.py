@@ -30,6 +30,7 @@ class QueuedView(View):
     worker: str | None
     lease_until: str | None
     stopping: bool
+    progress: str | None = Field(description="how far its tool is", examples=["spark 12/48 tasks"])
 
 
 class QueueView(View):
@@ -89,6 +90,7 @@ async def list_queue(
             worker=row.worker,
             lease_until=shapes.time(row.lease_until),
             stopping=row.stopping,
+            progress=row.progress,
         )
         for row in rows
     ]

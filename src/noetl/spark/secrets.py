@@ -1,0 +1,95 @@
+"""`keychain.*` and `auth` in Spark's tasks. No secret goes with a task: it has a ticket, and asks the worker of its command when
+a template or a tool first needs one. What it is told stays in its memory, and stands in none of its rows and prints.
+"""
+
+import asyncio
+import io
+import time
+from typing import Any, TextIO
+
+from noetl.model.errors import Failure
+from noetl.pipeline.failures import Failing
+from noetl.pipeline.keychain import Keychain
+from noetl.pipeline.redaction import Redactor
+from noetl.playbook.model import KeychainEntry
+from noetl.spark.tickets import Answering, Refused, ask
+from noetl.tools.port import Call
+
+KEPT_FOR = 10.0  # seconds: items ask for the same one again and again
+
+
+class AskedKeychain(Keychain):
+    """Entries and credentials as the worker resolves them; only what stands in the playbook itself is made here."""
+
+    def __init__(self, ticket: str, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._ticket = ticket
+        self._kept: dict[str, tuple[float, Any]] = {}
+        self._asking = asyncio.Lock()
+
+    async def _by_kind(self, entry: KeychainEntry) -> dict[str, Any]:
+        if entry.kind == "static":
+            return await super()._by_kind(entry)
+        found: dict[str, Any] = await self._asked(entry.name, entry=entry.name)
+        return found
+
+    async def _credential(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = await self._asked(name, secret=name)
+        return found
+
+    async def resolve(self, name: str, provider: str | None) -> Any:
+        return await self._asked(name, secret=name, provider=provider)
+
+    async def _asked(self, name: str, **question: Any) -> Any:
+        key = repr(question)
+        async with self._asking:  # of those that want it at the same time, one asks
+            until, found = self._kept.get(key, (0.0, None))
+            if time.monotonic() >= until:
+                found = await asyncio.to_thread(_answered, self._ticket, question)
+                self._kept[key] = time.monotonic() + KEPT_FOR, found
+        self.redactor.credential(name, found)
+        return found
+
+
+def _answered(ticket: str, question: dict[str, Any]) -> Any:
+    try:
+        return ask(ticket, **question)
+    except Refused as refused:
+        raise Failing(refused.failure) from refused
+    except OSError as error:
+        message = f"the worker of this loop does not answer: {error}"
+        raise Failing(Failure(code="CREDENTIAL_UNAVAILABLE", kind="auth", message=message, retryable=True)) from error
+
+
+class Printed(io.TextIOBase):
+    """What code prints in a task goes to the log of Spark, without the secrets that the task knows."""
+
+    def __init__(self, to: TextIO, redactor: Redactor) -> None:
+        self._to = to
+        self._redactor = redactor
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._to.write(self._redactor.text(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._to.flush()
+
+
+def answering(call: Call) -> Answering:
+    """The worker's side, for the tasks of a loop."""
+
+    async def answer(question: dict[str, Any]) -> Any:
+        try:
+            if "entry" in question and call.credential is not None:
+                return await call.credential(question["entry"])
+            if "secret" in question and call.secret is not None:
+                return await call.secret(question["secret"], question.get("provider"))
+        except Failing as failing:
+            raise Refused(failing.failure) from failing
+        raise Refused(Failure(code="CREDENTIAL_MISSING", kind="auth", message="there is no such secret here"))
+
+    return answer

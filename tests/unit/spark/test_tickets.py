@@ -1,0 +1,88 @@
+"""What tasks ask of the worker of their command."""
+
+import asyncio
+import base64
+import os
+import socket
+from typing import Any
+
+import pytest
+
+from noetl.model.errors import Failure
+from noetl.spark.profiles import profile
+from noetl.spark.tickets import LOOPBACK, Refused, ask, facing, issued
+
+
+async def answer(question: dict[str, Any]) -> Any:
+    if question.get("name") != "pg":
+        raise Refused(Failure(code="CREDENTIAL_MISSING", message="there is none", kind="auth"))
+    return {"password": "xyzzy", "asked": question}
+
+
+def test_whoever_has_a_ticket_is_answered_until_the_command_ends() -> None:
+    async def asked() -> str:
+        async with issued(answer) as ticket:
+            told = await asyncio.to_thread(ask, ticket, name="pg", n=1)
+            assert told == {"password": "xyzzy", "asked": {"name": "pg", "n": 1}}
+            with pytest.raises(Refused, match="there is none") as refused:
+                await asyncio.to_thread(ask, ticket, name="another")
+            assert (refused.value.failure.code, refused.value.failure.kind) == ("CREDENTIAL_MISSING", "auth")
+            assert "xyzzy" not in ticket
+        return ticket
+
+    ticket = asyncio.run(asked())
+    with pytest.raises(OSError, match="refused"):
+        ask(ticket, name="pg")
+
+
+def test_nobody_else_is_answered() -> None:
+    async def asked() -> None:
+        async with issued(answer) as ticket:
+            host, port, _ = ticket.rsplit(":", 2)
+            forged = f"{host}:{port}:{base64.urlsafe_b64encode(os.urandom(32)).decode()}"
+            with pytest.raises(ConnectionError):
+                await asyncio.to_thread(ask, forged, name="pg")
+            for noise in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 8, b"\0\0\0\4abcd"):
+                assert await asyncio.to_thread(_sent, host, int(port), noise) == b""
+
+    asyncio.run(asked())
+
+
+def _sent(host: str, port: int, data: bytes) -> bytes:
+    with socket.create_connection((host, port)) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        return connection.recv(100)
+
+
+def test_nothing_passes_in_clear() -> None:
+    seen = bytearray()
+
+    async def asked() -> None:
+        async with issued(answer) as ticket:
+            host, port, key = ticket.rsplit(":", 2)
+
+            async def between(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                inner, outer = await asyncio.open_connection(host, int(port))
+                for source, target in ((reader, outer), (inner, writer)):
+                    head = await source.readexactly(4)
+                    data = await source.readexactly(int.from_bytes(head, "big"))
+                    seen.extend(data)
+                    target.write(head + data)
+                writer.close()
+                outer.close()
+
+            server = await asyncio.start_server(between, LOOPBACK, 0)
+            through = f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}:{key}"
+            assert (await asyncio.to_thread(ask, through, name="pg"))["password"] == "xyzzy"
+            server.close()
+
+    asyncio.run(asked())
+    assert len(seen) > 50
+    assert b"xyzzy" not in seen
+    assert b"pg" not in seen
+
+
+@pytest.mark.parametrize("where", ["local", "sc://localhost:15002/;token=x", "cluster:spark://127.0.0.1:7077"])
+def test_executors_of_this_machine_are_met_on_loopback(where: str) -> None:
+    assert facing(profile(where)) == LOOPBACK
