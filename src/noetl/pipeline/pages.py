@@ -18,6 +18,8 @@ from noetl.playbook.model import Collect, Paginate
 from noetl.playbook.workload import over
 from noetl.tools.port import Failed, Outcome, Success, Suspend
 
+MOST_CALLS = 1_000  # when nobody says
+
 
 @dataclass(frozen=True, slots=True)
 class Later:
@@ -57,12 +59,15 @@ async def turn_pages(paging: Paging, book: Book) -> Done | Failed | Suspend | La
         if not isinstance(outcome, Success):
             return outcome
         rendering = paging.rendering(outcome)
-        most = await policy.number(paginate.max_attempts, "max_attempts", rendering)
-        more = number < most and await rendering.guard(paginate.when)
+        wanted = paginate.max_attempts if paginate.max_attempts is not None else MOST_CALLS
+        last = number >= await policy.number(wanted, "max_attempts", rendering)
+        more = (not last or _must_end(paginate)) and await rendering.guard(paginate.when)
         if (failure := await paging.sink(number, outcome)) is not None:
             return Failed(failure)
         if paginate.collect is not None:
             book.collected = collect(paginate.collect, book.collected, outcome.value)
+        if more and last:
+            return Failed(_endless(paginate, number))
         if not more:
             return Done(_whole(paginate, outcome.value, book.collected), outcome.facts)
         following: dict[str, Any] = await rendering.value(paginate.next_call)
@@ -74,6 +79,17 @@ async def turn_pages(paging: Paging, book: Book) -> Done | Failed | Suspend | La
                 return Later(delay)
         if delay:
             await asyncio.sleep(delay / 1_000_000)
+
+
+def _must_end(paginate: Paginate) -> bool:
+    """Whoever says how many pages there may be gets these; what nobody has bounded, or waits for something, is not done then."""
+    return paginate.max_attempts is None or not paginate.next_call
+
+
+def _endless(paginate: Paginate, number: int) -> Failure:
+    what = "what it waits for did not come" if not paginate.next_call else "there are more pages"
+    hint = "a larger `max_attempts`, or a `when` that ends it"
+    return Failure(code="PAGES_EXCEEDED", kind="config", message=f"{what} after {number} calls; it needs {hint}")
 
 
 def reopened(paginate: Paginate, page: Page, values: list[Any]) -> Book:

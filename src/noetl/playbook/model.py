@@ -122,7 +122,10 @@ class Paginate(Model):
     when: Guard
     next_call: dict[str, Template] = Field(default={}, description="merged over the last call; empty means polling")
     collect: Collect | None = None
-    max_attempts: int | str = Field(default=1000, description="calls in all")
+    max_attempts: int | str | None = Field(
+        default=None,
+        description="calls in all: pages end there, a poll that would go on fails; without it, more than 1000 calls fail",
+    )
     delay: str | int | float | None = None
     backoff: Literal["none", "fixed", "linear", "exponential"] | None = None
     max_delay: str | int | float | None = None

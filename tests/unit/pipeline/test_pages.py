@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from noetl.model import events as e
 from noetl.model.decisions import AddPart
 from noetl.model.ids import call_id
+from noetl.pipeline import pages
 from noetl.playbook.plan import Plan
 from noetl.tools.port import Call, Success
 from tests.unit.pipeline.bench import Bench, Scripted, failing, plan_of, resumed
@@ -17,10 +20,10 @@ def paged(paginate: str, more: str = "") -> Plan:
     return plan_of(f"- step: s\n  tool: {{kind: python, code: x, input: {{page: 1, keep: k}}, spec: {spec}}}\n")
 
 
-def answers(pages: int) -> Any:
+def answers(most: int) -> Any:
     def answer(call: Call) -> Any:
         page = call.input["page"]
-        value = {"data": {"items": [page * 10, page * 10 + 1], "next": page + 1 if page < pages else None}}
+        value = {"data": {"items": [page * 10, page * 10 + 1], "next": page + 1 if page < most else None}}
         return Success(value, {"http": {"status": 200}})
 
     return answer
@@ -55,6 +58,20 @@ def test_max_attempts_counts_calls() -> None:
     report = bench.run(paged(PAGES + ", max_attempts: 2"))
     assert len(bench.tool.calls) == 2
     assert bench.value(report.result) == {"data": [10, 11, 20, 21]}
+
+
+def test_pages_that_nobody_bounded_and_polls_that_do_not_end_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MOST_CALLS", 4)
+    endless = Bench(answers(9)).run(paged(PAGES))
+    assert isinstance(endless, e.CommandFailed)
+    assert endless.result.error is not None
+    assert endless.result.error.code == "PAGES_EXCEEDED"
+    poll = 'when: "{{ response.more }}", max_attempts: 3'
+    bench = Bench(lambda call: {"more": True})
+    waiting = bench.run(paged(poll))
+    assert isinstance(waiting, e.CommandFailed)
+    assert waiting.result.error is not None
+    assert (waiting.result.error.code, len(bench.tool.calls)) == ("PAGES_EXCEEDED", 3)
 
 
 def test_a_failed_page_is_tried_again_where_it_was() -> None:
