@@ -25,7 +25,12 @@ def run(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) 
     yield issued(command, moment, timer=timer)
     yield Issue(command)
     if timer is not None and timeout is not None:
-        yield SetTimer(timer, moment.at + timeout + LEASE)
+        yield SetTimer(timer, moment.at + timeout + (0 if _parks(fixed, activation) else LEASE))
+
+
+def _parks(fixed: Fixed, activation: Activation) -> bool:
+    """No worker holds it while it waits: only the timer can end it in time. A worker ends what runs itself, and says more."""
+    return any(task.kind in ("wait", "playbook") for task in fixed.plan.steps[activation.step].step.tool)
 
 
 def ask(fixed: Fixed, state: Execution, activation: Activation, kind: e.CommandKind, site: str, moment: Moment) -> Made:

@@ -17,7 +17,6 @@ from noetl.model import events as e
 from noetl.model.decisions import AddPart, Issue, SetTimer, Stop
 from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
-from noetl.model.exchange import LEASE
 from noetl.model.ids import Micros, RefId, timer_id
 from noetl.model.reference import Reference, address
 from noetl.playbook import reducers
@@ -137,7 +136,7 @@ def _start(fixed: Fixed, activation: Activation, collection: e.Collection, momen
         timer=timer,
     )
     if timer is not None and timeout is not None:
-        yield SetTimer(timer, moment.at + timeout + LEASE)
+        yield SetTimer(timer, moment.at + timeout)
     if collection.manifest is not None:  # what runs again stands over what was there
         yield AddPart(activation.id, BEFORE, 0, collection.manifest)
 
