@@ -32,6 +32,7 @@ def register(app: typer.Typer) -> None:
         group.command()(command)
     group.command("list")(list_executions)
     app.add_typer(group)
+    app.command()(signal)
 
 
 ABOUT = """Executions: list them, look into one, change it, run it again.
@@ -334,7 +335,7 @@ def signal(
 ) -> None:
     """Send a signal to an execution. It is kept until a `wait` of that name takes it.
 
-    Example: noetl exec signal @latest approved --payload '{by: ada}'
+    Example: noetl signal @latest approved --payload '{by: ada}'
     """
     from noetl.cli.run import plain
 
@@ -433,7 +434,7 @@ def _again(execution: str, how: Again, watch: bool, as_json: bool) -> None:
         try:
             begun = await client.again(execution_id, how)
         except Conflict as error:
-            raise Conflict(str(error), hint=_first(client, execution_id, how)) from error
+            raise Conflict(str(error), hint=await _instead(client, execution_id, how)) from error
         if client.runs and not watch:
             return begun
         async with interruptible() as stop:
@@ -445,8 +446,10 @@ def _again(execution: str, how: Again, watch: bool, as_json: bool) -> None:
     say_json({"execution_id": ended}) if as_json else say(f"started execution {ended}: noetl exec get {ended}")
 
 
-def _first(client: Client, execution_id: "ExecutionId", how: Again) -> str:
-    """What to do about one that has not ended; it may be that nobody runs it any more."""
+async def _instead(client: Client, execution_id: "ExecutionId", how: Again) -> str:
+    """What to do about one that has not ended, when it may be that nobody runs it any more; or has left nothing to do."""
+    if (await client.execution(execution_id))["status"] == "completed":
+        return f"noetl exec rerun {execution_id} runs it from the beginning"
     goes_on = "noetl worker start" if client.runs else "noetl server start, or any noetl run,"
     return f"noetl exec cancel {execution_id}, then {how}; if it was left behind, {goes_on} goes on with it"
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from noetl.engine import journals, tallies, waits
 from noetl.engine.outcome import mark
-from noetl.engine.state import Activation, Execution, Live, LoopState, Record, TimerUse, Token, Unfinished
+from noetl.engine.state import Activation, Execution, Live, LoopState, Record, Segment, TimerUse, Token, Unfinished
 from noetl.model import events as e
 from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
@@ -411,11 +411,18 @@ def _loop_started(state: Execution, event: e.LoopStarted) -> Execution:
         max_failed=event.max_failed,
         single=event.single,
         reduce=event.reduce,
+        segments=_before(state, event),
     )
     activation = replace(state.activations[event.activation], phase="loop", loop=loop, timer=event.timer, planned=None)
     if event.timer is not None:
         state = replace(state, timers={**state.timers, event.timer: TimerUse("step", event.activation)})
     return _with(state, activation)
+
+
+def _before(state: Execution, event: e.LoopStarted) -> tuple[Segment, ...]:
+    """What the items that do not run again have given to the reducers."""
+    inherited = state.steps[event.step].loop if event.collection.kind == "failed" else None
+    return (Segment(-1, 0, inherited.partial),) if inherited is not None and inherited.partial else ()
 
 
 def _loop_done(state: Execution, event: e.LoopDone) -> Execution:

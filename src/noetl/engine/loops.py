@@ -344,12 +344,9 @@ def _verdict(fixed: Fixed, activation: Activation, loop: LoopState, stats: e.Sta
 
 def _reduced(state: Execution, loop: LoopState) -> dict[str, Any]:
     """The loop's reductions, folded onto what the variables are now."""
-    total: dict[str, Any] = {}
-    for segment in loop.segments:
-        total = tallies.combine(loop.reduce, total, segment.partial)
     return {
         name: reducers.onto(loop.reduce[name], _current(state.ctx, root_of(full_name(name))[1]), value)
-        for name, value in total.items()
+        for name, value in tallies.reduced(loop).items()
         if name in loop.reduce
     }
 

@@ -123,6 +123,14 @@ def combine(reduce: dict[str, str], left: dict[str, object], right: dict[str, ob
     return made
 
 
+def reduced(loop: LoopState) -> dict[str, object]:
+    """Of all items so far, in their order."""
+    total: dict[str, object] = {}
+    for segment in loop.segments:
+        total = combine(loop.reduce, total, segment.partial)
+    return total
+
+
 # ---- closing -----------------------------------------------------------------------------------------------------------
 
 
@@ -142,4 +150,5 @@ def inheritance(activation: Activation, outcome: Envelope) -> e.LoopInherited | 
         manifest=outcome.reference,
         total=loop.collection.total if loop.collection.total is not None else loop.size,
         failed=loop.size - loop.ok - loop.skipped,
+        partial=reduced(loop),
     )

@@ -90,6 +90,7 @@ class LoopInherited(Struct, frozen=True, omit_defaults=True):
     manifest: Reference | None
     total: int
     failed: int
+    partial: dict[str, Any] = {}  # reductions of the items that do not run again: they stand before those that do
 
 
 class StepInherited(Base, frozen=True, tag="step.inherited"):

@@ -128,8 +128,11 @@ class Requests:
 
     async def _repeat(self, execution_id: ExecutionId, key: str, by: str | None, *, retry: bool) -> ExecutionId:
         pinned = await self._pinned(execution_id)
-        if not await self._ended(execution_id):
+        status = await self._end(execution_id)
+        if status is None:
             raise Conflict(f"execution {execution_id} has not ended", hint="cancel it first, or wait for its end")
+        if retry and status == "completed":
+            raise Conflict(f"execution {execution_id} has completed: nothing is left to run", hint="rerun it")
         entry = await self._playbooks.text(pinned.playbook)
         start = Start(
             execution_id=self._new_id(),
@@ -146,7 +149,7 @@ class Requests:
     async def _post(self, execution_id: ExecutionId, message: Message) -> bool:
         """False: that request was there already. Conflict: the execution has ended."""
         await self._pinned(execution_id)
-        if await self._ended(execution_id):
+        if await self._end(execution_id) is not None:
             raise Conflict(f"execution {execution_id} has ended", hint="the end is final; retry or rerun it")
         posted = await self._log.post(execution_id, message)
         await self._hint(execution_id)
@@ -158,13 +161,13 @@ class Requests:
             raise NotFound(f"no execution {execution_id}")
         return pinned
 
-    async def _ended(self, execution_id: ExecutionId) -> bool:
-        """From the log, not from a row that may lag behind it."""
+    async def _end(self, execution_id: ExecutionId) -> str | None:
+        """How it ended, if it has: from the log, not from a row that may lag behind it."""
         try:
             loaded = await self._states.read(execution_id)
         except Unfoldable:
-            return False
-        return loaded is not None and loaded.state.terminal
+            return None
+        return loaded.state.status if loaded is not None and loaded.state.terminal else None
 
     async def _hint(self, execution_id: ExecutionId) -> None:
         await self._bus.publish(bus_port.inbox(shard_of(execution_id, self._shards)))

@@ -51,6 +51,10 @@ def test_the_first_causal_failure_is_told_and_a_retry_runs_the_rest(noetl: Noetl
     again = noetl.json("exec", "retry", "@latest")
     assert (again["status"], again["result"]) == ("completed", 7)
     assert noetl.json("exec", "get", again["execution_id"])["retry_of"] == said["execution_id"]
+    done = noetl("exec", "retry", "@latest")
+    assert (done.code, "nothing is left to run" in done.err, "noetl exec rerun" in done.err) == (2, True, True), (
+        done.err
+    )
 
 
 def test_two_runs_at_once_in_one_home_both_end(noetl: Noetl, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from noetl.engine.explain import explain
 from noetl.engine.fold import FOLDS
 from noetl.engine.machine import RULES, Refusal, advance, quarantine
@@ -12,6 +14,7 @@ from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
+from noetl.model.exchange import LEASE
 from tests.play import Play, workflow
 
 PYTHON = 'tool: {kind: python, code: "result = 1"}'
@@ -318,6 +321,39 @@ def test_a_retried_loop_runs_its_failed_items_only() -> None:
     assert new.last(e.LoopDone).result.context["row_count"] == 4
     first = next(effect for effect in new.effects if isinstance(effect, d.AddPart))
     assert first.reference == old.last(e.LoopDone).result.reference, "the results that stand are the old manifest's"
+
+
+def test_a_retried_loop_reduces_what_its_other_items_gave() -> None:
+    policy = "policy: {failure: {max_failed: 0}}, reduce: {ctx.total: sum, ctx.seen: append}"
+    text = workflow(f"""
+- {{step: each, loop: {{in: [1, 2, 3, 4], spec: {{mode: parallel, chunk: 1, {policy}}}}}, {PYTHON}}}
+""")
+    old = Play(text).start()
+    for number, command in enumerate(old.ready(), 1):
+        failed = (number - 1,) if number > 2 else ()
+        old.chunk(command, failed=failed, partial={} if failed else {"ctx.total": number, "ctx.seen": [number]})
+    for again in (3, 4):  # each retry mends one item
+        assert old.state.status == "failed"
+        new = Play(text)
+        new.tell(
+            m.Start(execution_id=m.ExecutionId(f"{again}"), path="test", playbook="hash", retry_of=m.ExecutionId("6")),
+            old.state,
+        )
+        mended, *others = new.ready()
+        new.chunk(mended, partial={"ctx.total": again, "ctx.seen": [again]})
+        for number, command in enumerate(others, 1):
+            new.chunk(command, failed=(number,))
+        old = new
+    assert old.check().state.ctx == {"total": 10, "seen": [1, 2, 3, 4]}
+
+
+@pytest.mark.parametrize(
+    ("tool", "late"), [("loop: {in: [1]}, " + PYTHON, 0), ("tool: {kind: wait, duration: 1h}", 0), (PYTHON, LEASE)]
+)
+def test_a_step_timeout_is_left_to_the_worker_first_where_one_holds_the_step(tool: str, late: int) -> None:
+    p = play(f"- {{step: a, spec: {{timeout: 10s}}, {tool}}}")
+    [timer] = [effect for effect in p.effects if isinstance(effect, d.SetTimer)]
+    assert timer.due - p.now == 10_000_000 + late
 
 
 def test_a_quarantined_execution_issues_nothing_until_it_is_released() -> None:
