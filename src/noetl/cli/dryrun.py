@@ -97,7 +97,7 @@ def _credentials(playbook: Playbook, tasks: list[Task]) -> Iterator[str]:
         if isinstance(auth, str) and auth not in entries:
             yield auth
         if task.kind == "secrets":
-            yield str(task.config["name"])
+            yield str(task.config["secret"])
     for step in playbook.workflow:
         if step.loop is not None and step.loop.cursor is not None and isinstance(step.loop.cursor.auth, str):
             yield step.loop.cursor.auth

@@ -84,7 +84,13 @@ def _over(record: Record) -> tuple[str, list[str]]:
     routed = [_verdict(verdict) for verdict in record.verdicts]
     if record.status == "error" and record.result is not None and record.result.error is not None:
         return "failed", [record.result.error.message, *because, *routed]
-    return "ran", because + routed
+    return "ran", [*_items(record), *because, *routed]
+
+
+def _items(record: Record) -> list[str]:
+    """Items that failed though their loop did not."""
+    stats = record.stats
+    return [f"{stats.failed} of its {stats.total} items failed"] if stats is not None and stats.failed else []
 
 
 def _origin(origins: tuple[str, ...]) -> str:

@@ -25,7 +25,7 @@ from noetl.pipeline import pages, policy
 from noetl.pipeline.calls import Caller, Done, Turn, done, perform, perform_in_memory
 from noetl.pipeline.data import MISSING, Payloads, Stored
 from noetl.pipeline.environment import Environment, Given, Journaling, Sent
-from noetl.pipeline.failures import Failing, bounded
+from noetl.pipeline.failures import Failing, about, bounded
 from noetl.pipeline.names import Issued, Item, Names, Writes, nothing, told_to_child
 from noetl.pipeline.pages import Later
 from noetl.pipeline.persist import Persist, Wish, tables_in
@@ -346,7 +346,10 @@ class Pipeline:
         if not task.spec.policy.rules:
             return result, Go() if result.envelope.error is None else Fail(result.envelope.error)
         rendering = self._after(turn, result, "policy")
-        action = await policy.matching(task.spec.policy.rules, rendering, self._at.tries)
+        try:
+            action = await policy.matching(task.spec.policy.rules, rendering, self._at.tries)
+        except Failing as failing:
+            raise about(failing, result.envelope.error) from None
         if action is not None and action.set:
             await self._assign(action.set, rendering)
         chance = self._functions(turn, "jitter").random(0)

@@ -232,6 +232,11 @@ def test_a_dry_run_says_what_would_be_done_and_needed_and_does_nothing(
         assert line in shown, shown
 
 
+def test_a_dry_run_names_secrets_that_are_asked_for(noetl: Noetl, suite: Callable[..., Path]) -> None:
+    file = suite(case(), steps="\n  - {step: fetch, tool: {kind: secrets, name: vault}}\n").with_name("p.yaml")
+    assert json.loads(noetl("run", file, "--dry-run", "--json").out)["uses"]["credentials"] == ["vault"]
+
+
 def test_a_dry_run_of_a_playbook_with_errors_says_them(noetl: Noetl, suite: Callable[..., Path]) -> None:
     file = suite(case(), steps="\n  - {step: a, nxt: b}\n").with_name("p.yaml")
     said = noetl("run", file, "--dry-run")
