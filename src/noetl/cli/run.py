@@ -198,6 +198,7 @@ class Site(Protocol):
     ) -> "AsyncGenerator[list[Row], None]": ...
     async def queue(self, status: str | None = None, execution_id: "ExecutionId | None" = None) -> "list[Row]": ...
     async def resolve(self, reference: "Reference") -> Any: ...
+    async def preview(self, execution_id: "ExecutionId", step: str, rows: int) -> "Row": ...
 
 
 async def _run(
@@ -295,7 +296,7 @@ async def follow(site: Site, execution_id: "ExecutionId", show: Show, stop: asyn
             story.add(recorded)
             if recorded:
                 show(story)
-    await story.settle(site.resolve)
+    await story.settle(site.resolve, site.preview)
     return story
 
 

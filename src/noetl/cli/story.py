@@ -35,6 +35,7 @@ _REASONS = {
 }
 
 Resolve = Callable[[Reference], Awaitable[Any]]
+Look = Callable[[ExecutionId, str, int], Awaitable[dict[str, Any]]]  # into the result of a step: so many of its rows
 
 
 class Story:
@@ -95,11 +96,14 @@ class Story:
                 return f"waits for {_REASONS.get(command.parked.reason, command.parked.reason)}{named}"
         return ""
 
-    async def settle(self, resolve: Resolve) -> None:
-        """Bring in the data that the end is told with: the last result, and ctx values kept by reference."""
+    async def settle(self, resolve: Resolve, look: Look | None = None) -> None:
+        """Bring in the data that the end is told with: the last result, or its first rows, and ctx values kept by reference."""
         ended = self._last
         if isinstance(ended, PlaybookCompleted) and ended.result is not None and ended.result.reference is not None:
             self.result = await _value(ended.result.reference, resolve)
+            if look is not None and ended.step is not None and _large(ended.result.reference):
+                preview = (await look(self.state.execution_id, ended.step, TABLE))["preview"]
+                self.result["preview"] = preview if preview is None else preview["rows"]
         self.ctx = {name: await _settled(value, resolve) for name, value in self.state.ctx.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,9 +130,12 @@ async def _settled(value: Any, resolve: Resolve) -> Any:
     return await _value(Reference(ref_id=RefId(""), type="memory", uri=value[REFERENCE]), resolve)
 
 
+def _large(reference: Reference) -> bool:
+    return (reference.rows or 0) > ITEMS if reference.bytes is None else reference.bytes > PREVIEW
+
+
 async def _value(reference: Reference, resolve: Resolve) -> Any:
-    large = (reference.rows or 0) > ITEMS if reference.bytes is None else reference.bytes > PREVIEW
-    if large:
+    if _large(reference):
         return {"reference": msgspec.to_builtins(reference)}
     try:
         return await resolve(reference)
@@ -305,13 +312,17 @@ def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None
 def _print_result(result: Any) -> None:
     """Rows as a table; anything else as JSON."""
     rows, names = (result.get("rows"), result.get("columns")) if isinstance(result, dict) else (None, None)
+    if isinstance(result, dict) and result.get("preview"):
+        rows = result["preview"]
+        names = list(rows[0]) if isinstance(rows[0], dict) else None
     if not (rows and isinstance(names, list) and all(isinstance(row, dict) for row in rows)):
         print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
         return
     print()
     columns(names, [[_shown(row.get(name)) for name in names] for row in rows[:TABLE]])
-    if len(rows) > TABLE:
-        print(dim(f"… {len(rows) - TABLE} more rows"))
+    whole = result["reference"]["rows"] if "preview" in result else len(rows)
+    if whole is not None and whole > TABLE:
+        print(dim(f"… {whole - TABLE} more rows"))
 
 
 def _shown(value: Any) -> Any:

@@ -333,6 +333,13 @@ def _failed(found: dict[str, Any]) -> bytes:
     return json.dumps(found).encode()  # ASCII: whatever the message holds
 
 
+def _authors(error: BaseException) -> BaseException:
+    """Without the frames that called the author's code."""
+    while error.__traceback__ is not None and error.__traceback__.tb_frame.f_code.co_filename != FILE:
+        error.__traceback__ = error.__traceback__.tb_next
+    return error
+
+
 def failure(name: str, message: str, error: BaseException | None = None) -> dict[str, Any]:
     import traceback
 
@@ -340,7 +347,7 @@ def failure(name: str, message: str, error: BaseException | None = None) -> dict
     lines = [frame.lineno for frame in frames if frame.filename == FILE]
     if isinstance(error, SyntaxError) and error.lineno:
         lines = [error.lineno]
-    trace = "".join(traceback.format_exception(error))[-2000:] if error else ""
+    trace = "".join(traceback.format_exception(_authors(error)))[-2000:] if error else ""
     clean = [text.encode("utf-8", "replace").decode() for text in (name, message[:2000], trace)]
     return {"error": clean[0], "message": clean[1], "line": lines[-1] if lines else None, "trace": clean[2]}
 

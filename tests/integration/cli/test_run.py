@@ -57,6 +57,17 @@ def test_the_first_causal_failure_is_told_and_a_retry_runs_the_rest(noetl: Noetl
     )
 
 
+def test_of_many_rows_the_first_are_shown(noetl: Noetl, tmp_path: Path) -> None:
+    query = "select i as id, 'n' || i as name from range(20000) t(i)"
+    file = playbook(tmp_path, "many", f"  - step: many\n    tool: {{kind: duckdb, query: {query!r}}}\n")
+    said = noetl.json("run", file)["result"]
+    assert (said["reference"]["rows"], said["preview"][:2]) == (
+        20_000,
+        [{"id": 0, "name": "n0"}, {"id": 1, "name": "n1"}],
+    )
+    assert f"… {20_000 - len(said['preview'])} more rows" in noetl("run", file).out
+
+
 def test_two_runs_at_once_in_one_home_both_end(noetl: Noetl, tmp_path: Path) -> None:
     """Whichever started the database ends first; the other goes on with it."""
     running = []

@@ -55,6 +55,7 @@ def test_how_code_gives_its_value(code: str, expected: Any) -> None:
 def test_an_exception_is_a_failure_with_its_line() -> None:
     found = failure("x = 1\nraise ValueError('bad')")
     assert (found.code, found.message, found.detail["line"]) == ("PYTHON_ERROR", "ValueError: bad (line 2)", 2)
+    assert found.detail["trace"].splitlines()[1].strip() == 'File "<code>", line 2, in <module>'
 
 
 @pytest.mark.parametrize(
