@@ -37,7 +37,8 @@ def status(as_json: AsJson = False) -> None:
     elif served is None:
         say("no Spark server runs; the first spark step starts one")
     else:
-        say(f"Spark answers at 127.0.0.1:{served.port} (Java {served.java}, process {served.pid})")
+        where = f", executors on {served.cluster}" if served.cluster is not None else ""
+        say(f"Spark answers at 127.0.0.1:{served.port} (Java {served.java}, process {served.pid}{where})")
     raise typer.Exit(0 if served is not None else 1)
 
 

@@ -1,5 +1,7 @@
 """The same playbook on the server of this machine and on a standalone cluster: the same rows, also when a machine of it dies."""
 
+import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ from tests.integration.spark.test_playbooks import noetl
 from tests.waiting import until
 
 __all__ = ["noetl"]
-# Where a file `hold` is, the first task that comes to it says where it is and waits for its end.
+LONGEST = 240.0  # real seconds; nobody waits for so long
+# A join, rows of Python after a shuffle, a loop; then sums that know no order.
 FLOW = """\
   - step: orders
     tool: {kind: python, code: "result = [{'user': n % 7, 'amount': n} for n in range(700)]"}
@@ -26,7 +29,33 @@ FLOW = """\
       sql: |
         select o.user, n.id % 10 as part, count(*) as n, sum(o.amount * n.id) as total
         from orders o join range(0, 1000, 1, 6) n on n.id % 7 = o.user group by all
+    next: each
+  - step: each
+    loop:
+      in: "{{ orders.rows }}"
+      iterator: row
+      spec: {chunk: 100, policy: {exec: spark}, reduce: {ctx.total: sum}}
+    tool:
+      kind: python
+      input: {row: "{{ row }}"}
+      code: "result = row['user'] * 2 + row['amount']"
+      set: {ctx.total: "{{ output.data }}"}
+    next: summed
+  - step: summed
+    tool:
+      kind: duckdb
+      inputs: {totals: "{{ totals }}"}
+      query: select count(*) as n, bit_xor(hash(t)) as sum from totals t
     next: numbers
+NUMBERS
+  - step: last
+    tool:
+      kind: python
+      input: {items: "{{ each.rows }}", total: "{{ ctx.total }}", totals: "{{ summed.rows }}", numbers: "{{ counted.rows }}"}
+      code: result = input
+"""
+# Where a file `hold` is, the first task that comes to it says where it is and waits for its end.
+NUMBERS = """\
   - step: numbers
     tool:
       kind: spark
@@ -49,31 +78,12 @@ FLOW = """\
 
         spread = spark.range(0, 20_000, 1, 4).repartition(6, F.col("id") % 60)
         result = spread.select(passed("id").alias("id"), F.expr("id % 60 as part"), F.expr("hash(id) as x"))
-    next: each
-  - step: each
-    loop:
-      in: "{{ orders.rows }}"
-      iterator: row
-      spec: {chunk: 100, policy: {exec: spark}, reduce: {ctx.total: sum}}
-    tool:
-      kind: python
-      input: {row: "{{ row }}"}
-      code: "result = row['user'] * 2 + row['amount']"
-      set: {ctx.total: "{{ output.data }}"}
-    next: sums
-  - step: sums
+    next: counted
+  - step: counted
     tool:
       kind: duckdb
-      inputs: {totals: "{{ totals }}", numbers: "{{ numbers }}"}
-      query: |
-        select (select {n: count(*), sum: bit_xor(hash(t))} from totals t) as totals,
-               (select {n: count(*), sum: bit_xor(hash(t))} from numbers t) as numbers
-    next: last
-  - step: last
-    tool:
-      kind: python
-      input: {sums: "{{ sums.rows }}", total: "{{ ctx.total }}", items: "{{ each.rows }}"}
-      code: result = input
+      inputs: {numbers: "{{ numbers }}"}
+      query: select count(*) as n, bit_xor(hash(t)) as sum from numbers t
 """
 
 
@@ -86,28 +96,26 @@ def spread(tmp_path: Path) -> Iterator[Cluster]:
 def test_a_cluster_gives_what_this_machine_gives_also_when_it_loses_a_worker(
     noetl: Noetl, spread: Cluster, tmp_path: Path
 ) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    file = playbook(tmp_path, "flow", FLOW.replace("FOLDER", str(shared)))
-    on_cluster = noetl.and_env(
-        NOETL_SPARK_PROFILE=spread.profile,
-        NOETL_SPARK_JAVA_OPTIONS="-Xmx512m -XX:TieredStopAtLevel=1 -Dspark.executor.memory=512m",
-    )
+    numbers = NUMBERS.replace("FOLDER", str(tmp_path))
+    file = playbook(tmp_path, "flow", FLOW.replace("NUMBERS\n", f"{numbers}    next: last\n"))
+    options = "-Xmx512m -XX:TieredStopAtLevel=1 -Dspark.executor.memory=512m"
+    there = noetl.and_env(NOETL_SPARK_PROFILE=spread.profile, NOETL_SPARK_JAVA_OPTIONS=options)
     try:
-        assert on_cluster("spark", "start").code == 0
-        here, there = (which.json("run", file) for which in (noetl, on_cluster))
-        assert (here["status"], there["status"]) == ("completed", "completed")
-        assert there["result"] == here["result"]
+        assert there("spark", "start").code == 0
+        right = _result(noetl.start("run", file, "--json"))
+        assert right["numbers"][0]["n"] == 20_000
+        assert _result(there.start("run", file, "--json")) == right
 
-        (shared / "hold").touch()
-        running = on_cluster.start("run", file, "--json")
-        until((shared / "where").exists)
-        spread.worker_of((shared / "where").read_text()).kill()
-        assert _result(on_cluster.wait(running)) == here["result"]
+        (tmp_path / "hold").touch()
+        running = there.start("run", playbook(tmp_path, "numbers", numbers), "--json")
+        until((tmp_path / "where").exists, LONGEST)
+        spread.worker_of((tmp_path / "where").read_text()).kill()
+        assert _result(running)["rows"] == right["numbers"]
     finally:
         stop(SparkPlace.below(noetl.home))
 
 
-def _result(done: Any) -> Any:
-    assert done.code == 0, done.err
-    return done.json["result"]
+def _result(process: "subprocess.Popen[str]") -> Any:
+    out, err = process.communicate(timeout=LONGEST)
+    assert process.returncode == 0, (out, err)
+    return json.loads(out)["result"]

@@ -12,6 +12,7 @@ from noetl.spark import jvm
 from noetl.spark.java import Java, NoJava, find
 from noetl.spark.place import Served, SparkPlace
 from noetl.spark.profiles import Profile, profile
+from noetl.spark.starting import _telling
 
 SERVED = Served(port=1, token="t", pid=1, java=17)
 
@@ -87,6 +88,23 @@ def test_an_archive_is_written_by_the_first_and_used_by_the_others(tmp_path: Pat
 def test_no_secret_is_on_the_command_line(tmp_path: Path) -> None:
     conf = jvm.settings(jvm.machine(), tmp_path, 1, None)
     assert not any("token" in name for name in conf)
+
+
+def test_executors_are_told_an_address_that_leads_to_them_and_callers_stay_here(tmp_path: Path) -> None:
+    assert jvm.towards("spark://127.0.0.1:7077,elsewhere:7077") == "127.0.0.1"
+    conf = jvm.settings(jvm.machine(), tmp_path, 1, "spark://127.0.0.1:7077")
+    assert (conf["spark.master"], conf["spark.driver.host"]) == ("spark://127.0.0.1:7077", "127.0.0.1")
+    assert conf["spark.connect.grpc.binding.address"] == "127.0.0.1"
+
+
+def test_a_server_that_does_not_start_says_why() -> None:
+    frames = ["\tat org.apache.spark.SparkException.here(There.scala:1)"] * 9
+    first, then = (
+        "26/11/16 ERROR Backend: All masters are unresponsive!",
+        "Caused by: java.net.ConnectException: refused",
+    )
+    assert _telling(["INFO started", first, *frames, then, *frames, then]) == [first, then]
+    assert _telling(["one", "two"]) == ["one", "two"]
 
 
 # ---- who uses it -----------------------------------------------------------------------------------------------------------
