@@ -1,6 +1,7 @@
-"""Where a function of one execution runs: on Spark, grouped by execution, or in this process. The output is the same.
+"""Where a function of one execution runs: in Spark's tasks, or in this process. The output is the same.
 
-The input are Parquet files with whole executions in each, so that neither has to hold more than one file's worth at once.
+The input are Parquet files with whole executions in each, in order. So nothing has to be grouped: a task takes a file, and
+neither place holds more than a few executions at once.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,15 +27,19 @@ class Runs(Protocol):
 
 class InProcess:
     def each(self, function: Each, schema: pa.Schema, files: list[Path], work: Path) -> Iterator[pa.Table]:
-        made: list[pa.Table] = []
         for file in files:
-            for events in by_execution(pq.ParquetFile(file).iter_batches()):
-                made.append(function(events))
-                if len(made) == TOGETHER:
-                    yield pa.concat_tables(made)
-                    made = []
-        if made:
+            yield from applied(function, str(file))
+
+
+def applied(function: Each, file: str) -> Iterator[pa.Table]:
+    made: list[pa.Table] = []
+    for events in by_execution(pq.ParquetFile(file).iter_batches()):
+        made.append(function(events))
+        if len(made) == TOGETHER:
             yield pa.concat_tables(made)
+            made = []
+    if made:
+        yield pa.concat_tables(made)
 
 
 class OnSpark:
@@ -46,16 +51,20 @@ class OnSpark:
     def each(self, function: Each, schema: pa.Schema, files: list[Path], work: Path) -> Iterator[pa.Table]:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        def grouped(events: pa.Table) -> pa.Table:  # PySpark looks at the types of a plain function
-            return function(events)
+        names = [str(file) for file in files]
+
+        def folded(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    for table in applied(function, names[number]):
+                        yield from table.combine_chunks().to_batches()
 
         if not files:
             return
         spark = session(self._url, work)
         try:
-            read = spark.read.parquet(*map(str, files)).groupBy("execution_id")
-            made = read.applyInArrow(grouped, from_arrow_schema(schema))
-            made.write.parquet(str(work / "made"))
+            tasks = spark.range(0, len(names), 1, len(names))
+            tasks.mapInArrow(folded, from_arrow_schema(schema)).write.parquet(str(work / "made"))
         finally:
             spark.stop()
         for file in sorted((work / "made").glob("*.parquet")):

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from noetl.spark.jobs.rows import EVENTS
 from noetl.spark.jobs.snapshot import Snapshot
 
-FILE = 200_000  # events, until the execution that they end with is complete
+FILE = 50_000  # events of one task, until the execution that they end with is complete
 PROJECTED = "coalesce(e.seq <= (select x.last_seq from noetl.execution x where x.execution_id = e.execution_id), true)"
 
 
