@@ -115,11 +115,12 @@ ADAPTERS = (
     "server/services/live.py",  # measures what waits
     "server/services/sealing.py",  # keys and nonces
     "server/services/requests.py",  # a request without a key gets one
-    "spark/child.py",  # talks to Spark: progress is told now and then
     "spark/folders.py",  # how old what others left behind is
+    "spark/progress.py",  # hears from Spark: progress is told now and then
     "spark/serve.py",  # looks after a JVM
     "spark/starting.py",
     "spark/task.py",  # a task of Spark wires its pipeline here
+    "spark/tickets.py",  # keys and nonces
     "worker/app.py",  # a worker process is wired here
 )
 

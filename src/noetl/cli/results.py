@@ -22,6 +22,7 @@ SHOWN = 4_000  # characters of a value shown to a person
 ROWS = 20
 UNITS = ("kB", "MB", "GB", "TB")
 FORMATS = ("parquet", "csv", "json", "jsonl")
+ENDINGS = ", ".join(f".{format}" for format in FORMATS)
 _ROWS = re.compile(r"([0-9]{0,18}):([0-9]{0,18})", re.ASCII)
 
 Into = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="a file; without one, stdout")]
@@ -142,7 +143,12 @@ def export(
       noetl result export @latest fetch -o fetch.csv
       noetl result export @latest fetch --format jsonl --rows 1000:2000 | jq .id
     """
-    chosen = format or _named_so(into) or "json"
+    chosen = format or _named_so(into)
+    if chosen is None and into is not None and into.suffix:
+        raise InvalidInput(
+            f"{into.name} does not say its format", hint=f"a name that ends so: {ENDINGS}; or --format {FORMATS[0]}"
+        )
+    chosen = chosen or "json"
     if chosen not in FORMATS:
         raise InvalidInput(f"there is no format {chosen!r}", hint=f"one of {', '.join(FORMATS)}")
     if chosen == "parquet" and into is None and sys.stdout.isatty():
@@ -151,7 +157,7 @@ def export(
 
 
 def _named_so(into: Path | None) -> str | None:
-    suffix = into.suffix.lstrip(".") if into is not None else ""
+    suffix = into.suffix.lstrip(".").lower() if into is not None else ""
     return suffix if suffix in FORMATS else None
 
 

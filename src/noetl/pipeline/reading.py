@@ -4,12 +4,10 @@ Everything is streamed: what is in memory is a piece, a batch of rows, or a valu
 """
 
 import asyncio
-import csv
-import io
 import tempfile
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from noetl.model.codec import encode
 from noetl.model.errors import Expired, InvalidInput, NotFound, Unavailable
@@ -21,6 +19,7 @@ from noetl.pipeline.failures import Failing
 from noetl.pipeline.persist import redacted
 from noetl.results.encoding import ARROW, JSON, PARQUET
 from noetl.results.port import ResultStore, Source
+from noetl.results.values import Unfit, columns_of
 
 PIECE = 256 * 1024  # bytes read at once
 BATCH = 1_000  # rows made at once
@@ -40,6 +39,7 @@ FORMATS = (PARQUET, "csv", JSON, "jsonl")
 
 Bytes = AsyncGenerator[bytes, None]
 Rows = AsyncGenerator[list[Any], None]
+Made = TypeVar("Made", bytes, list[Any])
 
 
 class Reading:
@@ -196,17 +196,19 @@ class _Made:
                 yield await asyncio.to_thread(_lines, rows)
 
     async def csv(self) -> Bytes:
-        written = _Csv([column.name for column in await self._columns()])
+        if self._reference is not None and is_rowset(self._reference):
+            parts = self._of_rowset(self._reference, _csv)
+        else:
+            parts = self._csv_of_records()
+        async with aclosing(parts):
+            async for part in parts:
+                yield part
+
+    async def _csv_of_records(self) -> Bytes:
+        written = _Csv()
         async with aclosing(self._batches()) as batches:
             async for rows in batches:
                 yield await asyncio.to_thread(written.rows, rows)
-        yield written.end()
-
-    async def _columns(self) -> list[Column]:
-        if self._reference is None or not is_rowset(self._reference):
-            return []
-        with in_words():
-            return await _columns(self._payloads, self._reference)
 
     async def parquet(self) -> Bytes:
         """Its end says where its groups are: it is written to a file first."""
@@ -226,11 +228,12 @@ class _Made:
             reader = await self._payloads.open(self._reference)
 
         def write() -> None:
-            import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it has no types
+            from noetl.results.formats import Parquet  # Arrow: it is here already
 
-            with pq.ParquetWriter(file, reader.schema, compression="zstd") as out:
-                for batch in reader.batches(self._start, self._stop):
-                    out.write_batch(batch)
+            out = Parquet(file, reader.schema)
+            for batch in reader.batches(self._start, self._stop):
+                out.add(batch)
+            out.end()
 
         try:
             await asyncio.to_thread(write)
@@ -246,7 +249,7 @@ class _Made:
         assert self._reference is not None
         stop = self._count if self._stop is None else min(self._stop, self._count)
         if is_rowset(self._reference):
-            async with aclosing(self._of_rowset(self._reference, stop)) as batches:
+            async with aclosing(self._of_rowset(self._reference, _row_batches)) as batches:
                 async for rows in batches:
                     yield rows
             return
@@ -255,18 +258,20 @@ class _Made:
                 rows = await self._payloads.range(self._reference, at, min(at + BATCH, stop))
             yield rows
 
-    async def _of_rowset(self, reference: Reference, stop: int) -> Rows:
+    async def _of_rowset(
+        self, reference: Reference, made: Callable[[Any, int, int | None], Iterator[Made]]
+    ) -> AsyncGenerator[Made, None]:
         with in_words():
             reader = await self._payloads.open(reference)
-        found = _row_batches(reader, self._start, stop)
+        found = made(reader, self._start, self._stop)
         try:
-            while (rows := await asyncio.to_thread(next, found, None)) is not None:
-                yield rows
+            while (part := await asyncio.to_thread(next, found, None)) is not None:
+                yield part
         finally:
             await asyncio.to_thread(reader.close)
 
 
-def _row_batches(reader: Any, start: int, stop: int) -> Iterator[list[Any]]:
+def _row_batches(reader: Any, start: int, stop: int | None) -> Iterator[list[Any]]:
     from noetl.results.rowsets import as_rows  # Arrow: it is here already
 
     for batch in reader.batches(start, stop):
@@ -274,52 +279,53 @@ def _row_batches(reader: Any, start: int, stop: int) -> Iterator[list[Any]]:
             yield as_rows(batch.slice(at, BATCH))
 
 
+def _csv(reader: Any, start: int, stop: int | None) -> Iterator[bytes]:
+    from noetl.results.formats import csv_header, csv_rows
+
+    yield csv_header(reader.schema.names)
+    for batch in reader.batches(start, stop):
+        yield csv_rows(batch)
+
+
 def _lines(rows: list[Any]) -> bytes:
     return b"".join(encode(row) + b"\n" for row in rows)
 
 
 class _Csv:
-    """The names are those of the schema, or of the first rows. What is not text or a number is JSON."""
+    """The names are those of the first rows."""
 
-    def __init__(self, names: list[str]) -> None:
-        self._names = names
-        self._begun = False
+    def __init__(self) -> None:
+        self._names: list[str] = []
 
     def rows(self, rows: list[Any]) -> bytes:
-        records = [row if isinstance(row, dict) else {"value": row} for row in rows]
-        out = io.StringIO(newline="")
-        writer = csv.writer(out, lineterminator="\n")
-        if not self._begun:
-            self._names = self._names or list(dict.fromkeys(name for record in records for name in record))
-            writer.writerow(self._names)
-            self._begun = True
+        from noetl.results.formats import csv_header, csv_records
+
+        records, header = _records(rows), b""
+        if not self._names:
+            self._names = columns_of(records)
+            header = csv_header(self._names)
         for record in records:
             if strange := record.keys() - set(self._names):
                 raise InvalidInput(
                     f"a row has the column {min(strange)!r}, which the first ones lack", hint="--format jsonl"
                 )
-            writer.writerow([_cell(record.get(name)) for name in self._names])
-        return out.getvalue().encode()
-
-    def end(self) -> bytes:
-        """No row, but perhaps columns."""
-        return b"" if self._begun or not self._names else self.rows([])
+        return header + csv_records(records, self._names)
 
 
-def _cell(value: Any) -> Any:
-    if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
-        return value
-    return encode(value).decode()
+def _records(rows: list[Any]) -> list[dict[str, Any]]:
+    return [row if isinstance(row, dict) else {"value": row} for row in rows]
 
 
 def _to_parquet(rows: list[Any], file: Any) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from noetl.results.formats import Kinds, Parquet, columns
 
+    records, kinds = _records(rows), Kinds()
     try:
-        table = pa.Table.from_pylist([row if isinstance(row, dict) else {"value": row} for row in rows])
-        pq.write_table(table, file, compression="zstd")
-    except pa.ArrowException as error:
+        kinds.see(records)
+        out = Parquet(file, kinds.schema)
+        out.add(columns(records, kinds.schema))
+        out.end()
+    except Unfit as error:
         raise InvalidInput(f"the rows do not fit columns: {error}", hint="--format jsonl") from error
 
 
@@ -342,7 +348,7 @@ def _fitting(reference: Reference) -> int:
 
 
 def _names(rows: list[Any]) -> list[Column]:
-    return [Column(name) for name in dict.fromkeys(name for row in rows if isinstance(row, dict) for name in row)]
+    return [Column(name) for name in columns_of(row for row in rows if isinstance(row, dict))]
 
 
 def _short(value: Any) -> Any:

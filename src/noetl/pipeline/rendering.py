@@ -31,6 +31,10 @@ class StoredRows:
         for start in range(0, self.count, size):
             yield await self.payloads.range(self.reference, start, min(start + size, self.count))
 
+    async def reader(self) -> Any:
+        """Of a row set, to be closed by whoever asks; None: they are JSON."""
+        return await self.payloads.open(self.reference) if is_rowset(self.reference) else None
+
     async def _of_rowset(self, size: int) -> AsyncIterator[list[Any]]:
         """From one end to the other: by ranges, every part of the file would be read many times."""
         from noetl.results.rowsets import as_rows  # Arrow: only who reads row sets pays for it

@@ -237,11 +237,12 @@ def _micros(value: Any) -> int:
 def as_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Rows as templates see them."""
     names = batch.schema.names
-    columns = [_values(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
+    columns = [values_of(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] if names else []
 
 
-def _values(column: pa.Array, field: pa.Field) -> list[Any]:
+def values_of(column: pa.Array, field: pa.Field) -> list[Any]:
+    """As templates see them."""
     kind = column.type
     if field.metadata is not None and field.metadata.items() >= NUMERIC.items():
         return [None if text is None else decimal_to_json(Decimal(text)) for text in column.to_pylist()]

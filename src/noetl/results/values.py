@@ -7,9 +7,12 @@ row set; an interval its seconds; bytes base64; json, lists and structs natively
 
 import base64
 import math
+from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
+
+import msgspec
 
 
 def to_json(value: Any) -> Any:
@@ -43,3 +46,30 @@ def decimal_to_json(value: Decimal) -> int | float | str:
         return int(value)
     near = float(value)
     return near if math.isfinite(near) and Decimal(repr(near)) == value else str(value)
+
+
+def columns_of(records: Iterable[dict[str, Any]]) -> list[str]:
+    """In order of appearance."""
+    return list(dict.fromkeys(name for record in records for name in record))
+
+
+def text(value: Any) -> str | None:
+    """A value of JSON as a cell of a table: lists and maps are their JSON."""
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return str(value)
+        case _:
+            return msgspec.json.encode(value).decode()
+
+
+class Unfit(Exception):
+    """A value that is no column's with those before it."""
+
+    def __init__(self, column: str, row: int, why: str) -> None:
+        super().__init__(f"column {column!r}: rows[{row}] {why}")
+        self.column = column
+        self.row = row

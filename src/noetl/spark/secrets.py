@@ -4,7 +4,6 @@ a template or a tool first needs one. What it is told stays in its memory, and s
 
 import asyncio
 import io
-import time
 from typing import Any, TextIO
 
 from noetl.model.errors import Failure
@@ -41,12 +40,12 @@ class AskedKeychain(Keychain):
         return await self._asked(name, secret=name, provider=provider)
 
     async def _asked(self, name: str, **question: Any) -> Any:
-        key = repr(question)
+        key, now = repr(question), asyncio.get_running_loop().time
         async with self._asking:  # of those that want it at the same time, one asks
             until, found = self._kept.get(key, (0.0, None))
-            if time.monotonic() >= until:
+            if now() >= until:
                 found = await asyncio.to_thread(_answered, self._ticket, question)
-                self._kept[key] = time.monotonic() + KEPT_FOR, found
+                self._kept[key] = now() + KEPT_FOR, found
         self.redactor.credential(name, found)
         return found
 

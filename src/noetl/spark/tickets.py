@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from noetl.model.errors import Failure
+from noetl.model.errors import Failure, NoetlError, Unavailable
 from noetl.spark.profiles import Profile
 
 LOOPBACK = "127.0.0.1"
@@ -78,6 +78,9 @@ async def _told(answer: Answering, question: dict[str, Any]) -> dict[str, Any]:
         return {"answer": await answer(question)}
     except Refused as refused:
         return {"refused": refused.failure.shown()}
+    except NoetlError as error:  # a store that does not answer, or refuses
+        retryable = isinstance(error, Unavailable)
+        return {"refused": Failure(code=error.code, message=str(error), retryable=retryable).shown()}
 
 
 async def _received(reader: asyncio.StreamReader) -> bytes:

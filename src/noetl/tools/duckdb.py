@@ -6,9 +6,8 @@ row set, which is scanned where it is and never held whole. Rows go to the store
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -173,7 +172,8 @@ def registered(connection: duckdb.DuckDBPyConnection, name: str, given: Any, sta
         if not paths:
             _view(connection, name, pa.Table.from_batches(given.batches(), given.schema))
         else:
-            _scan(connection, name, paths, given.schema)
+            scanned = scan([str(path) for path in paths], given.schema)
+            connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS {scanned}")
         yield
 
 
@@ -182,13 +182,12 @@ def _view(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> N
     connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS FROM {identifier(f'noetl_input_{name}')}")
 
 
-def _scan(connection: duckdb.DuckDBPyConnection, name: str, paths: list[Path], schema: pa.Schema) -> None:
+def scan(paths: Sequence[str], schema: pa.Schema) -> str:
     """Parquet has no type for an interval: it is a number of microseconds there."""
-    intervals = [identifier(field.name) for field in schema if pa.types.is_duration(field.type)]
+    intervals = [identifier(field.name) for field in schema if field.type == pa.duration("us")]
     mended = ", ".join(f"to_microseconds({column}) AS {column}" for column in intervals)
     chosen = f"* REPLACE ({mended})" if mended else "*"
-    scanned = f"FROM read_parquet({literal([str(path) for path in paths])}) SELECT {chosen}"
-    connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS {scanned}")
+    return f"FROM read_parquet({literal(list(paths))}) SELECT {chosen}"
 
 
 # ---- what went wrong ---------------------------------------------------------------------------------------------------

@@ -52,6 +52,15 @@ class Rows(Protocol):
         ...
 
 
+@runtime_checkable
+class Columnar(Protocol):
+    """Rows that may be stored with their types."""
+
+    async def reader(self) -> Any:
+        """A `rowsets.Reader`, which whoever asks closes; None: they are JSON."""
+        ...
+
+
 class Rendering(Protocol):
     """For fields that a tool declares `raw` and renders itself, in the scope of its task."""
 

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
-from noetl.results.values import to_json
+from noetl.results.values import columns_of, to_json
 from noetl.tools.sql import SqlError
 
 
@@ -18,7 +18,7 @@ def listed(name: str, given: Any) -> list[dict[str, Any]]:
 
 def table(rows: list[dict[str, Any]]) -> pa.Table:
     """Columns of all rows in order of appearance; one whose values have no common type is their JSON text."""
-    names = list(dict.fromkeys(name for row in rows for name in row)) or ["value"]
+    names = columns_of(rows) or ["value"]
     return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
 
 

@@ -6,10 +6,13 @@ double anything.
 """
 
 import asyncio
+from glob import iglob
 from typing import Any
 
 import duckdb
 import psycopg
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
 from noetl.model.errors import Failure
@@ -17,14 +20,17 @@ from noetl.results.rowsets import Reader, Writer, reader_of
 from noetl.results.tables import Table
 from noetl.tools import transfer_targets as targets
 from noetl.tools.artifact import copied, source
-from noetl.tools.duckdb import Duckdb, literal
+from noetl.tools.duckdb import Duckdb, literal, scan
 from noetl.tools.duckdb import failure as duckdb_failure
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.postgres import Postgres, failure
+from noetl.tools.sinks.records import SinkError
 from noetl.tools.sql import SqlError
 from noetl.tools.tabular import table
 
-FORMATS = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json"}
+FORMATS = "parquet, csv, json or jsonl"
+CSV = """allow_quoted_nulls = false, quote = '"', escape = '"'"""
+AS_TEXT = ", all_varchar = true, header = true"  # Postgres reads each as its column's type: a guess would lose digits
 
 
 class Transfer:
@@ -47,7 +53,7 @@ class Transfer:
                 return Success(await self._write(call, found))
             finally:
                 await asyncio.to_thread(found.close)
-        except SqlError as error:
+        except (SqlError, SinkError) as error:
             return Failed(error.failure)
         except psycopg.Error as error:
             return Failed(failure(error), {"pg": {"sqlstate": error.sqlstate}})
@@ -115,7 +121,7 @@ class Transfer:
             case "duckdb":
                 written = await targets.into_duckdb(target, reader, call.tables.staging)
             case "file":
-                written = await targets.into_file(target, reader, call.tables.staging)
+                written = await targets.into_file(target, reader)
             case kind:
                 raise SqlError(
                     "TRANSFER_TARGET", f"a transfer writes postgres, duckdb or a file, not {kind!r}", "config"
@@ -139,7 +145,22 @@ async def _auth(call: Call, template: Any) -> Any:
 async def _scan(call: Call, given: dict[str, Any]) -> str:
     path = str(await _value(call, given["path"]))
     kind = str(await _value(call, given.get("format")) or path.rpartition(".")[2]).lower()
-    function = FORMATS.get({"jsonl": "json", "ndjson": "json"}.get(kind, kind))
-    if function is None:
-        raise SqlError("TRANSFER_SOURCE", f"a file is {', '.join(FORMATS)}, not {kind!r}: say `format`", "config")
-    return f"FROM {function}({literal(path)}{', allow_quoted_nulls = false' if kind == 'csv' else ''})"
+    match {"jsonl": "json", "ndjson": "json"}.get(kind, kind):
+        case "parquet":
+            return scan([path], await asyncio.to_thread(_schema, path))
+        case "csv":
+            as_text = AS_TEXT if call.config["target"].get("kind") == "postgres" else ""
+            return f"FROM read_csv({literal(path)}, {CSV}{as_text})"
+        case "json":
+            return f"FROM read_json({literal(path)})"
+        case _:
+            raise SqlError("TRANSFER_SOURCE", f"a file is {FORMATS}, not {kind!r}: say `format`", "config")
+
+
+def _schema(path: str) -> pa.Schema:
+    """As whoever wrote the file meant it, which DuckDB does not ask; of files that are elsewhere, nothing is known."""
+    first = next(iglob(path, recursive=True), None)
+    try:
+        return pa.schema([]) if first is None else pq.read_schema(first)
+    except (pa.ArrowException, OSError):  # DuckDB will say what is wrong with it
+        return pa.schema([])

@@ -10,8 +10,7 @@ a file            appears under its name at once; appended ones are files named 
 import asyncio
 import io
 import json
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +25,11 @@ from psycopg import AsyncConnection
 from noetl.results.rowsets import Reader
 from noetl.results.staging import Staging
 from noetl.results.values import to_json
-from noetl.tools.duckdb import SETTINGS, literal, registered
+from noetl.tools.duckdb import SETTINGS, registered
 from noetl.tools.port import Call
-from noetl.tools.sinks import keys
+from noetl.tools.sinks import files, keys
+from noetl.tools.sinks.postgres import SHAPES
+from noetl.tools.sinks.records import Column
 from noetl.tools.sql import SqlError, identifier
 from noetl.tools.threads import in_thread
 
@@ -109,60 +110,63 @@ def _allowed() -> Iterator[None]:
 async def _copy(connection: AsyncConnection[Any], columns: str, reader: Reader) -> None:
     cursor = connection.cursor()
     asked = await cursor.execute(f"SELECT {columns} FROM {ROWS}".encode())
-    arrays = [_is_array(column.type_code) for column in asked.description or ()]
+    found = [_column(column.name, column.type_code) for column in asked.description or ()]
     async with cursor.copy(f"COPY {ROWS} ({columns}) FROM STDIN (FORMAT csv)".encode()) as copy:
         batches = reader.batches()
-        while (data := await asyncio.to_thread(_written, batches, arrays)) is not None:
+        while (data := await asyncio.to_thread(_written, batches, found)) is not None:
             await copy.write(data)
 
 
-def _is_array(oid: int) -> bool:
+def _column(name: str, oid: int) -> Column:
     info = psycopg.adapters.types.get(oid)
-    return info is not None and info.array_oid == oid
+    kind = "" if info is None else info.name
+    return Column(name, kind, SHAPES.get(kind, "plain"), array=info is not None and info.array_oid == oid)
 
 
-def _written(batches: Iterator[pa.RecordBatch], arrays: list[bool]) -> bytes | None:
+def _written(batches: Iterator[pa.RecordBatch], columns: list[Column]) -> bytes | None:
     """The next rows as CSV."""
     batch = next(batches, None)
     if batch is None:
         return None
-    columns = [_text(column, array) for column, array in zip(batch.columns, arrays, strict=True)]
+    texts = [_text(values, column) for values, column in zip(batch.columns, columns, strict=True)]
     out = io.BytesIO()
-    csv.write_csv(pa.RecordBatch.from_arrays(columns, names=batch.schema.names), out, _CSV)
+    csv.write_csv(pa.RecordBatch.from_arrays(texts, names=batch.schema.names), out, _CSV)
     return out.getvalue()
 
 
-def _text(column: pa.Array, array: bool) -> pa.Array:
-    """What Postgres reads of a column whose own text it would not."""
-    kind = column.type
+def _text(values: pa.Array, column: Column) -> pa.Array:
+    """What Postgres reads of values whose own text it would not. Text of a file may be an array in JSON, or bytes in base64."""
+    kind = values.type
     if isinstance(kind, pa.JsonType):
-        return column.storage
+        return _each(values.storage, column, _listed) if column.array else values.storage
     if isinstance(kind, pa.UuidType):
-        return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
+        return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.string())
     if pa.types.is_duration(kind):
-        numbers = column.cast(pa.duration("us"), safe=False).cast(pa.int64()).to_pylist()
+        numbers = values.cast(pa.duration("us"), safe=False).cast(pa.int64()).to_pylist()
         return pa.array([None if value is None else f"{value} microseconds" for value in numbers], pa.string())
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return pa.array([None if value is None else "\\x" + value.hex() for value in column.to_pylist()], pa.string())
+        return pa.array([None if value is None else "\\x" + value.hex() for value in values.to_pylist()], pa.string())
     if pa.types.is_nested(kind):
-        values = column.to_pylist(maps_as_pydicts="lossy")
-        shown = _array if array else _json
-        return pa.array([None if value is None else shown(value) for value in values], pa.string())
-    return column
+        return _each(values, column, to_json)
+    if pa.types.is_string(kind) and (column.array or column.shape == "bytes"):
+        return _each(values, column, _listed if column.array else to_json)
+    return values
 
 
-def _json(value: Any) -> str:
-    return json.dumps(to_json(value))
+def _each(values: pa.Array, column: Column, made: Callable[[Any], Any]) -> pa.Array:
+    try:
+        return pa.array([column.text(made(value)) for value in values.to_pylist(maps_as_pydicts="lossy")], pa.string())
+    except ValueError as error:
+        raise SqlError("SINK_VALUE", f"column {column.name!r}: a value {error}", "data") from None
 
 
-def _array(value: Any) -> str:
-    """{1,NULL,"a b"}"""
-    if isinstance(value, list):
-        return "{" + ",".join(map(_array, value)) + "}"
-    if value is None:
-        return "NULL"
-    text = str(to_json(value)).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'
+def _listed(text: str | None) -> Any:
+    """A list in JSON; what is none may be an array as Postgres writes it."""
+    try:
+        found = None if text is None else json.loads(text)
+    except ValueError:
+        return text
+    return found if isinstance(found, list) else text
 
 
 def _merge(target: Target, columns: str, names: list[str]) -> str:
@@ -175,7 +179,7 @@ def _merge(target: Target, columns: str, names: list[str]) -> str:
     return f"INSERT INTO {target.name} ({columns}) {last} ON CONFLICT ({key}) DO {update}"
 
 
-# ---- DuckDB and files --------------------------------------------------------------------------------------------------------
+# ---- DuckDB ------------------------------------------------------------------------------------------------------------------
 
 
 class _Writing:
@@ -222,49 +226,6 @@ class _Writing:
         [count] = connection.execute(f"INSERT INTO {target.name} BY NAME ({rows})").fetchone() or (0,)
         return int(count)
 
-    def file(self) -> int | None:
-        """Written beside, synced, renamed."""
-        where, kind = place(self._target)
-        if self._target.mode != "replace" and where.exists():
-            return None
-        where.parent.mkdir(parents=True, exist_ok=True)
-        part = where.with_name(f".{where.name}.{self._target.once[0]}")
-        options = {
-            "parquet": "FORMAT parquet, COMPRESSION zstd",
-            "csv": "FORMAT csv, HEADER, FORCE_QUOTE *",
-            "json": "FORMAT json",
-        }
-        try:
-            with ExitStack() as stack:
-                connection = self._opened(stack, ":memory:")
-                connection.execute(f"COPY {ROWS} TO {literal(str(part))} ({options[kind]})")
-            _synced(part)
-            part.replace(where)
-        finally:
-            part.unlink(missing_ok=True)
-        return self._reader.count
-
-
-def place(target: Target) -> tuple[Path, str]:
-    if not target.path:
-        raise SqlError("SINK_PATH", "a file target needs `path`", "config")
-    path = Path(target.path)
-    kind = (target.format or path.suffix.removeprefix(".") or "parquet").lower()
-    kind = {"jsonl": "json", "ndjson": "json"}.get(kind, kind)
-    if kind not in ("parquet", "csv", "json"):
-        raise SqlError("SINK_FORMAT", f"a file is parquet, csv or json, not {kind!r}: say `format`", "config")
-    if target.mode == "upsert":
-        raise SqlError("SINK_MODE", "a file has no rows to write over: use insert, append or replace", "config")
-    if target.mode == "replace":
-        return path, kind
-    named = path.with_stem(f"{path.stem}-{target.once[0]}") if path.suffix else path / f"{target.once[0]}.{kind}"
-    return named, kind
-
-
-def _synced(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
 
 async def into_duckdb(target: Target, reader: Reader, staging: Staging) -> int | None:
     writing = _Writing(target, reader, staging)
@@ -272,7 +233,27 @@ async def into_duckdb(target: Target, reader: Reader, staging: Staging) -> int |
     return found
 
 
-async def into_file(target: Target, reader: Reader, staging: Staging) -> int | None:
-    writing = _Writing(target, reader, staging)
-    count: int | None = await in_thread(writing.file, writing.interrupt, "duckdb")
-    return count
+# ---- files -------------------------------------------------------------------------------------------------------------------
+
+
+async def into_file(target: Target, reader: Reader) -> int | None:
+    where, kind = place(target)
+    if target.mode != "replace" and await asyncio.to_thread(where.exists):
+        return None
+    return await files.copied(where, kind, reader)
+
+
+def place(target: Target) -> tuple[Path, str]:
+    if not target.path:
+        raise SqlError("SINK_PATH", "a file target needs `path`", "config")
+    path = Path(target.path)
+    kind = (target.format or path.suffix.removeprefix(".") or "parquet").lower()
+    if kind not in files.FORMATS:
+        raise SqlError("SINK_FORMAT", f"a file is parquet, csv, json or jsonl, not {kind!r}: say `format`", "config")
+    if target.mode == "upsert":
+        raise SqlError("SINK_MODE", "a file has no rows to write over: use insert, append or replace", "config")
+    if target.mode == "replace":
+        return path, kind
+    key = target.once[0]
+    named = path.with_stem(f"{path.stem}-{key}") if path.suffix else path / f"{key}{files.FORMATS[kind]}"
+    return named, kind

@@ -57,6 +57,7 @@ def looks(client: Noetl, folder: Path) -> None:
     for words, arguments in {
         "no rows": ("export", "@latest", "total", "--format", "csv"),
         "there is no format 'xml'": ("export", "@latest", "fetch", "--format", "xml"),
+        ".parquet, .csv, .json, .jsonl": ("export", "@latest", "fetch", "-o", folder / "foo.xyz"),
         "not a range of rows": ("export", "@latest", "fetch", "--rows", "a:b"),
         "'nope' has no result": ("get", "@latest", "nope"),
         "cannot write": ("get", "@latest", "total", "-o", folder / "none" / "x.json"),

@@ -154,6 +154,23 @@ def test_a_file_that_fails_is_not_there(tmp_path: Path) -> None:
     assert failure(sinks.outcome({**target, "path": str(tmp_path / "file" / "x.csv")}, records(1))).code == "SINK_FILE"
 
 
+def test_parquet_has_types_that_fit_every_batch(tmp_path: Path) -> None:
+    rows = [{"a": number, "b": None, "c": [number]} for number in range(BATCH)]
+    late = [*rows, {"a": 0.5, "b": "x", "c": {"d": 1}, "e": 1}]
+    target = {"kind": "file", "path": str(tmp_path / "x.parquet"), "mode": "replace"}
+    assert value(sinks.outcome(target, late))["row_count"] == BATCH + 1
+    found = pq.read_table(tmp_path / "x.parquet")
+    assert [str(kind) for kind in found.schema.types] == ["double", "string", "extension<arrow.json>", "int64"]
+    assert found.slice(BATCH - 1).to_pylist() == [
+        {"a": BATCH - 1, "b": None, "c": f"[{BATCH - 1}]", "e": None},
+        {"a": 0.5, "b": "x", "c": '{"d":1}', "e": 1},
+    ]
+    mixed = failure(sinks.outcome(target, [*rows, {"a": "x"}]))
+    assert (mixed.code, mixed.detail) == ("SINK_VALUE", {"column": "a", "row": BATCH})
+    assert "'a'" in mixed.message
+    assert failure(sinks.outcome(target, [])).code == "SINK_DATA"
+
+
 # ---- http --------------------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import duckdb
 import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from noetl.tools.port import Outcome
@@ -112,6 +114,53 @@ def test_postgres_to_a_file_and_back(given: str, tmp_path: Path) -> None:
         assert value(moved({"kind": "file", "path": path}, target))["written"] == 30
         both = [asked(given, f"SELECT {columns} FROM {name} ORDER BY id") for name in ("target", "source")]
         assert both[0] == both[1]
+
+
+EVERY = """CREATE TABLE every (id int, t text, code text, n numeric(20, 2), any_n numeric, d date, at timestamptz, tm time,
+    b bytea, u uuid, j jsonb, a int[], w text[], bs bytea[], deep int[], span interval, f float8, o bool)"""
+FILLED = r"""INSERT INTO every VALUES
+    (1, '', '007', 12345678901234567.13, 0.10000000000000000001, '2024-02-29', '2024-02-29 10:00:00.000001+02', '10:00',
+     '\x0001', gen_random_uuid(), '{"a": [1, null]}', '{1,NULL,2}', '{"x \"y",NULL,""}', '{"\\x00ff"}', '{{1,2},{3,4}}', '1 day',
+     'NaN', true),
+    (2, E'x,"y\n', NULL, -0.5, 1, NULL, '2999-12-31 23:59:59+00', NULL, '', NULL, '"text"', '{}', NULL, NULL, NULL, '3 s',
+     'Infinity', false),
+    (3, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'null', NULL, NULL, NULL, NULL, NULL, NULL, NULL)"""
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("columns", ["*", "id", "t", "code", "id, a", "id, b, at"])
+def test_a_file_goes_back_into_the_table_it_came_from(database: str, tmp_path: Path, kind: str, columns: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(EVERY)
+        connection.execute(FILLED.encode())
+        connection.execute("CREATE TABLE target (LIKE every)")
+    path = str(tmp_path / f"every.{kind}")
+    query = postgres(database, query=f"SELECT {columns} FROM every")
+    assert value(moved(query, {"kind": "file", "path": path, "mode": "replace"}))["written"] == 3
+    back = value(moved({"kind": "file", "path": path}, postgres(database, table="target", mode="replace")))
+    assert back["written"] == 3
+    both = f"(SELECT {columns} FROM every EXCEPT SELECT {columns} FROM target)"
+    assert asked(database, both) == []
+
+
+def test_an_empty_query_is_a_file_with_columns(given: str, tmp_path: Path) -> None:
+    query = postgres(given, query="SELECT id, day, span, doc FROM source WHERE false")
+    for kind in ("csv", "parquet"):
+        assert (
+            value(moved(query, {"kind": "file", "path": str(tmp_path / f"no.{kind}"), "mode": "replace"}))["written"]
+            == 0
+        )
+    assert (tmp_path / "no.csv").read_text() == "id,day,span,doc\n"
+    found = pq.read_schema(tmp_path / "no.parquet")
+    assert found.types == [pa.int32(), pa.date32(), pa.duration("us"), pa.json_()]
+    back = moved({"kind": "file", "path": str(tmp_path / "no.csv")}, postgres(given, table="target", mode="replace"))
+    assert value(back)["written"] == 0
+
+
+def test_what_are_no_bytes_is_said_with_the_column(given: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("id,raw\n1,/wA=\n2,\\xff00\n3,no bytes\n")
+    found = failure(moved({"kind": "file", "path": str(tmp_path / "bad.csv")}, postgres(given, table="target")))
+    assert (found.code, "'raw'" in found.message) == ("SINK_VALUE", True)
 
 
 def test_files_are_named_by_the_call(given: str, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_span_of_rows(store: ResultStore, format: str, span: tuple[int, int | 
 
 
 def test_csv_of_what_is_no_table() -> None:
-    assert data(ResultsMemory(), [1, None, "a,b"], "csv") == b'value\n1\n""\n"a,b"\n'
+    assert data(ResultsMemory(), [1, None, "", "a,b"], "csv") == b'value\n1\n\n""\n"a,b"\n'
     nested = [{"a": {"b": 1}, "c": True}]
     assert data(ResultsMemory(), nested, "csv") == b'a,c\n"{""b"":1}",true\n'
     assert data(ResultsMemory(), [], "csv") == b""

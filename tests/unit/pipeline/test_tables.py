@@ -1,11 +1,16 @@
 """Row sets as steps see them: the value is a map, its rows stay in the store until one is asked for."""
 
 import asyncio
+import math
 from collections.abc import Callable
+from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from noetl.model import events as e
@@ -27,6 +32,7 @@ from noetl.results.tables import Table, Tables
 from noetl.tools import port as tools
 from noetl.tools.duckdb import Duckdb
 from noetl.tools.port import Call, Success
+from noetl.tools.sink import Sink
 from noetl.tools.sinks.records import meant
 from tests.unit.pipeline.bench import Bench, plan_of
 
@@ -390,3 +396,41 @@ def test_a_sink_reads_the_rows_of_a_table_by_batches(data: str) -> None:
     run(bench, plan, results={"up": upstream(bench, 20)})
     assert [len(batch) for batch in taken] == [7, 7, 6]
     assert [row["id"] for batch in taken for row in batch] == list(range(20))
+
+
+ODD = pa.schema(
+    [("d", pa.date32()), ("m", pa.decimal128(12, 2)), ("u", pa.uuid()), ("b", pa.binary()), ("n", pa.int32()),
+     ("f", pa.float64()), ("s", pa.duration("us")), ("j", pa.json_())]
+)  # fmt: skip
+
+
+def odd(count: int) -> Callable[[Call], Success]:
+    row = [date(2024, 2, 29), Decimal("12.50"), UUID(int=1).bytes, b"\x00", None, math.nan, timedelta(days=1), "[1]"]
+
+    def give(call: Call) -> Success:
+        columns = [pa.array([value] * count, kind) for value, kind in zip(row, ODD.types, strict=True)]
+        writer = Writer(ODD, call.tables)
+        writer.write(pa.RecordBatch.from_arrays(columns, schema=ODD))
+        return Success(writer.done())
+
+    return give
+
+
+@pytest.mark.parametrize("data", ["{{ up }}", "{{ up.rows }}"])
+@pytest.mark.parametrize("count", [0, 3, 70_000])
+def test_a_sink_keeps_the_types_of_a_table(tmp_path: Path, data: str, count: int) -> None:
+    def unused() -> Any:
+        raise AssertionError
+
+    for ending in ("parquet", "csv"):
+        made = Bench(odd(count))
+        up = run(made, plan_of("- step: up\n  tool: {kind: python, code: x}\n"), step="up").result
+        target = f"{{kind: file, path: {tmp_path}/x.{ending}, mode: replace}}"
+        plan = plan_of(f"- step: s\n  tool: {{kind: sink, target: {target}, data: '{data}'}}\n- {{step: up}}\n")
+        report = run(Bench(store=made.store, more=[Sink(unused, unused)]), plan, results={"up": up})
+        assert isinstance(report, e.CommandCompleted), report
+    assert pq.read_schema(tmp_path / "x.parquet").equals(ODD)
+    assert pq.read_metadata(tmp_path / "x.parquet").num_rows == count
+    lines = (tmp_path / "x.csv").read_text().splitlines()
+    assert lines[0] == "d,m,u,b,n,f,s,j"
+    assert lines[1:] == [f"2024-02-29,12.50,{UUID(int=1)},AA==,,nan,86400.0,[1]"] * count

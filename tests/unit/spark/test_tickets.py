@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from noetl.model.errors import Failure
+from noetl.model.errors import Failure, StoreUnavailable
 from noetl.spark.profiles import profile
 from noetl.spark.tickets import LOOPBACK, Refused, ask, facing, issued
 
 
 async def answer(question: dict[str, Any]) -> Any:
+    if question.get("name") == "away":
+        raise StoreUnavailable("the store is away")
     if question.get("name") != "pg":
         raise Refused(Failure(code="CREDENTIAL_MISSING", message="there is none", kind="auth"))
     return {"password": "xyzzy", "asked": question}
@@ -27,6 +29,9 @@ def test_whoever_has_a_ticket_is_answered_until_the_command_ends() -> None:
             with pytest.raises(Refused, match="there is none") as refused:
                 await asyncio.to_thread(ask, ticket, name="another")
             assert (refused.value.failure.code, refused.value.failure.kind) == ("CREDENTIAL_MISSING", "auth")
+            with pytest.raises(Refused, match="the store is away") as refused:
+                await asyncio.to_thread(ask, ticket, name="away")
+            assert refused.value.failure.retryable
             assert "xyzzy" not in ticket
         return ticket
 

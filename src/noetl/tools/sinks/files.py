@@ -2,23 +2,23 @@
 
 A file is named by the key of its call, so a call that is repeated finds what it has written: `out` is a folder of such files,
 `out/orders.csv` becomes `out/orders-<key>.csv`. With `mode: replace` the file is `path` itself, whoever wrote it before.
-Paths begin where the worker runs.
+Paths begin where the worker runs. Stored row sets go from Arrow to CSV and Parquet as `results/formats.py` writes them.
 """
 
 import asyncio
-import csv
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import orjson
 
-from noetl.tools.port import Call
-from noetl.tools.sinks.records import Column, Record, SinkError, Target, batches, columns_of
+from noetl.results.values import Unfit, columns_of
+from noetl.tools.port import Call, Columnar
+from noetl.tools.sinks.records import Record, SinkError, Target, batches, meant
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 FORMATS = {"jsonl": ".jsonl", "ndjson": ".jsonl", "json": ".json", "csv": ".csv", "parquet": ".parquet"}
@@ -34,15 +34,58 @@ async def write(target: Target, call: Call, value: Any) -> dict[str, Any]:
 
 
 async def written(place: Path, format: str, value: Any) -> int:
-    """How many rows it has."""
+    """How many rows it has. Those that are stored with their types keep them."""
+    rows = meant(value)
+    reader = await rows.reader() if isinstance(rows, Columnar) else None
+    if reader is None:
+        return await _filled(place, format, lambda draft: _records(draft, rows))
+    try:
+        return await copied(place, format, reader)
+    finally:
+        await asyncio.to_thread(reader.close)
+
+
+async def copied(place: Path, format: str, reader: Any) -> int:
+    """A `rowsets.Reader`, batch by batch."""
+
+    async def fill(draft: Draft) -> None:
+        await asyncio.to_thread(draft.form.begin, reader.schema)
+        found = reader.batches()
+        while (batch := await asyncio.to_thread(next, found, None)) is not None:
+            await asyncio.to_thread(draft.add_columns, batch)
+
+    return await _filled(place, format, fill)
+
+
+async def _records(draft: "Draft", rows: Any) -> None:
+    if draft.form.typed:
+        await asyncio.to_thread(draft.form.begin, await _schema(rows))
+    async for batch in batches(rows):
+        await asyncio.to_thread(draft.add, batch)
+
+
+async def _schema(rows: Any) -> Any:
+    """Of all of them: they are in memory, or read twice."""
+    from noetl.results.formats import Kinds  # Arrow: only whoever writes Parquet pays for it
+
+    kinds = Kinds()
+    async for batch in batches(rows):
+        await asyncio.to_thread(kinds.see, batch)
+    if not kinds.schema.names:
+        raise SinkError("SINK_DATA", "no rows: a Parquet file has the columns of its rows")
+    return kinds.schema
+
+
+async def _filled(place: Path, format: str, fill: Callable[["Draft"], Awaitable[None]]) -> int:
     try:
         draft = await asyncio.to_thread(Draft, place, format)
         try:
-            async for batch in batches(value):
-                await asyncio.to_thread(draft.add, batch)
+            await fill(draft)
             await asyncio.to_thread(draft.finish)
         finally:
             await asyncio.to_thread(draft.close)
+    except Unfit as error:
+        raise SinkError("SINK_VALUE", str(error), column=error.column, row=error.row) from None
     except OSError as error:
         raise SinkError("SINK_FILE", f"{place} cannot be written: {error.strerror or error}", kind="io") from None
     return draft.rows
@@ -78,15 +121,19 @@ class Draft:
         os.fchmod(opened, 0o644 & ~_umask())
         self._path = Path(name)
         self._file = os.fdopen(opened, "wb")
-        self._form = FORMS[FORMATS[format]](self._file)
+        self.form = FORMS[FORMATS[format]](self._file)
 
     def add(self, batch: list[Record]) -> None:
-        self._form.add(batch, self.rows)
+        self.form.add(batch, self.rows)
         self.rows += len(batch)
+
+    def add_columns(self, batch: Any) -> None:
+        self.form.add_columns(batch, self.rows)
+        self.rows += batch.num_rows
 
     def finish(self) -> None:
         """Durable, and in its place."""
-        self._form.end()
+        self.form.end()
         self._file.flush()
         os.fsync(self._file.fileno())
         self._path.replace(self._place)
@@ -112,11 +159,22 @@ def _umask() -> int:
 
 
 class Form(ABC):
+    typed = False  # it begins with a schema, also of plain records
+
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
+    def begin(self, schema: Any) -> None:
+        """Before the first batch, of rows that have one."""
+        return
+
     @abstractmethod
     def add(self, batch: list[Record], first: int) -> None: ...
+
+    def add_columns(self, batch: Any, first: int) -> None:
+        from noetl.results.rowsets import as_rows  # Arrow: it is here already
+
+        self.add(as_rows(batch), first)
 
     def end(self) -> None:
         """After the last batch."""
@@ -138,62 +196,54 @@ class Listed(Form):
 
 
 class Csv(Form):
-    """Columns are those of the first batch."""
+    """Columns are those of the schema, or else of the first batch."""
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__(file)
         self._columns: list[str] = []
 
+    def begin(self, schema: Any) -> None:
+        self._begin(schema.names)
+
+    def _begin(self, columns: list[str]) -> None:
+        from noetl.results.formats import csv_header  # Arrow: only whoever writes CSV pays for it
+
+        self._columns = columns
+        self._file.write(csv_header(columns))
+
     def add(self, batch: list[Record], first: int) -> None:
+        from noetl.results.formats import csv_records
+
         if not first:
-            self._columns = columns_of(batch)
-            self._write([self._columns])
+            self._begin(columns_of(batch))
         _check(batch, self._columns, first)
-        text = Column("", "").text
-        self._write([[text(row.get(name)) for name in self._columns] for row in batch])
+        self._file.write(csv_records(batch, self._columns))
 
-    def _write(self, rows: list[list[Any]]) -> None:
-        csv.writer(_Encoded(self._file)).writerows(rows)
+    def add_columns(self, batch: Any, first: int) -> None:
+        from noetl.results.formats import csv_rows
 
-
-class _Encoded:
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def write(self, text: str) -> int:
-        return self._file.write(text.encode())
+        self._file.write(csv_rows(batch))
 
 
 class Parquet(Form):
-    """Types are those of the first batch."""
+    typed = True
 
-    def __init__(self, file: IO[bytes]) -> None:
-        super().__init__(file)
-        self._writer: Any = None
+    def begin(self, schema: Any) -> None:
+        from noetl.results.formats import Parquet as Written
+
+        self._schema = schema
+        self._written = Written(self._file, schema)
 
     def add(self, batch: list[Record], first: int) -> None:
-        import pyarrow as pa  # type: ignore[import-untyped]  # only whoever writes Parquet pays for it
-        import pyarrow.parquet as pq  # type: ignore[import-untyped]
+        from noetl.results.formats import columns
 
-        try:
-            if self._writer is None:
-                columns = {name: pa.array([row.get(name) for row in batch]) for name in columns_of(batch)}
-                table = pa.table(columns)
-                self._writer = pq.ParquetWriter(self._file, table.schema, compression="zstd")
-            else:
-                _check(batch, self._writer.schema.names, first)
-                table = pa.Table.from_pylist(batch, self._writer.schema)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-            message = (
-                f"rows[{first}] to rows[{first + len(batch) - 1}] have a column whose values differ in type: {error}"
-            )
-            raise SinkError("SINK_VALUE", message, row=first) from None
-        self._writer.write_table(table)
+        self._written.add(columns(batch, self._schema, first))
+
+    def add_columns(self, batch: Any, first: int) -> None:
+        self._written.add(batch)
 
     def end(self) -> None:
-        if self._writer is None:
-            raise SinkError("SINK_DATA", "no rows: a Parquet file has the columns of its rows")
-        self._writer.close()
+        self._written.end()
 
 
 def _check(batch: list[Record], columns: list[str], first: int) -> None:

@@ -20,7 +20,7 @@ from psycopg.errors import DataError, InsufficientPrivilege, InvalidColumnRefere
 
 from noetl.tools.port import Call
 from noetl.tools.sinks import keys
-from noetl.tools.sinks.records import Column, Record, SinkError, Table, Target, batches, name_parts, quoted
+from noetl.tools.sinks.records import Column, Record, Shape, SinkError, Table, Target, batches, name_parts, quoted
 from noetl.tools.sql import identifier
 
 DESCRIBE = """
@@ -35,7 +35,7 @@ WHERE c.oid = coalesce(to_regclass($1), to_regclass($2)) ORDER BY a.attnum
 """
 KEEP_KEY = keys.keep("$1", "$2", "$3")
 LOCK = 7_201_402_613  # of whoever makes `noetl_sink`: making it twice at once fails
-SHAPES = {"json": "json", "jsonb": "json", "bytea": "bytes"}
+SHAPES: dict[str, Shape] = {"json": "json", "jsonb": "json", "bytea": "bytes"}
 ROWS = "pg_temp.noetl_rows"
 ROW = "noetl_row"  # a column of its own in tables of rows: their order
 _PLACE = re.compile(r"COPY \S+, line (\d+), column (.+?)(?:: |, null|$)", re.DOTALL)
@@ -65,7 +65,7 @@ async def _described(connection: Connection, target: Target, call: Call) -> "Wri
     if not rows:
         message = f"there is no table {target.table}, or this user does not see it; create it before it is written to"
         raise SinkError("SINK_TABLE", message, kind="config", table=target.table)
-    columns = [Column(name, kind, SHAPES.get(base, "plain"), array) for _, _, name, kind, base, array, _ in rows]  # type: ignore[arg-type]
+    columns = [Column(name, kind, SHAPES.get(base, "plain"), array) for _, _, name, kind, base, array, _ in rows]
     table = Table(rows[0][0], {column.name: column for column in columns})
     if unknown := [name for name in target.key if name not in table.columns]:
         raise SinkError(

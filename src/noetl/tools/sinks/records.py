@@ -15,6 +15,7 @@ import orjson
 from msgspec import Struct
 
 from noetl.model.errors import Failure
+from noetl.results.values import columns_of, text
 from noetl.tools.port import Rows
 from noetl.tools.sql import identifier
 
@@ -25,6 +26,7 @@ BYTES = "$bytes"
 _NAME = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 Record = dict[str, Any]
+Shape = Literal["plain", "json", "bytes"]
 Mode = Literal["insert", "upsert", "append", "replace", "staged"]
 
 
@@ -100,11 +102,6 @@ def _kind(value: Any) -> str:
     return "null" if value is None else f"a {type(value).__name__}"
 
 
-def columns_of(batch: list[Record]) -> list[str]:
-    """In order of appearance."""
-    return list(dict.fromkeys(name for row in batch for name in row))
-
-
 # ---- values ------------------------------------------------------------------------------------------------------------
 
 
@@ -114,7 +111,7 @@ class Column:
 
     name: str
     type: str
-    shape: Literal["plain", "json", "bytes"] = "plain"
+    shape: Shape = "plain"
     array: bool = False  # of that shape
 
     def text(self, value: Any) -> str | None:
@@ -131,15 +128,7 @@ class Column:
             return _json(value)
         if self.shape == "bytes" and isinstance(value, str):
             return "\\x" + _decoded(value).hex()
-        match value:
-            case str():
-                return value
-            case bool():
-                return "true" if value else "false"
-            case int() | float():
-                return str(value)
-            case _:
-                return _json(value)
+        return str(text(value))
 
 
 def _json(value: Any) -> str:
@@ -148,7 +137,7 @@ def _json(value: Any) -> str:
 
 def _decoded(value: str) -> bytes:
     try:
-        return base64.b64decode(value, validate=True)
+        return bytes.fromhex(value[2:]) if value.startswith("\\x") else base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("is not base64, as bytes are") from None
 
