@@ -14,19 +14,24 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import grpc  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.shell.progress import ProgressHandler
 
-from noetl.spark.failures import INTERRUPTED, Broken, Wrong, failure
+from noetl.spark.failures import INTERRUPTED, Broken, Wrong, failure, is_unknown
 from noetl.spark.writing import keep_manifest, publish, write
 from noetl.tools import python_child
 
 SOCKET = 3
 USER = "noetl"
 QUICK = DefaultPolicy(max_retries=6, backoff_multiplier=2.0, max_backoff=500)
+SHARING = {  # looked at when a session is made
+    "spark.sql.artifact.isolation.enabled": "false",
+    "spark.sql.artifact.isolation.alwaysApplyClassloader": "false",
+}
 BETWEEN = 1.0  # seconds between two lines of progress
 
 
@@ -41,7 +46,7 @@ def serve(_memory: int, _cpu: int | None) -> None:
         if request["op"] == "release":
             answer = release(request)
         else:
-            spark = connect(request["url"], request["session"])
+            spark = begin(request)
             answer = run(spark, request)
     except BaseException as error:  # whatever it is, it is the answer
         answer = {"error": failure(error)}
@@ -77,9 +82,32 @@ def _send(message: dict[str, Any]) -> None:
 def connect(url: str, session: str) -> SparkSession:
     joint = "" if url.endswith(";") else ";" if "/;" in url else "/;"
     spark = SparkSession.builder.remote(f"{url}{joint}session_id={session};user_id={USER}").create()
+    return _impatient(spark, url)
+
+
+def _impatient(spark: SparkSession, url: str) -> SparkSession:
     if url.startswith("sc://localhost:"):  # no network is in between: a server that does not answer is gone
         spark.client.set_retry_policies([QUICK])
     return spark
+
+
+def begin(request: dict[str, Any]) -> SparkSession:
+    """The session of a command: one of its own from the start, or a copy of `base`, which uses the classes of the server. Spark
+    keeps the code it makes for a query by the classes it was made with, so there it is made once, and not for every session."""
+    url, session = request["url"], request["session"]
+    if request["base"] is None:
+        return connect(url, session)
+    base = connect(url, request["base"])
+    try:
+        return _impatient(base.cloneSession(session), url)
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:  # an older server
+            return connect(url, session)
+        if not is_unknown(error):
+            raise
+    for name, value in SHARING.items():
+        base.conf.set(name, value)
+    return _impatient(base.cloneSession(session), url)
 
 
 def release(request: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,10 @@ The client runs in a process of its own (`child.py`), so that code can be stoppe
 import asyncio
 import json
 import os
+import re
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -41,6 +43,8 @@ LOST, OUT_OF_MEMORY = "SPARK_LOST", "SPARK_OUT_OF_MEMORY"
 RESTARTS = 2  # how often a command begins anew when its server is lost
 LAUNCHES = 2  # of one lease, that another may have to end
 T = TypeVar("T")
+BRINGS = re.compile(r"\b(add|using)\s+(jar|file|archive)s?\b", re.IGNORECASE)  # what only its own session may see
+BASE = 1800  # seconds that sessions are copied from the same one: Spark closes what nobody used for twice as long
 ON_FAIL = ("fail", "drop", "warn")
 
 
@@ -84,7 +88,7 @@ class Spark:
             async with loops.work(call, items, folder) as work:
                 watching = asyncio.ensure_future(loops.watch(Path(work["told"]), told))
                 try:
-                    answer = await self._served(call, {"conf": {}, "loop": work})
+                    answer = await self._served(call, {"conf": {}, "brings": True, "loop": work})
                 finally:
                     watching.cancel()
                     await asyncio.gather(watching, return_exceptions=True)
@@ -103,7 +107,8 @@ class Spark:
         try:
             for left in reversed(range(RESTARTS + 1)):
                 url = await asyncio.to_thread(ensure, self._settings.home, where, self._settings.serving)
-                answer = await self._attempt(call, {**work, "url": url})
+                base = None if work["brings"] else _base(time.time())
+                answer = await self._attempt(call, {**work, "url": url, "base": base})
                 if answer.get("error", {}).get("code") != LOST or not left:
                     break
                 if left < RESTARTS and where.url is None and _ran_out(place):
@@ -195,13 +200,14 @@ async def _work(call: Call) -> dict[str, Any]:
             raise InvalidInput(f"{name} may not be changed by a playbook", hint="it belongs to the profile")
     work: dict[str, Any] = {"conf": conf, "expect": await _expected(call), "output": dict(config.get("output") or {})}
     if config.get("code") is not None:
-        return {**work, "code": config["code"], "given": call.input}
+        return {**work, "brings": True, "code": config["code"], "given": call.input}
     if config.get("sql") is None:
         raise InvalidInput("spark runs sql or code; pipeline and app are not there yet")
     found = await _statements(call, config["sql"])
     if not found:
         raise SqlError("SQL_EMPTY", "there is no statement to run")
-    return {**work, "sql": [{"text": each.text, "values": each.values} for each in found]}
+    brings = any(BRINGS.search(each.text) for each in found)
+    return {**work, "brings": brings, "sql": [{"text": each.text, "values": each.values} for each in found]}
 
 
 def _conf(value: Any) -> str:
@@ -237,6 +243,11 @@ def _name(call: Call, lease: int, attempt: int) -> str:
 
 def _session(name: str, number: int) -> str:
     return str(UUID(derive("spark", name, number)[:32]))
+
+
+def _base(now: float) -> str:
+    """The session that others are copies of; whoever comes first makes it."""
+    return _session("base", int(now // BASE))
 
 
 def _earlier(call: Call) -> Iterator[str]:
