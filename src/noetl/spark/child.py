@@ -21,6 +21,7 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.shell.progress import ProgressHandler
 
+from noetl.spark import entry
 from noetl.spark.failures import INTERRUPTED, Broken, Wrong, failure, is_unknown
 from noetl.spark.writing import keep_manifest, publish, write
 from noetl.tools import python_child
@@ -175,15 +176,13 @@ def _code(spark: SparkSession, request: dict[str, Any], frames: Mapping[str, Dat
 
 def _loop(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     """One task for every shard; what they tell is all that comes back."""
-    from noetl.spark import task  # the pipeline and its tools: only loops need them
-
     folder = os.path.join(request["folder"], "result")
     os.makedirs(folder, exist_ok=True)
     work = {**request["loop"], "folder": folder}
-    shards = spark.range(0, work["shards"], 1, work["shards"]).mapInArrow(partial(task.run, work), task.ANSWER)
+    shards = spark.range(0, work["shards"], 1, work["shards"]).mapInArrow(partial(entry.run, work), entry.ANSWER)
     told = [json.loads(row["told"]) for row in sorted(shards.collect(), key=lambda row: int(row["shard"]))]
     made = {
-        "columns": task.ROWS.names, "expect": {}, "partitions": len(told),
+        "columns": entry.ROWS.names, "expect": {}, "partitions": len(told),
         "files": [each["file"] for each in told], "shards": [each["items"] for each in told],
     }  # fmt: skip
     keep_manifest(folder, made)
