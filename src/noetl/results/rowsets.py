@@ -236,12 +236,17 @@ def _micros(value: Any) -> int:
 def as_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Rows as templates see them."""
     names = batch.schema.names
+    if names and all(map(_is_json, batch.columns, batch.schema)):
+        rows: list[dict[str, Any]] = batch.to_pylist()
+        return rows
     columns = [_values(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] if names else []
 
 
 def _values(column: pa.Array, field: pa.Field) -> list[Any]:
     kind = column.type
+    if _is_json(column, field):
+        return list(column.to_pylist())  # several times as quick as with a word on maps
     if field.metadata is not None and field.metadata.items() >= NUMERIC.items():
         return [None if text is None else decimal_to_json(Decimal(text)) for text in column.to_pylist()]
     if isinstance(kind, pa.JsonType):
@@ -254,7 +259,14 @@ def _values(column: pa.Array, field: pa.Field) -> list[Any]:
         found = column.to_pylist(maps_as_pydicts="lossy")
     except (OverflowError, ValueError):  # infinity, and years that Python does not count
         return list(column.cast(pa.string()).to_pylist())
-    return found if _plain(kind) or _finite(column) else [to_json(value) for value in found]
+    return [to_json(value) for value in found]
+
+
+def _is_json(column: pa.Array, field: pa.Field) -> bool:
+    """Its values are JSON already."""
+    if field.metadata is not None and field.metadata.items() >= NUMERIC.items():
+        return False
+    return _plain(column.type) or _finite(column)
 
 
 def _finite(column: pa.Array) -> bool:
@@ -262,7 +274,6 @@ def _finite(column: pa.Array) -> bool:
 
 
 def _plain(kind: pa.DataType) -> bool:
-    """Values are JSON already."""
     integer = pa.types.is_integer(kind) and not pa.types.is_uint64(kind)
     return integer or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind)
 
