@@ -66,7 +66,7 @@ def main() -> None:
 
 async def _measured(home: Path, url: str, given: argparse.Namespace) -> dict[str, float | int]:
     plain = Plain(url, home)
-    step = Step(home, url)
+    step = Step(home)
     try:
         short = await _in_turns(given.repeat, lambda: plain.run(SHORT), lambda: step.run({"sql": SHORT}))
         numbers = home / "numbers"
@@ -109,7 +109,7 @@ def _looped(home: Path, url: str, items: int) -> dict[str, float | int]:
     file = home / "items.yaml"
     steps = (STEP.replace("NAME", "first") + "    next: second\n", STEP.replace("NAME", "second"))
     file.write_text(LOOP.replace("ITEMS", str(items)) + "".join(steps))
-    env = {**os.environ, "NOETL_HOME": str(home / "noetl"), "NOETL_SPARK_PROFILE": url}
+    env = {**os.environ, "NOETL_HOME": str(home), "NOETL_SPARK_PROFILE": "local"}
     noetl = [sys.executable, "-m", "noetl"]
     try:
         subprocess.run([*noetl, "run", str(file), "--json"], env=env, check=True, stdout=subprocess.DEVNULL)
@@ -117,7 +117,7 @@ def _looped(home: Path, url: str, items: int) -> dict[str, float | int]:
             [*noetl, "exec", "events", "@latest", "--json"], env=env, check=True, stdout=subprocess.PIPE
         )
     finally:
-        Embedded(home / "noetl").halt()
+        Embedded(home).halt()
     events = [json.loads(line) for line in told.stdout.splitlines()]
     at = {event["type"]: datetime.fromisoformat(event["at"]) for event in events}  # the last of each
     shards = sum(event["type"] == "loop.shard.done" for event in events)
@@ -182,8 +182,8 @@ class Plain:
 class Step:
     """Calls of the tool, whose rows are dropped once they are there."""
 
-    def __init__(self, home: Path, url: str) -> None:
-        self._tool = Spark(Settings(home, url))
+    def __init__(self, home: Path) -> None:
+        self._tool = Spark(Settings(home))
         self._tables = Tables(Staging(home / "staging"))
         self.rows = 0
 

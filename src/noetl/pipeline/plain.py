@@ -10,6 +10,7 @@ from typing import Any, Final
 from noetl.faults import fault
 from noetl.model.errors import Failure
 from noetl.pipeline.calls import input_of
+from noetl.pipeline.direct import Direct
 from noetl.pipeline.environment import Given
 from noetl.pipeline.failures import Failing, bounded, template_failure
 from noetl.pipeline.names import Item, Names, Writes, iteration
@@ -35,6 +36,8 @@ class Plain:
         self._args: dict[str, Any] | None = None
         self._step_input = templates.parsed(shared.step.input)
         self._task_input = templates.parsed(task.input)
+        loop = shared.step.loop
+        self._direct = None if loop is None or self._step_input else Direct.of(self._task_input, loop.iterator)
 
     @classmethod
     def of(cls, shared: Shared, writes: Writes, now: str) -> "Plain | None":
@@ -63,7 +66,7 @@ class Plain:
         those that had not begun when one failed."""
         clock = asyncio.get_running_loop().time
         began = clock()
-        ended: list[Any] = [await self._input(item) for item in items]
+        ended: list[Any] = [self._directly(item) or await self._input(item) for item in items]
         rendered = clock() - began
         ready = [number for number, given in enumerate(ended) if not isinstance(given, Failure)]
         if not ready:
@@ -100,6 +103,13 @@ class Plain:
 
     # ---- the input ---------------------------------------------------------------------------------------------------------
 
+    def _directly(self, item: Item) -> dict[str, Any] | None:
+        """None: it has to be rendered."""
+        given = None if self._direct is None else self._direct.input(item)
+        if given is not None and self._args:
+            given.update(self._args)
+        return given
+
     async def _input(self, item: Item) -> dict[str, Any] | Failure:
         try:
             if self._args is None:
@@ -114,7 +124,10 @@ class Plain:
                 }
             if not self._task_input:
                 return dict(merged)
-            return {**await self._rendered(item, self._task_input, merged, "input"), **merged}
+            made = await self._rendered(item, self._task_input, merged, "input")
+            if self._direct is not None:
+                self._direct.learn(made)
+            return {**made, **merged}
         except Failing as failing:
             return self._failed(failing.failure)
 

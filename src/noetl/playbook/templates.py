@@ -253,6 +253,16 @@ def build(source: str, tree: nodes.Template, selections: tuple[Selection, ...] =
     )
 
 
+def path(template: Template) -> tuple[str, ...] | None:
+    """The names of a template that is `{{ name }}` or `{{ name.member }}`; None of any other."""
+    names: list[str] = []
+    node = template.expression
+    while isinstance(node, nodes.Getattr):
+        names.append(node.attr)
+        node = node.node
+    return (node.name, *reversed(names)) if isinstance(node, nodes.Name) else None
+
+
 def _only_expression(tree: nodes.Template) -> nodes.Expr | None:
     if len(tree.body) != 1 or not isinstance(output := tree.body[0], nodes.Output):
         return None

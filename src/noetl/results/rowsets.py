@@ -237,6 +237,9 @@ def _micros(value: Any) -> int:
 def as_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Rows as templates see them."""
     names = batch.schema.names
+    if names and all(map(_is_json, batch.columns, batch.schema)):
+        rows: list[dict[str, Any]] = batch.to_pylist()
+        return rows
     columns = [values_of(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] if names else []
 
@@ -244,6 +247,8 @@ def as_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 def values_of(column: pa.Array, field: pa.Field) -> list[Any]:
     """As templates see them."""
     kind = column.type
+    if _is_json(column, field):
+        return list(column.to_pylist())  # several times as quick as with a word on maps
     if field.metadata is not None and field.metadata.items() >= NUMERIC.items():
         return [None if text is None else decimal_to_json(Decimal(text)) for text in column.to_pylist()]
     if isinstance(kind, pa.JsonType):
@@ -256,7 +261,14 @@ def values_of(column: pa.Array, field: pa.Field) -> list[Any]:
         found = column.to_pylist(maps_as_pydicts="lossy")
     except (OverflowError, ValueError):  # infinity, and years that Python does not count
         return list(column.cast(pa.string()).to_pylist())
-    return found if _plain(kind) or _finite(column) else [to_json(value) for value in found]
+    return [to_json(value) for value in found]
+
+
+def _is_json(column: pa.Array, field: pa.Field) -> bool:
+    """Its values are JSON already."""
+    if field.metadata is not None and field.metadata.items() >= NUMERIC.items():
+        return False
+    return _plain(column.type) or _finite(column)
 
 
 def _finite(column: pa.Array) -> bool:
@@ -264,7 +276,6 @@ def _finite(column: pa.Array) -> bool:
 
 
 def _plain(kind: pa.DataType) -> bool:
-    """Values are JSON already."""
     integer = pa.types.is_integer(kind) and not pa.types.is_uint64(kind)
     return integer or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind)
 

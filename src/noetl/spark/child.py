@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
+import grpc  # type: ignore[import-untyped]  # it has no types
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -22,8 +23,9 @@ from pyspark.sql.connect.shell.progress import ProgressHandler
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from noetl.spark import entry
 from noetl.spark.arrow import native_schema
-from noetl.spark.failures import INTERRUPTED, Broken, Wrong, failure
+from noetl.spark.failures import INTERRUPTED, Broken, Wrong, failure, is_unknown
 from noetl.spark.progress import Metrics
 from noetl.spark.writing import keep_manifest, publish, write
 from noetl.tools import python_child
@@ -31,6 +33,10 @@ from noetl.tools import python_child
 SOCKET = 3
 USER = NOETL = "noetl"
 QUICK = DefaultPolicy(max_retries=6, backoff_multiplier=2.0, max_backoff=500)
+SHARING = {  # looked at when a session is made
+    "spark.sql.artifact.isolation.enabled": "false",
+    "spark.sql.artifact.isolation.alwaysApplyClassloader": "false",
+}
 
 
 def serve(_memory: int, _cpu: int | None) -> None:
@@ -44,7 +50,7 @@ def serve(_memory: int, _cpu: int | None) -> None:
         if request["op"] == "release":
             answer = release(request)
         else:
-            spark = connect(request["url"], request["session"])
+            spark = begin(request)
             answer = run(spark, request)
     except BaseException as error:  # whatever it is, it is the answer
         answer = {"error": failure(error)}
@@ -80,9 +86,32 @@ def _send(message: dict[str, Any]) -> None:
 def connect(url: str, session: str) -> SparkSession:
     joint = "" if url.endswith(";") else ";" if "/;" in url else "/;"
     spark = SparkSession.builder.remote(f"{url}{joint}session_id={session};user_id={USER}").create()
+    return _impatient(spark, url)
+
+
+def _impatient(spark: SparkSession, url: str) -> SparkSession:
     if url.startswith("sc://localhost:"):  # no network is in between: a server that does not answer is gone
         spark.client.set_retry_policies([QUICK])
     return spark
+
+
+def begin(request: dict[str, Any]) -> SparkSession:
+    """The session of a command: one of its own from the start, or a copy of `base`, which uses the classes of the server. Spark
+    keeps the code it makes for a query by the classes it was made with, so there it is made once, and not for every session."""
+    url, session = request["url"], request["session"]
+    if request["base"] is None:
+        return connect(url, session)
+    base = connect(url, request["base"])
+    try:
+        return _impatient(base.cloneSession(session), url)
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:  # an older server
+            return connect(url, session)
+        if not is_unknown(error):
+            raise
+    for name, value in SHARING.items():
+        base.conf.set(name, value)
+    return _impatient(base.cloneSession(session), url)
 
 
 def release(request: dict[str, Any]) -> dict[str, Any]:
@@ -168,15 +197,13 @@ def _code(spark: SparkSession, request: dict[str, Any], frames: Mapping[str, Dat
 
 def _loop(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     """One task for every shard; what they tell is all that comes back."""
-    from noetl.spark import task  # the pipeline and its tools: only loops need them
-
     folder = os.path.join(request["folder"], "result")
     os.makedirs(folder, exist_ok=True)
     work = {**request["loop"], "folder": folder}
-    shards = spark.range(0, work["shards"], 1, work["shards"]).mapInArrow(partial(task.run, work), task.ANSWER)
+    shards = spark.range(0, work["shards"], 1, work["shards"]).mapInArrow(partial(entry.run, work), entry.ANSWER)
     told = [json.loads(row["told"]) for row in sorted(shards.collect(), key=lambda row: int(row["shard"]))]
     made = {
-        "columns": task.ROWS.names, "expect": {}, "partitions": len(told),
+        "columns": entry.ROWS.names, "expect": {}, "partitions": len(told),
         "files": [each["file"] for each in told], "shards": [each["items"] for each in told],
     }  # fmt: skip
     keep_manifest(folder, made)

@@ -19,7 +19,15 @@ _GONE = "in a Spark task: its Python process ended without a word; it may have t
 _MEMORY = ("OutOfMemoryError", "Java heap space", "SparkOutOfMemoryError", "MemoryError")
 # what is told of a call itself, and not by Spark as an error of its own, is the connection's; or Spark is about to end
 _ENDING = ("of RPC that terminated with", "stopped SparkContext", "SparkContext was shut down")
-_CLOSED = ("SESSION_CLOSED", "SESSION_CHANGED", "SESSION_NOT_FOUND", "OPERATION_CANCELED", "OPERATION_ABANDONED")
+_UNKNOWN = "SESSION_NOT_FOUND"
+_CLOSED = (
+    "SESSION_CLOSED",
+    "SESSION_CHANGED",
+    "ID_ALREADY_CLOSED",
+    "OPERATION_CANCELED",
+    "OPERATION_ABANDONED",
+    _UNKNOWN,
+)
 
 
 class Broken(Exception):
@@ -48,6 +56,8 @@ def failure(error: BaseException) -> dict[str, Any]:
     if isinstance(error, Broken):
         found = failure(error.error)
         return {**found, "message": f"{error.where}: {found['message']}"}
+    if isinstance(error, grpc.RpcError) and any(word in _details(error) for word in _CLOSED):
+        return _interrupted(_details(error))
     if _is_lost(error):
         message = "the connection to the Spark server was lost"
         return {"code": LOST, "kind": "connection", "message": message, "retryable": True}
@@ -60,6 +70,19 @@ def failure(error: BaseException) -> dict[str, Any]:
     detail = {"exception": told["error"], "line": told["line"], "trace": told["trace"]}
     message = f"{told['error']}: {told['message']}{where}"
     return {"code": "PYTHON_ERROR", "kind": "python", "message": message, "detail": detail}
+
+
+def is_unknown(error: grpc.RpcError) -> bool:
+    """There is no such session."""
+    return _UNKNOWN in _details(error)
+
+
+def _details(error: grpc.RpcError) -> str:
+    return str(error.details()) if isinstance(error, grpc.Call) else ""
+
+
+def _interrupted(said: str) -> dict[str, Any]:
+    return {"code": INTERRUPTED, "kind": "cancelled", "message": _first(said), "retryable": True}
 
 
 def _is_lost(error: BaseException) -> bool:
@@ -84,7 +107,7 @@ def _of_spark(error: PySparkException) -> dict[str, Any]:
     if any(word in said for word in _MEMORY):
         return {"code": OUT_OF_MEMORY, "kind": "resource", "message": f"out of memory in a Spark task: {_first(said)}"}
     if any(word in said for word in _CLOSED):
-        return {"code": INTERRUPTED, "kind": "cancelled", "message": _first(said), "retryable": True}
+        return _interrupted(said)
     if "An exception was thrown from the Python worker" in said:
         return _in_task(said)
     if "Python worker exited unexpectedly" in said:

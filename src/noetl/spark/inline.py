@@ -1,5 +1,7 @@
 """`python` inside a Spark task: the task's process runs the code itself. Inputs and results pass as JSON, as they do elsewhere;
 what code prints is in the log of the Spark server.
+
+Of many calls the results stay the JSON text that they are (`msgspec.Raw`): they are only written down.
 """
 
 import asyncio
@@ -29,7 +31,7 @@ class InlinePython:
     async def run(self, call: Call) -> Outcome:
         (outcome,) = (await self.run_many(call.config, (call.input,), lambda nth: call.log)).outcomes
         assert outcome is not None
-        return outcome
+        return outcome if isinstance(outcome, Failed) else Success(_decode(outcome.value), outcome.facts)
 
     async def run_many(
         self,
@@ -55,20 +57,31 @@ class InlinePython:
         """One after the other."""
         found: list[Success | Failed | None] = [None] * len(inputs)
         with _environment(env):
-            for nth, given in enumerate(inputs):
-                found[nth] = outcome = self._one(code, given)
+            for nth, given in enumerate(_copied(inputs)):
+                found[nth] = outcome = given if isinstance(given, Failed) else self._one(code, given)
                 if stop and isinstance(outcome, Failed):
                     break
         return found
 
     def _one(self, code: str, given: dict[str, Any]) -> Success | Failed:
-        data = written(given)
-        if isinstance(data, Failed):
-            return data
-        answer = python_child.answer(self._programs, code, _decode(data), RESULT_LIMIT, _encoded)
+        answer = python_child.answer(self._programs, code, given, RESULT_LIMIT, _encoded)
+        if answer.startswith(_VALUE):
+            return Success(msgspec.Raw(answer[len(_VALUE) : -1]), _FACTS)
         return outcome_of(_decode(answer), RESULT_LIMIT)
 
 
+def _copied(inputs: Sequence[dict[str, Any]]) -> list[dict[str, Any] | Failed]:
+    """As code gets them, which may change them: through JSON, all at once where all can be written."""
+    data = written(inputs)
+    if not isinstance(data, Failed):
+        copies: list[dict[str, Any] | Failed] = _decode(data)
+        return copies
+    each = [written(given) for given in inputs]
+    return [data if isinstance(data, Failed) else _decode(data) for data in each]
+
+
+_VALUE = b'{"value":'
+_FACTS = {"py": {"exit_code": 0}}
 _decode = msgspec.json.Decoder().decode
 _STRICT = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 

@@ -7,7 +7,6 @@ Python runs in the task's process, inputs and results pass as JSON as they do el
 
 import asyncio
 import base64
-import gc
 import json
 import os
 import pickle
@@ -42,26 +41,16 @@ from noetl.results.memory import ResultsMemory
 from noetl.results.rowsets import Joined, Reader, as_rows, read
 from noetl.results.sources import Opened
 from noetl.results.tables import Head
+from noetl.spark.entry import ROWS
 from noetl.spark.inline import InlinePython
 from noetl.spark.secrets import AskedKeychain, Printed
 from noetl.tools.registry import Registry, built_in
 
 AT_ONCE = 1_000  # items in memory
-ROWS = pa.schema(
-    [("index", pa.int64()), ("status", pa.string()), ("error", pa.json_()), ("ms", pa.int64()), ("tries", pa.int64()),
-     ("result", pa.json_())]
-)  # fmt: skip
-ANSWER = "shard long, told string"
-
-
-def run(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: numbers of shards in, what became of them out."""
-    gc.freeze()  # what is loaded stays: looking at it again and again takes a quarter of the time of small items
-    gc.set_threshold(50_000, 20, 20)
-    yield from shards(work, batches)
 
 
 def shards(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Numbers of shards in, what became of them out."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
             told = json.dumps(Shard(work, number).run())
@@ -214,9 +203,17 @@ def _rows(columns: dict[str, list[Any]]) -> pa.RecordBatch:
 def _column(field: pa.Field, values: list[Any]) -> pa.Array:
     if not isinstance(field.type, pa.JsonType):
         return pa.array(values, field.type)
-    encode = msgspec.json.Encoder().encode
-    texts = pa.array([None if value is None else encode(value) for value in values], pa.binary()).cast(pa.string())
+    texts = pa.array([None if value is None else _text(value) for value in values], pa.binary()).cast(pa.string())
     return pa.ExtensionArray.from_storage(field.type, texts)
+
+
+def _text(value: Any) -> bytes | None:
+    """Without null: a result that is nothing is no result."""
+    text = bytes(value) if type(value) is msgspec.Raw else _encode(value)
+    return None if text == b"null" else text
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 def _file(path: Path, rows: int) -> dict[str, Any]:

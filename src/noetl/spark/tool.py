@@ -10,8 +10,10 @@ The client runs in a process of its own (`child.py`), so that code can be stoppe
 import asyncio
 import json
 import os
+import re
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import ExitStack, asynccontextmanager
@@ -25,7 +27,7 @@ from noetl.model.ids import derive
 from noetl.playbook.validation.code import ALLOWED_CONF
 from noetl.results.rowsets import Reader
 from noetl.spark import folders, loops, outputs, tickets, to_postgres
-from noetl.spark.inputs import InputError, Inputs
+from noetl.spark.inputs import NOETL, InputError, Inputs
 from noetl.spark.place import SparkPlace
 from noetl.spark.processes import Crashed, Processes
 from noetl.spark.profiles import Profile, profile
@@ -42,6 +44,8 @@ LOST, OUT_OF_MEMORY = "SPARK_LOST", "SPARK_OUT_OF_MEMORY"
 RESTARTS = 2  # how often a command begins anew when its server is lost
 LAUNCHES = 2  # of one lease, that another may have to end
 T = TypeVar("T")
+BRINGS = re.compile(r"\b(add|using)\s+(jar|file|archive)s?\b", re.IGNORECASE)  # what only its own session may see
+BASE = 1800  # seconds that sessions are copied from the same one: Spark closes what nobody used for twice as long
 ON_FAIL = ("fail", "drop", "warn")
 
 
@@ -79,6 +83,8 @@ class Spark:
         with ExitStack() as held:
             with folders.passing(_parent(call)) as folder:
                 async with self._inputs(call, folder) as inputs, self._ticket(call, inputs.answer) as ticket:
+                    if any(given.get("format") == NOETL for given in inputs.named.values()):
+                        work["brings"] = True
                     answer = await self._served(call, {**work, "inputs": inputs.named, "ticket": ticket}, held)
             return await self._outcome(call, answer)
 
@@ -91,7 +97,9 @@ class Spark:
                 ):
                     watching = asyncio.ensure_future(loops.watch(Path(work["told"]), told))
                     try:
-                        answer = await self._served(call, {"conf": {}, "loop": {**work, "ticket": ticket}}, held)
+                        answer = await self._served(
+                            call, {"conf": {}, "brings": True, "loop": {**work, "ticket": ticket}}, held
+                        )
                     finally:
                         watching.cancel()
                         await asyncio.gather(watching, return_exceptions=True)
@@ -122,7 +130,8 @@ class Spark:
         try:
             for left in reversed(range(RESTARTS + 1)):
                 url = await asyncio.to_thread(ensure, self._settings.home, where, self._settings.serving)
-                answer = await self._attempt(call, {**work, "url": url}, held)
+                base = None if work["brings"] else _base(time.time())
+                answer = await self._attempt(call, {**work, "url": url, "base": base}, held)
                 if answer.get("error", {}).get("code") != LOST or not left:
                     break
                 if left < RESTARTS and where.url is None and _ran_out(place):
@@ -215,13 +224,14 @@ async def _work(call: Call) -> dict[str, Any]:
             raise InvalidInput(f"{name} may not be changed by a playbook", hint="it belongs to the profile")
     work: dict[str, Any] = {"conf": conf, "expect": await _expected(call), "output": dict(config.get("output") or {})}
     if config.get("code") is not None:
-        return {**work, "code": config["code"], "given": call.input}
+        return {**work, "brings": True, "code": config["code"], "given": call.input}
     if config.get("sql") is None:
         raise InvalidInput("spark runs sql or code; pipeline and app are not there yet")
     found = await _statements(call, config["sql"])
     if not found:
         raise SqlError("SQL_EMPTY", "there is no statement to run")
-    return {**work, "sql": [{"text": each.text, "values": each.values} for each in found]}
+    brings = any(BRINGS.search(each.text) for each in found)
+    return {**work, "brings": brings, "sql": [{"text": each.text, "values": each.values} for each in found]}
 
 
 def _conf(value: Any) -> str:
@@ -257,6 +267,11 @@ def _name(call: Call, lease: int, attempt: int) -> str:
 
 def _session(name: str, number: int) -> str:
     return str(UUID(derive("spark", name, number)[:32]))
+
+
+def _base(now: float) -> str:
+    """The session that others are copies of; whoever comes first makes it."""
+    return _session("base", int(now // BASE))
 
 
 def _earlier(call: Call) -> Iterator[str]:

@@ -108,8 +108,8 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def written(given: dict[str, Any]) -> bytes | Failed:
-    """An input as code gets it."""
+def written(given: dict[str, Any] | Sequence[dict[str, Any]]) -> bytes | Failed:
+    """An input, or some, as code gets them."""
     try:
         return msgspec.json.encode(given)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:

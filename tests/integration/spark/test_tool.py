@@ -212,6 +212,18 @@ def test_conf_that_is_allowed_is_in_force(spark: Runner) -> None:
     assert outcome.value == "3"
 
 
+def test_a_session_that_brings_nothing_shares_what_spark_has_compiled(spark: Runner, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("of one session")
+    isolated = "set spark.sql.artifact.isolation.enabled"
+
+    def own(config: dict[str, Any]) -> bool:
+        return [row["value"] for row in spark.rows(config)] == ["true"]
+
+    assert not own({"sql": isolated})
+    assert own({"sql": f"add file '{tmp_path}/note.txt'; {isolated}"})
+    assert own({"code": f"result = spark.sql('{isolated}')"})
+
+
 # ---- stopping --------------------------------------------------------------------------------------------------------------
 
 SLOW = """

@@ -70,6 +70,7 @@ BODIES = {
     "no input": "  tool: {kind: python, code: x}\n",
     "chance": '  tool: {kind: python, code: x, input: {u: "{{ uuid() }}", r: "{{ random() }}"}}\n',
     "bad": '  tool: {kind: python, code: x, input: {n: "{{ 1 / (loop.index - 2) }}"}}\n',
+    "direct": '  tool: {kind: python, code: x, input: {n: "{{ row }}", at: "{{ iter.index }}", up: "{{ up }}"}}\n',
     "missing": '  tool: {kind: python, code: x, input: {n: "{{ row.nope }}"}}\n',
     "stored": '  tool: {kind: python, code: x, input: {n: "{{ up[loop.index] }}"}}\n',
 }

@@ -17,9 +17,10 @@ from noetl.model.envelope import Envelope
 from noetl.model.ids import ActivationId, CommandId, ExecutionId
 from noetl.pipeline.spread import plan_of
 from noetl.playbook.plan import compile_plan
+from noetl.spark.entry import ROWS
 from noetl.spark.inline import InlinePython
 from noetl.spark.loops import MOST_SHARDS, Cut, cut
-from noetl.spark.task import ROWS, shards
+from noetl.spark.task import shards
 from noetl.tools.python import Python
 from tests.play import workflow
 from tests.unit.tools.calls import call, closing

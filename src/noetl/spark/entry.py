@@ -1,0 +1,22 @@
+"""Where Spark's tasks begin a loop's shards: all that the process which asks for them has to load."""
+
+import gc
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+
+ROWS = pa.schema(
+    [("index", pa.int64()), ("status", pa.string()), ("error", pa.json_()), ("ms", pa.int64()), ("tries", pa.int64()),
+     ("result", pa.json_())]
+)  # fmt: skip
+ANSWER = "shard long, told string"
+
+
+def run(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`."""
+    from noetl.spark.task import shards  # the pipeline and its tools: only tasks need them
+
+    gc.freeze()  # what is loaded stays: looking at it again and again takes a quarter of the time of small items
+    gc.set_threshold(50_000, 20, 20)
+    yield from shards(work, batches)

@@ -1,0 +1,78 @@
+"""Inputs that are had without rendering are what rendering would have given."""
+
+from typing import Any
+
+import pytest
+
+from noetl.pipeline.direct import Direct
+from noetl.pipeline.names import Item, iteration
+from noetl.playbook import templates
+from noetl.playbook.expressions import TemplateError
+
+INPUT = {
+    "whole": "{{ row }}", "part": "{{ row.id }}", "deep": "{{row.at.x}}", "at": " {{ iter.index }} ", "nth": "{{ loop.index }}",
+    "fixed": "{{ workload.list }}", "name": "{{ add }}", "text": "as it is", "number": 3, "nothing": None,
+}  # fmt: skip
+SCOPE = {"workload": {"list": [1, 2]}, "add": 10}
+
+
+def rendered(template: dict[str, Any], item: Item) -> Any:
+    return templates.render_value(template, {**SCOPE, **iteration(item, {})})
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "ready"),
+    [
+        (["whole", "at"], [1, "x", None, True, 1.5, {"id": 1, "k": "x"}, {}], True),
+        (["part", "fixed", "name"], [{"id": 2}, {"id": None}, {"id": {"x": 1}}, {"id": "{{ row }}"}], True),
+        (["deep", "nth"], [{"at": {"x": 1}}], True),
+        (["text", "number", "nothing"], [{"at": {"x": 1}}], True),
+        (["part"], [{"id": [1]}, {"id": (1, 2)}, {"id": {"x": [1]}}, {}, 7, None, [{"id": 1}]], False),
+        (["deep"], [{"at": 1}, {"at": {}}, {"at": None}], False),
+        (["whole"], [[1], {"id": {"x": 1}}, {"id": (1, 2)}], False),
+    ],
+)
+def test_it_is_what_rendering_gives_or_left_to_it(names: list[str], values: list[Any], ready: bool) -> None:
+    template = templates.parsed({name: INPUT[name] for name in names})
+    direct = Direct.of(template, "row")
+    assert direct is not None
+    first = Item(0, {"id": 0, "at": {"x": 0}}, "row", None)
+    assert direct.input(first) is None
+    direct.learn(rendered(template, first))
+    for index, value in enumerate(values, start=1):
+        item = Item(index, value, "row", 9)
+        made = direct.input(item)
+        assert (made is not None) is ready
+        assert made is None or list(made.items()) == list(rendered(template, item).items())
+
+
+@pytest.mark.parametrize(
+    ("template", "iterator"),
+    [
+        ({"n": "{{ row.id + 1 }}"}, "row"),
+        ({"n": "no. {{ row.id }}"}, "row"),
+        ({"n": "{{ row['id'] }}"}, "row"),
+        ({"n": "{{ uuid() }}"}, "row"),
+        ({"n": "{{ workload.list | length }}"}, "row"),
+        ({"n": ["{{ row }}"]}, "row"),
+        ({"n": {"a": 1}}, "row"),
+        ({"{{ row }}": 1}, "row"),
+        ({"n": "{{ input.n }}"}, "row"),
+        ({"n": "{{ args }}"}, "row"),
+        ({"n": "{{ iter.row }}"}, "row"),
+        ({"n": "{{ loop.first }}"}, "row"),
+        ({"n": "{{ loop }}"}, "loop"),
+        ({"n": "{{ iter.index }}"}, "index"),
+    ],
+)
+def test_anything_else_is_rendered(template: dict[str, Any], iterator: str) -> None:
+    assert Direct.of(templates.parsed(template), iterator) is None
+
+
+def test_a_name_that_nobody_knows_is_told_of_every_item() -> None:
+    template = templates.parsed({"n": "{{ nobody }}"})
+    direct = Direct.of(template, "row")
+    assert direct is not None
+    assert direct.input(Item(0, 1, "row", 2)) is None
+    with pytest.raises(TemplateError):
+        rendered(template, Item(0, 1, "row", 2))
