@@ -6,7 +6,7 @@ Everything is streamed: what is in memory is a piece, a batch of rows, or a valu
 import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, closing, contextmanager
 from typing import Any, TypeVar
 
 from noetl.model.codec import encode
@@ -230,10 +230,9 @@ class _Made:
         def write() -> None:
             from noetl.results.formats import Parquet  # Arrow: it is here already
 
-            out = Parquet(file, reader.schema)
-            for batch in reader.batches(self._start, self._stop):
-                out.add(batch)
-            out.end()
+            with closing(Parquet(file, reader.schema)) as out:
+                for batch in reader.batches(self._start, self._stop):
+                    out.add(batch)
 
         try:
             await asyncio.to_thread(write)
@@ -322,9 +321,8 @@ def _to_parquet(rows: list[Any], file: Any) -> None:
     records, kinds = _records(rows), Kinds()
     try:
         kinds.see(records)
-        out = Parquet(file, kinds.schema)
-        out.add(columns(records, kinds.schema))
-        out.end()
+        with closing(Parquet(file, kinds.schema)) as out:
+            out.add(columns(records, kinds.schema))
     except Unfit as error:
         raise InvalidInput(f"the rows do not fit columns: {error}", hint="--format jsonl") from error
 

@@ -25,7 +25,7 @@ _UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 
 
 class Parquet:
-    """A file of that schema; with no rows, it has its columns."""
+    """A file of that schema, which has its columns even with no rows. Closed before its file, whatever comes of it."""
 
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
         self._schema = schema
@@ -34,7 +34,7 @@ class Parquet:
     def add(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(conformed(batch, self._schema))
 
-    def end(self) -> None:
+    def close(self) -> None:
         self._writer.close()
 
 
@@ -144,7 +144,9 @@ def _texts(column: pa.Array, field: pa.Field) -> pa.Array:
 
 def _casts(kind: pa.DataType) -> bool:
     """Arrow's own text is what a cell has."""
-    return any(is_so(kind) for is_so in (pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal))
+    return any(
+        is_so(kind) for is_so in (pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_date)
+    )
 
 
 def _lines(cells: list[pa.Array]) -> bytes:

@@ -138,7 +138,7 @@ def _text(values: pa.Array, column: Column) -> pa.Array:
     """What Postgres reads of values whose own text it would not. Text of a file may be an array in JSON, or bytes in base64."""
     kind = values.type
     if isinstance(kind, pa.JsonType):
-        return _each(values.storage, column, _listed) if column.array else values.storage
+        return _each(values.storage, column, _from_json) if column.array else values.storage
     if isinstance(kind, pa.UuidType):
         return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.string())
     if pa.types.is_duration(kind):
@@ -147,26 +147,26 @@ def _text(values: pa.Array, column: Column) -> pa.Array:
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return pa.array([None if value is None else "\\x" + value.hex() for value in values.to_pylist()], pa.string())
     if pa.types.is_nested(kind):
-        return _each(values, column, to_json)
+        return _each(values, column, lambda column, value: column.text(to_json(value)))
     if pa.types.is_string(kind) and (column.array or column.shape == "bytes"):
-        return _each(values, column, _listed if column.array else to_json)
+        return _each(values, column, _from_json if column.array else Column.text)
     return values
 
 
-def _each(values: pa.Array, column: Column, made: Callable[[Any], Any]) -> pa.Array:
+def _each(values: pa.Array, column: Column, text: Callable[[Column, Any], str | None]) -> pa.Array:
     try:
-        return pa.array([column.text(made(value)) for value in values.to_pylist(maps_as_pydicts="lossy")], pa.string())
+        return pa.array([text(column, value) for value in values.to_pylist(maps_as_pydicts="lossy")], pa.string())
     except ValueError as error:
         raise SqlError("SINK_VALUE", f"column {column.name!r}: a value {error}", "data") from None
 
 
-def _listed(text: str | None) -> Any:
-    """A list in JSON; what is none may be an array as Postgres writes it."""
+def _from_json(column: Column, text: str | None) -> str | None:
+    """An array; what is no list in JSON may be one as Postgres writes it."""
     try:
         found = None if text is None else json.loads(text)
-    except ValueError:
+    except json.JSONDecodeError:
         return text
-    return found if isinstance(found, list) else text
+    return column.text(found) if isinstance(found, list) else text
 
 
 def _merge(target: Target, columns: str, names: list[str]) -> str:

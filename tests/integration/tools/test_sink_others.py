@@ -168,7 +168,10 @@ def test_parquet_has_types_that_fit_every_batch(tmp_path: Path) -> None:
     mixed = failure(sinks.outcome(target, [*rows, {"a": "x"}]))
     assert (mixed.code, mixed.detail) == ("SINK_VALUE", {"column": "a", "row": BATCH})
     assert "'a'" in mixed.message
+    large = failure(sinks.outcome(target, [*records(BATCH), {"a": 0.5}, *({"a": 2**60 + 1} for _ in range(BATCH))]))
+    assert (large.code, large.detail) == ("SINK_VALUE", {"column": "a", "row": BATCH})
     assert failure(sinks.outcome(target, [])).code == "SINK_DATA"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
 
 
 # ---- http --------------------------------------------------------------------------------------------------------------

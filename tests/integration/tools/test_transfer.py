@@ -143,6 +143,14 @@ def test_a_file_goes_back_into_the_table_it_came_from(database: str, tmp_path: P
     assert asked(database, both) == []
 
 
+def test_arrays_may_be_text_as_postgres_writes_it(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE target (bs bytea[], js jsonb[], a int[])")
+    literals = r"""SELECT '{"\\x00ff",NULL}' AS bs, '{"{\"a\": 1}"}' AS js, '[0:1]={1,2}' AS a"""
+    assert value(moved(postgres(database, query=literals), postgres(database, table="target")))["written"] == 1
+    assert asked(database, "SELECT bs, js, a[0] FROM target") == [([b"\x00\xff", None], [{"a": 1}], 1)]
+
+
 def test_an_empty_query_is_a_file_with_columns(given: str, tmp_path: Path) -> None:
     query = postgres(given, query="SELECT id, day, span, doc FROM source WHERE false")
     for kind in ("csv", "parquet"):

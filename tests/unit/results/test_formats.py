@@ -30,7 +30,7 @@ def kept(*batches: list[dict[str, Any]]) -> list[Any]:
     file = Parquet(out, schema)
     for batch in batches:
         file.add(columns(batch, schema))
-    file.end()
+    file.close()
     rows: list[Any] = pq.read_table(pa.BufferReader(out.getvalue())).to_pylist()
     return rows
 

@@ -144,6 +144,7 @@ class Draft:
             os.close(folder)
 
     def close(self) -> None:
+        self.form.close()
         self._file.close()
         with suppress(FileNotFoundError):
             self._path.unlink()
@@ -178,6 +179,10 @@ class Form(ABC):
 
     def end(self) -> None:
         """After the last batch."""
+        return
+
+    def close(self) -> None:
+        """Before its file, also when there was no end."""
         return
 
 
@@ -228,6 +233,10 @@ class Csv(Form):
 class Parquet(Form):
     typed = True
 
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self._written: Any = None
+
     def begin(self, schema: Any) -> None:
         from noetl.results.formats import Parquet as Written
 
@@ -243,7 +252,12 @@ class Parquet(Form):
         self._written.add(batch)
 
     def end(self) -> None:
-        self._written.end()
+        self._written.close()
+
+    def close(self) -> None:
+        if self._written is not None:
+            with suppress(OSError):
+                self._written.close()
 
 
 def _check(batch: list[Record], columns: list[str], first: int) -> None:
