@@ -77,12 +77,13 @@ class Plain:
         )
         fault("tool.after")
         clean = self._shared.env.redactor.outcome
-        for number, outcome in zip(ready, ran.outcomes, strict=True):
-            ended[number] = NOT_RUN if outcome is None else self._value(clean(outcome))
+        for number, told in zip(ready, ran.outcomes, strict=True):
+            outcome = None if told is None else clean(told)
+            if isinstance(outcome, Success):
+                ended[number] = outcome.value
+            else:
+                ended[number] = NOT_RUN if outcome is None else self._failed(outcome.failure)
         return ended, rendered + ran.seconds
-
-    def _value(self, outcome: Success | Failed) -> Any:
-        return outcome.value if isinstance(outcome, Success) else self._failed(outcome.failure)
 
     async def _call(self, given: list[dict[str, Any]], indexes: list[int], at_once: int, stop: bool) -> Ran:
         env, task = self._shared.env, self._task

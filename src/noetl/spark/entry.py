@@ -17,6 +17,7 @@ def run(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
     """For `mapInArrow`."""
     from noetl.spark.task import shards  # the pipeline and its tools: only tasks need them
 
-    gc.freeze()  # what is loaded stays: looking at it again and again takes a quarter of the time of small items
-    gc.set_threshold(50_000, 20, 20)
+    if not gc.get_freeze_count():  # the process may have run shards of other loops
+        gc.freeze()  # what is loaded stays: looking at it again and again takes a quarter of the time of small items
+        gc.set_threshold(50_000, 20, 20)
     yield from shards(work, batches)

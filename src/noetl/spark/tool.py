@@ -88,7 +88,7 @@ class Spark:
             async with loops.work(call, items, folder) as work:
                 watching = asyncio.ensure_future(loops.watch(Path(work["told"]), told))
                 try:
-                    answer = await self._served(call, {"conf": {}, "brings": True, "loop": work})
+                    answer = await self._served(call, {"conf": {}, "brings": False, "loop": work})
                 finally:
                     watching.cancel()
                     await asyncio.gather(watching, return_exceptions=True)
