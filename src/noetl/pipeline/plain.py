@@ -66,7 +66,7 @@ class Plain:
         those that had not begun when one failed."""
         clock = asyncio.get_running_loop().time
         began = clock()
-        ended: list[Any] = [self._directly(item) or await self._input(item) for item in items]
+        ended = await self._inputs(items)
         rendered = clock() - began
         ready = [number for number, given in enumerate(ended) if not isinstance(given, Failure)]
         if not ready:
@@ -104,12 +104,16 @@ class Plain:
 
     # ---- the input ---------------------------------------------------------------------------------------------------------
 
-    def _directly(self, item: Item) -> dict[str, Any] | None:
-        """None: it has to be rendered."""
-        given = None if self._direct is None else self._direct.input(item)
-        if given is not None and self._args:
-            given.update(self._args)
-        return given
+    async def _inputs(self, items: list[Item]) -> list[Any]:
+        direct = self._direct
+        if direct is None:
+            return [await self._input(item) for item in items]
+        if direct.rendered is None:
+            await self._input(items[0])
+        given = direct.inputs(items)
+        if self._args:
+            given = [each and {**each, **self._args} for each in given]
+        return [each or await self._input(item) for each, item in zip(given, items, strict=True)]
 
     async def _input(self, item: Item) -> dict[str, Any] | Failure:
         try:
