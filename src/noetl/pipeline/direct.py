@@ -4,7 +4,7 @@ The first item is rendered; the others take what is fixed from it. What is not a
 that is elsewhere, a list) is left to the templates, which know what to say.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from noetl.pipeline.names import Item
@@ -19,7 +19,7 @@ MISSING: Final = object()
 class Direct:
     def __init__(self, parts: dict[str, Callable[[Item], Any]]) -> None:
         self._parts = tuple(parts.items())
-        self._rendered: dict[str, Any] | None = None
+        self.rendered: dict[str, Any] | None = None  # what the first item was given
 
     @classmethod
     def of(cls, template: dict[str, Any], iterator: str) -> "Direct | None":
@@ -34,13 +34,15 @@ class Direct:
         return cls(parts)
 
     def learn(self, rendered: dict[str, Any]) -> None:
-        self._rendered = rendered
+        self.rendered = rendered
 
-    def input(self, item: Item) -> dict[str, Any] | None:
+    def inputs(self, items: Sequence[Item]) -> list[dict[str, Any] | None]:
         """None: render it."""
-        if self._rendered is None:
-            return None
-        made = dict(self._rendered)
+        if self.rendered is None:
+            return [None] * len(items)
+        return [self._input(dict(self.rendered), item) for item in items]
+
+    def _input(self, made: dict[str, Any], item: Item) -> dict[str, Any] | None:
         for name, part in self._parts:
             value = part(item)
             kind = type(value)

@@ -66,7 +66,7 @@ class Plain:
         those that had not begun when one failed."""
         clock = asyncio.get_running_loop().time
         began = clock()
-        ended: list[Any] = [self._directly(item) or await self._input(item) for item in items]
+        ended = await self._inputs(items)
         rendered = clock() - began
         ready = [number for number, given in enumerate(ended) if not isinstance(given, Failure)]
         if not ready:
@@ -77,12 +77,13 @@ class Plain:
         )
         fault("tool.after")
         clean = self._shared.env.redactor.outcome
-        for number, outcome in zip(ready, ran.outcomes, strict=True):
-            ended[number] = NOT_RUN if outcome is None else self._value(clean(outcome))
+        for number, told in zip(ready, ran.outcomes, strict=True):
+            outcome = None if told is None else clean(told)
+            if isinstance(outcome, Success):
+                ended[number] = outcome.value
+            else:
+                ended[number] = NOT_RUN if outcome is None else self._failed(outcome.failure)
         return ended, rendered + ran.seconds
-
-    def _value(self, outcome: Success | Failed) -> Any:
-        return outcome.value if isinstance(outcome, Success) else self._failed(outcome.failure)
 
     async def _call(self, given: list[dict[str, Any]], indexes: list[int], at_once: int, stop: bool) -> Ran:
         env, task = self._shared.env, self._task
@@ -103,12 +104,16 @@ class Plain:
 
     # ---- the input ---------------------------------------------------------------------------------------------------------
 
-    def _directly(self, item: Item) -> dict[str, Any] | None:
-        """None: it has to be rendered."""
-        given = None if self._direct is None else self._direct.input(item)
-        if given is not None and self._args:
-            given.update(self._args)
-        return given
+    async def _inputs(self, items: list[Item]) -> list[Any]:
+        direct = self._direct
+        if direct is None:
+            return [await self._input(item) for item in items]
+        if direct.rendered is None:
+            await self._input(items[0])
+        given = direct.inputs(items)
+        if self._args:
+            given = [each and {**each, **self._args} for each in given]
+        return [each or await self._input(item) for each, item in zip(given, items, strict=True)]
 
     async def _input(self, item: Item) -> dict[str, Any] | Failure:
         try:

@@ -138,10 +138,12 @@ class Redactor:
     @overload
     def outcome(self, outcome: Outcome) -> Outcome: ...
     def outcome(self, outcome: Outcome) -> Outcome:
+        if not self._shown:
+            return outcome
         match outcome:
-            case Failed(failure, facts) if self._shown:
+            case Failed(failure, facts):
                 return Failed(self.failure(failure), self.value(facts))
-            case Success(value, facts) if self._shown:
+            case Success(value, facts):
                 return Success(self.value(value, payload=True), self.value(facts))
             case _:
                 return outcome

@@ -28,7 +28,7 @@ from noetl.pipeline.evaluate import site_rendering
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.provenance import made_with
 from noetl.playbook.assignments import REFERENCE, is_reference
-from noetl.playbook.model import Step
+from noetl.playbook.model import Playbook, SinkTask, Step
 from noetl.playbook.plan import Plan, StepPlan, Uses
 from noetl.results.tables import Tables
 from noetl.tools.port import Call, Failed, Identity, LoopTool
@@ -92,6 +92,7 @@ async def _call(context: Context) -> Call:
         "chunk": None if loop.spec.chunk == "auto" else loop.spec.chunk,
         "window": loop.spec.max_in_flight,
         "cheap": all(task.kind in CHEAP for task in context.shared.tasks),
+        "secret": _has_secrets(context.plan.playbook),
         "plan": pickle.dumps(plan_of(context.plan, command.step)),
         **await _portable(context),
     }
@@ -106,6 +107,13 @@ async def _call(context: Context) -> Call:
         credential=context.payloads.keychain.entry,
         tables=Tables(env.store.staging, env.redactor.batch),
     )
+
+
+def _has_secrets(playbook: Playbook) -> bool:
+    """Then its tasks share a Python process with no other loop."""
+    tasks = [task for step in playbook.workflow for task in step.tool]
+    named = any(task.target.auth if isinstance(task, SinkTask) else task.auth for task in tasks)
+    return bool(playbook.keychain) or named or any(task.kind == "secrets" for task in tasks)
 
 
 def plan_of(plan: Plan, step: str) -> Plan:

@@ -11,12 +11,14 @@ ROWS = pa.schema(
      ("result", pa.json_())]
 )  # fmt: skip
 ANSWER = "shard long, told string"
+SELDOM = (50_000, 20, 20)  # that garbage is looked for
 
 
 def run(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`."""
     from noetl.spark.task import shards  # the pipeline and its tools: only tasks need them
 
-    gc.freeze()  # what is loaded stays: looking at it again and again takes a quarter of the time of small items
-    gc.set_threshold(50_000, 20, 20)
+    if gc.get_threshold() != SELDOM:  # once in a process, which may have run shards of other loops
+        gc.freeze()  # what is loaded stays: looking at it again and again takes a quarter of the time of small items
+        gc.set_threshold(*SELDOM)
     yield from shards(work, batches)

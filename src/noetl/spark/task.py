@@ -13,7 +13,7 @@ import pickle
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -46,7 +46,8 @@ from noetl.spark.inline import InlinePython
 from noetl.spark.secrets import AskedKeychain, Printed
 from noetl.tools.registry import Registry, built_in
 
-AT_ONCE = 1_000  # items in memory
+AT_ONCE = 1_000  # items that run together
+GROUP = 4 << 20  # bytes of rows that are written together
 
 
 def shards(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -66,7 +67,7 @@ class Shard:
         self._path = Path(work["folder"], f"part-{number:05}-{uuid4().hex}.parquet")
 
     def run(self) -> dict[str, Any]:
-        with asyncio.Runner() as runner:
+        with _as_it_was(), asyncio.Runner() as runner:
             found = runner.run(self._all())
         told = {"file": _file(self._path, self._stop - self._first), "items": found}
         _say(Path(self._work["told"], str(self._number)), json.dumps(told["items"]))
@@ -85,10 +86,14 @@ class Shard:
         out, err = Printed(sys.stdout, redactor), Printed(sys.stderr, redactor)
         try:
             with writing as file, redirect_stdout(out), redirect_stderr(err):
+                held: list[pa.RecordBatch] = []
                 for items in self._items():
                     rows, done = await (_ran(context, items) if plain is None else _ran_plain(context, plain, items))
-                    file.write_batch(redactor.batch(rows))
+                    held.append(redactor.batch(rows))
+                    if sum(each.nbytes for each in held) >= GROUP:
+                        _write(file, held)
                     found = added(reduce, found, done)
+                _write(file, held)
         finally:
             await context.env.registry.close()
         ended: dict[str, Any] = redactor.value(msgspec.to_builtins(found), payload=True)
@@ -112,6 +117,19 @@ class Shard:
             reader.close()
 
 
+@contextmanager
+def _as_it_was() -> Iterator[None]:
+    """The process runs shards of other loops too: they find the environment, the folder and the path that this one found."""
+    environment, folder, path = dict(os.environ), os.getcwd(), list(sys.path)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)
+        sys.path[:] = path
+
+
 def _opened(path: str) -> Reader:
     return read(Opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), Path(path)), path)
 
@@ -125,12 +143,12 @@ async def _ran_plain(context: Context, plain: Plain, items: list[Indexed]) -> tu
     failures = [(index, value) for (index, _), value in zip(items, values, strict=True) if isinstance(value, Failure)]
     first_failed, first_error = failures[0] if failures else (None, None)
     count, ms = len(items), round(micros / 1_000 / len(items))
-    columns: dict[str, list[Any]] = {
+    columns: dict[str, list[Any] | pa.Array] = {
         "index": [index for index, _ in items],
         "status": ["ok"] * count if not failures else ["error" if isinstance(v, Failure) else "ok" for v in values],
         "error": [None] * count if not failures else [v.shown() if isinstance(v, Failure) else None for v in values],
-        "ms": [ms] * count,
-        "tries": [1] * count,
+        "ms": pa.repeat(pa.scalar(ms, pa.int64()), count),
+        "tries": pa.repeat(pa.scalar(1, pa.int64()), count),
         "result": values if not failures else [None if isinstance(v, Failure) else v for v in values],
     }
     done = e.Items(
@@ -157,7 +175,7 @@ async def _ran(context: Context, items: list[Indexed]) -> tuple[pa.RecordBatch, 
         for (position, _), result in zip(now, again.results, strict=True):
             results[position] = result
     rows = [result.row or {} for result in results]
-    columns = {name: [row.get(name) for row in rows] for name in ROWS.names}
+    columns: dict[str, list[Any] | pa.Array] = {name: [row.get(name) for row in rows] for name in ROWS.names}
     return _rows(columns), counted(0, results, batch.folded(results))
 
 
@@ -196,15 +214,23 @@ async def _context(work: dict[str, Any]) -> Context:
 # ---- what comes of it ----------------------------------------------------------------------------------------------------
 
 
-def _rows(columns: dict[str, list[Any]]) -> pa.RecordBatch:
+def _rows(columns: dict[str, list[Any] | pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([_column(field, columns[field.name]) for field in ROWS], schema=ROWS)
 
 
-def _column(field: pa.Field, values: list[Any]) -> pa.Array:
+def _column(field: pa.Field, values: list[Any] | pa.Array) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
     if not isinstance(field.type, pa.JsonType):
         return pa.array(values, field.type)
     texts = pa.array([None if value is None else _text(value) for value in values], pa.binary()).cast(pa.string())
     return pa.ExtensionArray.from_storage(field.type, texts)
+
+
+def _write(file: pq.ParquetWriter, held: list[pa.RecordBatch]) -> None:
+    if held:
+        file.write_table(pa.Table.from_batches(held))
+        held.clear()
 
 
 def _text(value: Any) -> bytes | None:

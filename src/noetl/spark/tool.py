@@ -98,7 +98,9 @@ class Spark:
                     watching = asyncio.ensure_future(loops.watch(Path(work["told"]), told))
                     try:
                         answer = await self._served(
-                            call, {"conf": {}, "brings": True, "loop": {**work, "ticket": ticket}}, held
+                            call,
+                            {"conf": {}, "brings": call.config["secret"], "loop": {**work, "ticket": ticket}},
+                            held,
                         )
                     finally:
                         watching.cancel()

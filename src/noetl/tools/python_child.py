@@ -382,7 +382,9 @@ ENCODER = json.JSONEncoder(default=plain, allow_nan=False, ensure_ascii=False, s
 
 def execute(found: tuple[Any, bool], given: dict[str, Any]) -> Any:
     made, returned = found
-    names = {"__name__": "__noetl__", "__builtins__": builtins, **dict.fromkeys(WHOLE, given), **given}
+    names: dict[str, Any] = dict.fromkeys(WHOLE, given)
+    names["__name__"], names["__builtins__"] = "__noetl__", builtins
+    names.update(given)
     before = names.get("result")
     if made.co_flags & CO_COROUTINE:
         settled(eval(made, names))  # noqa: S307 - running the playbook's code is what this process is for

@@ -37,11 +37,11 @@ def test_it_is_what_rendering_gives_or_left_to_it(names: list[str], values: list
     direct = Direct.of(template, "row")
     assert direct is not None
     first = Item(0, {"id": 0, "at": {"x": 0}}, "row", None)
-    assert direct.input(first) is None
+    assert direct.inputs([first]) == [None]
     direct.learn(rendered(template, first))
     for index, value in enumerate(values, start=1):
         item = Item(index, value, "row", 9)
-        made = direct.input(item)
+        (made,) = direct.inputs([item])
         assert (made is not None) is ready
         assert made is None or list(made.items()) == list(rendered(template, item).items())
 
@@ -73,6 +73,6 @@ def test_a_name_that_nobody_knows_is_told_of_every_item() -> None:
     template = templates.parsed({"n": "{{ nobody }}"})
     direct = Direct.of(template, "row")
     assert direct is not None
-    assert direct.input(Item(0, 1, "row", 2)) is None
+    assert direct.inputs([Item(0, 1, "row", 2)]) == [None]
     with pytest.raises(TemplateError):
         rendered(template, Item(0, 1, "row", 2))
