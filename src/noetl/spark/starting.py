@@ -15,6 +15,7 @@ from noetl.spark.profiles import Profile
 from noetl.spark.serve import STARTING, Serving
 
 LOOK_EVERY = 0.05
+BASE = 1800  # seconds that sessions are copied from the same one: Spark closes what nobody used for twice as long
 LINES = 5
 _TELLING = re.compile(r"\b(ERROR|FAILED)\b|Exception\b")
 
@@ -90,6 +91,11 @@ def _telling(lines: list[str]) -> list[str]:
     """The first that speak of an error, without the places in a program; the last ones when none does."""
     found = [line.strip() for line in lines if _TELLING.search(line) and not line.lstrip().startswith("at ")]
     return list(dict.fromkeys(found))[:LINES] or lines[-LINES:]
+
+
+def period() -> int:
+    """The session that others are copies of is another in each; whoever comes first makes it."""
+    return int(time.time() // BASE)
 
 
 def stop(place: SparkPlace, patience: float = 60.0) -> bool:

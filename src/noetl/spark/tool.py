@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import tempfile
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import ExitStack, asynccontextmanager
@@ -33,7 +32,7 @@ from noetl.spark.processes import Crashed, Processes
 from noetl.spark.profiles import Profile, profile
 from noetl.spark.secrets import answering
 from noetl.spark.serve import Serving
-from noetl.spark.starting import ensure
+from noetl.spark.starting import ensure, period
 from noetl.spark.statements import SparkStatement, statements
 from noetl.tools.port import Call, Failed, ItemBatches, Looped, Outcome, Success, Told
 from noetl.tools.postgres import Postgres
@@ -45,7 +44,6 @@ RESTARTS = 2  # how often a command begins anew when its server is lost
 LAUNCHES = 2  # of one lease, that another may have to end
 T = TypeVar("T")
 BRINGS = re.compile(r"\b(add|using)\s+(jar|file|archive)s?\b", re.IGNORECASE)  # what only its own session may see
-BASE = 1800  # seconds that sessions are copied from the same one: Spark closes what nobody used for twice as long
 ON_FAIL = ("fail", "drop", "warn")
 
 
@@ -132,7 +130,7 @@ class Spark:
         try:
             for left in reversed(range(RESTARTS + 1)):
                 url = await asyncio.to_thread(ensure, self._settings.home, where, self._settings.serving)
-                base = None if work["brings"] else _base(time.time())
+                base = None if work["brings"] else _session("base", period())
                 answer = await self._attempt(call, {**work, "url": url, "base": base}, held)
                 if answer.get("error", {}).get("code") != LOST or not left:
                     break
@@ -269,11 +267,6 @@ def _name(call: Call, lease: int, attempt: int) -> str:
 
 def _session(name: str, number: int) -> str:
     return str(UUID(derive("spark", name, number)[:32]))
-
-
-def _base(now: float) -> str:
-    """The session that others are copies of; whoever comes first makes it."""
-    return _session("base", int(now // BASE))
 
 
 def _earlier(call: Call) -> Iterator[str]:
