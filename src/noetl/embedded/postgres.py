@@ -1,7 +1,7 @@
 """Postgres as a child of whoever came first.
 
 Processes that share a home share one server. The first one starts it, the others attach; it ends with its parent. Whoever
-outlives the parent asks again: `ensure()` is both "start it" and "is it still there", and costs a millisecond when it is.
+outlives the parent asks again: `ensure()` is both "start it" and "is it still there", and costs a few milliseconds when it is.
 
 Two locks decide everything, both released by the kernel however their holder dies:
 
@@ -17,6 +17,7 @@ import os
 import random
 import signal
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -36,6 +37,8 @@ from noetl.model.errors import Unavailable
 
 PATIENCE_SEC = 120.0  # recovery after a crash may read a gigabyte of log
 ORPHANS_SEC = 30.0
+ANSWER_SEC = 2.0
+SSL_REQUEST = struct.pack("!ii", 8, 80_877_103)  # every Postgres answers this one with a single letter
 STOP_SEC = 60.0
 PORTS = range(20_000, 30_000)  # below the ephemeral ones, so that a client's connection rarely takes ours
 PORT_TRIES = 8
@@ -242,7 +245,7 @@ def claimed(data: Path) -> Iterator[int | Postmaster]:
         end = time.monotonic() + ORPHANS_SEC
         while not try_lock(opened, data):
             said = read_postmaster(data)
-            if said is not None and said.ready and serves(said.pid, data):
+            if said is not None and said.ready and serves(said.pid, data) and answers(said.port):
                 yield said
                 return
             if time.monotonic() > end:  # it is stopping, or its processes outlive it, or it lives in another container
@@ -294,6 +297,18 @@ def free_ports(last: int | None) -> Iterator[int]:
     """A few to try. The last one first: clients then find the server again without asking."""
     choices = [*([last] if last else []), *random.sample(PORTS, 64)]
     return islice((port for port in choices if is_free(port)), PORT_TRIES)
+
+
+def answers(port: int) -> bool:
+    """Whether a server takes sessions. One with a signal to die on its way looks alive, and would be nobody's to start again."""
+    with socket.socket() as probe:
+        probe.settimeout(ANSWER_SEC)
+        try:
+            probe.connect(("127.0.0.1", port))
+            probe.sendall(SSL_REQUEST)
+            return probe.recv(1) in (b"S", b"N")
+        except OSError:
+            return False
 
 
 def is_free(port: int) -> bool:

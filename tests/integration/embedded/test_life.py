@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -119,6 +120,21 @@ def test_a_killed_postmaster_comes_back_with_its_data(home: Path, embedded: Embe
             assert embedded.serve().control == dsn  # asked for by one who lost his session, without a pause
         assert postmaster(home).pid != killed
         assert one(dsn, "SELECT x FROM survived") == 42
+
+
+def test_a_postmaster_that_is_about_to_die_is_waited_for_and_replaced(home: Path, embedded: Embedded) -> None:
+    """Its signal may be on its way for a while: it looks alive, and answers nobody any more."""
+    dsn = embedded.serve().control
+    dying = postmaster(home).pid
+    os.kill(dying, signal.SIGSTOP)
+    with ThreadPoolExecutor() as threads:
+        asked = threads.submit(embedded.serve)
+        with pytest.raises(TimeoutError):
+            asked.result(0.3)
+        os.kill(dying, signal.SIGKILL)
+        assert asked.result(30).control == dsn
+    assert postmaster(home).pid != dying
+    assert one(dsn, "SELECT 1") == 1
 
 
 @pytest.mark.parametrize("whose", ["anybody", "another server"])
