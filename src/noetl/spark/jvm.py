@@ -1,7 +1,8 @@
 """The command line of a Spark Connect server: its class path, memory by the size of the machine, and its archive.
 
-The archive (AppCDS) holds classes as the JVM has them in memory; with it a start takes half as long. The first server that runs
-writes it when it ends, into the user's cache; any other Java, Spark or class path has another one.
+The archive (AppCDS) holds classes as the JVM has them in memory; with it a start takes half as long. The first server notes which
+classes it loads, which costs nothing; when it has ended, the archive is made of them, in the user's cache and in time that nobody
+else wants. Any other Java, Spark or class path has another one.
 """
 
 import os
@@ -25,6 +26,11 @@ _OPENS = (
     "java.util.concurrent.atomic jdk.internal.ref sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar"
 )
 OPTIONS = (
+    # compiling well is for what runs much longer than a start, which it would make half as long again
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:+ExitOnOutOfMemoryError",  # what is left then is of no use, and the next one starts at once
     "-Dio.netty.tryReflectionSetAccessible=true",
@@ -35,6 +41,9 @@ OPTIONS = (
     "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
     *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS.split()),
 )
+
+
+_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,40 +120,74 @@ def settings(size: Machine, folder: Path, port: int, master: str | None) -> dict
 
 
 def command(java: Java, size: Machine, conf: dict[str, str], archives: Path, more: str = "") -> list[str]:
-    jars = ":".join(str(jar) for jar in sorted((spark_home() / "jars").glob("*.jar")))
     return [
         str(java.program),
         f"-Xmx{size.heap >> 20}m",
-        "-XX:+UseSerialGC" if size.cores <= 2 else "-XX:+UseParallelGC",
-        *_archive(java, jars, archives),
+        _collector(size),
+        *_archive(java, archives),
         *OPTIONS,
         *more.split(),
         *(f"-D{name}={value}" for name, value in conf.items()),
         "-cp",
-        jars,
+        _jars(),
         MAIN,
     ]
 
 
-def archive(java: Java, jars: str, archives: Path) -> Path:
-    key = sha256(f"{java.program.resolve()}\n{java.version}\n{jars}".encode()).hexdigest()[:16]
+def _collector(size: Machine) -> str:
+    return "-XX:+UseSerialGC" if size.cores <= 2 else "-XX:+UseParallelGC"
+
+
+def _jars() -> str:
+    return ":".join(str(jar) for jar in sorted((spark_home() / "jars").glob("*.jar")))
+
+
+# ---- the archive -----------------------------------------------------------------------------------------------------------
+
+
+def archive(java: Java, archives: Path) -> Path:
+    key = sha256(f"{java.program.resolve()}\n{java.version}\n{_jars()}".encode()).hexdigest()[:16]
     return archives / f"spark-{key}.jsa"
 
 
-def _archive(java: Java, jars: str, archives: Path) -> list[str]:
-    """Written by the first JVM that ends in order, used by the others. One that does not fit is passed over by the JVM."""
-    file = archive(java, jars, archives)
-    quiet = ["-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off"]
+def loaded(java: Java, archives: Path) -> Path:
+    """Where the JVM that this process started notes its classes."""
+    return archive(java, archives).with_suffix(f".{os.getpid()}.classes")
+
+
+def _archive(java: Java, archives: Path) -> list[str]:
+    """One that does not fit is passed over by the JVM."""
+    file = archive(java, archives)
     if file.exists():
-        return [f"-XX:SharedArchiveFile={file}", *quiet]
+        return ["-Xshare:auto", f"-XX:SharedArchiveFile={file}", *_QUIET]
     archives.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return [f"-XX:ArchiveClassesAtExit={file}.{os.getpid()}", *quiet]
+    return ["-Xshare:auto", f"-XX:DumpLoadedClassList={loaded(java, archives)}", *_QUIET]
+
+
+def archiving(java: Java, size: Machine, archives: Path) -> list[str]:
+    """What makes the archive of the classes that were noted."""
+    return [
+        str(java.program),
+        "-Xshare:dump",
+        _collector(size),
+        f"-XX:SharedClassListFile={loaded(java, archives)}",
+        f"-XX:SharedArchiveFile={_part(java, archives)}",
+        *_QUIET,
+        "-cp",
+        _jars(),
+    ]
+
+
+def _part(java: Java, archives: Path) -> Path:
+    return loaded(java, archives).with_suffix(".part")
 
 
 def keep_archive(java: Java, archives: Path) -> None:
-    """After the JVM that wrote one has ended: under its name, whole."""
-    jars = ":".join(str(jar) for jar in sorted((spark_home() / "jars").glob("*.jar")))
-    file = archive(java, jars, archives)
-    part = file.with_name(f"{file.name}.{os.getpid()}")
-    if part.exists():
-        part.rename(file)
+    """The one that was made: under its name, whole."""
+    _part(java, archives).rename(archive(java, archives))
+
+
+def forget_loaded(java: Java, archives: Path) -> None:
+    """What an archive was made from, or was to be."""
+    for file in (loaded(java, archives), _part(java, archives)):
+        file.unlink(missing_ok=True)

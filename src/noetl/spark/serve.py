@@ -24,7 +24,8 @@ from noetl.spark.place import Served, SparkPlace
 STARTING = 120.0  # seconds until the server must answer
 LOOK_EVERY = 0.1
 LOOK_AGAIN = 1.0
-ENDING = 120.0  # seconds that the JVM may take to end: the first one writes its archive then
+ENDING = 30.0  # seconds that the JVM may take to end
+ARCHIVING = 600.0  # seconds that making the archive may take
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 PR_SET_PDEATHSIG = 1
 
@@ -66,7 +67,8 @@ def serve(home: Path, how: Serving, master: str | None = None) -> int:
             place.publish(Served(port, token, os.getpid(), java.version, master))
             _watch(place, process, how.idle, stopping)
         place.withdraw()
-    _end(process, java)  # another may serve by now: this one may take its time
+    _end(process)
+    _archive(java, size)  # another may serve by now: this one may take its time
     return 0 if answered else 1
 
 
@@ -138,14 +140,35 @@ def _watch(place: SparkPlace, process: "subprocess.Popen[bytes]", idle: float, s
             process.wait(min(LOOK_AGAIN, idle))
 
 
-def _end(process: "subprocess.Popen[bytes]", java: Java) -> None:
+def _end(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()
     try:
         process.wait(ENDING)
-        jvm.keep_archive(java, _archives())
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _archive(java: Java, size: jvm.Machine) -> None:
+    """Of what the server has loaded, where there is none yet; by one process at a time, and only while nobody else has work."""
+    archives = _archives()
+    if not jvm.loaded(java, archives).exists():
+        return
+    with SparkPlace(archives).locked("archive.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as ours:
+        if ours and not jvm.archive(java, archives).exists() and _ran(jvm.archiving(java, size, archives)):
+            jvm.keep_archive(java, archives)
+    jvm.forget_loaded(java, archives)
+
+
+def _ran(command: list[str]) -> bool:
+    os.nice(19)
+    try:
+        ended = subprocess.run(  # noqa: S603 - our own arguments
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=ARCHIVING, preexec_fn=_tied
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return ended.returncode == 0
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def period() -> int:
 
 
 def stop(place: SparkPlace, patience: float = 60.0) -> bool:
-    """False when there was none. Returns when it serves no more; the first one then still writes its archive."""
+    """False when there was none. Returns when it serves no more; of the first one an archive is made then."""
     served = place.served()
     if served is None:
         return False

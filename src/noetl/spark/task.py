@@ -46,8 +46,8 @@ from noetl.spark.inline import InlinePython
 from noetl.spark.secrets import AskedKeychain, Printed
 from noetl.tools.registry import Registry, built_in
 
-AT_ONCE = 1_000  # items that run together
-GROUP = 4 << 20  # bytes of rows that are written together
+AT_ONCE = 4_000  # items that run together, if they are small:
+MEMORY = 4 << 20  # bytes of items that run together, and of rows that are written together
 
 
 def shards(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -86,14 +86,12 @@ class Shard:
         out, err = Printed(sys.stdout, redactor), Printed(sys.stderr, redactor)
         try:
             with writing as file, redirect_stdout(out), redirect_stderr(err):
-                held: list[pa.RecordBatch] = []
+                held = Held(file)
                 for items in self._items():
                     rows, done = await (_ran(context, items) if plain is None else _ran_plain(context, plain, items))
-                    held.append(redactor.batch(rows))
-                    if sum(each.nbytes for each in held) >= GROUP:
-                        _write(file, held)
+                    held.add(redactor.batch(rows))
                     found = added(reduce, found, done)
-                _write(file, held)
+                held.write()
         finally:
             await context.env.registry.close()
         ended: dict[str, Any] = redactor.value(msgspec.to_builtins(found), payload=True)
@@ -106,8 +104,9 @@ class Shard:
         try:
             position = self._first
             for batch in reader.batches(self._first, self._stop):
-                for low in range(0, batch.num_rows, AT_ONCE):
-                    rows = as_rows(batch.slice(low, AT_ONCE))
+                few = max(1, min(AT_ONCE, MEMORY * batch.num_rows // max(batch.nbytes, 1)))
+                for low in range(0, batch.num_rows, few):
+                    rows = as_rows(batch.slice(low, few))
                     if source["indexed"]:
                         yield [(row["index"], row["item"]) for row in rows]
                     else:
@@ -227,10 +226,24 @@ def _column(field: pa.Field, values: list[Any] | pa.Array) -> pa.Array:
     return pa.ExtensionArray.from_storage(field.type, texts)
 
 
-def _write(file: pq.ParquetWriter, held: list[pa.RecordBatch]) -> None:
-    if held:
-        file.write_table(pa.Table.from_batches(held))
-        held.clear()
+class Held:
+    """Rows until there are enough of them for a group of the file."""
+
+    def __init__(self, file: pq.ParquetWriter) -> None:
+        self._file = file
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._batches.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= MEMORY:
+            self.write()
+
+    def write(self) -> None:
+        if self._batches:
+            self._file.write_table(pa.Table.from_batches(self._batches))
+        self._batches, self._bytes = [], 0
 
 
 def _text(value: Any) -> bytes | None:

@@ -69,20 +69,21 @@ def test_memory_goes_by_the_size_of_the_machine(memory: int, heap: float) -> Non
     assert jvm.Machine(2, memory * jvm.GB).heap == heap * jvm.GB
 
 
-def test_an_archive_is_written_by_the_first_and_used_by_the_others(tmp_path: Path) -> None:
-    found = Java(Path("/bin/java"), 17, "PATH")
-    first = " ".join(jvm.command(found, jvm.machine(), {}, tmp_path))
-    assert "-XX:ArchiveClassesAtExit=" in first
-    jvm.keep_archive(found, tmp_path)  # it wrote none
-    assert list(tmp_path.iterdir()) == []
-    part = next(word for word in first.split() if "ArchiveClassesAtExit" in word).partition("=")[2]
-    Path(part).write_text("classes")
+def test_an_archive_is_made_after_the_first_and_used_by_the_others(tmp_path: Path) -> None:
+    found, size = Java(Path("/bin/java"), 17, "PATH"), jvm.machine()
+    noted = jvm.loaded(found, tmp_path)
+    assert f"-XX:DumpLoadedClassList={noted}" in jvm.command(found, size, {}, tmp_path)
+    noted.write_text("classes")
+    making = jvm.archiving(found, size, tmp_path)
+    assert f"-XX:SharedClassListFile={noted}" in making
+    part = next(word for word in making if "SharedArchiveFile" in word).partition("=")[2]
+    Path(part).write_text("an archive")
     jvm.keep_archive(found, tmp_path)
+    jvm.forget_loaded(found, tmp_path)
     (kept,) = tmp_path.iterdir()
-    assert f"-XX:SharedArchiveFile={kept}" in jvm.command(found, jvm.machine(), {}, tmp_path)
-    assert "ArchiveClassesAtExit" in " ".join(
-        jvm.command(Java(Path("/bin/java"), 21, "PATH"), jvm.machine(), {}, tmp_path)
-    )
+    assert f"-XX:SharedArchiveFile={kept}" in jvm.command(found, size, {}, tmp_path)
+    another = jvm.command(Java(Path("/bin/java"), 21, "PATH"), size, {}, tmp_path)
+    assert any("DumpLoadedClassList" in word for word in another)
 
 
 def test_no_secret_is_on_the_command_line(tmp_path: Path) -> None:
