@@ -121,8 +121,7 @@ class Batch:
         positions = iter(range(len(self._items)))
         together = min(max(self._context.command.together, 1), len(self._items))
         with suppress(_Stop):
-            strict = together == 1 and self._context.command.stop_on_failure  # nothing begins after a failure
-            if self._plain is not None and not strict:
+            if self._plain is not None:
                 await self._in_batches(self._plain, positions, together)
             if together == 1:
                 await self._sequence(positions)

@@ -63,12 +63,17 @@ class Plain:
         self, items: list[Item], at_once: int = 1, *, stop: bool = False
     ) -> tuple[list[Failure | Any], float]:
         """The value of each, or its failure; and the seconds that they were worked on. So many run at once. `stop`: NOT_RUN of
-        those that had not begun when one failed."""
+        those that had not begun when one failed; of all after it, if one runs at a time."""
         clock = asyncio.get_running_loop().time
         began = clock()
         ended = await self._inputs(items)
+        strict = stop and at_once == 1
+        if strict:
+            _end_at_failure(ended)
         rendered = clock() - began
-        ready = [number for number, given in enumerate(ended) if not isinstance(given, Failure)]
+        ready = [
+            number for number, given in enumerate(ended) if given is not NOT_RUN and not isinstance(given, Failure)
+        ]
         if not ready:
             return ended, rendered
         fault("tool.before")
@@ -83,6 +88,8 @@ class Plain:
                 ended[number] = outcome.value
             else:
                 ended[number] = NOT_RUN if outcome is None else self._failed(outcome.failure)
+        if strict:
+            _end_at_failure(ended)
         return ended, rendered + ran.seconds
 
     async def _call(self, given: list[dict[str, Any]], indexes: list[int], at_once: int, stop: bool) -> Ran:
@@ -151,3 +158,8 @@ class Plain:
             return made
         except TemplateError as error:
             raise Failing(template_failure(error, f"step {command.step}, task {task}, {place}")) from error
+
+
+def _end_at_failure(ended: list[Any]) -> None:
+    first = next((number for number, each in enumerate(ended) if isinstance(each, Failure)), len(ended))
+    ended[first + 1 :] = [NOT_RUN] * len(ended[first + 1 :])

@@ -59,11 +59,14 @@ class Python:
         env = tuple(
             sorted((name, _text(value)) for name, value in (config.get("env") or {}).items() if value is not None)
         )
-        given = [written(each) for each in inputs]
+        given: list[bytes | Failed | None] = [written(each) for each in inputs]
+        if stop:
+            first = next((nth for nth, each in enumerate(given) if isinstance(each, Failed)), len(given))
+            given[first + 1 :] = [None] * len(given[first + 1 :])
         calls = [(data, nth) for nth, data in enumerate(given) if isinstance(data, bytes)]
         pool, program = self._pool_here(), Program(code, env)
         answers = iter(await pool.call(program, calls, log, at_once, stop))
-        outcomes = [each if isinstance(each, Failed) else self._outcome(next(answers)) for each in given]
+        outcomes = [self._outcome(next(answers)) if isinstance(each, bytes) else each for each in given]
         return Ran(outcomes, pool.mean(program) * len(calls) / 1_000_000)
 
     def _outcome(self, answer: dict[str, Any] | Crashed | None) -> Success | Failed | None:

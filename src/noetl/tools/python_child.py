@@ -2,10 +2,11 @@
 
 Stands alone: it imports nothing of ours and nothing heavy, since every idle child holds it in memory.
 
-A request is one frame: JSON `{code, env, inputs, limit}`. Before each of several inputs the child takes one byte from the token
-pipe; the worker may take them back, so whether an input is started is never in doubt. What goes back are frames too: a kind, a
-length, a payload. Whatever a call changes about the process is put back before the next one; where that cannot be done (threads,
-processes, descriptors left behind) the child says so and ends: the next call gets another one.
+A request is one frame: JSON `{code, env, inputs, limit, stop}`; `stop` ends it at the first input that fails. Before each of
+several inputs the child takes one byte from the token pipe; the worker may take them back, so whether an input is started is
+never in doubt. What goes back are frames too: a kind, a length, a payload. Whatever a call changes about the process is put
+back before the next one; where that cannot be done (threads, processes, descriptors left behind) the child says so and ends:
+the next call gets another one.
 """
 
 import _signal  # type: ignore[import-not-found]  # the same without enums
@@ -35,6 +36,7 @@ FLUSH_AT = 64 * 1024
 CO_COROUTINE = 0x80
 SPARE_DESCRIPTORS = 64  # that code may leave open before its process is given up
 KEPT_PROGRAMS = 64
+ERROR = b'{"error"'  # how the answer of a failed call begins
 MISSING = object()
 
 
@@ -91,6 +93,8 @@ class Batch:
         self.env = request["env"]
         self.inputs = request["inputs"]
         self.limit = request["limit"]
+        self.stop = request["stop"]
+        self.stopped = False
         self.state = state
         self.programs = programs
         self.answers: list[bytes] = []
@@ -112,8 +116,11 @@ class Batch:
                 os._exit(0)  # a fork that came out of the code: it is not the one to answer
             state.flush()
             self.add(made)
+            self.stopped = self.stop and made.startswith(ERROR)
             if (spoiled := state.restore()) is not None:
                 return spoiled
+            if self.stopped:
+                break
         return state.too_large()
 
     def add(self, made: bytes) -> None:
@@ -127,7 +134,9 @@ class Batch:
     def end(self, spoiled: str | None) -> None:
         micros = int((time.monotonic() - self.began) * 1e6)
         why = b"null" if spoiled is None else json.dumps(spoiled).encode()
-        send(LAST, b'{"answers":[', b",".join(self.answers), b'],"micros":%d,"spoiled":%b}' % (micros, why))
+        stopped = b"true" if self.stopped else b"false"
+        facts = b'],"micros":%d,"spoiled":%b,"stopped":%b}' % (micros, why, stopped)
+        send(LAST, b'{"answers":[', b",".join(self.answers), facts)
 
 
 def taken() -> bool:

@@ -122,14 +122,16 @@ class Lines:
 
 
 class Together:
-    """Calls that somebody makes at once and waits for; when one fails, `stop` is called, if there is one."""
+    """Calls that somebody makes at once and waits for; when one fails, `stop` is called, if there is one. From then on none
+    begins."""
 
-    __slots__ = ("done", "left", "log", "stop")
+    __slots__ = ("done", "left", "log", "stop", "stopped")
 
     def __init__(self, number: int, log: Callable[[int], Log], loop: asyncio.AbstractEventLoop) -> None:
         self.left = number
         self.log = log
         self.stop: Callable[[], None] | None = None
+        self.stopped = False
         self.done: asyncio.Future[None] = loop.create_future()
 
     def one_ended(self, failed: bool) -> None:
@@ -141,13 +143,18 @@ class Together:
 
 
 class Strand:
-    """Calls of which one runs at a time: one child gets them all."""
+    """Calls of which one runs at a time: one child gets them all. A strict one begins none after one that failed."""
+
+    __slots__ = ("strict",)
+
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict
 
 
 class Work:
     """One call: waiting, or in the batch of a child."""
 
-    __slots__ = ("answer", "child", "given", "lines", "lost", "nth", "over", "program", "strand", "together")
+    __slots__ = ("answer", "begun", "child", "given", "lines", "lost", "nth", "over", "program", "strand", "together")
 
     def __init__(self, program: Program, given: bytes, nth: int, together: Together, strand: "Strand | None") -> None:
         self.program = program
@@ -157,6 +164,7 @@ class Work:
         self.together = together
         self.answer: Any = None
         self.over = False  # it has its answer, or nobody wants it any more
+        self.begun = False  # and its answer was lost
         self.child: Child | None = None
         self.lost = 0
         self.lines: dict[int, Lines] | None = None
@@ -222,7 +230,9 @@ class Child:
         for work in batch:
             work.child = self
         program, limit = batch[0].program, self._pool.settings.result_limit
-        head = msgspec.json.encode({"code": program.code, "env": dict(program.env) or None, "limit": limit})
+        stop = batch[0].strand is not None and batch[0].strand.strict
+        about = {"code": program.code, "env": dict(program.env) or None, "limit": limit, "stop": stop}
+        head = msgspec.json.encode(about)
         body = b'%b,"inputs":[%b]}' % (head[:-1], b",".join(work.given for work in batch))
         if len(batch) > 1:  # a call alone is started by being sent
             os.write(self._give, b"." * len(batch))
@@ -313,6 +323,7 @@ class Child:
         if done:
             self._pool.took(self.batch[0].program, last["micros"] / done)
         self.calls += done
+        self.batch[0].together.stopped |= last["stopped"]
         self._pool.requeue(self.steal())
         if last["spoiled"] is not None:
             self.doom()
@@ -361,6 +372,8 @@ class Child:
         owed = self.batch[self.answered :]
         self.batch, self.answered = [], 0
         self._pool.leave(self)
+        for work in owed:
+            work.begun = True
         if owed and not self.doomed:
             owed.pop().ended(Crashed(status))
         self._pool.requeue([*owed, *unstarted], status)
@@ -383,10 +396,12 @@ def _close(descriptors: list[int]) -> None:
 
 
 def _goes_along(batch: list[Work], work: Work, room: bool) -> bool:
-    """A strand is not divided, and never shares a batch with calls that another child may take over."""
+    """A strand is not divided, and never shares a batch with calls that another child may take over; a strict one is alone."""
     last = batch[-1].strand
     if work.strand is not None and work.strand is last:
         return True
+    if (last is not None and last.strict) or (work.strand is not None and work.strand.strict):
+        return False
     return room and (work.strand is None) == (last is None)
 
 
@@ -421,13 +436,14 @@ class Pool:
         self, program: Program, calls: Sequence[tuple[bytes, int]], log: Callable[[int], Log], at_once: int, stop: bool
     ) -> list[Any]:
         """What the children answer, in the order of the calls; a Crashed where one died. A call's number is what its log is
-        asked for by. So many run at once at most. `stop`: when one fails, those not begun yet end with None. When it is
-        cancelled, all of them are over when this returns."""
+        asked for by. So many run at once at most. `stop`: when one fails, those not begun yet end with None; if one runs at
+        a time, that is every one after it. When it is cancelled, all of them are over when this returns."""
         if not calls:
             return []
         together = Together(len(calls), log, self.loop)
         size = -(-len(calls) // at_once)
-        strands = [Strand() if size > 1 else None for _ in range(at_once)]
+        strict = stop and at_once == 1
+        strands = [Strand(strict) if size > 1 else None for _ in range(at_once)]
         works = [Work(program, given, nth, together, strands[at // size]) for at, (given, nth) in enumerate(calls)]
         if stop:
             together.stop = lambda: self._stop(together, works)
@@ -481,6 +497,9 @@ class Pool:
         for work in reversed(works):
             if work.over:
                 continue
+            if work.together.stopped and not work.begun:
+                work.ended(None)
+                continue
             work.child = None
             work.lost += status != 0
             if work.lost > LOSSES or self.closed:
@@ -524,25 +543,21 @@ class Pool:
 
     def _stop(self, together: Together, works: list[Work]) -> None:
         """What waits here is left at once; what waits in children in the next turn: one is in the middle of its answers."""
-        together.stop = None
+        together.stop, together.stopped = None, True
         waiting = self._queue.pop(works[0].program, deque())
         self._queued -= len(waiting)
-        kept = deque(work for work in waiting if work.together is not together)
+        kept = deque(work for work in waiting if work.together is not together or work.begun)
         if kept:
             self._queue[works[0].program] = kept
             self._queued += len(kept)
         for work in waiting:
-            if work.together is together:
+            if work.together is together and not work.begun:
                 work.ended(None)
-        self.loop.call_soon(self._recall, together, works)
+        self.loop.call_soon(self._recall, works)
 
-    def _recall(self, together: Together, works: list[Work]) -> None:
+    def _recall(self, works: list[Work]) -> None:
         for child in {work.child for work in works if not work.over and work.child is not None}:
-            stolen = child.steal()
-            for work in stolen:
-                if work.together is together:
-                    work.ended(None)
-            self.requeue([work for work in stolen if work.together is not together])
+            self.requeue(child.steal())
 
     async def _withdraw(self, work: Work) -> None:
         child = work.child

@@ -108,7 +108,7 @@ def test_one_after_the_other_nothing_runs_after_the_first_failure() -> None:
     assert len(tool.calls) == 4
 
 
-@pytest.mark.parametrize(("together", "batches"), [(1, [(1, 1)] * 4), (2, [(2, 2), (4, 2)])])
+@pytest.mark.parametrize(("together", "batches"), [(1, [(1, 1), (2, 1), (3, 1)]), (2, [(2, 2), (4, 2)])])
 def test_cheap_items_are_called_in_batches_that_grow_and_nothing_begins_after_the_first_failure(
     together: int, batches: list[tuple[int, int]]
 ) -> None:

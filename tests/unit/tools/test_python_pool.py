@@ -414,3 +414,32 @@ def test_after_a_failure_nothing_begins(tmp_path: Path) -> None:
     assert len(made) < 2_000
     everything = answers(text, inputs, one_child(), at_once=2)
     assert [n for n, outcome in enumerate(everything) if not hasattr(outcome, "value")] == [3]
+
+
+ENDS = {
+    "fails": "assert n != 70",
+    "crashes": "import os\nif n == 70: os._exit(3)",
+    "spoils": "import threading, time\nif n == 70:\n    threading.Thread(target=time.sleep, args=(9,)).start()\n    1 / 0",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_one_at_a_time_a_failure_is_the_last_that_begins(tmp_path: Path, end: str) -> None:
+    text = f"open(f'{{folder}}/{{n}}', 'a').write('x')\n{ENDS[end]}\nresult = n"
+    inputs = [{"n": n, "folder": str(tmp_path)} for n in range(200)]
+    for at in range(3):
+        outcomes = answers(text, inputs, PoolSettings(size=4, most=4), at_once=1, stop=True)
+        assert [value(outcome) for outcome in outcomes[:70]] == list(range(70))
+        assert failure(outcomes[70]).code == ("TOOL_CRASHED" if end == "crashes" else "PYTHON_ERROR")
+        assert outcomes[71:] == [None] * 129
+        assert {int(path.name) for path in tmp_path.iterdir()} == set(range(71))
+        assert len((tmp_path / "70").read_text()) == at + 1
+
+
+def test_one_at_a_time_nothing_begins_after_an_input_that_is_none(tmp_path: Path) -> None:
+    text = "open(f'{folder}/{n}', 'w').close()\nresult = n"
+    inputs = [{"n": n, "folder": str(tmp_path), **({"bad": object()} if n == 2 else {})} for n in range(5)]
+    outcomes = answers(text, inputs, one_child(), at_once=1, stop=True)
+    assert failure(outcomes[2]).code == "INPUT_NOT_JSON"
+    assert outcomes[3:] == [None, None]
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "1"}
