@@ -219,6 +219,20 @@ async def test_a_signal_ends_a_wait_and_explain_says_so() -> None:
         assert (await here.ended(execution_id))["status"] == "completed"
 
 
+async def test_explain_says_that_no_worker_has_the_pool() -> None:
+    async with site() as here:
+        await here.register(NOOP)
+        execution_id = await here.start()
+        async with here.http.stream("GET", f"/api/executions/{execution_id}/stream") as stream:
+            async for line in stream.aiter_lines():
+                if line == "event: command.issued":
+                    break
+        found = await here.get(f"/api/executions/{execution_id}/explain/one")
+        assert found["verdict"] == "running"
+        assert "no worker has that pool" in found["because"][0]
+        assert "noetl worker start --pool cpu" in found["because"][0]
+
+
 async def test_retry_and_rerun_make_new_executions_of_ended_ones() -> None:
     async with site() as here, working(here):
         await here.register(NOOP)

@@ -250,7 +250,23 @@ class ExecutionService:
             raise NotFound(f"no execution {execution_id}")
         if step not in loaded.fixed.plan.steps:
             raise NotFound(f"the playbook has no step {step!r}", hint=f"steps: {', '.join(loaded.fixed.plan.steps)}")
-        return explain(loaded.fixed, loaded.state, step)
+        found = explain(loaded.fixed, loaded.state, step)
+        if found.verdict != "running":
+            return found
+        queued = await self._queued(identity, execution_id, step)
+        return msgspec.structs.replace(found, because=(*queued, *found.because))
+
+    async def _queued(self, identity: Identity, execution_id: ExecutionId, step: str) -> list[str]:
+        """What its commands wait for that no worker has taken."""
+        rows = await self._log.queue(identity.tenant, status="queued", execution_id=execution_id)
+        pools = sorted({row.pool for row in rows if row.step == step})
+        if not pools:
+            return []
+        has = {pool for worker in await self._log.workers(identity.tenant) for pool in worker.pools}
+        return [
+            f"its command waits in pool {pool!r}: " + ("every worker of it is busy" if pool in has else _nobody(pool))
+            for pool in pools
+        ]
 
     async def result(self, identity: Identity, execution_id: ExecutionId, step: str) -> Envelope:
         """Of the step's last run, from the log as it stands."""
@@ -323,6 +339,10 @@ def known_status(status: str | None) -> str | None:
     if status is not None and status not in STATUSES:
         raise InvalidInput(f"no execution is ever {status!r}", hint=f"statuses: {', '.join(STATUSES)}")
     return status
+
+
+def _nobody(pool: str) -> str:
+    return f"no worker has that pool; `noetl worker start --pool {pool}` starts one"
 
 
 def _sorted(value: Any) -> bytes:
