@@ -18,6 +18,7 @@ from pathlib import Path
 
 from noetl.model.errors import Unavailable
 from noetl.spark import jvm
+from noetl.spark.idle import Idle
 from noetl.spark.java import Java, find
 from noetl.spark.place import Served, SparkPlace
 
@@ -132,10 +133,12 @@ def _ready(process: "subprocess.Popen[bytes]", port: int, stopping: _Stopping) -
 
 def _watch(place: SparkPlace, process: "subprocess.Popen[bytes]", idle: float, stopping: _Stopping) -> None:
     """Returns when it is time to end; whoever comes meanwhile finds no address any more, and starts another."""
+    left_behind = Idle(process.pid)
     while process.poll() is None and not stopping.told:
         with place.unused(time.time(), idle) as over:
             if over:
                 return place.withdraw()
+        left_behind.sweep(time.monotonic())
         with suppress(subprocess.TimeoutExpired):
             process.wait(min(LOOK_AGAIN, idle))
 
