@@ -13,6 +13,7 @@ stored is compared with what the API would say, by SQL: a patient that is missin
 import argparse
 import asyncio
 import json
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -34,6 +35,7 @@ ROOT = Path(__file__).parents[1]
 FILES = Path(__file__).parent / "patients"
 PAGES = {"assessments": (2, 4), "conditions": (1, 3), "medications": (2, 3), "vital_signs": (1, 1)}
 LOOK_EVERY = 0.5  # seconds
+TELL_EVERY = 15.0
 KILL_AT = 0.4  # of the work
 PATIENCE = 4 * 3600.0  # seconds
 
@@ -85,8 +87,13 @@ class Flow:
         return {name: cpu(pids) for name, pids in self.processes().items()}
 
     async def ended(self, execution: ExecutionId) -> None:
+        begun = told = time.monotonic()
         async with asyncio.timeout(PATIENCE):
             while True:
+                if time.monotonic() - told > TELL_EVERY:
+                    told = time.monotonic()
+                    done = f"{await self.done()} of {5 * self.everyone} pieces of work are done"
+                    print(f"{told - begun:.0f} s: {done}", file=sys.stderr)
                 for name, pids in self.processes().items():
                     self.peak[name] = max(self.peak.get(name, 0.0), round(resident(pids), 1))
                 row = await self.control.fetchrow(
