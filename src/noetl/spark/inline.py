@@ -16,7 +16,7 @@ import orjson
 from noetl.model.errors import Failure
 from noetl.tools import python_child
 from noetl.tools.port import Call, Failed, Log, Outcome, Ran, Success
-from noetl.tools.python import outcome_of, source, written
+from noetl.tools.python import FACTS, outcome_of, source, written
 
 RESULT_LIMIT = 64 << 20
 
@@ -66,9 +66,9 @@ class InlinePython:
     def _one(self, code: str, given: dict[str, Any]) -> Success | Failed:
         answer: Any = python_child.answer(self._programs, code, given, RESULT_LIMIT, _encoded)
         if type(answer) is msgspec.Raw:
-            return Success(answer, _FACTS)
+            return Success(answer, FACTS)
         found = outcome_of(_decode(answer), RESULT_LIMIT)
-        return found if isinstance(found, Failed) else Success(msgspec.Raw(msgspec.json.encode(found.value)), _FACTS)
+        return found if isinstance(found, Failed) else Success(msgspec.Raw(msgspec.json.encode(found.value)), FACTS)
 
 
 def _copied(inputs: Sequence[dict[str, Any]]) -> list[dict[str, Any] | Failed]:
@@ -81,7 +81,6 @@ def _copied(inputs: Sequence[dict[str, Any]]) -> list[dict[str, Any] | Failed]:
     return [data if isinstance(data, Failed) else _decode(data) for data in each]
 
 
-_FACTS = {"py": {"exit_code": 0}}
 _decode = msgspec.json.Decoder().decode
 _STRICT = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 

@@ -20,6 +20,8 @@ from noetl.tools.nursery import Nursery
 from noetl.tools.port import Call, Failed, Log, Outcome, Ran, Success
 from noetl.tools.python_pool import Crashed, Pool, PoolSettings, Program
 
+FACTS: dict[str, Any] = {"py": {"exit_code": 0}}  # of every call that its process has answered
+
 
 class Python:
     kind = "python"
@@ -125,16 +127,15 @@ def _text(value: Any) -> str:
 
 def outcome_of(answer: dict[str, Any], limit: int) -> Success | Failed:
     """From what `python_child.answer` says."""
-    facts = {"py": {"exit_code": 0}}
     if "error" not in answer:
-        return Success(answer["value"], facts)
+        return Success(answer["value"], FACTS)
     name = answer["error"]
     if name == "RESULT_TOO_LARGE":
         message = f"the result is larger than {limit} bytes; write it to a table or a file and return where it is"
-        return Failed(Failure(code=name, kind="python", message=message), facts)
+        return Failed(Failure(code=name, kind="python", message=message), FACTS)
     if name == "RESULT_NOT_JSON":
-        return Failed(Failure(code=name, kind="python", message=answer["message"]), facts)
+        return Failed(Failure(code=name, kind="python", message=answer["message"]), FACTS)
     where = f" (line {answer['line']})" if answer.get("line") else ""
     detail = {"exception": name, "line": answer.get("line"), "trace": answer.get("trace", "")}
     message = f"{name}: {answer['message']}{where}"
-    return Failed(Failure(code="PYTHON_ERROR", kind="python", message=message, detail=detail), facts)
+    return Failed(Failure(code="PYTHON_ERROR", kind="python", message=message, detail=detail), FACTS)
