@@ -23,6 +23,7 @@ from noetl.metrics import Metrics
 from noetl.model.errors import InvalidInput
 from noetl.model.exchange import EXCHANGE_LIMIT
 from noetl.server.api.problems import internal, problem
+from noetl.server.turns import Door
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class Guard:
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
+        self._door = Door()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,6 +74,8 @@ class Guard:
         refusal = _refusal(Headers(scope=scope), limit) or _no_text(scope)
         if refusal is not None:
             return await refusal(scope, receive, send)
+        if scope["method"] != "GET" and scope["path"] != EXCHANGE:
+            await self._door.enter()
         answer = _Answer(send)
         began = time.perf_counter()
         try:

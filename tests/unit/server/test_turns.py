@@ -1,0 +1,51 @@
+"""Who comes in, and when."""
+
+import asyncio
+
+from noetl.server.turns import IN_A_TURN, Door
+
+
+def test_of_many_a_few_come_in_at_each_turn_in_their_order() -> None:
+    async def main() -> None:
+        door, inside = Door(), list[int]()
+
+        async def come(number: int) -> None:
+            await door.enter()
+            inside.append(number)
+
+        tasks = [asyncio.ensure_future(come(number)) for number in range(50)]
+        seen = 0
+        while not all(task.done() for task in tasks):
+            await asyncio.sleep(0)
+            assert len(inside) - seen <= IN_A_TURN
+            seen = len(inside)
+        assert inside == list(range(50))
+
+    asyncio.run(main())
+
+
+def test_who_has_gone_takes_nobodys_place() -> None:
+    async def main() -> None:
+        door = Door()
+        tasks = [asyncio.ensure_future(door.enter()) for _ in range(3 * IN_A_TURN)]
+        await asyncio.sleep(0)
+        for task in tasks[IN_A_TURN:-1]:
+            task.cancel()
+        await asyncio.wait_for(tasks[-1], 5)
+
+    asyncio.run(main())
+
+
+def test_who_comes_alone_does_not_wait() -> None:
+    async def main() -> None:
+        door = Door()
+        for _ in range(3):
+            entering = door.enter()
+            try:
+                entering.send(None)
+            except StopIteration:
+                await asyncio.sleep(0)
+                continue
+            raise AssertionError("it waited")
+
+    asyncio.run(main())
