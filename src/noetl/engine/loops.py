@@ -72,6 +72,7 @@ def _collection(
             kind="failed",
             size=inherited.failed,
             total=inherited.total,
+            skipped=inherited.skipped,
             manifest=inherited.manifest,
         )
     if activation.planned is not None:
@@ -313,9 +314,9 @@ def _done(fixed: Fixed, state: Execution, activation: Activation, loop: LoopStat
     except FailedError as problem:
         error = error or Failure(code="REDUCE_FAILED", kind="template", message=str(problem))
     where = address(state.execution_id, "manifest", activation.step, activation.id)
-    total = stats.total if loop.collection.total is None else loop.collection.total
-    manifest = Reference(ref_id=RefId(activation.id), type="db", uri=str(where), rows=total, format="manifest")
-    context = {"row_count": total, "stats": msgspec.to_builtins(stats)}
+    whole = tallies.with_inherited(stats, loop.collection)
+    manifest = Reference(ref_id=RefId(activation.id), type="db", uri=str(where), rows=whole.total, format="manifest")
+    context = {"row_count": whole.total, "stats": msgspec.to_builtins(whole)}
     return e.LoopDone(
         at=moment.at,
         step=activation.step,

@@ -140,6 +140,14 @@ def stats(loop: LoopState | None) -> e.Stats | None:
     return e.Stats(total=loop.size, ok=loop.ok, failed=loop.failed, skipped=loop.size - loop.ok - loop.failed)
 
 
+def with_inherited(counted: e.Stats, collection: e.Collection) -> e.Stats:
+    """Of every item, as the loop's rows have them: also those that were well before a retry, and did not run again."""
+    if collection.total is None:
+        return counted
+    well = collection.total - collection.size - collection.skipped
+    return replace(counted, total=collection.total, ok=counted.ok + well, skipped=counted.skipped + collection.skipped)
+
+
 def inheritance(activation: Activation, outcome: Envelope) -> e.LoopInherited | None:
     """What a retry needs of a loop that failed: its collection and which of its items to run again."""
     loop = activation.loop
@@ -150,5 +158,6 @@ def inheritance(activation: Activation, outcome: Envelope) -> e.LoopInherited | 
         manifest=outcome.reference,
         total=loop.collection.total if loop.collection.total is not None else loop.size,
         failed=loop.size - loop.ok - loop.skipped,
+        skipped=loop.skipped + loop.collection.skipped,
         partial=reduced(loop),
     )

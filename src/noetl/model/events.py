@@ -90,6 +90,7 @@ class LoopInherited(Struct, frozen=True, omit_defaults=True):
     manifest: Reference | None
     total: int
     failed: int
+    skipped: int = 0
     partial: dict[str, Any] = {}  # reductions of the items that do not run again: they stand before those that do
 
 
@@ -734,6 +735,7 @@ class Collection(Struct, frozen=True, omit_defaults=True, kw_only=True):
     kind: Literal["inline", "workload", "reference", "cursor", "failed"]
     size: int = 0
     total: int | None = None  # of failed items: how many there are with those that are well
+    skipped: int = 0  # so many of those were passed over
     items: tuple[Any, ...] = ()
     reference: Reference | None = None
     manifest: Reference | None = None

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -21,11 +21,20 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.shell.progress import ProgressHandler
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    DayTimeIntervalType,
+    MapType,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from noetl.spark import entry
 from noetl.spark.arrow import native_schema
-from noetl.spark.failures import INTERRUPTED, Broken, Wrong, failure, is_unknown
+from noetl.spark.failures import INTERRUPTED, Broken, TooLarge, Wrong, failure, is_unknown
 from noetl.spark.progress import Metrics
 from noetl.spark.writing import keep_manifest, publish, write
 from noetl.tools import python_child
@@ -33,6 +42,12 @@ from noetl.tools import python_child
 SOCKET = 3
 USER = NOETL = "noetl"
 QUICK = DefaultPolicy(max_retries=6, backoff_multiplier=2.0, max_backoff=500)
+PATIENT = DefaultPolicy(max_retries=11, backoff_multiplier=2.0, max_backoff=5_000)  # half a minute
+AFAR = {  # what our own servers have: moments as such, and not in the zone of that machine
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.session.timeZone": "UTC",
+}
+_INTERVALS = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
 SHARING = {  # looked at when a session is made
     "spark.sql.artifact.isolation.enabled": "false",
     "spark.sql.artifact.isolation.alwaysApplyClassloader": "false",
@@ -83,42 +98,43 @@ def _send(message: dict[str, Any]) -> None:
         data = data[os.write(SOCKET, data) :]
 
 
-def connect(url: str, session: str) -> SparkSession:
+def connect(request: dict[str, Any], session: str) -> SparkSession:
+    url = request["url"]
     joint = "" if url.endswith(";") else ";" if "/;" in url else "/;"
     spark = SparkSession.builder.remote(f"{url}{joint}session_id={session};user_id={USER}").create()
-    return _impatient(spark, url)
+    return _impatient(spark, request)
 
 
-def _impatient(spark: SparkSession, url: str) -> SparkSession:
-    if url.startswith("sc://localhost:"):  # no network is in between: a server that does not answer is gone
-        spark.client.set_retry_policies([QUICK])
+def _impatient(spark: SparkSession, request: dict[str, Any]) -> SparkSession:
+    """No network is between us and our own server: if it does not answer, it is gone."""
+    spark.client.set_retry_policies([QUICK if request["ours"] else PATIENT])
     return spark
 
 
 def begin(request: dict[str, Any]) -> SparkSession:
     """The session of a command: one of its own from the start, or a copy of `base`, which uses the classes of the server. Spark
     keeps the code it makes for a query by the classes it was made with, so there it is made once, and not for every session."""
-    url, session = request["url"], request["session"]
+    session = request["session"]
     if request["base"] is None:
-        return connect(url, session)
-    base = connect(url, request["base"])
+        return connect(request, session)
+    base = connect(request, request["base"])
     try:
-        return _impatient(base.cloneSession(session), url)
+        return _impatient(base.cloneSession(session), request)
     except grpc.RpcError as error:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:  # an older server
-            return connect(url, session)
+            return connect(request, session)
         if not is_unknown(error):
             raise
     for name, value in SHARING.items():
         base.conf.set(name, value)
-    return _impatient(base.cloneSession(session), url)
+    return _impatient(base.cloneSession(session), request)
 
 
 def release(request: dict[str, Any]) -> dict[str, Any]:
     """End these sessions: what runs in them is interrupted, and nothing can begin in them any more."""
     for session in request["sessions"]:
         try:
-            spark = connect(request["url"], session)  # held: one that nobody holds closes its client
+            spark = connect(request, session)  # held: one that nobody holds closes its client
             spark.client.release_session()
         except Exception as error:  # one that is closed already is fine
             if failure(error)["code"] != INTERRUPTED:
@@ -133,7 +149,8 @@ def run(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     metrics = Metrics(lambda said: _send({"progress": said}))
     for tag in request["tags"]:
         spark.addTag(tag)
-    for name, value in request["conf"].items():
+    conf = request["conf"] if request["ours"] else AFAR | request["conf"]
+    for name, value in conf.items():
         spark.conf.set(name, value)
     spark.registerProgressHandler(cast(ProgressHandler, metrics))  # any function will do
     if "loop" in request:
@@ -221,8 +238,10 @@ def _answered(result: Any, request: dict[str, Any]) -> dict[str, Any]:
             raise Broken("output", Wrong("expect and output.path are for a step that gives one DataFrame"))
         frames = {name: _stored(part, name, request) for name, part in result.items() if isinstance(part, DataFrame)}
         return {"frames": frames, "value": {name: part for name, part in result.items() if name not in frames}}
-    json.dumps(result, default=python_child.plain, allow_nan=False)  # what cannot be told is the code's mistake
-    return {"value": json.loads(json.dumps(result, default=python_child.plain))}
+    text = json.dumps(result, default=python_child.plain, allow_nan=False)  # what cannot be told is the code's mistake
+    if len(text) > request["limit"]:
+        raise TooLarge(f"the value is larger than {request['limit'] >> 20} MB; give it as a DataFrame")
+    return {"value": json.loads(text)}
 
 
 def _stored(frame: DataFrame, name: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -230,4 +249,25 @@ def _stored(frame: DataFrame, name: str, request: dict[str, Any]) -> dict[str, A
         return {"files": [], "columns": [], "expect": {}}
     if request["output"].get("path"):
         return publish(frame, request)
+    _check_types(frame.schema)
     return write(frame, os.path.join(request["folder"], name or "result"), request)
+
+
+def _check_types(schema: StructType) -> None:
+    """Types that the files of a result cannot say: whoever read them would get something else."""
+    for column in schema.fields:
+        if any(isinstance(part, VariantType) for part in _parts(column.dataType)):
+            raise Wrong(f"column {column.name} is a variant, which no result keeps; give to_json({column.name})")
+        if any(isinstance(part, _INTERVALS) for part in _parts(column.dataType)):
+            raise Wrong(
+                f"column {column.name} is an interval, which no result keeps; give a number, or cast it to string"
+            )
+
+
+def _parts(kind: DataType) -> Iterator[DataType]:
+    yield kind
+    inner = [field.dataType for field in kind.fields] if isinstance(kind, StructType) else []
+    inner += [kind.elementType] if isinstance(kind, ArrayType) else []
+    inner += [kind.keyType, kind.valueType] if isinstance(kind, MapType) else []
+    for part in inner:
+        yield from _parts(part)

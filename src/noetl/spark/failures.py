@@ -47,12 +47,18 @@ class Wrong(Exception):
     """The step asks for something that cannot be."""
 
 
+class TooLarge(Exception):
+    """A value that is not for one message."""
+
+
 def failure(error: BaseException) -> dict[str, Any]:
     """The fields of a Failure."""
     if isinstance(error, Unmet):
         return {"code": "EXPECTATION_FAILED", "kind": "data", "message": str(error)}
     if isinstance(error, Wrong):
         return {"code": "SPARK_CONFIG", "kind": "config", "message": str(error)}
+    if isinstance(error, TooLarge):
+        return {"code": "RESULT_TOO_LARGE", "kind": "python", "message": str(error)}
     if isinstance(error, Broken):
         found = failure(error.error)
         return {**found, "message": f"{error.where}: {found['message']}"}

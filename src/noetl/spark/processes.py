@@ -16,7 +16,8 @@ ENV = {
     "GRPC_VERBOSITY": "NONE",
 }
 LIMITS = Limits(open_files=4096)
-LONGEST_LINE = 8 << 20
+LARGEST_VALUE = 64 << 20  # bytes of JSON, as the python tool has it
+LONGEST_LINE = LARGEST_VALUE + (1 << 20)
 LINGER = 1.0  # seconds for the last lines of a process that code may have left behind with our streams
 
 
@@ -59,7 +60,7 @@ class Processes:
 async def _talk(ours: socket.socket, request: dict[str, Any], progress: Progress) -> dict[str, Any] | None:
     reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
     try:
-        body = json.dumps(request).encode()
+        body = json.dumps({**request, "limit": LARGEST_VALUE}).encode()
         writer.write(len(body).to_bytes(4, "big") + body)
         while line := await _line(reader):
             message = json.loads(line)

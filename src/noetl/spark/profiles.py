@@ -5,12 +5,22 @@ sc://host:port/;token=…  any Spark Connect server
 cluster:spark://…        the server of this machine, its executors on a standalone cluster
 """
 
+import socket
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-from noetl.model.errors import InvalidInput
+from noetl.model.errors import InvalidInput, Unavailable
 
 LOCAL = "local"
+CONNECT_PORT, MASTER_PORT = 15002, 7077
+ANSWER_SEC = 5.0
 _CLUSTER = "cluster:"
+
+
+class SparkUnavailable(Unavailable):
+    """There is no Spark server, and none could be started."""
+
+    code = "SPARK_UNAVAILABLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +29,13 @@ class Profile:
 
     url: str | None = None
     master: str | None = None
+
+    def reach(self) -> None:
+        """What others serve takes connections; SparkUnavailable if it does not. Clients of Spark would try for minutes."""
+        if self.url is not None:
+            _reach(f"the Spark server {_without_token(self.url)}", [self.url], CONNECT_PORT)
+        elif self.master is not None:
+            _reach(f"the Spark master {self.master}", self.master.split(","), MASTER_PORT)
 
 
 def profile(text: str) -> Profile:
@@ -31,6 +48,23 @@ def profile(text: str) -> Profile:
     if text.startswith(_CLUSTER) and master.startswith("spark://"):
         return Profile(master=master)
     raise InvalidInput(
-        f"{text.partition(';')[0]!r} is not a Spark profile",
+        f"{_without_token(text)!r} is not a Spark profile",
         hint="local, sc://host:port or cluster:spark://host:port (NOETL_SPARK_PROFILE, or `spec.profile` of a step)",
     )
+
+
+def _without_token(url: str) -> str:
+    return url.partition(";")[0]
+
+
+def _reach(what: str, addresses: list[str], port: int) -> None:
+    """Any of them."""
+    why = ""
+    for address in addresses:
+        parts = urlsplit(_without_token(address if "://" in address else f"spark://{address}"))
+        try:
+            socket.create_connection((parts.hostname or "", parts.port or port), ANSWER_SEC).close()
+            return
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+    raise SparkUnavailable(f"{what} does not answer: {why}", hint="is it running? NOETL_SPARK_PROFILE names it")

@@ -7,6 +7,7 @@ import argparse
 import fcntl
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -61,6 +62,7 @@ def serve(home: Path, how: Serving, master: str | None = None) -> int:
         if not ours:
             return 0
         conf = jvm.settings(size, place.folder, port, master)
+        shutil.rmtree(conf["spark.sql.warehouse.dir"], ignore_errors=True)  # of tables that went with the last server
         command = jvm.command(java, size, conf, _archives(), how.java_options)
         process = _start(command, token, conf["spark.driver.host"], place)
         answered = _ready(process, port, stopping)

@@ -9,9 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from noetl.model.errors import Unavailable
 from noetl.spark.place import Served, SparkPlace
-from noetl.spark.profiles import Profile
+from noetl.spark.profiles import Profile, SparkUnavailable
 from noetl.spark.serve import STARTING, Serving
 
 LOOK_EVERY = 0.05
@@ -20,16 +19,11 @@ LINES = 5
 _TELLING = re.compile(r"\b(ERROR|FAILED)\b|Exception\b")
 
 
-class SparkUnavailable(Unavailable):
-    """There is no Spark server, and none could be started."""
-
-    code = "SPARK_UNAVAILABLE"
-
-
 def ensure(home: Path, profile: Profile, how: Serving) -> str:
     """The address of a server that answers; it may take the time of a start. Whoever asks has it in `use` for as long as
     it is needed."""
     if profile.url is not None:
+        profile.reach()
         return profile.url
     place = SparkPlace.below(home)
     place.leave(place.use())  # a while begins anew; one that is about to end has ended after this
@@ -52,6 +46,7 @@ def answering(place: SparkPlace) -> Served | None:
 
 
 def _started(home: Path, place: SparkPlace, profile: Profile, how: Serving) -> Served:
+    profile.reach()
     command = [sys.executable, "-m", "noetl.spark.serve", str(home), "--idle", str(how.idle)]
     command += [f"--java-options={how.java_options}"]
     command += ["--master", profile.master] if profile.master is not None else []

@@ -131,7 +131,8 @@ class Spark:
             for left in reversed(range(RESTARTS + 1)):
                 url = await asyncio.to_thread(ensure, self._settings.home, where, self._settings.serving)
                 base = None if work["brings"] else _session("base", period())
-                answer = await self._attempt(call, {**work, "url": url, "base": base}, held)
+                at = {"url": url, "base": base, "ours": where.url is None}
+                answer = await self._attempt(call, {**work, **at}, held)
                 if answer.get("error", {}).get("code") != LOST or not left:
                     break
                 if left < RESTARTS and where.url is None and _ran_out(place):
@@ -145,7 +146,7 @@ class Spark:
     async def _attempt(self, call: Call, work: dict[str, Any], held: ExitStack) -> dict[str, Any]:
         earlier = list(_earlier(call))
         if earlier:
-            released = await self._processes.ask({"op": "release", "url": work["url"], "sessions": earlier})
+            released = await self._release(work, earlier)
             if "error" in released:
                 return released
             for folder in (_place_of(call, session) for session in earlier):
@@ -167,16 +168,20 @@ class Spark:
         try:
             answer = await self._processes.ask(request, call.log, call.progress)
         except (asyncio.CancelledError, Crashed):
-            await self._end(work["url"], session)
+            await self._end(work, session)
             shutil.rmtree(folder, ignore_errors=True)
             raise
         if "error" in answer:
             shutil.rmtree(folder, ignore_errors=True)
         return answer
 
-    async def _end(self, url: str, session: str) -> None:
-        """Also when this is cancelled: what runs in Spark must not outlive its command."""
-        ending = asyncio.ensure_future(self._processes.ask({"op": "release", "url": url, "sessions": [session]}))
+    async def _release(self, work: dict[str, Any], sessions: list[str], *, quick: bool = False) -> dict[str, Any]:
+        request = {"op": "release", "url": work["url"], "ours": work["ours"] or quick, "sessions": sessions}
+        return await self._processes.ask(request)
+
+    async def _end(self, work: dict[str, Any], session: str) -> None:
+        """Also when this is cancelled: what runs in Spark must not outlive its command. Where nobody answers, nothing runs."""
+        ending = asyncio.ensure_future(self._release(work, [session], quick=True))
         while not ending.done():
             try:
                 await asyncio.shield(ending)

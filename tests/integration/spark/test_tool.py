@@ -69,6 +69,12 @@ def test_types_survive(spark: Runner) -> None:
     }  # fmt: skip
 
 
+def test_a_value_may_be_large(spark: Runner) -> None:
+    outcome = spark({"code": "result = 'x' * (20 << 20)"})
+    assert isinstance(outcome, Success)
+    assert len(outcome.value) == 20 << 20
+
+
 def test_partitions_keep_their_column(spark: Runner) -> None:
     outcome = spark(
         {"sql": "select id, id % 4 as part from range(40000)", "output": {"partition_by": ["part"]}},
@@ -169,6 +175,9 @@ def _count(folder: Path) -> int:
         ({"sql": "select raise_error('no way')"}, "SPARK_ERROR", "sql", "no way"),
         ({"sql": " -- nothing"}, "SQL_EMPTY", "sql", "no statement"),
         ({"code": "x = 1\nresult = 1 / 0"}, "PYTHON_ERROR", "python", "ZeroDivisionError: division by zero (line 2)"),
+        ({"code": "result = 'x' * (65 << 20)"}, "RESULT_TOO_LARGE", "python", "larger than 64 MB; give it as a DataFrame"),
+        ({"sql": "select 1 as a, array(interval '1' day) as b"}, "SPARK_CONFIG", "config", "column b is an interval"),
+        ({"sql": "select parse_json('1') as v"}, "SPARK_CONFIG", "config", "column v is a variant"),
         ({"code": "result = object()"}, "PYTHON_ERROR", "python", "object cannot be written"),
         ({"code": "import os; os._exit(3)"}, "TOOL_CRASHED", "crash", "exit code 3"),
         ({"sql": "select 1", "conf": {"spark.driver.memory": "9g"}}, "SPARK_CONFIG", "config", "spark.driver.memory"),

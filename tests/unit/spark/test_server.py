@@ -1,6 +1,7 @@
 """What decides how the Spark server of a machine is found and started, without starting one."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from noetl.model.errors import InvalidInput
 from noetl.spark import jvm
 from noetl.spark.java import Java, NoJava, find
 from noetl.spark.place import Served, SparkPlace
-from noetl.spark.profiles import Profile, profile
+from noetl.spark.profiles import Profile, SparkUnavailable, profile
 from noetl.spark.starting import _telling
 
 SERVED = Served(port=1, token="t", pid=1, java=17)
@@ -53,6 +54,19 @@ def test_profiles() -> None:
     for wrong in ("", "yarn", "cluster:host", "spark://host"):
         with pytest.raises(InvalidInput):
             profile(wrong)
+
+
+def test_what_does_not_answer_is_told_at_once() -> None:
+    with socket.socket() as closed, socket.create_server(("127.0.0.1", 0)) as server:
+        closed.bind(("127.0.0.1", 0))
+        gone, there = closed.getsockname()[1], server.getsockname()[1]
+        profile(f"sc://127.0.0.1:{there}/;token=x").reach()
+        profile(f"cluster:spark://127.0.0.1:{gone},127.0.0.1:{there}").reach()
+        profile("local").reach()
+        with pytest.raises(SparkUnavailable, match=rf"Spark server sc://127.0.0.1:{gone}/ does not answer: .*refused"):
+            profile(f"sc://127.0.0.1:{gone}/;token=secret").reach()
+        with pytest.raises(SparkUnavailable, match="Spark master spark://127"):
+            profile(f"cluster:spark://127.0.0.1:{gone}").reach()
 
 
 def test_a_token_is_not_told_in_errors() -> None:

@@ -90,7 +90,8 @@ def _collection(loop: Node, editor: Editor) -> None:
 def _loop_extras(spec: Node, mode: Any, editor: Editor) -> None:
     if "frame" in spec and mode != "cursor":
         editor.fault(spec, "frame", Code.IGNORED_FIELD, "`frame` belongs to mode cursor", "use `chunk` for other modes")
-    if "max_in_flight" in spec and mode == "sequential" and spec["max_in_flight"] != 1:
+    on_spark = child(spec, "policy").get("exec") == "spark"  # there it says how many run at once in a task
+    if "max_in_flight" in spec and mode == "sequential" and spec["max_in_flight"] != 1 and not on_spark:
         message = "`max_in_flight` has no effect in a sequential loop"
         editor.report(spec, "max_in_flight", Code.IGNORED_FIELD, message, "add `mode: parallel`", "warning")
     reduced = child(spec, "reduce")

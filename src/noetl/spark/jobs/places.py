@@ -76,4 +76,4 @@ def session(url: str, work: Path) -> Any:
     """Of one job, by the name of its folder, which nobody else has."""
     from noetl.spark.child import connect
 
-    return connect(url, str(UUID(derive("job", str(work)))))
+    return connect({"url": url, "ours": False}, str(UUID(derive("job", str(work)))))
