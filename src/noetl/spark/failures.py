@@ -15,6 +15,11 @@ OUT_OF_MEMORY = "SPARK_OUT_OF_MEMORY"
 _TRACE = re.compile(r"\n+JVM stacktrace:.*|\n+\s+at [\w.$]+[(/].*|\n+Driver stacktrace:.*", re.DOTALL)
 _PLAN = re.compile(r"(SQLSTATE: \w+(?:; line \d+ pos \d+)?);\n.*", re.DOTALL)  # what Spark made of a statement
 _ABORTED = re.compile(r"^Job aborted due to stage failure: .*most recent failure: .*? (?:\([^()]*\)): ", re.DOTALL)
+_CLASS = re.compile(r"\(?\b(?:[a-z][\w$]*\.){2,}[A-Z][\w$]*(?:Exception|Error)\)?:? ?")  # of Java, before what it says
+_NO_FILES = "No FileSystem for scheme"
+_NO_DRIVER = (
+    "; this Spark cannot reach such a store: give a result, which goes to ours by itself, or use a profile that can"
+)
 _GONE = "in a Spark task: its Python process ended without a word; it may have taken more memory than there is"
 _MEMORY = ("OutOfMemoryError", "Java heap space", "SparkOutOfMemoryError", "MemoryError")
 # what is told of a call itself, and not by Spark as an error of its own, is the connection's; or Spark is about to end
@@ -118,7 +123,8 @@ def _of_spark(error: PySparkException) -> dict[str, Any]:
         return _in_task(said)
     if "Python worker exited unexpectedly" in said:
         return {"code": "TOOL_CRASHED", "kind": "crash", "message": _GONE}
-    return {"code": "SPARK_ERROR", "kind": _kind(condition, state), "message": said[:900], "sqlstate": state}
+    message = (_CLASS.sub("", said) or said)[:900] + (_NO_DRIVER if _NO_FILES in said else "")
+    return {"code": "SPARK_ERROR", "kind": _kind(condition, state), "message": message, "sqlstate": state}
 
 
 def _first(said: str) -> str:

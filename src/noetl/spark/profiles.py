@@ -47,6 +47,8 @@ def profile(text: str) -> Profile:
     master = text.removeprefix(_CLUSTER).strip()
     if text.startswith(_CLUSTER) and master.startswith("spark://"):
         return Profile(master=master)
+    if text == "none":
+        raise InvalidInput("NOETL_SPARK_PROFILE is none: there is no Spark for steps", hint="local starts one here")
     raise InvalidInput(
         f"{_without_token(text)!r} is not a Spark profile",
         hint="local, sc://host:port or cluster:spark://host:port (NOETL_SPARK_PROFILE, or `spec.profile` of a step)",

@@ -30,7 +30,23 @@ FRAMES = (
         (
             f"{ABORTED}Disk quota exceeded{FRAMES}",
             "SPARK_ERROR",
-            "in a Spark task: org.apache.spark.SparkException: Disk quota exceeded",
+            "in a Spark task: Disk quota exceeded",
+        ),
+        (
+            '(org.apache.hadoop.fs.UnsupportedFileSystemException) No FileSystem for scheme "s3"',
+            "SPARK_ERROR",
+            'No FileSystem for scheme "s3"; this Spark cannot reach such a store: give a result, which goes to ours by itself,'
+            " or use a profile that can",
+        ),
+        (
+            "(java.io.IOException) Mkdirs failed to create file:/proc/x (exists=false)",
+            "SPARK_ERROR",
+            "Mkdirs failed to create file:/proc/x (exists=false)",
+        ),
+        (
+            "org.apache.spark.memory.SparkOutOfMemoryError: [UNABLE_TO_ACQUIRE_MEMORY] no memory",
+            "SPARK_OUT_OF_MEMORY",
+            "out of memory in a Spark task: org.apache.spark.memory.SparkOutOfMemoryError: [UNABLE_TO_ACQUIRE_MEMORY] no memory",
         ),
         (
             f"{ABORTED}Python worker exited unexpectedly (crashed).{FRAMES}",
@@ -38,7 +54,7 @@ FRAMES = (
             "in a Spark task: its Python process ended without a word; it may have taken more memory than there is",
         ),
     ],
-    ids=["plan", "syntax", "frames", "crash"],
+    ids=["plan", "syntax", "frames", "store", "folder", "memory", "crash"],
 )
 def test_a_message_has_the_cause_and_no_more(said: str, code: str, message: str) -> None:
     found = failure(PySparkException(said))
