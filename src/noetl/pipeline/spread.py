@@ -28,12 +28,11 @@ from noetl.pipeline.evaluate import site_rendering
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.provenance import made_with
 from noetl.playbook.assignments import REFERENCE, is_reference
-from noetl.playbook.model import Playbook, SinkTask, Step
+from noetl.playbook.model import ON_SPARK, Playbook, SinkTask, Step
 from noetl.playbook.plan import Plan, StepPlan, Uses
 from noetl.results.tables import Tables
 from noetl.tools.port import Call, Failed, Identity, LoopTool
 
-KINDS = frozenset({"python", "http", "noop", "sink"})
 CHEAP = frozenset({"python", "noop"})
 AT_ONCE = 10_000  # items that are read together
 LARGEST_SCOPE = 16 << 20  # bytes of other steps' data that go with every task
@@ -75,8 +74,8 @@ def _reducers(step: Step) -> dict[str, str]:
 def _check(context: Context) -> None:
     """What cannot run in a task is told at once, not by every item."""
     for task in context.shared.tasks:
-        if task.kind not in KINDS:
-            raise _wrong(f"task {task.name}: a loop on Spark runs {', '.join(sorted(KINDS))}, not {task.kind}")
+        if task.kind not in ON_SPARK:
+            raise _wrong(f"task {task.name}: a loop on Spark runs {', '.join(sorted(ON_SPARK))}, not {task.kind}")
 
 
 def _wrong(message: str, code: str = "LOOP_ON_SPARK", kind: str = "config") -> Failing:

@@ -356,6 +356,7 @@ BUILT_IN: dict[str, type[Task]] = {
         ArtifactTask, TransferTask, NatsTask, SparkTask, SinkTask, NoopTask,
     )
 }  # fmt: skip
+ON_SPARK = frozenset({"python", "http", "noop", "sink"})  # what a loop with `exec: spark` runs
 
 
 def _tag(value: Any) -> str:

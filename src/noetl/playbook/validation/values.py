@@ -5,7 +5,7 @@ from typing import Any
 
 from noetl.playbook.dialect.editor import Editor, Node, maps
 from noetl.playbook.findings import Code
-from noetl.playbook.model import BUILT_IN
+from noetl.playbook.model import BUILT_IN, ON_SPARK
 from noetl.playbook.validation.shape import did_you_mean, every_task
 from noetl.playbook.validation.world import World, child, named, task_assignments, tasks_of, text
 
@@ -27,6 +27,7 @@ def check(world: World, editor: Editor) -> None:
             _assignments(arc, editor)
         if isinstance(step.get("loop"), dict):
             _loop(step["loop"], editor)
+            _on_spark(step, editor)
             _parallel_writes(step, editor)
     for name, task in every_task(world.document):
         editor.step = name
@@ -75,6 +76,17 @@ def _loop(loop: Node, editor: Editor) -> None:
     else:
         _collection(loop, editor)
     _loop_extras(spec, mode, editor)
+
+
+def _on_spark(step: Node, editor: Editor) -> None:
+    if child(child(step["loop"], "spec"), "policy").get("exec") != "spark":
+        return
+    for task in tasks_of(step):
+        kind = named(task.get("kind"))
+        if kind in BUILT_IN and kind not in ON_SPARK | {"workbook"}:
+            message = f"a loop on Spark cannot run {kind}"
+            hint = f"it runs {', '.join(sorted(ON_SPARK))}; remove `exec: spark`"
+            editor.fault(task, "kind", Code.BAD_VALUE, message, hint)
 
 
 def _collection(loop: Node, editor: Editor) -> None:
