@@ -20,6 +20,7 @@ _NO_FILES = "No FileSystem for scheme"
 _NO_DRIVER = (
     "; this Spark cannot reach such a store: give a result, which goes to ours by itself, or use a profile that can"
 )
+_LINE = re.compile(rf'File "{re.escape(python_child.FILE)}", line (\d+)')
 _GONE = "in a Spark task: its Python process ended without a word; it may have taken more memory than there is"
 _MEMORY = ("OutOfMemoryError", "Java heap space", "SparkOutOfMemoryError", "MemoryError")
 # what is told of a call itself, and not by Spark as an error of its own, is the connection's; or Spark is about to end
@@ -75,7 +76,7 @@ def failure(error: BaseException) -> dict[str, Any]:
     if isinstance(error, PythonException):
         return _in_task(str(error))
     if isinstance(error, PySparkException):
-        return _of_spark(error)
+        return _placed(_of_spark(error), python_child.line_of(error))
     told = python_child.failure(type(error).__name__, str(error), error)
     where = f" (line {told['line']})" if told["line"] else ""
     detail = {"exception": told["error"], "line": told["line"], "trace": told["trace"]}
@@ -107,9 +108,16 @@ def _in_task(text: str) -> dict[str, Any]:
     lines = [line for line in text.partition("SQLSTATE:")[0].strip().splitlines() if line.strip()]
     last = lines[-1].strip() if lines else "no traceback"
     detail = {"trace": text[-1500:]}
+    places = _LINE.findall(text)
     if any(word in last for word in _MEMORY):
         return {"code": OUT_OF_MEMORY, "kind": "resource", "message": f"a Python task: {last}", "detail": detail}
-    return {"code": "PYTHON_ERROR", "kind": "python", "message": f"in a Spark task: {last}", "detail": detail}
+    found = {"code": "PYTHON_ERROR", "kind": "python", "message": f"in a Spark task: {last}", "detail": detail}
+    return _placed(found, int(places[-1]) if places else None)
+
+
+def _placed(found: dict[str, Any], line: int | None) -> dict[str, Any]:
+    """With the line of the step's code."""
+    return found if line is None else {**found, "message": f"{found['message']} (line {line})"}
 
 
 def _of_spark(error: PySparkException) -> dict[str, Any]:

@@ -349,16 +349,23 @@ def _authors(error: BaseException) -> BaseException:
     return error
 
 
+def line_of(error: BaseException) -> int | None:
+    """Of the author's code."""
+    import traceback
+
+    if isinstance(error, SyntaxError) and error.lineno:
+        return error.lineno
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == FILE]
+    return lines[-1] if lines else None
+
+
 def failure(name: str, message: str, error: BaseException | None = None) -> dict[str, Any]:
     import traceback
 
-    frames = traceback.extract_tb(error.__traceback__) if error else []
-    lines = [frame.lineno for frame in frames if frame.filename == FILE]
-    if isinstance(error, SyntaxError) and error.lineno:
-        lines = [error.lineno]
+    line = line_of(error) if error else None
     trace = "".join(traceback.format_exception(_authors(error)))[-2000:] if error else ""
     clean = [text.encode("utf-8", "replace").decode() for text in (name, message[:2000], trace)]
-    return {"error": clean[0], "message": clean[1], "line": lines[-1] if lines else None, "trace": clean[2]}
+    return {"error": clean[0], "message": clean[1], "line": line, "trace": clean[2]}
 
 
 def encode(value: Any) -> bytes:

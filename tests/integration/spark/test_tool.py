@@ -178,6 +178,7 @@ def _count(folder: Path) -> int:
         ({"code": "result = 'x' * (65 << 20)"}, "RESULT_TOO_LARGE", "python", "larger than 64 MB; give it as a DataFrame"),
         ({"sql": "select 1 as a, array(interval '1' day) as b"}, "SPARK_CONFIG", "config", "column b is an interval"),
         ({"sql": "select parse_json('1') as v"}, "SPARK_CONFIG", "config", "column v is a variant"),
+        ({"code": "x = 1\nresult = spark.table('nothing').count()"}, "SPARK_ERROR", "not_found", "(line 2)"),
         ({"code": "result = object()"}, "PYTHON_ERROR", "python", "object cannot be written"),
         ({"code": "import os; os._exit(3)"}, "TOOL_CRASHED", "crash", "exit code 3"),
         ({"sql": "select 1", "conf": {"spark.driver.memory": "9g"}}, "SPARK_CONFIG", "config", "spark.driver.memory"),
@@ -187,7 +188,7 @@ def _count(folder: Path) -> int:
             {"code": "from pyspark.sql import functions as F\n"
                      "@F.udf('int')\ndef bad(x): raise ValueError(f'boom {x}')\n"
                      "result = spark.range(1).select(bad('id'))"},
-            "PYTHON_ERROR", "python", "in a Spark task: ValueError: boom 0",
+            "PYTHON_ERROR", "python", "in a Spark task: ValueError: boom 0 (line 3)",
         ),
         (
             {"code": "from pyspark.sql import functions as F\n"
