@@ -372,7 +372,24 @@ def encode(value: Any) -> bytes:
     try:
         return b'{"value":%b}' % ENCODER.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        return _failed({"error": "RESULT_NOT_JSON", "message": f"the result is not JSON: {_message(error)}"[:2000]})
+        place = endless(value)
+        said = _message(error) if place is None else f"{place} is NaN or infinite; give None instead"
+        return _failed({"error": "RESULT_NOT_JSON", "message": f"the result is not JSON: {said}"[:2000]})
+
+
+def endless(value: Any, place: str = "result", depth: int = 20) -> str | None:
+    """Where the first number is that JSON does not have."""
+    if isinstance(value, float):
+        return None if value - value == 0 else place
+    parts: Any = ()
+    if depth and isinstance(value, dict):
+        parts = value.items()
+    elif depth and isinstance(value, list | tuple):
+        parts = enumerate(value)
+    for name, part in parts:
+        if (found := endless(part, f"{place}[{name!r}]", depth - 1)) is not None:
+            return found
+    return None
 
 
 def plain(value: Any) -> Any:

@@ -72,6 +72,11 @@ def test_other_ways_to_fail(code: str, expected: str) -> None:
     assert failure(code).code == expected
 
 
+def test_a_number_that_json_lacks_is_named() -> None:
+    found = failure("result = {'rows': [{'x': 1.0}, {'x': float('inf')}]}")
+    assert found.message == "the result is not JSON: result['rows'][1]['x'] is NaN or infinite; give None instead"
+
+
 def test_prints_are_logs_and_do_not_disturb_the_result() -> None:
     lines: list[tuple[str, str]] = []
     outcome = run(
