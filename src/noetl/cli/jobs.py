@@ -229,8 +229,10 @@ def sql(
     """
     import tempfile
 
+    from noetl.cli.results import cell
     from noetl.model.errors import InvalidInput
     from noetl.settings import Spark, read
+    from noetl.spark.jobs.query import records_of, rows_of
 
     if read(Spark).profile == NONE:
         raise InvalidInput("noetl sql needs Spark", hint="NOETL_SPARK_PROFILE is none; local starts one here")
@@ -242,9 +244,9 @@ def sql(
 
         found = _with_database(work)
     if as_json:
-        lines_of(found.to_pylist())
+        lines_of(records_of(found))
     else:
-        columns(found.column_names, [list(row.values()) for row in found.to_pylist()])
+        columns(found.column_names, [list(map(cell, row)) for row in rows_of(found)])
 
 
 def _asked(ports: "Ports", text: str, files: dict[str, Path]) -> Any:

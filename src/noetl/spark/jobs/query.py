@@ -19,6 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from noetl.model.errors import InvalidInput
+from noetl.results.rowsets import conformed, stored, values_of
 from noetl.spark.jobs.places import session
 from noetl.spark.jobs.rows import EVENTS
 from noetl.spark.jobs.snapshot import Snapshot, snapshot
@@ -65,6 +66,26 @@ def asking(
 def mentioned(text: str) -> tuple[str, ...]:
     """Tables that a question may be about: one too many costs time, one too few an answer."""
     return tuple(name for name in NAMES if re.search(rf"\b{name}\b", text, re.IGNORECASE))
+
+
+def rows_of(answer: pa.Table) -> Iterator[list[Any]]:
+    """The values of each row, in the order of the columns, as those of any result."""
+    schema = stored(answer.schema)
+    for batch in answer.to_batches():
+        columns = conformed(batch, schema).columns
+        yield from map(list, zip(*map(values_of, columns, schema), strict=True))
+
+
+def records_of(answer: pa.Table) -> Iterator[dict[str, Any]]:
+    """The same by name."""
+    names = answer.column_names
+    doubled = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if doubled is not None:
+        raise InvalidInput(
+            f"two columns are named {doubled!r}, and a JSON object has a name once",
+            hint=f"give one another name: … as {doubled}_2; without --json both are shown",
+        )
+    return (dict(zip(names, row, strict=True)) for row in rows_of(answer))
 
 
 def _view(spark: Any, log: Snapshot, lake: Path, work: Path, name: str) -> None:
