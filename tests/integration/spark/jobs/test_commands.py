@@ -35,3 +35,12 @@ def test_sql_joins_the_log_with_the_rows_of_a_result(noetl: Noetl, tmp_path: Pat
     assert noetl("job", "stats", "--json").out.count("\n") == 2
     wrong = noetl("sql", "select * from nowhere")
     assert (wrong.code, "nowhere" in wrong.err, "executions" in wrong.err) == (2, True, True)
+
+
+def test_sql_shows_what_it_finds_and_says_what_is_wrong_once(noetl: Noetl) -> None:
+    doubled = noetl("sql", "select 1 as a, map('k', true) as a")
+    assert (doubled.code, doubled.out.splitlines()) == (0, ["a  a", '1  {"k": true}'])
+    assert noetl.json("sql", "select double('nan') as x, x'00' as y") == {"x": "nan", "y": "AA=="}
+    for question in ("select * from nowhere", "select 1/0"):
+        wrong = noetl("sql", question)
+        assert (wrong.code, wrong.err.startswith("error: ["), "JVM" in wrong.err) == (2, True, False)
