@@ -24,6 +24,7 @@ from noetl.spark.jobs.places import session
 from noetl.spark.jobs.rows import EVENTS
 from noetl.spark.jobs.snapshot import Snapshot, snapshot
 from noetl.spark.jobs.staged import staged
+from noetl.spark.statements import statements
 
 EVENTS_VIEW = """
 select cast(seq * 1024 + shard as string) as event_id, cast(execution_id as string) as execution_id, event_type, step, status, at,
@@ -43,6 +44,13 @@ from noetl.result_ref order by ref_id
 """
 TABLES = {"executions": EXECUTIONS, "results": RESULTS}
 NAMES = ("events", *TABLES)
+FILES = "event_files"  # what `events` is made of
+READ = ("select", "values", "table", "describe", "desc", "show", "explain")  # nothing else begins so
+MAY_READ = ("with", "from")  # `with … insert` does not
+OURS = (*NAMES, FILES)
+READING = f"noetl sql reads the tables {', '.join(NAMES)}; docs/jobs.md has their columns"
+WRITING = "noetl sql reads; write with a spark step of a playbook"
+_WORD = re.compile(r"^[\s(]*(\w+)")
 Ask = Callable[[str], pa.Table]
 
 
@@ -88,11 +96,25 @@ def records_of(answer: pa.Table) -> Iterator[dict[str, Any]]:
     return (dict(zip(names, row, strict=True)) for row in rows_of(answer))
 
 
+def question(text: str) -> str:
+    """The statement that Spark is asked, which reads. Nothing but this stops another: a session may write what its server may."""
+    found = [statement.text for statement in statements(text)]
+    if len(found) != 1:
+        raise InvalidInput(f"{len(found)} statements; noetl sql takes one", hint='noetl sql "select …"')
+    (asked,) = found
+    (word, *_) = _WORD.findall(asked) or [asked]
+    if word.lower() in MAY_READ:
+        return f"({asked}\n)"  # a query is all that may stand in parentheses
+    if word.lower() not in READ:
+        raise InvalidInput(f"{word!r} does not begin a question", hint=WRITING)
+    return asked
+
+
 def _view(spark: Any, log: Snapshot, lake: Path, work: Path, name: str) -> None:
     if name == "events":
         files = staged(log, lake, work) or [_file(iter(()), work / "none.parquet", EVENTS)]
-        spark.read.parquet(*map(str, files)).createOrReplaceTempView("event_files")
-        spark.sql(EVENTS_VIEW.format(files="event_files")).createOrReplaceTempView(name)
+        spark.read.parquet(*map(str, files)).createOrReplaceTempView(FILES)
+        spark.sql(EVENTS_VIEW.format(files=FILES)).createOrReplaceTempView(name)
         return
     file = _file(log.batches(TABLES[name]), work / f"{name}.parquet")
     spark.read.parquet(str(file)).createOrReplaceTempView(name)
@@ -117,6 +139,4 @@ def _answer(spark: Any, text: str) -> pa.Table:
     try:
         return spark.sql(text).toArrow()
     except PySparkException as error:
-        raise InvalidInput(
-            failure(error)["message"], hint=f"tables: {', '.join(NAMES)}; docs/jobs.md has their columns"
-        ) from error
+        raise InvalidInput(failure(error)["message"], hint=READING) from error

@@ -44,3 +44,25 @@ def test_sql_shows_what_it_finds_and_says_what_is_wrong_once(noetl: Noetl) -> No
     for question in ("select * from nowhere", "select 1/0"):
         wrong = noetl("sql", question)
         assert (wrong.code, wrong.err.startswith("error: ["), "JVM" in wrong.err) == (2, True, False)
+
+
+def test_sql_takes_questions_alone(noetl: Noetl) -> None:
+    for statement in (
+        "drop table events",
+        "with x as (select 1) insert into zz select * from x",
+        "create table zz as select 1",
+    ):
+        refused = noetl("sql", statement)
+        assert (refused.code, refused.out, "noetl sql reads" in refused.err) == (2, "", True)
+    assert noetl("sql", "show tables").out.split() == ["namespace", "tableName", "isTemporary"]
+    assert noetl("sql", "with x as (select 3 as n union all select 4) from x order by n desc").out.split() == [
+        "n",
+        "4",
+        "3",
+    ]
+
+
+def test_sql_keeps_its_own_tables_from_rows_that_are_given(noetl: Noetl) -> None:
+    for given in (["Events=@latest/load"], ["a=@latest/load", "A=@latest/load"]):
+        refused = noetl("sql", "select 1", *(part for each in given for part in ("--with", each)))
+        assert (refused.code, given[-1] in refused.err, "another name" in refused.err) == (2, True, True)
