@@ -15,6 +15,7 @@ import typer
 
 from noetl.cli.executions import AsJson
 from noetl.cli.output import columns, lines_of, say, say_json
+from noetl.spark.profiles import NONE
 
 if TYPE_CHECKING:
     from noetl.cli.embedded import Ports
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WEEK = 7 * 86_400_000_000  # microseconds
-NONE = "none"  # the profile without Spark
 To = Annotated[
     Path | None, typer.Option("--to", metavar="DIR", help="the lake; without it, `lake` in the directory of results")
 ]

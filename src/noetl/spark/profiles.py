@@ -3,13 +3,15 @@
 local                    the server of this machine, started when it is needed
 sc://host:port/;token=…  any Spark Connect server
 cluster:spark://…        the server of this machine, its executors on a standalone cluster
+
+Of the setting alone: none. There is no Spark.
 """
 
 from dataclasses import dataclass
 
 from noetl.model.errors import InvalidInput
 
-LOCAL = "local"
+LOCAL, NONE = "local", "none"
 _CLUSTER = "cluster:"
 
 
@@ -31,6 +33,11 @@ def profile(text: str) -> Profile:
     if text.startswith(_CLUSTER) and master.startswith("spark://"):
         return Profile(master=master)
     raise InvalidInput(
-        f"{text.partition(';')[0]!r} is not a Spark profile",
+        f"{shown(text)!r} is not a Spark profile",
         hint="local, sc://host:port or cluster:spark://host:port (NOETL_SPARK_PROFILE, or `spec.profile` of a step)",
     )
+
+
+def shown(text: str) -> str:
+    """Without its token."""
+    return text.strip().partition(";")[0]
