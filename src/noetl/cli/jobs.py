@@ -260,7 +260,7 @@ def _asked(ports: "Ports", text: str, files: dict[str, Path]) -> Any:
 def _named(wanted: list[str]) -> dict[str, tuple[str, str]]:
     """Execution and step by the name that their rows are given."""
     from noetl.model.errors import InvalidInput
-    from noetl.spark.jobs.query import OURS
+    from noetl.spark.jobs.query import NAMES
 
     found: dict[str, tuple[str, str]] = {}
     for each in wanted:
@@ -268,7 +268,7 @@ def _named(wanted: list[str]) -> dict[str, tuple[str, str]]:
         execution, _, step = of.partition("/")
         if not (name.isidentifier() and execution and step):
             raise InvalidInput(f"--with {each!r}", hint="NAME=ID/STEP, as in --with orders=@latest/load")
-        if name.lower() in (*OURS, *map(str.lower, found)):
+        if name.lower() in (*NAMES, *map(str.lower, found)):
             raise InvalidInput(
                 f"--with {each!r}: there is a table {name} already", hint="give the rows another name, and ask for that"
             )

@@ -10,7 +10,7 @@ The answers do not change when events are moved to files: the view is the same s
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,10 +44,8 @@ from noetl.result_ref order by ref_id
 """
 TABLES = {"executions": EXECUTIONS, "results": RESULTS}
 NAMES = ("events", *TABLES)
-FILES = "event_files"  # what `events` is made of
 READ = ("select", "values", "table", "describe", "desc", "show", "explain")  # nothing else begins so
 MAY_READ = ("with", "from")  # `with … insert` does not
-OURS = (*NAMES, FILES)
 READING = f"noetl sql reads the tables {', '.join(NAMES)}; docs/jobs.md has their columns"
 WRITING = "noetl sql reads; write with a spark step of a playbook"
 _WORD = re.compile(r"^[\s(]*(\w+)")
@@ -73,6 +71,8 @@ def asking(
 
 def mentioned(text: str) -> tuple[str, ...]:
     """Tables that a question may be about: one too many costs time, one too few an answer."""
+    if re.match(r"\s*show\b", text, re.IGNORECASE):
+        return NAMES
     return tuple(name for name in NAMES if re.search(rf"\b{name}\b", text, re.IGNORECASE))
 
 
@@ -112,20 +112,16 @@ def question(text: str) -> str:
 
 def _view(spark: Any, log: Snapshot, lake: Path, work: Path, name: str) -> None:
     if name == "events":
-        files = staged(log, lake, work) or [_file(iter(()), work / "none.parquet", EVENTS)]
-        spark.read.parquet(*map(str, files)).createOrReplaceTempView(FILES)
-        spark.sql(EVENTS_VIEW.format(files=FILES)).createOrReplaceTempView(name)
+        files = staged(log, lake, work) or [_file(EVENTS, (), work / "none.parquet")]
+        spark.sql(EVENTS_VIEW, files=spark.read.parquet(*map(str, files))).createOrReplaceTempView(name)
         return
-    file = _file(log.batches(TABLES[name]), work / f"{name}.parquet")
+    rows = log.batches(TABLES[name])
+    file = _file(rows.schema, rows, work / f"{name}.parquet")
     spark.read.parquet(str(file)).createOrReplaceTempView(name)
 
 
-def _file(batches: Iterator[pa.RecordBatch], path: Path, schema: pa.Schema | None = None) -> Path:
-    first = next(batches, None)
-    kept = first.schema if first is not None else schema
-    with pq.ParquetWriter(path, kept, compression="zstd", compression_level=1) as writer:
-        if first is not None:
-            writer.write_batch(first)
+def _file(schema: pa.Schema, batches: Iterable[pa.RecordBatch], path: Path) -> Path:
+    with pq.ParquetWriter(path, schema, compression="zstd", compression_level=1) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return path

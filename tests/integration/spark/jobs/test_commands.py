@@ -54,7 +54,8 @@ def test_sql_takes_questions_alone(noetl: Noetl) -> None:
     ):
         refused = noetl("sql", statement)
         assert (refused.code, refused.out, "noetl sql reads" in refused.err) == (2, "", True)
-    assert noetl("sql", "show tables").out.split() == ["namespace", "tableName", "isTemporary"]
+    tables = noetl("sql", "show tables").out.splitlines()[1:]
+    assert [line.split() for line in tables] == [["events", "true"], ["executions", "true"], ["results", "true"]]
     assert noetl("sql", "with x as (select 3 as n union all select 4) from x order by n desc").out.split() == [
         "n",
         "4",

@@ -13,6 +13,7 @@ from noetl.spark.jobs.query import mentioned, question, records_of, rows_of
 def test_only_what_a_question_may_be_about_is_read() -> None:
     assert mentioned("select * from Executions where path = 'x'") == ("executions",)
     assert mentioned("select 1") == ()
+    assert mentioned("show tables") == ("events", "executions", "results")
 
 
 @pytest.mark.parametrize(
