@@ -15,6 +15,7 @@ import typer
 
 from noetl.cli.executions import AsJson
 from noetl.cli.output import columns, lines_of, say, say_json
+from noetl.spark.profiles import NONE
 
 if TYPE_CHECKING:
     from noetl.cli.embedded import Ports
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WEEK = 7 * 86_400_000_000  # microseconds
-NONE = "none"  # the profile without Spark
 To = Annotated[
     Path | None, typer.Option("--to", metavar="DIR", help="the lake; without it, `lake` in the directory of results")
 ]
@@ -210,7 +210,7 @@ def verify(
 
 
 def sql(
-    text: Annotated[str, typer.Argument(metavar="SQL", help="one statement of Spark SQL")],
+    text: Annotated[str, typer.Argument(metavar="SQL", help="one statement of Spark SQL that reads")],
     rows: Annotated[
         list[str] | None,
         typer.Option("--with", metavar="NAME=ID/STEP", help="the rows of a step's result as a table; may be repeated"),
@@ -229,22 +229,25 @@ def sql(
     """
     import tempfile
 
+    from noetl.cli.results import cell
     from noetl.model.errors import InvalidInput
     from noetl.settings import Spark, read
+    from noetl.spark.jobs.query import question, records_of, rows_of
 
     if read(Spark).profile == NONE:
         raise InvalidInput("noetl sql needs Spark", hint="NOETL_SPARK_PROFILE is none; local starts one here")
+    asked, named = question(text), _named(rows or [])
     with tempfile.TemporaryDirectory(prefix="noetl-rows-") as folder:
-        files = _fetched(rows or [], Path(folder))
+        files = _fetched(named, Path(folder))
 
         async def work(ports: "Ports") -> Any:
-            return await asyncio.to_thread(_asked, ports, text, files)
+            return await asyncio.to_thread(_asked, ports, asked, files)
 
         found = _with_database(work)
     if as_json:
-        lines_of(found.to_pylist())
+        lines_of(records_of(found))
     else:
-        columns(found.column_names, [list(row.values()) for row in found.to_pylist()])
+        columns(found.column_names, [list(map(cell, row)) for row in rows_of(found)])
 
 
 def _asked(ports: "Ports", text: str, files: dict[str, Path]) -> Any:
@@ -254,20 +257,34 @@ def _asked(ports: "Ports", text: str, files: dict[str, Path]) -> Any:
         return ask(text)
 
 
-def _fetched(wanted: list[str], folder: Path) -> dict[str, Path]:
+def _named(wanted: list[str]) -> dict[str, tuple[str, str]]:
+    """Execution and step by the name that their rows are given."""
+    from noetl.model.errors import InvalidInput
+    from noetl.spark.jobs.query import NAMES
+
+    found: dict[str, tuple[str, str]] = {}
+    for each in wanted:
+        name, _, of = each.partition("=")
+        execution, _, step = of.partition("/")
+        if not (name.isidentifier() and execution and step):
+            raise InvalidInput(f"--with {each!r}", hint="NAME=ID/STEP, as in --with orders=@latest/load")
+        if name.lower() in (*NAMES, *map(str.lower, found)):
+            raise InvalidInput(
+                f"--with {each!r}: there is a table {name} already", hint="give the rows another name, and ask for that"
+            )
+        found[name] = execution, step
+    return found
+
+
+def _fetched(wanted: dict[str, tuple[str, str]], folder: Path) -> dict[str, Path]:
     """Rows of results as files, by the name they are given."""
     from noetl.cli.client import Client, named
     from noetl.cli.executions import talk
     from noetl.cli.results import write_file
-    from noetl.model.errors import InvalidInput
 
     async def work(client: Client) -> dict[str, Path]:
         files = {}
-        for each in wanted:
-            name, _, of = each.partition("=")
-            execution, _, step = of.partition("/")
-            if not (name.isidentifier() and execution and step):
-                raise InvalidInput(f"--with {each!r}", hint="NAME=ID/STEP, as in --with orders=@latest/load")
+        for name, (execution, step) in wanted.items():
             files[name] = folder / f"{name}.parquet"
             await write_file(client.download(await named(client, execution), step, "parquet"), files[name])
         return files

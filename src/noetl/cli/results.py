@@ -93,7 +93,7 @@ def _show(found: Row) -> None:
         return
     names = [column["name"] for column in preview["columns"]]
     if names and all(isinstance(row, dict) for row in rows):
-        columns(names, [[_cell(row.get(name)) for name in names] for row in rows])
+        columns(names, [[cell(row.get(name)) for name in names] for row in rows])
     else:
         say(_pretty(rows))
     more = f"; these are the first {len(rows)}" if preview["cut"] else ""
@@ -112,7 +112,8 @@ def _show_value(found: Row, preview: Row) -> None:
         say(dim("pinned"))
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
+    """A value of a row as `columns` shows it."""
     return _pretty(value, indent=None) if isinstance(value, dict | list | bool) else value
 
 

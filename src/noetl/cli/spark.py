@@ -1,5 +1,6 @@
 """`noetl spark`: the Spark server of this machine. Steps start it by themselves; this is for whoever wants to see or stop it."""
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -8,7 +9,7 @@ from noetl.cli.executions import AsJson
 from noetl.cli.output import coloured, say, say_json
 
 if TYPE_CHECKING:
-    from noetl.spark.place import SparkPlace
+    from noetl.spark.place import Served, SparkPlace
 
 
 def register(app: typer.Typer) -> None:
@@ -21,25 +22,32 @@ def register(app: typer.Typer) -> None:
 
 
 def status(as_json: AsJson = False) -> None:
-    """Say whether the Spark server of this machine runs, and where.
+    """Say which profile is in force, whether the Spark server of this machine runs, and where.
 
-    Exit code: 0 it does, 1 it does not. A step of kind spark starts it.
+    Exit code: 0 it does, 1 it does not. A step of kind spark starts it, unless NOETL_SPARK_PROFILE names a server of others:
+    `noetl spark doctor` asks that one.
     """
     from noetl.spark.starting import answering
 
+    named, meaning, _ = _profile()
     place = _place()
     served = answering(place)
-    shown: dict[str, Any] = {"running": served is not None, "log": str(place.log)}
+    shown: dict[str, Any] = {"profile": named, "running": served is not None, "log": str(place.log)}
     if served is not None:
         shown |= {"port": served.port, "pid": served.pid, "java": served.java, "cluster": served.cluster}
     if as_json:
         say_json(shown)
-    elif served is None:
-        say("no Spark server runs; the first spark step starts one")
     else:
-        where = f", executors on {served.cluster}" if served.cluster is not None else ""
-        say(f"Spark answers at 127.0.0.1:{served.port} (Java {served.java}, process {served.pid}{where})")
+        say(f"profile {named}: {meaning}")
+        say(_running(served))
     raise typer.Exit(0 if served is not None else 1)
+
+
+def _running(served: "Served | None") -> str:
+    if served is None:
+        return "no Spark server of this machine runs"
+    where = f", executors on {served.cluster}" if served.cluster is not None else ""
+    return f"Spark answers at 127.0.0.1:{served.port} (Java {served.java}, process {served.pid}{where})"
 
 
 def start() -> None:
@@ -64,9 +72,12 @@ def stop() -> None:
 def doctor(as_json: AsJson = False) -> None:
     """Look at what Spark needs here: Java, PySpark, memory, and say what to do about what is missing.
 
+    Where NOETL_SPARK_PROFILE names a server of others (sc://…): PySpark, and whether that server answers within 5 seconds.
+
     Exit code: 0 Spark can run, 1 it cannot.
     """
-    found = [_java(), _pyspark(), _machine()]
+    named, _, url = _profile()
+    found = [_java(), _pyspark(), _machine()] if url is None else [_pyspark(), _server(named, url)]
     if as_json:
         say_json(found)
     else:
@@ -95,6 +106,34 @@ def _place() -> "SparkPlace":
     from noetl.spark.place import SparkPlace
 
     return SparkPlace.below(read(Place).where)
+
+
+def _profile() -> tuple[str, str, str | None]:
+    """The one in force: how it is shown, what it means, and the address of a server of others."""
+    from noetl.settings import Spark, read
+    from noetl.spark.profiles import NONE, profile, shown
+
+    text = read(Spark).profile
+    if text == NONE:
+        return text, "steps have no Spark", None
+    wanted = profile(text)
+    if wanted.url is not None:
+        return shown(text), "a server of others; noetl spark doctor asks whether it answers", wanted.url
+    return shown(text), "a server of this machine, which the first spark step starts", None
+
+
+def _server(named: str, url: str) -> dict[str, str]:
+    from noetl.model.errors import NoetlError
+
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read when it is loaded
+    try:
+        from noetl.spark.reaching import version_at
+
+        return {"check": "server", "status": "ok", "message": f"{named} answers: Spark {version_at(url)}"}
+    except ImportError:
+        return {"check": "server", "status": "error", "message": f"{named} cannot be asked without PySpark"}
+    except NoetlError as error:
+        return {"check": "server", "status": "error", "message": f"{named}: {error}"}
 
 
 def _java() -> dict[str, str]:

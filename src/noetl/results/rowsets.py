@@ -57,7 +57,7 @@ class Writer:
     """Takes batches, gives a `Table`. Used in one thread at a time. Without a head the value is `{rows, row_count, columns}`."""
 
     def __init__(self, schema: pa.Schema, tables: Tables, head: Head | None = None) -> None:
-        self.schema = pa.schema([_stored(field) for field in schema])
+        self.schema = stored(schema)
         self.rows = 0
         self._tables = tables
         self._head = head
@@ -182,6 +182,10 @@ def _stream(table: pa.Table, metadata: dict[bytes, bytes]) -> bytes:
 
 
 # ---- types that are stored -------------------------------------------------------------------------------------------------
+
+
+def stored(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([_stored(field) for field in schema])
 
 
 def _stored(field: pa.Field) -> pa.Field:

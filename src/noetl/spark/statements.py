@@ -22,6 +22,7 @@ from noetl.playbook.templates import Marked
 from noetl.tools.sql import SqlError
 
 PARAMETER = "noetl_"
+HINT = "/*+"  # no comment: Spark reads it
 _TOKEN = re.compile(
     r"""(?P<raw>\b[rR]'[^']*'|\b[rR]"[^"]*")
       | (?P<literal>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
@@ -82,7 +83,7 @@ class _Reader:
 
     def _quoted(self, kind: str, token: str) -> None:
         if self._marker is None or self._marker.search(token) is None:
-            self._parts.append(" " if kind == "comment" else token)
+            self._parts.append(" " if kind == "comment" and not token.startswith(HINT) else token)
         elif kind == "name":
             self._parts.append(identifier(self._joined(token[1:-1].replace("``", "`"))))
         elif kind != "comment":

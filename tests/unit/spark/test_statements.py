@@ -72,3 +72,9 @@ def test_no_value_becomes_text(value: str, template: str) -> None:
 def test_nothing_is_no_statement() -> None:
     assert statements(" ; -- nothing\n ;") == []
     assert statements("select 1") == [SparkStatement("select 1", {})]
+
+
+def test_a_hint_is_no_comment() -> None:
+    assert read("select /*+ broadcast(t) */ {{ x }} from t /* why */", x=1) == [
+        ("select /*+ broadcast(t) */ :noetl_1 from t", [1])
+    ]

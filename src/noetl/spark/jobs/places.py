@@ -17,6 +17,7 @@ from noetl.spark.jobs.rows import by_execution
 
 Each = Callable[[pa.Table], pa.Table]
 TOGETHER = 1_000  # small tables that become one batch
+SAID_TWICE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # PySpark's, of what it raises too
 
 
 class Runs(Protocol):
@@ -74,6 +75,10 @@ class OnSpark:
 
 def session(url: str, work: Path) -> Any:
     """Of one job, by the name of its folder, which nobody else has."""
+    from pyspark.logger import PySparkLogger
+
     from noetl.spark.child import connect
 
+    for name in SAID_TWICE:
+        PySparkLogger.getLogger(name).disabled = True
     return connect({"url": url, "ours": False}, str(UUID(derive("job", str(work)))))

@@ -10,7 +10,7 @@ The answers do not change when events are moved to files: the view is the same s
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from noetl.model.errors import InvalidInput
+from noetl.results.rowsets import conformed, stored, values_of
 from noetl.spark.jobs.places import session
 from noetl.spark.jobs.rows import EVENTS
 from noetl.spark.jobs.snapshot import Snapshot, snapshot
 from noetl.spark.jobs.staged import staged
+from noetl.spark.statements import statements
 
 EVENTS_VIEW = """
 select cast(seq * 1024 + shard as string) as event_id, cast(execution_id as string) as execution_id, event_type, step, status, at,
@@ -42,6 +44,11 @@ from noetl.result_ref order by ref_id
 """
 TABLES = {"executions": EXECUTIONS, "results": RESULTS}
 NAMES = ("events", *TABLES)
+READ = ("select", "values", "table", "describe", "desc", "show", "explain")  # nothing else begins so
+MAY_READ = ("with", "from")  # `with … insert` does not
+READING = f"noetl sql reads the tables {', '.join(NAMES)}; docs/jobs.md has their columns"
+WRITING = "noetl sql reads; write with a spark step of a playbook"
+_WORD = re.compile(r"^[\s(]*(\w+)")
 Ask = Callable[[str], pa.Table]
 
 
@@ -64,25 +71,57 @@ def asking(
 
 def mentioned(text: str) -> tuple[str, ...]:
     """Tables that a question may be about: one too many costs time, one too few an answer."""
+    if re.match(r"\s*show\b", text, re.IGNORECASE):
+        return NAMES
     return tuple(name for name in NAMES if re.search(rf"\b{name}\b", text, re.IGNORECASE))
+
+
+def rows_of(answer: pa.Table) -> Iterator[list[Any]]:
+    """The values of each row, in the order of the columns, as those of any result."""
+    schema = stored(answer.schema)
+    for batch in answer.to_batches():
+        columns = conformed(batch, schema).columns
+        yield from map(list, zip(*map(values_of, columns, schema), strict=True))
+
+
+def records_of(answer: pa.Table) -> Iterator[dict[str, Any]]:
+    """The same by name."""
+    names = answer.column_names
+    doubled = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if doubled is not None:
+        raise InvalidInput(
+            f"two columns are named {doubled!r}, and a JSON object has a name once",
+            hint=f"give one another name: … as {doubled}_2; without --json both are shown",
+        )
+    return (dict(zip(names, row, strict=True)) for row in rows_of(answer))
+
+
+def question(text: str) -> str:
+    """The statement that Spark is asked, which reads. Nothing but this stops another: a session may write what its server may."""
+    found = [statement.text for statement in statements(text)]
+    if len(found) != 1:
+        raise InvalidInput(f"{len(found)} statements; noetl sql takes one", hint='noetl sql "select …"')
+    (asked,) = found
+    (word, *_) = _WORD.findall(asked) or [asked]
+    if word.lower() in MAY_READ:
+        return f"({asked}\n)"  # a query is all that may stand in parentheses
+    if word.lower() not in READ:
+        raise InvalidInput(f"{word!r} does not begin a question", hint=WRITING)
+    return asked
 
 
 def _view(spark: Any, log: Snapshot, lake: Path, work: Path, name: str) -> None:
     if name == "events":
-        files = staged(log, lake, work) or [_file(iter(()), work / "none.parquet", EVENTS)]
-        spark.read.parquet(*map(str, files)).createOrReplaceTempView("event_files")
-        spark.sql(EVENTS_VIEW.format(files="event_files")).createOrReplaceTempView(name)
+        files = staged(log, lake, work) or [_file(EVENTS, (), work / "none.parquet")]
+        spark.sql(EVENTS_VIEW, files=spark.read.parquet(*map(str, files))).createOrReplaceTempView(name)
         return
-    file = _file(log.batches(TABLES[name]), work / f"{name}.parquet")
+    rows = log.batches(TABLES[name])
+    file = _file(rows.schema, rows, work / f"{name}.parquet")
     spark.read.parquet(str(file)).createOrReplaceTempView(name)
 
 
-def _file(batches: Iterator[pa.RecordBatch], path: Path, schema: pa.Schema | None = None) -> Path:
-    first = next(batches, None)
-    kept = first.schema if first is not None else schema
-    with pq.ParquetWriter(path, kept, compression="zstd", compression_level=1) as writer:
-        if first is not None:
-            writer.write_batch(first)
+def _file(schema: pa.Schema, batches: Iterable[pa.RecordBatch], path: Path) -> Path:
+    with pq.ParquetWriter(path, schema, compression="zstd", compression_level=1) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return path
@@ -96,6 +135,4 @@ def _answer(spark: Any, text: str) -> pa.Table:
     try:
         return spark.sql(text).toArrow()
     except PySparkException as error:
-        raise InvalidInput(
-            failure(error)["message"], hint=f"tables: {', '.join(NAMES)}; docs/jobs.md has their columns"
-        ) from error
+        raise InvalidInput(failure(error)["message"], hint=READING) from error

@@ -27,9 +27,10 @@ class Snapshot:
     def __init__(self, cursor: Any) -> None:
         self._cursor = cursor
 
-    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+    def batches(self, query: str) -> pa.RecordBatchReader:
+        """They have a schema also where there are none."""
         self._cursor.execute(query)
-        yield from self._cursor.fetch_record_batch()
+        return self._cursor.fetch_record_batch()
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         return [row for batch in self.batches(query) for row in batch.to_pylist()]

@@ -35,3 +35,35 @@ def test_sql_joins_the_log_with_the_rows_of_a_result(noetl: Noetl, tmp_path: Pat
     assert noetl("job", "stats", "--json").out.count("\n") == 2
     wrong = noetl("sql", "select * from nowhere")
     assert (wrong.code, "nowhere" in wrong.err, "executions" in wrong.err) == (2, True, True)
+
+
+def test_sql_shows_what_it_finds_and_says_what_is_wrong_once(noetl: Noetl) -> None:
+    doubled = noetl("sql", "select 1 as a, map('k', true) as a")
+    assert (doubled.code, doubled.out.splitlines()) == (0, ["a  a", '1  {"k": true}'])
+    assert noetl.json("sql", "select double('nan') as x, x'00' as y") == {"x": "nan", "y": "AA=="}
+    for question in ("select * from nowhere", "select 1/0"):
+        wrong = noetl("sql", question)
+        assert (wrong.code, wrong.err.startswith("error: ["), "JVM" in wrong.err) == (2, True, False)
+
+
+def test_sql_takes_questions_alone(noetl: Noetl) -> None:
+    for statement in (
+        "drop table events",
+        "with x as (select 1) insert into zz select * from x",
+        "create table zz as select 1",
+    ):
+        refused = noetl("sql", statement)
+        assert (refused.code, refused.out, "noetl sql reads" in refused.err) == (2, "", True)
+    tables = noetl("sql", "show tables").out.splitlines()[1:]
+    assert [line.split() for line in tables] == [["events", "true"], ["executions", "true"], ["results", "true"]]
+    assert noetl("sql", "with x as (select 3 as n union all select 4) from x order by n desc").out.split() == [
+        "n",
+        "4",
+        "3",
+    ]
+
+
+def test_sql_keeps_its_own_tables_from_rows_that_are_given(noetl: Noetl) -> None:
+    for given in (["Events=@latest/load"], ["a=@latest/load", "A=@latest/load"]):
+        refused = noetl("sql", "select 1", *(part for each in given for part in ("--with", each)))
+        assert (refused.code, given[-1] in refused.err, "another name" in refused.err) == (2, True, True)

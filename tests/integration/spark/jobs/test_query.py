@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from noetl.model.errors import InvalidInput
-from noetl.spark.jobs.query import asking, mentioned
+from noetl.spark.jobs.query import asking
 from tests.integration.spark.jobs.given import EXECUTIONS
 
 
@@ -24,8 +24,3 @@ def test_events_executions_results_and_named_rows_are_tables(
         assert joined.to_pylist()[0]["n"] > 0
         with pytest.raises(InvalidInput, match="nothing_like_it"):
             ask("select * from nothing_like_it")
-
-
-def test_only_what_a_question_may_be_about_is_read() -> None:
-    assert mentioned("select * from Executions where path = 'x'") == ("executions",)
-    assert mentioned("select 1") == ()
