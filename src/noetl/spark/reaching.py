@@ -10,7 +10,7 @@ from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
 from noetl.model.errors import InvalidInput
 from noetl.spark.child import USER
-from noetl.spark.starting import SparkUnavailable
+from noetl.spark.profiles import SparkUnavailable
 
 WITHIN = 5.0  # seconds
 AFTERWARDS = 1.0
