@@ -150,6 +150,20 @@ def test_a_path_is_written_once_however_often_the_call_is_made(spark: Runner, tm
     )
 
 
+@pytest.mark.parametrize("format", ["parquet", "csv", "json", "orc"])
+def test_rows_that_went_to_a_path_are_counted_whatever_their_format(spark: Runner, tmp_path: Path, format: str) -> None:
+    config = {
+        "sql": "select id, id % 3 as part from range(0, 3000, 1, 4)",
+        "expect": [{"name": "few", "sql": "id >= 5", "on_fail": "drop"}],
+        "output": {"path": str(tmp_path / "lake"), "format": format, "partition_by": ["part"]},
+    }
+    for number, rows in ((0, 2995), (1, 0)):
+        outcome = spark({**config, "sql": f"{config['sql']} where {number} = 0"})
+        assert isinstance(outcome, Success)
+        assert outcome.value["row_count"] == rows
+        assert outcome.value.get("files", 0) >= (rows > 0)
+
+
 def _count(folder: Path) -> int:
     ((count,),) = duckdb.sql(f"select count(*) from read_parquet('{folder}/**/*.parquet')").fetchall()
     return int(count)
