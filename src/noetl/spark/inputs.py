@@ -29,7 +29,6 @@ from noetl.tools.tabular import listed, table
 
 NOETL = "noetl"  # the data source
 LASTS = timedelta(hours=1)  # an address of a file: a task asks for its own
-FIELDS = frozenset(("kind", "auth", "query", "database", "format", "path", "table", "columns", "options"))
 
 
 class InputError(Exception):
@@ -75,9 +74,7 @@ class Inputs:
         await self._stack.aclose()
 
     async def _input(self, name: str, written: Any) -> dict[str, Any]:
-        if not name.isidentifier():
-            raise _wrong(name, "its name must be one that SQL and Python take: letters, digits and _")
-        if isinstance(written, dict) and written.keys() <= FIELDS:
+        if isinstance(written, dict):
             return await self._described(name, written)
         rendering = self._call.rendering
         found = written if rendering is None else await rendering.source(written)
