@@ -216,13 +216,20 @@ def _loop(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
 def _answered(result: Any, request: dict[str, Any]) -> dict[str, Any]:
     if isinstance(result, DataFrame):
         return {"frames": {"": _stored(result, "", request)}, "single": True}
+    for named, asked in (("expect", request["expect"]), ("output.path", request["output"].get("path"))):
+        if asked:
+            raise Broken(named, Wrong(f"it is for a step that gives one DataFrame, not {_called(result)}"))
     if isinstance(result, dict) and any(isinstance(part, DataFrame) for part in result.values()):
-        if request["expect"] or request["output"].get("path"):
-            raise Broken("output", Wrong("expect and output.path are for a step that gives one DataFrame"))
         frames = {name: _stored(part, name, request) for name, part in result.items() if isinstance(part, DataFrame)}
         return {"frames": frames, "value": {name: part for name, part in result.items() if name not in frames}}
     json.dumps(result, default=python_child.plain, allow_nan=False)  # what cannot be told is the code's mistake
     return {"value": json.loads(json.dumps(result, default=python_child.plain))}
+
+
+def _called(result: Any) -> str:
+    if isinstance(result, dict):
+        return "a map"
+    return "nothing" if result is None else f"a value of type {type(result).__name__}"
 
 
 def _stored(frame: DataFrame, name: str, request: dict[str, Any]) -> dict[str, Any]:

@@ -124,13 +124,17 @@ def publish(frame: DataFrame, request: dict[str, Any]) -> dict[str, Any]:
     """To a path that is not ours. On a file system of this machine its files are named by the call, so that a second try replaces
     those of the first; elsewhere Spark's own writer does what it does."""
     output = request["output"]
-    path, mode, kind = output["path"], output.get("mode") or "overwrite", output.get("format") or "parquet"
+    path, mode = output["path"], output.get("mode") or "overwrite"
     if mode not in ("overwrite", "append", "error"):
         raise Broken("output", Wrong(f"mode {mode!r} is not one of overwrite, append, error"))
     columns, names = frame.columns, output.get("partition_by", [])
     checked, counted = _checked(frame, request["expect"])
     written = Observation("written")
-    writer = checked.observe(written, F.count(F.lit(1)).alias("rows")).write.format(kind)
+    writer = (
+        checked.observe(written, F.count(F.lit(1)).alias("rows"))
+        .write.format(output["format"])
+        .options(**output["options"])
+    )
     writer = writer.partitionBy(*names) if names else writer
     made: dict[str, Any] = {"columns": columns, "files": [], "path": path}
     local = _local(path)
