@@ -16,7 +16,6 @@ from typing import Any, cast
 import grpc  # type: ignore[import-untyped]  # it has no types
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.shell.progress import ProgressHandler
@@ -26,6 +25,7 @@ from pyspark.sql.types import StructType
 from noetl.spark import entry
 from noetl.spark.arrow import native_schema
 from noetl.spark.failures import INTERRUPTED, Broken, Wrong, failure, is_unknown
+from noetl.spark.numbers import exact
 from noetl.spark.progress import Metrics
 from noetl.spark.writing import keep_manifest, publish, write
 from noetl.tools import python_child
@@ -164,7 +164,7 @@ def _input(spark: SparkSession, name: str, given: dict[str, Any]) -> DataFrame:
                 reader = reader.schema(_schema(given))
             frame = reader.load(given["paths"] if len(given["paths"]) > 1 else given["paths"][0])
         for column in given.get("decimals", ()):
-            frame = frame.withColumn(column, F.col(column).cast("decimal(38,18)"))
+            frame = frame.withColumn(column, exact(name, column))
         if given.get("columns"):
             frame = frame.select(*given["columns"])
         frame.createOrReplaceTempView(name)
