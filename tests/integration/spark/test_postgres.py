@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from noetl.tools.port import Success
 from tests.integration.spark.conftest import Runner
 from tests.postgres import server
 
@@ -63,3 +64,42 @@ def test_a_numeric_that_would_lose_something_is_refused_by_name(spark: Runner, d
         f"{value}; cast it in the query, to a numeric(p, s) or to text"
     )
     assert spark.rows({"sql": "select m from t", "inputs": {"t": given}}) == [{"m": 1}]
+
+
+# ---- what Postgres has no column for -----------------------------------------------------------------------------------------
+
+NESTED = (
+    "select 1 as i, named_struct('x', 1, 'y', 'é\"') as s, map('a', 1.5D) as m, array(1, 2) as a, array(3) as l, "
+    "array(named_struct('q', 1)) as j, cast(null as struct<x: int>) as nothing"
+)
+ROW = (1, {"x": 1, "y": 'é"'}, {"a": 1.5}, [1, 2], [3], [{"q": 1}], None)
+MADE = "create table t (i int, s jsonb, m json, a int[], l jsonb, j jsonb, nothing jsonb)"
+
+
+def stored(dsn: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "postgres", "auth": {"dsn": dsn}, "table": "t", **more}
+
+
+@pytest.mark.parametrize("mode", [{"mode": "insert"}, {"mode": "upsert", "key": ["i"]}, {"mode": "replace"}])
+def test_structs_and_maps_go_into_json(spark: Runner, dsn: str, mode: dict[str, Any]) -> None:
+    does(dsn, MADE)
+    outcome = spark({"sql": NESTED, "output": stored(dsn, **mode)})
+    assert isinstance(outcome, Success), outcome
+    assert does(dsn, "select * from t") == [ROW]
+
+
+def test_structs_and_maps_are_jsonb_in_a_new_table(spark: Runner, dsn: str) -> None:
+    outcome = spark({"sql": NESTED, "output": stored(dsn, mode="replace")})
+    assert isinstance(outcome, Success), outcome
+    assert does(dsn, "select * from t") == [ROW]
+    kinds = does(dsn, "select pg_typeof(s)::text, pg_typeof(m)::text, pg_typeof(a)::text, pg_typeof(j)::text from t")
+    assert kinds == [("jsonb", "jsonb", "integer[]", "jsonb")]
+
+
+def test_a_struct_for_another_column_is_refused_by_its_name(spark: Runner, dsn: str) -> None:
+    does(dsn, "create table t (i int, s text)")
+    failure = spark.failure({"sql": "select 1 as i, named_struct('x', 1) as s", "output": stored(dsn)})
+    assert failure.code == "SINK_COLUMN"
+    assert failure.message == """column 's': its structs and maps need json or jsonb, and in "t" it is text"""
+    strange = {"sql": "select map('a', 1) as z", "output": stored(dsn)}
+    assert "no column 'z'" in spark.failure(strange).message
