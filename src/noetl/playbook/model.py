@@ -155,6 +155,7 @@ class Output(Model):
     path: str | None = None
     mode: str | None = None
     key: list[str] = []
+    options: dict[str, str | int | float | bool] = Field(default={}, description="spark: of the writer of the format")
 
     _ttl = field_validator("ttl")(lambda value: value if value is None else _literal_duration(value))
 

@@ -16,7 +16,6 @@ from typing import Any, cast
 import grpc  # type: ignore[import-untyped]  # it has no types
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.shell.progress import ProgressHandler
@@ -35,6 +34,7 @@ from pyspark.sql.types import (
 from noetl.spark import entry
 from noetl.spark.arrow import native_schema
 from noetl.spark.failures import INTERRUPTED, Broken, TooLarge, Wrong, failure, is_unknown
+from noetl.spark.numbers import exact
 from noetl.spark.progress import Metrics
 from noetl.spark.writing import keep_manifest, publish, write
 from noetl.tools import python_child
@@ -181,9 +181,11 @@ def _input(spark: SparkSession, name: str, given: dict[str, Any]) -> DataFrame:
                 reader = reader.schema(_schema(given))
             frame = reader.load(given["paths"] if len(given["paths"]) > 1 else given["paths"][0])
         for column in given.get("decimals", ()):
-            frame = frame.withColumn(column, F.col(column).cast("decimal(38,18)"))
+            frame = frame.withColumn(column, exact(name, column))
         if given.get("columns"):
             frame = frame.select(*given["columns"])
+        if parts := given.get("partition"):
+            frame = frame.repartitionByRange(int(parts["count"]), parts["column"])
         frame.createOrReplaceTempView(name)
     except Exception as error:
         raise Broken(f"input {name}", error) from error
@@ -233,9 +235,10 @@ def _loop(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
 def _answered(result: Any, request: dict[str, Any]) -> dict[str, Any]:
     if isinstance(result, DataFrame):
         return {"frames": {"": _stored(result, "", request)}, "single": True}
+    for named, asked in (("expect", request["expect"]), ("output.path", request["output"].get("path"))):
+        if asked:
+            raise Broken(named, Wrong(f"it is for a step that gives one DataFrame, not {_called(result)}"))
     if isinstance(result, dict) and any(isinstance(part, DataFrame) for part in result.values()):
-        if request["expect"] or request["output"].get("path"):
-            raise Broken("output", Wrong("expect and output.path are for a step that gives one DataFrame"))
         frames = {name: _stored(part, name, request) for name, part in result.items() if isinstance(part, DataFrame)}
         return {"frames": frames, "value": {name: part for name, part in result.items() if name not in frames}}
     if (place := python_child.endless(result)) is not None:
@@ -244,6 +247,12 @@ def _answered(result: Any, request: dict[str, Any]) -> dict[str, Any]:
     if len(text) > request["limit"]:
         raise TooLarge(f"the value is larger than {request['limit'] >> 20} MB; give it as a DataFrame")
     return {"value": json.loads(text)}
+
+
+def _called(result: Any) -> str:
+    if isinstance(result, dict):
+        return "a map"
+    return "nothing" if result is None else f"a value of type {type(result).__name__}"
 
 
 def _stored(frame: DataFrame, name: str, request: dict[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,9 @@ _GONE = "in a Spark task: its Python process ended without a word; it may have t
 _MEMORY = ("OutOfMemoryError", "Java heap space", "SparkOutOfMemoryError", "MemoryError")
 # what is told of a call itself, and not by Spark as an error of its own, is the connection's; or Spark is about to end
 _ENDING = ("of RPC that terminated with", "stopped SparkContext", "SparkContext was shut down")
+UNFIT = "noetl: "  # before what a value of an input is raised for
+_UNFIT = re.compile(rf"^(?:in a Spark task: )?\[USER_RAISED_EXCEPTION\] {UNFIT}(.*?) SQLSTATE: P0001", re.DOTALL)
+_OURS = re.compile(r'\n+== DataFrame ==\n"[^"\n]*" was called from\n[^\n]*/noetl/spark/[^\n]*')
 _UNKNOWN = "SESSION_NOT_FOUND"
 _CLOSED = (
     "SESSION_CLOSED",
@@ -121,7 +124,8 @@ def _placed(found: dict[str, Any], line: int | None) -> dict[str, Any]:
 
 
 def _of_spark(error: PySparkException) -> dict[str, Any]:
-    said = _ABORTED.sub("in a Spark task: ", _PLAN.sub(r"\1", _TRACE.sub("", str(error)))).strip()
+    said = _ABORTED.sub("in a Spark task: ", _PLAN.sub(r"\1", _TRACE.sub("", str(error))))
+    said = _OURS.sub("", said).strip()
     state, condition = error.getSqlState(), error.getCondition() or ""
     if any(word in said for word in _MEMORY):
         return {"code": OUT_OF_MEMORY, "kind": "resource", "message": f"out of memory in a Spark task: {_first(said)}"}
@@ -131,6 +135,8 @@ def _of_spark(error: PySparkException) -> dict[str, Any]:
         return _in_task(said)
     if "Python worker exited unexpectedly" in said:
         return {"code": "TOOL_CRASHED", "kind": "crash", "message": _GONE}
+    if unfit := _UNFIT.match(said):
+        return {"code": "SPARK_INPUT", "kind": "data", "message": unfit[1][:900]}
     message = (_CLASS.sub("", said) or said)[:900] + (_NO_DRIVER if _NO_FILES in said else "")
     return {"code": "SPARK_ERROR", "kind": _kind(condition, state), "message": message, "sqlstate": state}
 

@@ -15,21 +15,22 @@ from typing import Any, Self
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from noetl.model.errors import Failure
+from noetl.model.errors import Failure, InvalidInput
 from noetl.pipeline.failures import Failing
 from noetl.results.encoding import PARQUET
-from noetl.results.rowsets import NUMERIC, InFile, Reader, read
-from noetl.results.sources import Held
+from noetl.results.rowsets import NUMERIC, InFile, Reader, reader_of
 from noetl.results.tables import Table
 from noetl.spark.arrow import converted, is_foreign, native_schema
+from noetl.spark.paths import format_of, located, reading
+from noetl.spark.profiles import Profile
 from noetl.spark.tickets import Refused
 from noetl.tools.port import Call, Failed, Success
 from noetl.tools.postgres import Postgres
+from noetl.tools.sql import identifier
 from noetl.tools.tabular import listed, table
 
 NOETL = "noetl"  # the data source
 LASTS = timedelta(hours=1)  # an address of a file: a task asks for its own
-FIELDS = frozenset(("kind", "auth", "query", "database", "format", "path", "table", "columns", "options"))
 
 
 class InputError(Exception):
@@ -52,8 +53,9 @@ class Inputs:
     """Of one call, as long as the block lasts: `named` says how each is read. `folder` is for files made for it. Up to `copied`
     bytes that are afar are brought here first: planning a read by the data source takes longer."""
 
-    def __init__(self, call: Call, folder: Path, postgres: Postgres, copied: int) -> None:
+    def __init__(self, call: Call, where: Profile, folder: Path, postgres: Postgres, copied: int) -> None:
         self._call = call
+        self._where = where
         self._copied = copied
         self._folder = folder
         self._postgres = postgres
@@ -75,9 +77,7 @@ class Inputs:
         await self._stack.aclose()
 
     async def _input(self, name: str, written: Any) -> dict[str, Any]:
-        if not name.isidentifier():
-            raise _wrong(name, "its name must be one that SQL and Python take: letters, digits and _")
-        if isinstance(written, dict) and written.keys() <= FIELDS:
+        if isinstance(written, dict):
             return await self._described(name, written)
         rendering = self._call.rendering
         found = written if rendering is None else await rendering.source(written)
@@ -93,33 +93,45 @@ class Inputs:
             field: value if rendering is None or field == "query" else await rendering.value(value)
             for field, value in written.items()
         }
-        more = {field: given[field] for field in ("columns", "options") if given.get(field)}
+        more = {field: given[field] for field in ("columns", "partition") if given.get(field)}
         if "path" in given:
-            return {"format": given.get("format") or PARQUET, "paths": [str(given["path"])], **more}
-        if "query" in given:
-            return {**await self._query(name, given), **more}
-        if "table" in given:
-            return {"table": str(given["table"]), **more}
-        raise _wrong(name, "it needs a path, a table or a query")
+            return {**self._paths(name, given), **more}
+        if "kind" in given:
+            return {**await self._postgres_rows(name, given), **more}
+        return {"table": str(given["table"]), **more}
 
-    async def _query(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        if given.get("kind") != "postgres":
-            raise _wrong(name, "a query needs `kind: postgres`")
+    def _paths(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        """One, or several that are read as one."""
+        paths = given["path"] if isinstance(given["path"], list) else [given["path"]]
+        try:
+            paths = [located(str(path or ""), self._where) for path in paths]
+        except InvalidInput as error:
+            raise _wrong(name, f"{error}; {error.hint}" if error.hint else str(error)) from error
+        formats = {format_of(path, given.get("format")) for path in paths}
+        if len(formats) != 1:
+            raise _wrong(name, "its paths are of several formats; say `format`" if formats else "it names no path")
+        (format,) = formats
+        return {"format": format, "paths": paths, "options": reading(format, given.get("options"))}
+
+    async def _postgres_rows(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        if given["kind"] != "postgres":
+            raise _wrong(name, f"unknown kind {given['kind']!r}: the only one is postgres")
         call = self._call
         auth = given.get("auth") if call.credential is None else await call.credential(given.get("auth"))
-        config = {"query": given["query"], "database": given.get("database")}
+        query, rendering = given.get("query"), call.rendering
+        if query is None:  # a name is no template
+            query, rendering = f"select * from {identifier(str(given['table']).split('.'))}", None  # noqa: S608 - quoted
+        config = {"query": query, "database": given.get("database")}
         outcome = await self._postgres.run(
-            Call(config, {}, call.key, call.identity, auth=auth, rendering=call.rendering, tables=call.tables)
+            Call(config, {}, call.key, call.identity, auth=auth, rendering=rendering, tables=call.tables)
         )
         if isinstance(outcome, Failed):
             raise InputError(_named(name, outcome.failure))
         assert isinstance(outcome, Success)
-        rows: Table = outcome.value
+        if not isinstance(rows := outcome.value, Table):
+            raise _wrong(name, "its query gives no rows")
         self._stack.callback(rows.close)
-        if rows.staged.path is not None:
-            return {"format": PARQUET, "paths": [str(rows.staged.path)]}
-        assert rows.staged.data is not None
-        return await self._rows(name, read(Held(rows.staged.data), name))
+        return await self._rows(name, reader_of(rows))
 
     async def _rows(self, name: str, reader: Reader) -> dict[str, Any]:
         numeric = [field.name for field in reader.schema if (field.metadata or {}).items() >= NUMERIC.items()]

@@ -42,11 +42,12 @@ def value(call: Call, answer: dict[str, Any]) -> Any:
 
 def _frame(call: Call, frame: dict[str, Any]) -> Any:
     files = frame["files"]
-    rows = sum(file["rows"] or 0 for file in files)
     if "path" in frame:
-        return {"path": frame["path"], "row_count": rows, "files": len(files), "columns": frame["columns"]}
+        told = {"path": frame["path"], "row_count": frame["rows"], "columns": frame["columns"]}
+        return {**told, "files": len(files)} if files else told  # those in an object store nobody has counted
     if not files:
         return {"rows": [], "row_count": 0, "columns": frame["columns"]}
+    rows = sum(file["rows"] for file in files)
     if call.tables.staging.folder is None or (rows <= FEW and sum(file["bytes"] for file in files) <= SMALL):
         return _few(call, frame)
     return _many(call, frame)

@@ -4,9 +4,11 @@
     upsert    rows replace those with the same `key`
     replace   the table has these rows and no others
 
-A table that is not there is made with the columns of the frame.
+A table that is not there is made with the columns of the frame. Postgres has no type for structs and maps: they go into
+columns of `json` or `jsonb`, and become `jsonb` in a new table.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +18,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from noetl.model.errors import Failure
+from noetl.results.rowsets import values_of
 from noetl.spark.outputs import remove
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.postgres import address
@@ -26,6 +29,7 @@ from noetl.tools.threads import in_thread
 MODES = ("insert", "append", "upsert", "replace", "overwrite")
 LOCK = 7_201_402_613  # of whoever makes a table: making one twice at once fails
 STAGED = "noetl_spark_rows"
+JSON = ("json", "jsonb")
 
 
 async def store(call: Call, output: dict[str, Any], answer: dict[str, Any], facts: dict[str, Any]) -> Outcome:
@@ -87,9 +91,11 @@ class Writing:
             return 0
         files = [pq.ParquetFile(file["path"]) for file in self._frame["files"]]
         schema = files[0].schema_arrow.remove_metadata()
-        reader = pa.RecordBatchReader.from_batches(schema, _batches(files))
-        cursor.adbc_ingest(STAGED, reader, mode="create", temporary=True)
-        self._made(cursor)
+        texts = self._as_json(schema, self._types(cursor))
+        wanted = pa.schema([pa.field(each.name, pa.string()) if each.name in texts else each for each in schema])
+        batches = (_with_json(batch, wanted, texts) for batch in _batches(files))
+        cursor.adbc_ingest(STAGED, pa.RecordBatchReader.from_batches(wanted, batches), mode="create", temporary=True)
+        self._made(cursor, texts)
         if self._mode in ("replace", "overwrite"):
             cursor.execute(f"DELETE FROM {self._table}")  # noqa: S608 - a quoted name
         cursor.execute(self._statement(cursor))
@@ -105,8 +111,30 @@ class Writing:
         )
         return bool(cursor.fetchall())
 
-    def _made(self, cursor: Any) -> None:
-        empty = f"SELECT * FROM {STAGED} WITH NO DATA"  # noqa: S608 - a name of ours
+    def _types(self, cursor: Any) -> dict[str, str]:
+        """Of the columns of the table; none when it is not there."""
+        cursor.execute(
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a "
+            "WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped",
+            (self._table,),
+        )
+        return dict(cursor.fetchall())
+
+    def _as_json(self, schema: pa.Schema, types: dict[str, str]) -> set[str]:
+        """Columns that are written as JSON."""
+        texts: set[str] = set()
+        for field in schema:
+            there = types.get(field.name, "jsonb")
+            if pa.types.is_nested(field.type) and there in JSON and (types or _is_record(field.type)):
+                texts.add(field.name)
+            elif _is_record(field.type):
+                why = f"its structs and maps need json or jsonb, and in {self._table} it is {there}"
+                raise SqlError("SINK_COLUMN", f"column {field.name!r}: {why}")
+        return texts
+
+    def _made(self, cursor: Any, texts: set[str]) -> None:
+        names = ", ".join(f"{identifier(name)}{'::jsonb' if name in texts else ''}" for name in self._frame["columns"])
+        empty = f"SELECT {names} FROM {STAGED} WITH NO DATA"  # noqa: S608 - quoted names
         _make(cursor, self._table, f"CREATE TABLE IF NOT EXISTS {self._table} AS {empty}")
         if self._key:
             cursor.execute(
@@ -116,11 +144,7 @@ class Writing:
                 cursor.execute(f"CREATE UNIQUE INDEX ON {self._table} ({', '.join(map(identifier, self._key))})")
 
     def _statement(self, cursor: Any) -> str:
-        cursor.execute(
-            "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a "  # noqa: S608 - a quoted name
-            f"WHERE a.attrelid = '{self._table}'::regclass AND a.attnum > 0 AND NOT a.attisdropped"
-        )
-        types = dict(cursor.fetchall())
+        types = self._types(cursor)
         columns = self._frame["columns"]
         if unknown := [name for name in (*columns, *self._key) if name not in types]:
             raise SqlError("SINK_COLUMN", f"{self._table} has no column {unknown[0]!r}")
@@ -141,6 +165,23 @@ def _make(cursor: Any, table: str, statement: str) -> None:
         cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
         cursor.fetchall()
         cursor.execute(statement)
+
+
+def _is_record(kind: pa.DataType) -> bool:
+    """A type that Postgres has no column for but json: a struct, a map, or a list of these or of lists."""
+    return pa.types.is_nested(kind) and not (pa.types.is_list(kind) and not pa.types.is_nested(kind.value_type))
+
+
+def _with_json(batch: pa.RecordBatch, schema: pa.Schema, texts: set[str]) -> pa.RecordBatch:
+    columns = [
+        pa.array(map(_text, values_of(column, field)), pa.string()) if field.name in texts else column
+        for column, field in zip(batch.columns, batch.schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _batches(files: list[Any]) -> Iterator[Any]:

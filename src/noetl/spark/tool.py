@@ -27,6 +27,7 @@ from noetl.playbook.validation.code import ALLOWED_CONF
 from noetl.results.rowsets import Reader
 from noetl.spark import folders, loops, outputs, tickets, to_postgres
 from noetl.spark.inputs import NOETL, InputError, Inputs
+from noetl.spark.paths import format_of, located, writing
 from noetl.spark.place import SparkPlace
 from noetl.spark.processes import Crashed, Processes
 from noetl.spark.profiles import Profile, profile
@@ -77,7 +78,7 @@ class Spark:
         return await _told(self._loop(call, items, told))
 
     async def _run(self, call: Call) -> Outcome:
-        work = await _work(call)
+        work = await _work(call, self._profile(call))
         with ExitStack() as held:
             with folders.passing(_parent(call)) as folder:
                 async with self._inputs(call, folder) as inputs, self._ticket(call, inputs.answer) as ticket:
@@ -114,7 +115,7 @@ class Spark:
         return profile(call.config.get("profile") or self._settings.profile)
 
     def _inputs(self, call: Call, folder: Path) -> Inputs:
-        return Inputs(call, folder, self._postgres, self._settings.copied)
+        return Inputs(call, self._profile(call), folder, self._postgres, self._settings.copied)
 
     @asynccontextmanager
     async def _ticket(self, call: Call, answer: tickets.Answering) -> AsyncIterator[str]:
@@ -221,13 +222,13 @@ async def _told(work: Coroutine[Any, Any, T]) -> T | Failed:
 # ---- what is asked ---------------------------------------------------------------------------------------------------------
 
 
-async def _work(call: Call) -> dict[str, Any]:
+async def _work(call: Call, where: Profile) -> dict[str, Any]:
     config = call.config
     conf = {str(name): _conf(value) for name, value in (config.get("conf") or {}).items()}
     for name in conf:
         if not ALLOWED_CONF.fullmatch(name):
             raise InvalidInput(f"{name} may not be changed by a playbook", hint="it belongs to the profile")
-    work: dict[str, Any] = {"conf": conf, "expect": await _expected(call), "output": dict(config.get("output") or {})}
+    work: dict[str, Any] = {"conf": conf, "expect": await _expected(call), "output": _output(config, where)}
     if config.get("code") is not None:
         return {**work, "brings": True, "code": config["code"], "given": call.input}
     if config.get("sql") is None:
@@ -237,6 +238,17 @@ async def _work(call: Call) -> dict[str, Any]:
         raise SqlError("SQL_EMPTY", "there is no statement to run")
     brings = any(BRINGS.search(each.text) for each in found)
     return {**work, "brings": brings, "sql": [{"text": each.text, "values": each.values} for each in found]}
+
+
+def _output(config: dict[str, Any], where: Profile) -> dict[str, Any]:
+    output = dict(config.get("output") or {})
+    if output.get("kind") not in (None, "postgres"):
+        raise InvalidInput(f"output: unknown kind {output['kind']!r}: the only one is postgres")
+    if not output.get("path"):
+        return output
+    path = located(str(output["path"]), where)
+    format = format_of(path, output.get("format"))
+    return {**output, "path": path, "format": format, "options": writing(format, output.get("options"))}
 
 
 def _conf(value: Any) -> str:

@@ -124,28 +124,37 @@ def publish(frame: DataFrame, request: dict[str, Any]) -> dict[str, Any]:
     """To a path that is not ours. On a file system of this machine its files are named by the call, so that a second try replaces
     those of the first; elsewhere Spark's own writer does what it does."""
     output = request["output"]
-    path, mode, kind = output["path"], output.get("mode") or "overwrite", output.get("format") or "parquet"
+    path, mode = output["path"], output.get("mode") or "overwrite"
     if mode not in ("overwrite", "append", "error"):
         raise Broken("output", Wrong(f"mode {mode!r} is not one of overwrite, append, error"))
     columns, names = frame.columns, output.get("partition_by", [])
     checked, counted = _checked(frame, request["expect"])
-    writer = checked.write.format(kind)
+    written = Observation("written")
+    writer = (
+        checked.observe(written, F.count(F.lit(1)).alias("rows"))
+        .write.format(output["format"])
+        .options(**output["options"])
+    )
     writer = writer.partitionBy(*names) if names else writer
-    made = {"columns": columns, "files": [], "path": path}
+    made: dict[str, Any] = {"columns": columns, "files": [], "path": path}
     local = _local(path)
     if local is None:
         writer.mode("errorifexists" if mode == "error" else mode).save(path)
-        return {**made, "expect": counted()}
+        return {**made, "expect": counted(), "rows": _rows(written)}
     staging = local / f".noetl-{request['session']}"
     if mode == "error" and _strangers(local, request["key"]):
         raise Broken("output", Wrong(f"{path} holds data already"))
     try:
         writer.save(str(staging))
-        made["expect"] = counted()
+        made["expect"], made["rows"] = counted(), _rows(written)
         made["files"] = _moved(staging, local, request["key"], replace=mode == "overwrite")
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return made
+
+
+def _rows(written: Observation) -> int:
+    return int(written.get["rows"])
 
 
 def _local(path: str) -> Path | None:
@@ -179,8 +188,7 @@ def _moved(staging: Path, folder: Path, key: str, *, replace: bool) -> list[dict
         target = folder / path.relative_to(staging).parent / f"{key[:16]}-{number:05}.{suffix}"
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(path, target)
-        rows = pq.read_metadata(target).num_rows if suffix.endswith("parquet") else None
-        made.append({"path": str(target), "rows": rows, "bytes": target.stat().st_size})
+        made.append({"path": str(target), "bytes": target.stat().st_size})
     for path in {*before} - {Path(file["path"]) for file in made}:
         path.unlink(missing_ok=True)
     return made

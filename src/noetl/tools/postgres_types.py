@@ -70,7 +70,14 @@ def _column(name: str, oid: int, modifier: int, first: Sequence[Any]) -> Column:
 
 def _number(name: str, modifier: int) -> Column:
     kind = decimal(modifier)
-    return Column(pa.field(name, pa.string(), metadata=NUMERIC), str) if kind is None else Column(pa.field(name, kind))
+    return (
+        Column(pa.field(name, pa.string(), metadata=NUMERIC), _plain) if kind is None else Column(pa.field(name, kind))
+    )
+
+
+def _plain(value: Any) -> str:
+    """Every digit, as `COPY` gives them too."""
+    return f"{value:f}"
 
 
 def decimal(modifier: int) -> pa.DataType | None:

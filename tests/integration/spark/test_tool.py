@@ -86,6 +86,19 @@ def test_partitions_keep_their_column(spark: Runner) -> None:
 # ---- code ------------------------------------------------------------------------------------------------------------------
 
 
+def test_an_input_is_spread_over_so_many_tasks(spark: Runner, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": list(range(1_000))}), tmp_path / "ids.parquet")
+    code = """
+from pyspark.sql import functions as F
+result = ids.groupBy(F.spark_partition_id().alias("part")).agg(F.min("id").alias("a"), F.count("*").alias("n")).orderBy("a")
+"""
+    given = {"path": str(tmp_path / "ids.parquet"), "partition": {"column": "id", "count": 4}}
+    found = spark.rows({"code": code, "inputs": {"ids": given}})
+    assert len(found) == 4
+    assert [row["part"] for row in found] == [0, 1, 2, 3]
+    assert sum(row["n"] for row in found) == 1_000
+
+
 def test_code_has_spark_inputs_and_input_and_prints(spark: Runner) -> None:
     printed: list[tuple[str, str]] = []
     code = """
@@ -134,6 +147,16 @@ def test_rows_that_do_not_meet_what_is_expected_are_counted_dropped_or_refused(s
     assert "expect" in spark.failure({"sql": ROWS, "expect": [{"name": "bad", "sql": "nowhere > 1"}]}).message
 
 
+@pytest.mark.parametrize(
+    "asked", [{"expect": [{"name": "few", "sql": "id < 3"}]}, {"output": {"path": "/nowhere/out"}}]
+)
+@pytest.mark.parametrize("result", ["5", "None", "{'a': spark.range(3)}"])
+def test_what_is_for_a_frame_is_not_passed_over_for_a_value(spark: Runner, asked: dict[str, Any], result: str) -> None:
+    failure = spark.failure({"code": f"result = {result}", **asked})
+    assert failure.code == "SPARK_CONFIG"
+    assert "it is for a step that gives one DataFrame, not" in failure.message
+
+
 # ---- paths -----------------------------------------------------------------------------------------------------------------
 
 
@@ -154,6 +177,51 @@ def test_a_path_is_written_once_however_often_the_call_is_made(spark: Runner, tm
     assert (
         spark.failure({**config, "output": {"path": str(lake), "mode": "error"}}, key="d" * 32).code == "SPARK_CONFIG"
     )
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv", "json", "orc"])
+def test_rows_that_went_to_a_path_are_counted_whatever_their_format(spark: Runner, tmp_path: Path, format: str) -> None:
+    config = {
+        "sql": "select id, id % 3 as part from range(0, 3000, 1, 4)",
+        "expect": [{"name": "few", "sql": "id >= 5", "on_fail": "drop"}],
+        "output": {"path": str(tmp_path / "lake"), "format": format, "partition_by": ["part"]},
+    }
+    for number, rows in ((0, 2995), (1, 0)):
+        outcome = spark({**config, "sql": f"{config['sql']} where {number} = 0"})
+        assert isinstance(outcome, Success)
+        assert outcome.value["row_count"] == rows
+        assert outcome.value.get("files", 0) >= (rows > 0)
+
+
+def test_csv_goes_out_with_a_header_and_comes_back_as_it_was(spark: Runner, tmp_path: Path) -> None:
+    hostile = [{"id": 0, "text": 'say "hi", \\"you\\"'}, {"id": 1, "text": "a,b;c\\"}, {"id": 2, "text": None}]
+    lake = tmp_path / "lake.csv"
+    written = {"sql": "select * from given order by id", "inputs": {"given": "{{ given }}"}}
+    spark({**written, "output": {"path": str(lake)}}, {"given": hostile})
+    ((count,),) = duckdb.sql(f"select count(*) from read_csv('{lake}/*.csv', header=true)").fetchall()
+    assert count == 3
+    read = {"path": str(lake), "options": {"header": True, "inferSchema": True}}
+    assert spark.rows({"sql": "select * from given order by id", "inputs": {"given": read}}) == hostile
+    spark({**written, "output": {"path": str(lake), "options": {"header": False, "sep": "|"}}}, {"given": hostile})
+    lines = [line for file in lake.glob("*.csv") for line in file.read_text().splitlines()]
+    assert sorted(lines)[0].startswith("0|")
+    assert len(lines) == 3
+
+
+def test_several_paths_are_one_input(spark: Runner, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.json").write_text(f'{{"n": {number}}}\n')
+    paths = [str(tmp_path / f"{number}.json") for number in range(2)]
+    assert spark.rows({"sql": "select n from a order by n", "inputs": {"a": {"path": paths}}}) == [{"n": 0}, {"n": 1}]
+    mixed = {"sql": "select 1", "inputs": {"a": {"path": [*paths, str(tmp_path / "x.csv")]}}}
+    assert "input a: its paths are of several formats" in spark.failure(mixed).message
+
+
+def test_a_relative_path_is_refused_where_spark_is_not_of_this_machine(spark: Runner) -> None:
+    for config in ({"inputs": {"a": {"path": "some/a"}}}, {"output": {"path": "some/a"}}):
+        failure = spark.failure({"sql": "select 1", **config})
+        assert failure.kind == "config"
+        assert "'some/a' is a relative path" in failure.message
 
 
 def _count(folder: Path) -> int:

@@ -53,8 +53,19 @@ FRAMES = (
             "TOOL_CRASHED",
             "in a Spark task: its Python process ended without a word; it may have taken more memory than there is",
         ),
+        (
+            '[CAST_INVALID_INPUT] no number. SQLSTATE: 22018\n== DataFrame ==\n"cast" was called from\n'
+            "/at/noetl/spark/child.py:167",
+            "SPARK_ERROR",
+            "[CAST_INVALID_INPUT] no number. SQLSTATE: 22018",
+        ),
+        (
+            '[USER_RAISED_EXCEPTION] noetl: input t: column n: 1.5; cast it SQLSTATE: P0001\n== DataFrame ==\n"when" was',
+            "SPARK_INPUT",
+            "input t: column n: 1.5; cast it",
+        ),
     ],
-    ids=["plan", "syntax", "frames", "store", "folder", "memory", "crash"],
+    ids=["plan", "syntax", "frames", "store", "folder", "memory", "crash", "ours", "input"],
 )
 def test_a_message_has_the_cause_and_no_more(said: str, code: str, message: str) -> None:
     found = failure(PySparkException(said))
