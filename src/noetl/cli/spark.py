@@ -127,9 +127,11 @@ def _server(named: str, url: str) -> dict[str, str]:
 
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read when it is loaded
     try:
+        from uuid import uuid4
+
         from noetl.spark.reaching import version_at
 
-        return {"check": "server", "status": "ok", "message": f"{named} answers: Spark {version_at(url)}"}
+        return {"check": "server", "status": "ok", "message": f"{named} answers: Spark {version_at(url, str(uuid4()))}"}
     except ImportError:
         return {"check": "server", "status": "error", "message": f"{named} cannot be asked without PySpark"}
     except NoetlError as error:

@@ -1,7 +1,6 @@
 """Whether a Spark Connect server that others look after answers."""
 
 from contextlib import suppress
-from uuid import uuid4
 
 import grpc  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
@@ -16,10 +15,10 @@ WITHIN = 5.0  # seconds
 AFTERWARDS = 1.0
 
 
-def version_at(url: str) -> str:
-    """The version of Spark there. Asked once: PySpark's own client would go on asking for minutes."""
+def version_at(url: str, session: str) -> str:
+    """The version of Spark there, by a session of that id. Asked once: PySpark's own client would go on asking for minutes."""
     builder = _builder(url)
-    session, user = str(uuid4()), base_pb2.UserContext(user_id=USER)
+    user = base_pb2.UserContext(user_id=USER)
     asked = base_pb2.AnalyzePlanRequest(session_id=session, user_context=user)
     asked.spark_version.SetInParent()
     over = base_pb2.ReleaseSessionRequest(session_id=session, user_context=user)

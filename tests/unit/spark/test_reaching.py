@@ -1,24 +1,24 @@
 """Servers of others that do not answer."""
 
 import socket
+from uuid import uuid4
 
 import pytest
 
 from noetl.model.errors import InvalidInput
-from noetl.spark.profiles import shown
+from noetl.spark.profiles import SparkUnavailable, shown
 from noetl.spark.reaching import version_at
-from noetl.spark.starting import SparkUnavailable
 
 
 def test_a_server_that_is_not_there_is_said_at_once() -> None:
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(SparkUnavailable, match="does not answer"):
-            version_at(f"sc://127.0.0.1:{taken.getsockname()[1]}")
+            version_at(f"sc://127.0.0.1:{taken.getsockname()[1]}", str(uuid4()))
 
 
 @pytest.mark.parametrize("url", ["sc://host:port", "sc://host:99999", "sc://host/;token=secret=", "sc://host/;secret"])
 def test_what_is_no_address_is_said_without_its_token(url: str) -> None:
     with pytest.raises(InvalidInput, match="not an address") as refused:
-        version_at(url)
+        version_at(url, str(uuid4()))
     assert "secret" not in f"{refused.value}{shown(url)}"
