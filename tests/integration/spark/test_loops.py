@@ -119,7 +119,9 @@ def test_what_cannot_run_in_a_task_is_told_at_once(noetl: Noetl, tmp_path: Path)
     steps = """\
   - step: each
     loop: {in: "{{ range(3) | list }}", spec: {policy: {exec: spark, failure: best_effort}}}
-    tool: {kind: postgres, auth: local, query: select 1}
+    tool: {kind: workbook, name: ask}
+workbook:
+  - {name: ask, tool: {kind: postgres, auth: local, query: select 1}}
 """
     said = noetl.json("run", playbook(tmp_path, "never", steps), code=1)
     assert (said["error"]["step"], said["error"]["code"]) == ("each", "LOOP_ON_SPARK")

@@ -4,6 +4,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import duckdb
 import pyarrow as pa
@@ -163,10 +164,11 @@ def test_what_is_for_a_frame_is_not_passed_over_for_a_value(spark: Runner, asked
 def test_a_path_is_written_once_however_often_the_call_is_made(spark: Runner, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     config = {"sql": "select id from range(100)", "output": {"path": str(lake), "mode": "append"}}
-    first = spark(config, key=KEY)
+    key = uuid4().hex
+    first = spark(config, key=key)
     assert isinstance(first, Success)
     assert (first.value["row_count"], first.value["path"]) == (100, str(lake))
-    spark(config, key=KEY, identity=identity(attempt=2))
+    spark(config, key=key, identity=identity(attempt=2))
     assert _count(lake) == 100
     spark(config, key="f" * 32)
     assert _count(lake) == 200
@@ -319,9 +321,6 @@ result = spark.range(0, 2, 1, 2).select(slow('id'))
 """
 
 
-KEY = "0123456789abcdef" * 2
-
-
 def test_a_call_that_is_cancelled_is_stopped_in_spark(spark: Runner, tmp_path: Path) -> None:
     begun, done = tmp_path / "begun", tmp_path / "done"
     call = spark.call({"code": SLOW.format(begun=str(begun), done=str(done))})
@@ -368,13 +367,13 @@ async def _exists(path: Path) -> bool:
 
 def test_a_new_lease_ends_the_session_of_the_one_before(spark: Runner, tmp_path: Path) -> None:
     """A zombie is interrupted, and nothing it does afterwards is taken."""
-    begun, done = tmp_path / "begun", tmp_path / "done"
-    zombie = spark.call({"code": SLOW.format(begun=str(begun), done=str(done))}, key=KEY)
+    begun, done, key = tmp_path / "begun", tmp_path / "done", uuid4().hex
+    zombie = spark.call({"code": SLOW.format(begun=str(begun), done=str(done))}, key=key)
 
     async def taken_over() -> tuple[Any, Any]:
         running = asyncio.ensure_future(spark.tool.run(zombie))
         await comes(partial(_exists, begun))
-        outcome = await spark.tool.run(spark.call({"sql": "select 2 as x"}, key=KEY, identity=identity(lease=2)))
+        outcome = await spark.tool.run(spark.call({"sql": "select 2 as x"}, key=key, identity=identity(lease=2)))
         return outcome, await running
 
     outcome, left = spark.run(taken_over())
@@ -384,11 +383,11 @@ def test_a_new_lease_ends_the_session_of_the_one_before(spark: Runner, tmp_path:
 
 
 def test_what_an_earlier_lease_had_finished_is_the_result(spark: Runner) -> None:
-    config = {"sql": "select id, rand() as x from range(200000)"}
-    first = spark(config, key=KEY[::-1])  # finished, but nobody stored or reported it
+    config, key = {"sql": "select id, rand() as x from range(200000)"}, uuid4().hex
+    first = spark(config, key=key)  # finished, but nobody stored or reported it
     assert isinstance(first, Success)
     kept = _read(first.value)
-    second = spark(config, key=KEY[::-1], identity=identity(lease=2))
+    second = spark(config, key=key, identity=identity(lease=2))
     assert isinstance(second, Success)
     assert _read(second.value) == kept
     first.value.close()
