@@ -138,7 +138,7 @@ class Writing:
         _make(cursor, self._table, f"CREATE TABLE IF NOT EXISTS {self._table} AS {empty}")
         if self._key:
             cursor.execute(
-                f"SELECT count(*) FROM pg_index WHERE indrelid = '{self._table}'::regclass AND indisunique"  # noqa: S608
+                "SELECT count(*) FROM pg_index WHERE indrelid = to_regclass($1) AND indisunique", (self._table,)
             )
             if not cursor.fetchone()[0]:
                 cursor.execute(f"CREATE UNIQUE INDEX ON {self._table} ({', '.join(map(identifier, self._key))})")

@@ -38,6 +38,16 @@ def test_a_table_of_postgres_is_an_input_by_its_name(spark: Runner, dsn: str) ->
     assert '"nothing" does not exist' in failure.message
 
 
+def test_a_name_of_a_table_is_a_name_whatever_is_in_it(spark: Runner, dsn: str) -> None:
+    does(dsn, "create table safe (n int)")
+    name = "it's\" ; drop table safe; --"
+    output = {**taken(dsn), "table": name, "mode": "upsert", "key": ["id"]}
+    for _ in range(2):
+        assert isinstance(spark({"sql": "select id from range(3)", "output": output}), Success)
+    quoted = '"' + name.replace('"', '""') + '"'
+    assert does(dsn, f"select count(*) from {quoted}, (select count(*) from safe) s") == [(3,)]
+
+
 # ---- numbers ---------------------------------------------------------------------------------------------------------------
 
 FITTING = ["0.0000001", "-99999999999999999999.999999999999999999", "1.50000000000000000000000", "0", "-0.5"]
