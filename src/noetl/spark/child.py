@@ -241,9 +241,10 @@ def _answered(result: Any, request: dict[str, Any]) -> dict[str, Any]:
     if isinstance(result, dict) and any(isinstance(part, DataFrame) for part in result.values()):
         frames = {name: _stored(part, name, request) for name, part in result.items() if isinstance(part, DataFrame)}
         return {"frames": frames, "value": {name: part for name, part in result.items() if name not in frames}}
-    if (place := python_child.endless(result)) is not None:
-        raise ValueError(f"{place} is NaN or infinite, which JSON has not; give None instead, or a DataFrame")
-    text = json.dumps(result, default=python_child.plain, allow_nan=False)  # what cannot be told is the code's mistake
+    try:
+        text = json.dumps(result, default=python_child.plain, allow_nan=False)
+    except ValueError as error:  # the code's mistake
+        raise ValueError(python_child.why(result, error)) from error
     if len(text) > request["limit"]:
         raise TooLarge(f"the value is larger than {request['limit'] >> 20} MB; give it as a DataFrame")
     return {"value": json.loads(text)}

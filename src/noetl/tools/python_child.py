@@ -372,24 +372,37 @@ def encode(value: Any) -> bytes:
     try:
         return b'{"value":%b}' % ENCODER.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        place = endless(value)
-        said = _message(error) if place is None else f"{place} is NaN or infinite; give None instead"
-        return _failed({"error": "RESULT_NOT_JSON", "message": f"the result is not JSON: {said}"[:2000]})
+        return _failed({"error": "RESULT_NOT_JSON", "message": f"the result is not JSON: {why(value, error)}"[:2000]})
 
 
-def endless(value: Any, place: str = "result", depth: int = 20) -> str | None:
-    """Where the first number is that JSON does not have."""
-    if isinstance(value, float):
-        return None if value - value == 0 else place
-    parts: Any = ()
-    if depth and isinstance(value, dict):
-        parts = value.items()
-    elif depth and isinstance(value, list | tuple):
-        parts = enumerate(value)
-    for name, part in parts:
-        if (found := endless(part, f"{place}[{name!r}]", depth - 1)) is not None:
-            return found
+def why(value: Any, error: BaseException) -> str:
+    """What JSON would not take, with its place where that is a number: the error does not say it."""
+    place = endless(value)
+    return _message(error) if place is None else f"{place} is NaN or infinite; give None instead"
+
+
+def endless(value: Any) -> str | None:
+    """Where a number is that JSON does not have: no part is looked at twice, for a list may be in itself."""
+    waiting: list[tuple[Any, Any]] = [(None, value)]  # each with its place: that of the whole, and its name there
+    seen: set[int] = set()
+    while waiting:
+        place, value = waiting.pop()
+        if isinstance(value, float) and value - value != 0:
+            return _place(place)
+        if not isinstance(value, dict | list | tuple) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        waiting.extend(((place, name), part) for name, part in parts)
     return None
+
+
+def _place(place: Any) -> str:
+    names = []
+    while place:
+        place, name = place
+        names.append(f"[{name!r}]")
+    return "result" + "".join(reversed(names))
 
 
 def plain(value: Any) -> Any:

@@ -77,6 +77,11 @@ def test_a_number_that_json_lacks_is_named() -> None:
     assert found.message == "the result is not JSON: result['rows'][1]['x'] is NaN or infinite; give None instead"
 
 
+def test_a_result_that_is_in_itself_is_refused_at_once() -> None:
+    found = failure("result = []\nresult.extend([result] * 10)")
+    assert (found.code, found.message) == ("RESULT_NOT_JSON", "the result is not JSON: Circular reference detected")
+
+
 def test_prints_are_logs_and_do_not_disturb_the_result() -> None:
     lines: list[tuple[str, str]] = []
     outcome = run(
