@@ -77,8 +77,11 @@ def session(url: str, work: Path) -> Any:
     """Of one job, by the name of its folder, which nobody else has."""
     from pyspark.logger import PySparkLogger
 
-    from noetl.spark.child import connect
+    from noetl.spark.child import AFAR, connect
 
     for name in SAID_TWICE:
         PySparkLogger.getLogger(name).disabled = True
-    return connect({"url": url, "ours": False}, str(UUID(derive("job", str(work)))))
+    spark = connect({"url": url, "ours": False}, str(UUID(derive("job", str(work)))))
+    for name, value in AFAR.items():  # days begin in UTC, wherever the server is
+        spark.conf.set(name, value)
+    return spark
