@@ -264,7 +264,7 @@ class ExecutionService:
             return []
         has = {pool for worker in await self._log.workers(identity.tenant) for pool in worker.pools}
         return [
-            f"its command waits in pool {pool!r}: " + ("every worker of it is busy" if pool in has else _nobody(pool))
+            f"its command waits in pool {pool!r}: " + ("no worker has taken it yet" if pool in has else _nobody(pool))
             for pool in pools
         ]
 
