@@ -42,7 +42,6 @@ from noetl.tools.sql import SqlError
 
 LOST, OUT_OF_MEMORY = "SPARK_LOST", "SPARK_OUT_OF_MEMORY"
 RESTARTS = 2  # how often a command begins anew when its server is lost
-LAUNCHES = 2  # of one lease, that another may have to end
 T = TypeVar("T")
 BRINGS = re.compile(r"\b(add|using)\s+(jar|file|archive)s?\b", re.IGNORECASE)  # what only its own session may see
 ON_FAIL = ("fail", "drop", "warn")
@@ -290,7 +289,7 @@ def _earlier(call: Call) -> Iterator[str]:
     """Of leases that were lost: whatever tries they made, they made no more than there are now."""
     for lease in range(1, call.identity.lease):
         for attempt in range(1, call.identity.attempt + 1):
-            for number in range(1, LAUNCHES + 1):
+            for number in range(1, RESTARTS + 2):
                 yield _session(_name(call, lease, attempt), number)
 
 
