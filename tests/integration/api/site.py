@@ -93,6 +93,13 @@ class Site:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    async def seen(self, execution_id: str, event: str) -> None:
+        """Returns when an event of that type is in its stream."""
+        async with self.http.stream("GET", f"/api/executions/{execution_id}/stream") as stream:
+            async for name, _, _ in messages(stream):
+                if name == event:
+                    return
+
     async def ended(self, execution_id: str) -> dict[str, Any]:
         """Its row once it has ended: seen through the stream of its events."""
         last = 0

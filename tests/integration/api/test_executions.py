@@ -207,10 +207,7 @@ async def test_a_signal_ends_a_wait_and_explain_says_so() -> None:
     async with site() as here, working(here):
         await here.register(WAITS)
         execution_id = await here.start("tests/waits")
-        async with here.http.stream("GET", f"/api/executions/{execution_id}/stream") as stream:
-            async for line in stream.aiter_lines():
-                if line == "event: command.parked":
-                    break
+        await here.seen(execution_id, "command.parked")
         found = await here.get(f"/api/executions/{execution_id}/explain/one")
         assert found["verdict"] == "waiting"
         assert "signal" in found["because"][0]
@@ -223,10 +220,7 @@ async def test_explain_says_that_no_worker_has_the_pool() -> None:
     async with site() as here:
         await here.register(NOOP)
         execution_id = await here.start()
-        async with here.http.stream("GET", f"/api/executions/{execution_id}/stream") as stream:
-            async for line in stream.aiter_lines():
-                if line == "event: command.issued":
-                    break
+        await here.seen(execution_id, "command.issued")
         found = await here.get(f"/api/executions/{execution_id}/explain/one")
         assert found["verdict"] == "running"
         assert "no worker has that pool" in found["because"][0]

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from noetl.server.turns import IN_A_TURN, Door
 
 
@@ -32,6 +34,7 @@ def test_who_has_gone_takes_nobodys_place() -> None:
         for task in tasks[IN_A_TURN:-1]:
             task.cancel()
         await asyncio.wait_for(tasks[-1], 5)
+        assert [task for task in tasks if not task.cancelled()] == [*tasks[:IN_A_TURN], tasks[-1]]
 
     asyncio.run(main())
 
@@ -40,12 +43,8 @@ def test_who_comes_alone_does_not_wait() -> None:
     async def main() -> None:
         door = Door()
         for _ in range(3):
-            entering = door.enter()
-            try:
-                entering.send(None)
-            except StopIteration:
-                await asyncio.sleep(0)
-                continue
-            raise AssertionError("it waited")
+            with pytest.raises(StopIteration):  # over without having waited
+                door.enter().send(None)
+            await asyncio.sleep(0)
 
     asyncio.run(main())
