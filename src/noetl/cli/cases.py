@@ -11,6 +11,7 @@ from noetl.cli.catalog import TESTS
 from noetl.cli.run import plain, read
 from noetl.model.errors import InvalidInput
 from noetl.playbook import durations
+from noetl.playbook import text as yaml
 
 ANSWERS = ("value", "rows", "data", "error")
 
@@ -146,18 +147,30 @@ def suites_in(paths: list[Path]) -> list[Path]:
 
 
 def load_suite(file: Path) -> Suite:
-    document = plain(read(file), str(file))
+    text = read(file)
     try:
-        suite = Suite.model_validate(document)
+        suite = Suite.model_validate(plain(text, str(file)))
         for case in suite.tests:
             durations.micros(case.timeout)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "document"
-        raise InvalidInput(f"{file}: {where}: {first['msg']}", hint="docs/testing.md shows what a test says") from error
+        hint = "docs/testing.md shows what a test says"
+        raise InvalidInput(f"{file}{_problem(text, error)}", hint=hint) from error
     except ValueError as error:
         raise InvalidInput(f"{file}: {error}") from error
     return suite
+
+
+def _problem(text: str, error: ValidationError) -> str:
+    """The first one, with its place. What nobody knows comes before what is missing: mostly that is its name, misspelt."""
+    first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    node, mark = yaml.read(text).data, yaml.START
+    for part in first["loc"]:
+        if isinstance(node, yaml.Map) and part in node.marks:
+            mark, node = node.marks[part][0], node[part]
+        elif isinstance(node, yaml.Seq) and isinstance(part, int) and part < len(node):
+            mark, node = node.marks[part], node[part]
+    said = "there is no such key" if first["type"] == "extra_forbidden" else first["msg"]
+    return f":{mark.line}:{mark.column}: {'.'.join(map(str, first['loc'])) or 'document'}: {said}"
 
 
 # ---- comparing ---------------------------------------------------------------------------------------------------------

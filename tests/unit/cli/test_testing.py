@@ -194,6 +194,14 @@ def test_a_test_that_says_something_wrong_is_refused(
     assert words in said.err
 
 
+def test_a_misspelt_key_is_named_with_its_place(noetl: Noetl, tmp_path: Path) -> None:
+    file = tmp_path / "a.test.yaml"
+    file.write_text("kind: PlaybookTest\nplaybook: a.yaml\ntests:\n  - name: one\n    expct: {path: []}\n")
+    said = noetl("test", file)
+    assert (said.code, said.out) == (2, "")
+    assert f"{file}:5:5: tests.0.expct: there is no such key" in said.err
+
+
 def test_a_folder_without_tests_and_a_playbook_with_errors_are_refused(
     noetl: Noetl, suite: Callable[..., Path], tmp_path: Path
 ) -> None:
