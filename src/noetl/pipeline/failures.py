@@ -23,7 +23,7 @@ class Failing(Exception):
 
 def template_failure(error: TemplateError, where: str) -> Failure:
     detail: dict[str, Any] = {"line": error.line, "column": error.column, "template": (error.template or "")[:200]}
-    return Failure(code=error.code, kind="template", message=f"{where}: {error}", detail=detail)
+    return Failure(code=error.code, kind="template", message=f"{where}{error.path}: {error}", detail=detail)
 
 
 def about(failing: Failing, cause: Failure | None) -> Failing:

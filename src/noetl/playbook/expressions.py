@@ -50,6 +50,7 @@ class TemplateError(NoetlError):
         self.line = line
         self.column = column
         self.template: str | None = None
+        self.path = ""  # of the template in the structure that is rendered: `.rows[2].id`
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message

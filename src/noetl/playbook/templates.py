@@ -995,13 +995,29 @@ def _rendered(value: Value, frame: Frame, depth: int) -> Value:
             raise LimitError(f"a value is nested more than {frame.limits.depth} deep")
         frame.work(1 + len(value))
     if kind is dict or isinstance(value, Mapping):
-        made = {_rendered_key(key, frame): _rendered(part, frame, depth + 1) for key, part in value.items()}
+        made = {}
+        for key, part in value.items():
+            try:
+                name = _rendered_key(key, frame)
+                made[name] = _rendered(part, frame, depth + 1)
+            except TemplateError as error:
+                error.path = f".{key}{error.path}"
+                raise
         if len(made) != len(value):
             raise FailedError("two keys of a map render to the same text")
         return made
-    if isinstance(value, (list, tuple)):
-        return [_rendered(part, frame, depth + 1) for part in value]
-    return plain(frame, value)
+    return _rendered_list(value, frame, depth) if isinstance(value, (list, tuple)) else plain(frame, value)
+
+
+def _rendered_list(parts: Sequence[Value], frame: Frame, depth: int) -> list[Value]:
+    made: list[Value] = []
+    for each in parts:
+        try:
+            made.append(_rendered(each, frame, depth + 1))
+        except TemplateError as error:
+            error.path = f"[{len(made)}]{error.path}"
+            raise
+    return made
 
 
 def _rendered_key(key: Any, frame: Frame) -> str:

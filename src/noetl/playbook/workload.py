@@ -24,7 +24,7 @@ def merge(playbook: Playbook, payload: dict[str, Any] | None, functions: Functio
             rendered = render_value(default, {**merged, "workload": merged}, functions=functions)
         except TemplateError as error:
             raise InvalidInput(
-                f"workload default {key!r}: {error}", hint="defaults may use the payload and earlier keys"
+                f"workload default {key + error.path!r}: {error}", hint="defaults may use the payload and earlier keys"
             ) from error
         merged[key] = over(rendered, given) if key in payload else rendered
     ordered = {key: merged[key] for key in [*playbook.workload, *(k for k in payload if k not in playbook.workload)]}

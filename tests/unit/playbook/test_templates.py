@@ -509,6 +509,12 @@ def test_structures_are_rendered_with_their_keys() -> None:
         render_value({"{{ ctx.items }}": 1}, SCOPE)
 
 
+def test_an_error_says_which_part_of_a_structure_it_is_in() -> None:
+    with pytest.raises(UndefinedError) as found:
+        render_value({"fine": 1, "rows": ["{{ ctx.n }}", {"{{ ctx.name }}": "{{ nope }}"}]}, SCOPE)
+    assert found.value.path == ".rows[1].{{ ctx.name }}"
+
+
 @pytest.mark.parametrize("limits", [SERVER_LIMITS, WORKER_LIMITS])
 @pytest.mark.parametrize(
     "template",
