@@ -41,8 +41,8 @@ from noetl.worker.spool import Spool
 
 log = logging.getLogger(__name__)
 REMEMBERED = 10_000  # ended commands, so that a late reply does not start one again
-AHEAD = 0.05  # seconds of work that may wait here for room: short work is fetched ahead, long work left to others
-MOST_AHEAD = 3  # times the slots
+AHEAD = 0.1  # seconds of work that may wait here for room: short work is fetched ahead, long work left to others
+MOST_AHEAD = 8  # times the slots
 
 
 @dataclass(slots=True, eq=False)
