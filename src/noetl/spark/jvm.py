@@ -2,11 +2,12 @@
 
 The archive (AppCDS) holds classes as the JVM has them in memory; with it a start takes half as long. The first server notes which
 classes it loads, which costs nothing; when it has ended, the archive is made of them, in the user's cache and in time that nobody
-else wants. Any other Java, Spark or class path has another one.
+else wants. Any other Java, Spark or class path has another one; the last few that were used are kept.
 """
 
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
@@ -19,6 +20,8 @@ from noetl.spark.java import Java
 GB = 1 << 30
 LOOPBACK = "127.0.0.1"
 PORT = 7077  # of a master that does not say
+KEPT = 3  # archives, of some 200 MB each
+ABANDONED = 86_400  # seconds after which nobody is making an archive any more
 MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
 # What Spark's own launcher gives every JVM of it, but for a module that trimmed Javas lack and Spark does without.
 _OPENS = (
@@ -159,6 +162,8 @@ def _archive(java: Java, archives: Path) -> list[str]:
     """One that does not fit is passed over by the JVM."""
     file = archive(java, archives)
     if file.exists():
+        with suppress(OSError):
+            os.utime(file)  # used today
         return ["-Xshare:auto", f"-XX:SharedArchiveFile={file}", *_QUIET]
     archives.mkdir(mode=0o700, parents=True, exist_ok=True)
     return ["-Xshare:auto", f"-XX:DumpLoadedClassList={loaded(java, archives)}", *_QUIET]
@@ -190,4 +195,12 @@ def keep_archive(java: Java, archives: Path) -> None:
 def forget_loaded(java: Java, archives: Path) -> None:
     """What an archive was made from, or was to be."""
     for file in (loaded(java, archives), _part(java, archives)):
+        file.unlink(missing_ok=True)
+
+
+def tidy(archives: Path, now: float) -> None:
+    """Those that were not used for longest go, and what was left by processes that were killed. Under the lock of archives."""
+    made = sorted(archives.glob("spark-*.jsa"), key=lambda file: file.stat().st_mtime, reverse=True)
+    left = [file for end in ("classes", "part") for file in archives.glob(f"spark-*.{end}")]
+    for file in (*made[KEPT:], *(file for file in left if now - file.stat().st_mtime > ABANDONED)):
         file.unlink(missing_ok=True)

@@ -162,6 +162,8 @@ def _archive(java: Java, size: jvm.Machine) -> None:
     with SparkPlace(archives).locked("archive.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as ours:
         if ours and not jvm.archive(java, archives).exists() and _ran(jvm.archiving(java, size, archives)):
             jvm.keep_archive(java, archives)
+        if ours:
+            jvm.tidy(archives, time.time())
     jvm.forget_loaded(java, archives)
 
 

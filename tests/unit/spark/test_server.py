@@ -100,6 +100,26 @@ def test_an_archive_is_made_after_the_first_and_used_by_the_others(tmp_path: Pat
     assert any("DumpLoadedClassList" in word for word in another)
 
 
+def test_archives_of_other_environments_go_in_the_order_of_their_last_use(tmp_path: Path) -> None:
+    java = [Java(Path("/bin/java"), version, "PATH") for version in range(17, 23)]
+    files = [jvm.archive(each, tmp_path) for each in java]
+    for number, file in enumerate(files):
+        file.write_text("an archive")
+        os.utime(file, (number, number))
+    jvm.command(java[0], jvm.machine(), {}, tmp_path)  # uses the oldest
+    jvm.tidy(tmp_path, 0)
+    assert sorted(tmp_path.iterdir()) == sorted([files[0], *files[-2:]])
+
+
+def test_what_killed_processes_left_goes_after_a_day(tmp_path: Path) -> None:
+    left = [tmp_path / f"spark-0.{end}" for end in ("1.classes", "1.part", "2.classes")]
+    for file, at in zip(left, (0, 0, jvm.ABANDONED), strict=True):
+        file.write_text("")
+        os.utime(file, (at, at))
+    jvm.tidy(tmp_path, jvm.ABANDONED + 1)
+    assert list(tmp_path.iterdir()) == [left[2]]
+
+
 def test_no_secret_is_on_the_command_line(tmp_path: Path) -> None:
     conf = jvm.settings(jvm.machine(), tmp_path, 1, None)
     assert not any("token" in name for name in conf)
