@@ -553,7 +553,8 @@ class CommandParked(Base, frozen=True, tag="command.parked"):
 
 
 class CommandReturned(Base, frozen=True, tag="command.returned"):
-    """Its worker ends and gives it back unfinished: it goes back to the queue as the next attempt. No lease was lost."""
+    """Its worker ends, or has had no room for it, and gives it back: it goes back to the queue as the next attempt. No lease
+    was lost."""
 
     emitter = "worker"
 

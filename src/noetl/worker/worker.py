@@ -399,7 +399,15 @@ class Worker:
             self._announce(job)
         self._wake.set()
 
+    def _return_if_it_waits(self, job: Job) -> None:
+        """It was fetched ahead because others were short; if those before it are long, another worker may have room."""
+        if self._room.locked():
+            late, ending = self._settings.longest_wait, endings.returned(job.command)
+            job.notice = asyncio.get_running_loop().call_later(late, self._stop, job, ending)
+
     def _announce_if_it_lasts(self, job: Job) -> None:
+        if job.notice is not None:
+            job.notice.cancel()
         if job.command.attempt == 1:
             delay = self._settings.chunk_notice if job.command.count > 1 else self._settings.notice
             job.notice = asyncio.get_running_loop().call_later(delay, self._announce, job)
@@ -411,6 +419,7 @@ class Worker:
     async def _work(self, job: Job) -> None:
         command = job.command
         printed = self._logs.of(command, job.launch)
+        self._return_if_it_waits(job)
         try:
             async with self._room:
                 self._announce_if_it_lasts(job)
@@ -446,7 +455,8 @@ class Worker:
         """From job to unacknowledged ending in one instant: at no moment is the command not held."""
         if job.notice is not None:
             job.notice.cancel()
-        self._rate.add(self._now())
+        if job.told is None:
+            self._rate.add(self._now())
         if self._jobs.get(job.command.command_id) is job:
             self._outbox.forget(job.held)
             self._post(job.command, ending)

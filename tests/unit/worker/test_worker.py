@@ -153,6 +153,29 @@ def test_long_work_is_left_to_others() -> None:
     assert max(len(request.held) for request in desk.requests) == 2
 
 
+def test_what_was_fetched_ahead_goes_back_when_those_before_it_take_long() -> None:
+    desk = Desk([issue(number=n) for n in range(100)])
+    done = 0
+
+    async def slower(call: Call) -> None:
+        nonlocal done
+        done += 1
+        await asyncio.sleep(0.01 if done < 50 else 60)
+
+    async def play() -> None:
+        worker = hired(desk, slower)
+        task = asyncio.ensure_future(worker.run())
+        await until(lambda: bool(desk.of(e.CommandReturned)) and len(worker.holds) == 2)  # those that run
+        back = len(desk.of(e.CommandReturned))
+        await asyncio.sleep(30)
+        assert len(worker.holds) == 2
+        assert len(desk.of(e.CommandReturned)) == back  # nothing was fetched ahead again
+        task.cancel()
+        await asyncio.wait([task])
+
+    virtually(play())
+
+
 def test_what_waits_for_room_is_stopped_and_drained_like_the_rest() -> None:
     desk = Desk([issue(number=n) for n in range(200)])
 
