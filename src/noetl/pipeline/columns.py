@@ -11,11 +11,19 @@ def cleaned(batch: pa.RecordBatch, forms: Sequence[str], clean: Callable[[Any], 
     """`forms` are the texts to look for; `clean` takes them out of one value."""
     texts = [form.encode("utf-8", "surrogatepass") for form in forms]
     numbers = [int(form) for form in forms if form.isdecimal() and int(form) < 2**63]
-    found = batch.columns
+    found, schema = batch.columns, _named(batch.schema, clean)
     columns = [_cleaned(column, texts, numbers, clean) for column in found]
-    if all(new is old for new, old in zip(columns, found, strict=True)):
+    if schema is batch.schema and all(new is old for new, old in zip(columns, found, strict=True)):
         return batch
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _named(schema: pa.Schema, clean: Callable[[Any], Any]) -> pa.Schema:
+    names = [clean(name) for name in schema.names]
+    if names == schema.names:
+        return schema
+    fields = [field.with_name(name) for field, name in zip(schema, names, strict=True)]
+    return pa.schema(fields, metadata=schema.metadata)
 
 
 def _cleaned(column: pa.Array, texts: list[bytes], numbers: list[int], clean: Callable[[Any], Any]) -> pa.Array:

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from noetl.model.codec import encode
 from noetl.model.errors import Failure
+from noetl.pipeline.redaction import stripped
 from noetl.playbook.expressions import TemplateError
 
 LONGEST_MESSAGE = 1_000
@@ -35,14 +36,13 @@ def about(failing: Failing, cause: Failure | None) -> Failing:
 
 
 def bounded(failure: Failure, **facts: Any) -> Failure:
-    """Small enough for an event, whatever a tool put into it."""
+    """Small enough for an event, and without keys of secrets, whatever a tool put into it."""
     message = failure.message
     if len(message) > LONGEST_MESSAGE:
         message = message[: LONGEST_MESSAGE - 1] + "…"
     try:
-        detail = (
-            failure.detail if len(encode(failure.detail)) <= LARGEST_DETAIL else {"cut": "the detail was too large"}
-        )
+        small = len(encode(failure.detail)) <= LARGEST_DETAIL
+        detail = stripped(failure.detail) if small else {"cut": "the detail was too large"}
     except (TypeError, ValueError):
         detail = {"cut": "the detail was not JSON"}
     return replace(failure, message=message, detail=detail, **facts)

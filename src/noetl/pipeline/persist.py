@@ -22,6 +22,7 @@ from noetl.model.reference import Address, Lifetime, ParentRef, Reference, addre
 from noetl.pipeline.data import RESERVED, TRIES, Payloads, is_manifest
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.provenance import is_small
+from noetl.pipeline.redaction import stripped
 from noetl.playbook.assignments import REFERENCE
 from noetl.playbook.durations import micros
 from noetl.playbook.model import Output
@@ -36,19 +37,6 @@ COLUMNS_INLINE = 1_024
 SET_INLINE = 2_048
 RESULTS_INLINE = 2_048
 PER_REPORT = 256 * 1024  # bytes of payloads that ride in one report: many reports share an exchange
-REDACTED = frozenset(
-    (
-        "password",
-        "secret",
-        "api_key",
-        "authorization",
-        "access_token",
-        "refresh_token",
-        "private_key",
-        "client_secret",
-        "cookie",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +151,7 @@ class Persist:
         payload keeps them, as results do. What is a stored value, unchanged, is named instead."""
         given = self._payloads.keychain.redactor.value({name: self._named(part) for name, part in given.items()})
         if is_small(given):
-            return Input(value=redacted(given))
+            return Input(value=stripped(given))
         return Input(ref=(await self.put(label, given, kind="input")).uri)
 
     def _named(self, part: Any) -> Any:
@@ -280,7 +268,7 @@ def context_of(value: Any, facts: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value.get("rows"), list):
             context |= _rows(value["rows"], value.get("columns")) | _own_count(value)
         context |= _scalars(value)
-    cleaned: dict[str, Any] = redacted(context)
+    cleaned: dict[str, Any] = stripped(context)
     return cleaned
 
 
@@ -320,9 +308,3 @@ def _scalars(value: dict[str, Any]) -> dict[str, Any]:
             kept[name] = part
             left -= size
     return kept
-
-
-def redacted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: redacted(part) for name, part in value.items() if str(name).lower() not in REDACTED}
-    return [redacted(part) for part in value] if isinstance(value, list) else value

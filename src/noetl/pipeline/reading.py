@@ -16,7 +16,7 @@ from noetl.model.shown import Column, Download, Preview
 from noetl.pipeline.data import Payloads, is_manifest, is_rowset
 from noetl.pipeline.environment import Manifests
 from noetl.pipeline.failures import Failing
-from noetl.pipeline.persist import redacted
+from noetl.pipeline.redaction import stripped
 from noetl.results.encoding import ARROW, JSON, PARQUET
 from noetl.results.port import ResultStore, Source
 from noetl.results.values import Unfit, columns_of
@@ -26,7 +26,7 @@ BATCH = 1_000  # rows made at once
 WHOLE = 64 * 1024  # bytes of a value without rows that a preview opens
 SHOWN = 4 << 20  # bytes of rows that a preview opens; one row is shown however large it is
 IN_MEMORY = 16 << 20  # bytes of a value that has to be read whole to find its rows
-TEXT, LIST = 1_000, 100  # characters and items that a preview shows of one value
+TEXT, LIST, DEEP = 1_000, 100, 50  # characters, items and levels that a preview shows of one value
 MEDIA_TYPES = {
     JSON: "application/json",
     "jsonl": "application/x-ndjson",
@@ -61,13 +61,13 @@ class Reading:
             if reference.rows is None:
                 if (reference.bytes or 0) > WHOLE:
                     return Preview(cut=True)
-                return Preview(value=_short(redacted(await payloads.resolve(reference))))
+                return Preview(value=stripped(_short(await payloads.resolve(reference))))
             found = await payloads.range(reference, 0, min(rows, _fitting(reference)))
             columns = await _columns(payloads, reference) if is_rowset(reference) else _names(found)
         return Preview(
             row_count=reference.rows,
             columns=tuple(columns),
-            rows=[_short(redacted(row)) for row in found],
+            rows=[stripped(_short(row)) for row in found],
             cut=reference.rows > len(found),
         )
 
@@ -78,10 +78,10 @@ class Reading:
     ) -> Download:
         """Without a format: as it is stored; a loop's result, which is stored in parts, as JSON. Rows [start, stop) of it."""
         stored = JSON if reference is None or is_manifest(reference) else reference.format or JSON
-        format = format or stored
-        if format not in MEDIA_TYPES or (format == ARROW and stored != ARROW):
-            raise InvalidInput(f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}")
         whole = (start, stop) == (0, None)
+        format = format or (JSON if stored == ARROW and not whole else stored)
+        if format not in MEDIA_TYPES or (format == ARROW and (stored != ARROW or not whole)):
+            raise InvalidInput(f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}")
         if reference is not None and whole and format == stored and not is_manifest(reference):
             return await self._as_stored(reference, format)
         made = _Made(self._payloads(), reference, start, stop)
@@ -143,6 +143,7 @@ class _Made:
         self._start = start
         self._stop = stop
         self._value: Any = None  # of what has no rows that are known
+        self._file: Any = None  # Parquet of rows that are no row set: whether they fit is known when it is made
 
     async def check(self, format: str) -> None:
         """What cannot be had in this format is refused before the first byte."""
@@ -156,9 +157,16 @@ class _Made:
             found = self._value.get("rows") if isinstance(self._value, dict) else None
             if not isinstance(found, list) and (format != JSON or (self._start, self._stop) != (0, None)):
                 raise InvalidInput("the result has no rows", hint="--format json, without --rows")
-        elif format == PARQUET and reference is not None and not is_rowset(reference):
-            if (reference.bytes or 0) > IN_MEMORY:
+        if format == PARQUET and not self._is_rowset():
+            if reference is not None and (reference.bytes or 0) > IN_MEMORY:
                 raise InvalidInput("the result is stored as JSON, too much of it for columns", hint="--format jsonl")
+            with in_words():
+                rows = [row async for batch in self._batches() for row in batch]
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by who reads it
+            await asyncio.to_thread(_to_parquet, rows, self._file)
+
+    def _is_rowset(self) -> bool:
+        return self._reference is not None and is_rowset(self._reference)
 
     async def json(self) -> Bytes:
         """The value whole; of a part of its rows, a list."""
@@ -212,12 +220,9 @@ class _Made:
 
     async def parquet(self) -> Bytes:
         """Its end says where its groups are: it is written to a file first."""
-        with tempfile.TemporaryFile() as file:
-            if self._reference is not None and is_rowset(self._reference):
+        with self._file or tempfile.TemporaryFile() as file:
+            if self._file is None:
                 await self._rowset_to(file)
-            else:
-                rows = [row async for batch in self._batches() for row in batch]
-                await asyncio.to_thread(_to_parquet, rows, file)
             file.seek(0)
             while data := await asyncio.to_thread(file.read, PIECE):
                 yield data
@@ -349,14 +354,16 @@ def _names(rows: list[Any]) -> list[Column]:
     return [Column(name) for name in columns_of(row for row in rows if isinstance(row, dict))]
 
 
-def _short(value: Any) -> Any:
+def _short(value: Any, depth: int = 0) -> Any:
     match value:
         case str():
             return value if len(value) <= TEXT else value[:TEXT] + "…"
+        case list() | dict() if depth == DEEP:
+            return "…"
         case list():
-            return [*map(_short, value[:LIST]), *(["…"] if len(value) > LIST else [])]
+            return [*(_short(part, depth + 1) for part in value[:LIST]), *(["…"] if len(value) > LIST else [])]
         case dict():
-            return {name: _short(part) for name, part in value.items()}
+            return {name: _short(part, depth + 1) for name, part in value.items()}
         case _:
             return value
 

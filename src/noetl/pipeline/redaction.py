@@ -34,6 +34,11 @@ PLAIN = frozenset(
 )
 # fields of events that hold what came from data
 CARRYING = frozenset(("result", "set", "cursor", "values", "items", "error", "plan", "message", "payload"))
+# keys whose values are left out of whatever is shown or recorded beside the data
+KEYS = frozenset(
+    "password secret api_key authorization access_token refresh_token private_key client_secret cookie".split()
+)
+DEEPEST = 100  # of what is shown
 _IN_ADDRESS = re.compile(r"://[^/\s:@]*:([^/\s@]+)@|\bpassword=(\S+)")
 
 
@@ -112,7 +117,10 @@ class Redactor:
         if isinstance(value, str):
             return value if value.startswith("noetl://") else self.text(value, payload=payload)
         if isinstance(value, dict):
-            return {key: self._clean(part, payload=payload) for key, part in value.items()}
+            return {
+                self.text(key, payload=payload) if isinstance(key, str) else key: self._clean(part, payload=payload)
+                for key, part in value.items()
+            }
         if isinstance(value, list | tuple):
             return [self._clean(part, payload=payload) for part in value]
         if isinstance(value, int | float) and not isinstance(value, bool) and str(value) in self._shown:
@@ -153,13 +161,18 @@ class Redactor:
         if not self._shown or not self._found(event, payload=True):
             return event
         parts = {
-            name: self._clean(part, payload=True) if name in CARRYING else part
-            for name, part in msgspec.to_builtins(event).items()
+            name: self._part(part) if name in CARRYING else part for name, part in msgspec.to_builtins(event).items()
         }
         if isinstance(child := parts.get("child"), dict):
             carried = {name: self._clean(child.get(name, {}), payload=True) for name in ("workload", "iter")}
             parts["child"] = {**child, **carried}
         return msgspec.convert(parts, type(event))
+
+    def _part(self, part: Any) -> Any:
+        """Its own names are the event's, whatever the secrets are; those below them came from data."""
+        if isinstance(part, dict):
+            return {name: self._clean(each, payload=True) for name, each in part.items()}
+        return self._clean(part, payload=True)
 
     def log(self, log: Log) -> Log:
         def write(stream: str, line: str) -> None:
@@ -186,6 +199,15 @@ class Clean(logging.Filter):
                 if isinstance(value, str) and name not in ("msg", "exc_text"):
                     setattr(record, name, self._redactor.text(value))
         return True
+
+
+def stripped(value: Any, depth: int = 0) -> Any:
+    """Without the keys of secrets, by their exact names: `next_page_token` is none."""
+    if isinstance(value, dict | list) and depth == DEEPEST:
+        return "…"
+    if isinstance(value, dict):
+        return {name: stripped(part, depth + 1) for name, part in value.items() if str(name).lower() not in KEYS}
+    return [stripped(part, depth + 1) for part in value] if isinstance(value, list) else value
 
 
 def _any_of(forms: list[str]) -> re.Pattern[str] | None:

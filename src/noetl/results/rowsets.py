@@ -58,6 +58,8 @@ class Writer:
 
     def __init__(self, schema: pa.Schema, tables: Tables, head: Head | None = None) -> None:
         self.schema = stored(schema)
+        if tables.clean is not None:  # names may hold secrets too
+            self.schema = tables.clean(pa.RecordBatch.from_pylist([], schema=self.schema)).schema
         self.rows = 0
         self._tables = tables
         self._head = head

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.pipeline.redaction import Redactor
-from noetl.results.rowsets import as_rows
+from noetl.results.rowsets import Writer, as_rows
+from noetl.results.tables import Tables
 
 SECRET = 'hunter2"é-hunter2'
 
@@ -43,6 +44,18 @@ def test_a_secret_is_taken_out_of_any_column(kind: pa.DataType, value: Any, seen
 def test_a_secret_in_bytes_is_no_longer_there() -> None:
     [found] = cleaned(pa.binary(), [b"\xff" + SECRET.encode() + b"\x00"])
     assert found == "/yoqKgA="
+
+
+def test_a_secret_is_in_no_name_of_a_column() -> None:
+    redactor = Redactor()
+    redactor.secret("p", SECRET)
+    writer = Writer(pa.schema([(SECRET, pa.int64()), ("b", pa.string())]), Tables(clean=redactor.batch))
+    writer.write(
+        pa.RecordBatch.from_pylist([{SECRET: 1, "b": "x"}], schema=pa.schema([(SECRET, "int64"), ("b", "string")]))
+    )
+    table = writer.done()
+    assert table.columns == ["***p***", "b"]
+    assert table.value()["rows"] == [{"***p***": 1, "b": "x"}]
 
 
 def test_a_part_of_a_batch_is_looked_at_alone() -> None:

@@ -7,8 +7,9 @@ from msgspec import structs
 from noetl.model import events as e
 from noetl.model.codec import encode
 from noetl.model.envelope import CONTEXT_LIMIT, Envelope
-from noetl.model.errors import StoreUnavailable
+from noetl.model.errors import Failure, StoreUnavailable
 from noetl.model.reference import Lifetime, Reference
+from noetl.pipeline.failures import bounded
 from noetl.playbook.plan import Plan
 from noetl.results.memory import ResultsMemory
 from noetl.tools.port import Success
@@ -94,6 +95,12 @@ def test_the_limit_of_a_context_may_be_lower() -> None:
     assert len(encode(report.result)) < 4_096
     report = limited(lambda call: Success(1, {"http": {"headers": "x" * 5_000}}), 4_096).run(routed("true"))
     assert report.result.error.code == "CONTEXT_TOO_LARGE"
+
+
+def test_what_an_event_says_of_a_failure_has_no_keys_that_name_secrets() -> None:
+    said = {"status": 500, "data": {"password": "sesame", "next_page_token": "t", "rows": [{"Cookie": "c", "id": 1}]}}
+    found = bounded(Failure(code="HTTP_500", kind="http", message="no", detail=said))
+    assert found.detail == {"status": 500, "data": {"next_page_token": "t", "rows": [{"id": 1}]}}
 
 
 def test_facts_lose_keys_that_name_secrets() -> None:

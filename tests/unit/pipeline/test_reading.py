@@ -139,9 +139,17 @@ def test_what_has_no_rows_is_refused_before_the_first_byte(format: str, value: A
         data(ResultsMemory(), value, "json", 1, 2)
 
 
-def test_rows_that_fit_no_columns_are_no_parquet() -> None:
+@pytest.mark.parametrize("value", [[{"a": 1}, {"a": "x"}], [{"a": 1}, {"a": 2**70}]])
+def test_rows_that_fit_no_columns_are_refused_as_parquet_before_the_first_byte(value: Any) -> None:
     with pytest.raises(InvalidInput, match="do not fit columns"):
-        data(ResultsMemory(), [{"a": 1}, {"a": "x"}], "parquet")
+        ran(ResultsMemory(), value, lambda reading, reference: reading.download(reference, "parquet"))
+
+
+def test_a_span_of_rows_without_a_format_is_json(store: ResultStore) -> None:
+    few = MANY[:200]  # small enough to be kept as Arrow
+    assert json.loads(data(store, few, None, 1, 3)) == few[1:3]
+    with pytest.raises(InvalidInput, match="no format 'arrow'"):
+        data(store, few, "arrow", 1, 3)
 
 
 def test_stored_bytes_are_read_by_position(store: ResultStore) -> None:
@@ -181,6 +189,15 @@ def test_a_preview_of_a_value(store: ResultStore) -> None:
     assert found.value["a"] == {"next_page_token": "t"}
     assert len(found.value["long"]) == TEXT + 1
     assert found.value["list"] == [*range(LIST), "…"]
+
+
+@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}, lambda value: [{"a": value}]])
+def test_a_preview_of_a_deep_value_ends_somewhere(store: ResultStore, wrap: Callable[[Any], Any]) -> None:
+    value: Any = 1
+    for _ in range(450):
+        value = wrap(value)
+    found = ran(store, value, lambda reading, reference: reading.preview(reference, 9))
+    assert str([found.value, found.rows]).count("…") == 1
 
 
 def test_a_large_value_without_rows_is_not_opened(store: ResultStore) -> None:

@@ -216,7 +216,7 @@ def test_too_many_rows_are_no_value() -> None:
 
 def test_secrets_are_taken_out_of_every_batch() -> None:
     def clean(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch.set_column(1, SCHEMA.field(1), pa.array(["***"] * batch.num_rows))
+        return batch.set_column(1, SCHEMA.field(1), pa.array(["***"] * batch.num_rows, pa.string()))
 
     writer = Writer(SCHEMA, Tables(clean=clean))
     for batch in numbered(20, 10):

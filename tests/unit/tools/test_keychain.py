@@ -163,6 +163,17 @@ def test_a_secret_is_found_in_its_forms(shown: str) -> None:
     assert not any(part in cleaned for part in (SECRET, "lily", base64.b64encode(SECRET.encode()).decode()[:8]))
 
 
+def test_a_secret_that_is_a_key_is_found_too() -> None:
+    value = {"a": [{SECRET: 1, "b": 2}]}
+    assert redactor().value(value, payload=True) == {"a": [{"***db.password***": 1, "b": 2}]}
+    event = e.CommandCompleted(
+        command_id=CommandId("c"), attempt=1, result=Envelope(status="ok", context=value), set={"ctx.z": value}
+    )
+    found = redactor().struct(event)
+    assert found.set == {"ctx.z": {"a": [{"***db.password***": 1, "b": 2}]}}
+    assert found.result.context == found.set["ctx.z"]
+
+
 def test_what_is_not_secret_stays() -> None:
     assert redactor().text("ann at localhost:5432") == "ann at localhost:5432"
     assert redactor().value({"user": "ann", "n": 5432}) == {"user": "ann", "n": 5432}
