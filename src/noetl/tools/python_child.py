@@ -382,7 +382,7 @@ def why(value: Any, error: BaseException) -> str:
 
 
 def endless(value: Any) -> str | None:
-    """Where a number is that JSON does not have: no part is looked at twice, for a list may be in itself."""
+    """Where the first number is that JSON does not have: no part is looked at twice, for a list may be in itself."""
     waiting: list[tuple[Any, Any]] = [(None, value)]  # each with its place: that of the whole, and its name there
     seen: set[int] = set()
     while waiting:
@@ -392,8 +392,8 @@ def endless(value: Any) -> str | None:
         if not isinstance(value, dict | list | tuple) or id(value) in seen:
             continue
         seen.add(id(value))
-        parts = value.items() if isinstance(value, dict) else enumerate(value)
-        waiting.extend(((place, name), part) for name, part in parts)
+        parts = list(value.items() if isinstance(value, dict) else enumerate(value))
+        waiting.extend(((place, name), part) for name, part in reversed(parts))
     return None
 
 

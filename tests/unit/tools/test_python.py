@@ -73,7 +73,7 @@ def test_other_ways_to_fail(code: str, expected: str) -> None:
 
 
 def test_a_number_that_json_lacks_is_named() -> None:
-    found = failure("result = {'rows': [{'x': 1.0}, {'x': float('inf')}]}")
+    found = failure("result = {'rows': [{'x': 1.0}, {'x': float('inf')}], 'more': [float('nan')]}")
     assert found.message == "the result is not JSON: result['rows'][1]['x'] is NaN or infinite; give None instead"
 
 
