@@ -12,7 +12,7 @@ from noetl.model.envelope import Envelope
 from noetl.pipeline.data import Payloads, held
 from noetl.pipeline.environment import Environment, Journaling, Sent
 from noetl.pipeline.names import Item, Writes
-from noetl.pipeline.persist import Persist
+from noetl.pipeline.persist import Persist, Wish
 from noetl.pipeline.run import Parked, Pipeline, Shared
 from noetl.playbook.assignments import full_name
 from noetl.playbook.model import Step
@@ -103,7 +103,8 @@ class Context(Struct, frozen=True):
             return e.CommandParked(reason="retry", delay=parked.delay, error=parked.failure, **common)
         child = wait.child
         if child is not None and len(encode(child.workload)) > WORKLOAD_INLINE:
-            reference = await self.persist.put(f"{parked.task}.workload", child.workload, kind="workload")
+            kept = Wish(store="kv")  # servers read it
+            reference = await self.persist.put(f"{parked.task}.workload", child.workload, kind="workload", wish=kept)
             child = replace(child, workload={}, reference=reference)
         return e.CommandParked(
             reason=wait.reason,

@@ -1,11 +1,14 @@
 """Children that a decision asks for: their playbook is looked up and pinned before the transaction that starts them.
 
 What cannot be started (no such playbook, an invalid one, a bad workload) ends at once: the parent gets the notice that a
-child of that call has ended with the failure, so that it can route on it.
+child of that call has ended with the failure, so that it can route on it. A workload too large for an event comes by
+reference: with the report that asks, or it is stored already.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -13,9 +16,10 @@ from noetl.model.decisions import Effect, Send, StartChild
 from noetl.model.envelope import failed
 from noetl.model.errors import Failure, InvalidInput
 from noetl.model.events import ChildEnded
-from noetl.model.ids import ExecutionId, Tenant
-from noetl.model.messages import Notice, Start
-from noetl.playbook.workload import merge
+from noetl.model.ids import ExecutionId, RefId, Tenant
+from noetl.model.messages import Notice, Start, StoredRef
+from noetl.model.reference import Reference
+from noetl.playbook.workload import LIMIT, merge
 from noetl.server.playbooks import Playbooks
 
 
@@ -25,30 +29,50 @@ class Prepared(Struct):
 
 
 class Children:
-    def __init__(self, playbooks: Playbooks, new_id: Callable[[], ExecutionId]) -> None:
+    def __init__(
+        self,
+        playbooks: Playbooks,
+        new_id: Callable[[], ExecutionId],
+        blob: Callable[[RefId, str], Awaitable[bytes | None]],
+    ) -> None:
         self._playbooks = playbooks
         self._new_id = new_id
+        self._blob = blob
 
-    async def prepare(self, tenant: Tenant, effects: tuple[Effect, ...]) -> Prepared:
-        """The same effects with merged workloads, and a Start for each child among them, in order."""
+    async def prepare(self, tenant: Tenant, effects: tuple[Effect, ...], refs: Iterable[StoredRef]) -> Prepared:
+        """The same effects with merged workloads, and a Start for each child among them, in order. `refs` come with them."""
         prepared = Prepared()
         for effect in effects:
             if not isinstance(effect, StartChild):
                 prepared.effects.append(effect)
                 continue
             try:
-                start, workload = await self._start(tenant, effect)
+                start, workload = await self._start(tenant, await self._whole(effect, refs))
             except InvalidInput as error:
                 prepared.effects.append(_ended(effect, error))
                 continue
-            prepared.effects.append(replace(effect, workload=workload))
+            prepared.effects.append(replace(effect, workload=workload, reference=None))
             prepared.starts.append(start)
         return prepared
 
+    async def _whole(self, effect: StartChild, refs: Iterable[StoredRef]) -> StartChild:
+        if effect.reference is None:
+            return effect
+        return replace(effect, workload=await self._workload(effect.reference, refs))
+
+    async def _workload(self, reference: Reference, refs: Iterable[StoredRef]) -> dict[str, Any]:
+        carried = (ref.payload for ref in refs if ref.reference.ref_id == reference.ref_id)
+        data = next(carried, None) or await self._blob(reference.ref_id, reference.uri)
+        if data is None:
+            raise InvalidInput(
+                f"the input of the child is {reference.bytes} bytes, the limit is {LIMIT}",
+                hint="let the child read large data itself: from a table, a file or an address",
+            )
+        workload: dict[str, Any] = msgspec.json.decode(data)
+        return workload
+
     async def _start(self, tenant: Tenant, effect: StartChild) -> tuple[Start, dict[str, object]]:
         entry = await self._playbooks.find(effect.path, effect.version, tenant)
-        if effect.reference is not None:
-            raise InvalidInput("a child's workload cannot be a reference", hint="pass the reference as one of its keys")
         workload = merge((await self._playbooks.plan(entry.hash)).playbook, effect.workload)
         start = Start(
             execution_id=self._new_id(),

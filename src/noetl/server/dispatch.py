@@ -264,7 +264,8 @@ class Dispatcher:
         encoded = [check_size(event) for event in advanced.events]
         if not room.take(len(encoded), payloads + sum(map(len, encoded))):
             return False
-        prepared = await self._children.prepare(fixed.tenant, advanced.effects)
+        refs = () if report is None else report.refs
+        prepared = await self._children.prepare(fixed.tenant, advanced.effects, refs)
         work.record(item, given, advanced, encoded, prepared)
         return True
 

@@ -67,7 +67,7 @@ class Server:
         self.playbooks = Playbooks(catalog, settings.plans)
         self.states = States(eventlog, self.playbooks, settings.states)
         waiting = Waiting()
-        children = Children(self.playbooks, self.keeper.new_id)
+        children = Children(self.playbooks, self.keeper.new_id, eventlog.blob)
         self.dispatcher = Dispatcher(
             eventlog, bus, store_clock, self.shards, self.states, children, waiting, lease=settings.lease
         )
