@@ -123,6 +123,44 @@ async def test_the_lifetime_that_a_task_asks_for_wins(world: World, lifetime: Li
     assert await here.has(one) == (stays is None)
 
 
+@pytest.mark.parametrize("grace", [0, HOUR])
+async def test_the_retention_counts_while_another_result_has_longer_to_live(world: World, grace: int) -> None:
+    here = await home(world)
+    id_ = await here.begin()
+    plain, long = await here.store(id_), await here.store(id_, Lifetime("execution", 365 * DAY))
+    await here.end(id_)
+    assert await here.judge(HOUR, grace=grace) == Judged(looked=1)
+    assert await here.judge(DAY - HOUR - 1, grace=grace) == Judged()
+    assert await here.judge(1, grace=grace) == Judged(looked=1, expired=1)
+    assert (await here.has(plain), await here.has(long)) == (False, True)
+    assert await here.judge(99 * DAY, grace=grace) == Judged()
+    assert await here.judge(265 * DAY, grace=grace) == Judged(looked=1, expired=1)
+    assert await here.judge(99 * DAY, grace=grace) == Judged()
+
+
+async def test_a_result_that_has_less_to_live_goes_while_the_retention_keeps_another(world: World) -> None:
+    here = await home(world)
+    id_ = await here.begin()
+    plain, short = await here.store(id_), await here.store(id_, Lifetime("execution", 5 * DAY))
+    await here.end(id_)
+    assert await here.judge(retention=None) == Judged(looked=1)
+    assert await here.judge(5 * DAY, retention=None) == Judged(looked=1, expired=1)
+    assert (await here.has(plain), await here.has(short)) == (True, False)
+    assert await here.judge(retention=9 * DAY) == Judged()
+    assert await here.judge(4 * DAY, retention=9 * DAY) == Judged(looked=1, expired=1)
+
+
+async def test_a_retention_that_is_set_later_counts_while_another_result_has_longer_to_live(world: World) -> None:
+    here = await home(world)
+    id_ = await here.begin()
+    plain, long = await here.store(id_), await here.store(id_, Lifetime("execution", 365 * DAY))
+    await here.end(id_)
+    assert await here.judge(2 * DAY, retention=None) == Judged(looked=1)
+    assert await here.judge(2 * DAY, retention=None) == Judged()
+    assert await here.judge() == Judged(looked=1, expired=1)
+    assert (await here.has(plain), await here.has(long)) == (False, True)
+
+
 async def test_a_lifetime_that_comes_with_a_report_for_another_owner_counts_too(world: World) -> None:
     here = await home(world)
     id_ = await here.begin()

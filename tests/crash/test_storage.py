@@ -62,6 +62,14 @@ STEPS = """
 """
 RESULT = {"one": 12_346, "count": ROWS, "last": ROWS - 1}
 PLAYBOOK = workflow(STEPS, metadata={"name": "large", "path": "crash/large"}, workload={"rows": ROWS, "begun": ""})
+DATABASE = """
+- step: s1
+  tool: {kind: duckdb, query: "select range as n, md5(range::text) as text from range({{ workload.rows }})"}
+  next: s2
+- step: s2
+  tool: {kind: duckdb, inputs: {given: "{{ s1 }}"}, query: "select count(*) as count from given"}
+"""
+ROWS_OF_A_DATABASE = workflow(DATABASE, metadata={"name": "rows", "path": "crash/rows"}, workload={"rows": ROWS})
 SWEEPING = {"NOETL_STORAGE_SWEEP_SEC": "1", "NOETL_STORAGE_ORPHAN_AGE_SEC": "0"}
 Build = Callable[..., House]
 
@@ -221,6 +229,30 @@ def test_a_full_disk_is_waited_for(build: Build, tmp_path: Path, what: str) -> N
             (disk / "full").unlink()
             await ended(here, client, execution_id)
         assert begins(here) == ["s1", "s2"]
+
+    with small_disk(tmp_path / "disk", 24) as disk:
+        asyncio.run(run(disk))
+
+
+@pytest.mark.parametrize("what", ["full", "away"])
+def test_rows_of_a_database_wait_for_the_store_too(build: Build, tmp_path: Path, what: str) -> None:
+    """They come only once: nothing of them may need the store before they are all there."""
+
+    async def run(disk: Path) -> None:
+        place, full = disk / "results", disk / "full"
+        here = build(NOETL_STORAGE_CLOUD_TIER=f"file://{place}")
+        if what == "full":
+            place.mkdir()
+            fill(full)
+        await here.ready()
+        async with here.client() as client:
+            await client.register(ROWS_OF_A_DATABASE)
+            execution_id = await client.start("crash/rows", None, {})
+            await becomes(lambda: "waited for" in here.worker.said())
+            full.unlink(missing_ok=True)
+            place.mkdir(exist_ok=True)
+            story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
+        assert (story.failure, story.result["rows"]) == (None, [{"count": ROWS}])
 
     with small_disk(tmp_path / "disk", 24) as disk:
         asyncio.run(run(disk))

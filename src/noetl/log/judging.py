@@ -14,7 +14,6 @@ from noetl.model.reference import Lifetime, parse_uri
 EXPIRING = 5_000  # references that expire in one run
 FOREVER: Micros = 1 << 61  # from here on: so long after the retention of now
 NOT_BEFORE: Micros = 60_000_000  # before what a relative may need is looked at again
-NOTHING_LEFT = -1
 _stored_ref = msgspec.json.Decoder(StoredRef)
 _projection = msgspec.json.Decoder(Projection)
 
@@ -27,15 +26,13 @@ def judge(db: Database, grace: Micros, retention: Micros | None, limit: int) -> 
     for execution_id in due:
         root = _root(rows, execution_id)
         if root in needed:
-            db.judge_at[execution_id] = db.clock.now() + max(NOT_BEFORE - grace, 0)
+            db.judge_at[execution_id] = (db.clock.now() + max(NOT_BEFORE - grace, 0),)
             continue
         found = _over(db, rows[execution_id], rows.get(root, rows[execution_id]))
         gone = list(islice(_gone(found, db.clock.now(), retention), EXPIRING - expired))
         for ref_id in gone:
             _expire(db, ref_id)
-        left = [over for ref_id, over in found.items() if ref_id not in db.expired]
-        nexts = (max(over - grace, 0) if over < FOREVER else over for over in left)
-        db.judge_at[execution_id] = min(nexts, default=NOTHING_LEFT)
+        db.judge_at[execution_id] = _again([at for each, at in found.items() if each not in db.expired], grace)
         expired += len(gone)
         swept += _sweep(db, execution_id)
     return Judged(len(due), expired, swept)
@@ -45,13 +42,21 @@ def _due(
     db: Database, rows: dict[ExecutionId, Projection], grace: Micros, retention: Micros | None, limit: int
 ) -> list[ExecutionId]:
     now = db.clock.now()
-    times = ((db.judge_at.get(each, row.ended_at), each) for each, row in rows.items() if row.ended_at is not None)
-    waiting = sorted((at, each) for at, each in times if at != NOTHING_LEFT)
+    ended = {each: row.ended_at for each, row in rows.items() if row.ended_at is not None}
+    waiting = sorted((at, each) for each, end in ended.items() for at in db.judge_at.get(each, (end,)))
     first = [each for at, each in waiting if at <= now - grace][:limit]
     if retention is None:
         return first
     last = FOREVER + now - max(grace, retention)
-    return first + [each for at, each in waiting if FOREVER <= at <= last][:limit]
+    then = [each for at, each in waiting if FOREVER <= at <= last][:limit]
+    return list(dict.fromkeys(first + then))
+
+
+def _again(over: list[Micros], grace: Micros) -> tuple[Micros, ...]:
+    """Which of an age and the retention of then comes first nobody knows: each has its time."""
+    by_age = [max(at - grace, 0) for at in over if at < FOREVER]
+    by_retention = [at for at in over if at >= FOREVER]
+    return tuple(min(some) for some in (by_age, by_retention) if some)
 
 
 def _root(rows: dict[ExecutionId, Projection], execution_id: ExecutionId) -> ExecutionId:

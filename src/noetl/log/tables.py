@@ -115,7 +115,7 @@ class Database:
         self.puts: dict[tuple[RefId, str], ExecutionId] = {}  # those that were there before their report
         self.expired: dict[RefId, Micros] = {}
         self.result_pins: dict[tuple[ExecutionId, str], None] = {}
-        self.judge_at: dict[ExecutionId, Micros] = {}
+        self.judge_at: dict[ExecutionId, tuple[Micros, ...]] = {}
         self.logs: dict[ExecutionId, list[tuple[str, tuple[RefId, str]]]] = {}  # step and blob of each part, in order
         self.manifests: dict[str, dict[int, bytes]] = {}
         self.projections: dict[ExecutionId, bytes] = {}

@@ -34,16 +34,17 @@ _sync: Final = getattr(os, "fdatasync", os.fsync)  # macOS has none
 class Files:
     home: Final[Home] = "disk"
 
-    def __init__(self, root: Path, *, ours: bool = True) -> None:
-        """A root that is not `ours` is not made: it may be a disk that is not mounted now."""
+    def __init__(self, root: Path, *, ours: bool = True, once: Path | None = None) -> None:
+        """A root that is not `ours` is not made: it may be a disk that is not mounted now. `once` see Staging."""
         self._root = root
         self._ours = ours
+        self._once = once
         self._numbers = count()
 
     @property
     def staging(self) -> Staging:
         """On the same disk, so that a payload is written once and renamed."""
-        return Staging(self._root / ".staging", within=None if self._ours else self._root)
+        return Staging(self._root / ".staging", within=None if self._ours else self._root, once=self._once)
 
     async def write(self, address: Address, staged: Staged) -> None:
         await asyncio.to_thread(self._write, address, staged)

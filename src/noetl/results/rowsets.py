@@ -112,7 +112,7 @@ class Writer:
 
     def _opened(self) -> tuple[Any, Draft]:
         if self._draft is None:
-            self._draft = self._tables.staging.begin()
+            self._draft = self._tables.staging.once.begin()
             self._file = pq.ParquetWriter(
                 self._draft, self.schema, compression="zstd", compression_level=1, use_dictionary=False,
                 write_page_checksum=True, store_decimal_as_integer=True,

@@ -97,11 +97,13 @@ class Draft(io.RawIOBase):
 
 class Staging:
     """Where drafts are: a folder on the disk where they are to stay, or, without one, memory. It is made when it is not there,
-    but `within` is not."""
+    but `within` is not. `once` is where payloads are staged that cannot be made again: a disk that is there when the other is
+    away or full."""
 
-    def __init__(self, folder: Path | None, *, within: Path | None = None) -> None:
+    def __init__(self, folder: Path | None, *, within: Path | None = None, once: Path | None = None) -> None:
         self._folder = folder
         self._within = within
+        self.once: Staging = self if once is None else Staging(once)
         self._numbers = count()
         self._swept = False
 

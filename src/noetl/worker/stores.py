@@ -38,7 +38,7 @@ def tier(home: Path, storage: Storage) -> Tier:
         case None:
             return Files(home / "results")
         case url if url.startswith("file://"):
-            return Files(_directory(url), ours=False)
+            return Files(_directory(url), ours=False, once=home / "staging")
         case url:
             return _objects(url, storage)
 

@@ -1,15 +1,21 @@
 """Settings that say where large results are kept."""
 
 import asyncio
+from hashlib import sha512
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from noetl.model.errors import InvalidInput
 from noetl.model.reference import address
+from noetl.results.large import Large
+from noetl.results.rowsets import Writer
+from noetl.results.tables import Table, Tables
 from noetl.settings import Storage
 from noetl.worker.stores import large
+from tests.waiting import PATIENCE, look_again
 
 PLACE = address("7", "result", "step", "key")
 ROWS = [{"n": n} for n in range(1000)]
@@ -34,6 +40,35 @@ def test_without_settings_they_are_below_home(tmp_path: Path) -> None:
 def test_a_directory_is_used_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
     assert kept(tmp_path, storage_cloud_tier=f"file://{tmp_path}/a%20b") == ["a b/7/result/step/key"]
+
+
+def test_rows_that_come_only_once_wait_for_a_directory_that_is_not_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    far = tmp_path / "far"
+
+    async def run() -> None:
+        store = large(tmp_path, Storage(storage_cloud_tier=f"file://{far}", storage_patience_sec=60.0), lambda: 0.0)
+        table = in_a_file(store)
+        putting = asyncio.create_task(store.put(PLACE, table))
+        while "waited for" not in caplog.text:
+            await look_again()
+        far.mkdir()
+        reference = await putting
+        table.close()
+        assert (await store.rows(reference, 3, 4))[0]["n"] == 3
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [far / "7/result/step/key"]
+
+
+def in_a_file(store: Large) -> Table:
+    """Too many rows for memory."""
+    schema = pa.schema([("n", pa.int64()), ("noise", pa.binary())])
+    noise = [sha512(b"%d" % n).digest() for n in range(30_000)]
+    table = Writer(schema, Tables(store.staging)).all([pa.record_batch([range(len(noise)), noise], schema=schema)])
+    assert table.staged.path is not None
+    return table
 
 
 def test_a_directory_is_cached_when_a_place_for_it_is_named(tmp_path: Path) -> None:
