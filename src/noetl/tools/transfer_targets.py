@@ -22,6 +22,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pyarrow.csv as csv  # type: ignore[import-untyped]
 from psycopg import AsyncConnection
 
+from noetl.results import moments
 from noetl.results.rowsets import Reader
 from noetl.results.staging import Staging
 from noetl.results.values import to_json
@@ -150,12 +151,12 @@ def _text(values: pa.Array, column: Column) -> pa.Array:
         return _each(values, column, lambda column, value: column.text(to_json(value)))
     if pa.types.is_string(kind) and (column.array or column.shape == "bytes"):
         return _each(values, column, _from_json if column.array else Column.text)
-    return values
+    return moments.texts(values)
 
 
 def _each(values: pa.Array, column: Column, text: Callable[[Column, Any], str | None]) -> pa.Array:
     try:
-        return pa.array([text(column, value) for value in values.to_pylist(maps_as_pydicts="lossy")], pa.string())
+        return pa.array([text(column, value) for value in moments.listed(values)], pa.string())
     except ValueError as error:
         raise SqlError("SINK_VALUE", f"column {column.name!r}: a value {error}", "data") from None
 

@@ -143,6 +143,22 @@ def test_a_file_goes_back_into_the_table_it_came_from(database: str, tmp_path: P
     assert asked(database, both) == []
 
 
+def test_moments_beyond_the_calendar_arrive(database: str, tmp_path: Path) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE target (d date, at timestamptz, t time, ds date[])")
+    query = """SELECT d, d::TIMESTAMPTZ AS at, time '24:00:00' AS t, [d] AS ds FROM (VALUES
+               (date 'infinity'), ('-infinity'), ('20000-01-01'), ('0044-03-15 (BC)'), ('2030-01-02')) v (d)"""
+    rows: dict[str, Any] = {"kind": "duckdb", "query": f"SET TimeZone = 'UTC'; {query}"}
+    files = [str(tmp_path / f"rows.{kind}") for kind in ("parquet", "csv", "jsonl")]
+    for path in files:
+        assert value(moved(rows, {"kind": "file", "path": path, "mode": "replace"}))["written"] == 5
+    days = ["infinity", "-infinity", "20000-01-01", "0044-03-15 BC", "2030-01-02"]
+    for source in (rows, *({"kind": "file", "path": path} for path in files)):
+        assert value(moved(source, postgres(database, table="target", mode="replace")))["written"] == 5
+        found = asked(database, "SELECT d::text, at = d::timestamp AT TIME ZONE 'UTC', t::text, ds[1] = d FROM target")
+        assert found == [(day, True, "24:00:00", True) for day in days]
+
+
 def test_arrays_may_be_text_as_postgres_writes_it(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE target (bs bytea[], js jsonb[], a int[])")
