@@ -250,6 +250,21 @@ def test_types_that_arrow_has_no_like_for_become_json_or_text(database: str) -> 
     assert (found["row_count"], found["rows"][29_999]) == (30_000, expected)
 
 
+def test_a_year_is_twelve_months_of_thirty_days(database: str) -> None:
+    """As DuckDB gives it, and as Postgres compares."""
+    spans = ("1 year", "13 months", "-1 year -2 days +00:00:01.5", "2 years -1 month", "-400 years", "3 days 04:05:06")
+    query = f"SELECT s, array[s] AS some FROM unnest(array{list(spans)!r}::interval[]) s"
+    [found] = outcomes(database, query)
+    day = 86_400.0
+    expected = [360 * day, 390 * day, -362 * day + 1.5, 690 * day, -144_000 * day, 3 * day + 14_706]
+    assert [(row["s"], row["some"]) for row in value(found)["rows"]] == [(span, [span]) for span in expected]
+
+
+def test_an_interval_without_end_is_refused(database: str) -> None:
+    found = outcomes(database, "SELECT interval '-infinity' AS a", "SELECT interval '2000000 years' AS a")
+    assert [failure(one).kind for one in found] == ["data", "data"]
+
+
 @pytest.mark.parametrize(
     ("query", "count"),
     [
