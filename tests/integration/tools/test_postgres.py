@@ -260,6 +260,15 @@ def test_a_year_is_twelve_months_of_thirty_days(database: str) -> None:
     assert [(row["s"], row["some"]) for row in value(found)["rows"]] == [(span, [span]) for span in expected]
 
 
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_infinity_is_refused_however_many_rows_there_are(database: str, kind: str, sign: str) -> None:
+    one = f"SELECT {kind} '{sign}infinity' AS a"
+    few, many = outcomes(database, one, f"{one} FROM generate_series(1, 30000)")
+    assert (failure(few).kind, failure(many).kind) == ("data", "data")
+    assert "column 'a'" in failure(many).message
+
+
 def test_an_interval_without_end_is_refused(database: str) -> None:
     found = outcomes(database, "SELECT interval '-infinity' AS a", "SELECT interval '2000000 years' AS a")
     assert [failure(one).kind for one in found] == ["data", "data"]
