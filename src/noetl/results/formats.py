@@ -12,6 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from noetl.results import moments
 from noetl.results.encoding import encode
 from noetl.results.rowsets import conformed, values_of
 from noetl.results.values import Unfit, columns_of, text
@@ -138,7 +139,7 @@ def _texts(column: pa.Array, field: pa.Field) -> pa.Array:
     if isinstance(kind, pa.JsonType):
         return column.storage.cast(pa.string())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or _casts(kind):
-        return column.cast(pa.string())
+        return moments.texts(column).cast(pa.string())
     return pa.array([text(value) for value in values_of(column, field)], pa.string())
 
 

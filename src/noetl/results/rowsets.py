@@ -31,6 +31,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from noetl.model.errors import CorruptLog
+from noetl.results import moments
 from noetl.results.encoding import ARROW, PARQUET, PARQUET_BEGINS
 from noetl.results.port import Afar, Source
 from noetl.results.staging import Draft, Staged, Staging, explained
@@ -223,7 +224,7 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_interval(column.type):
         return pa.array([None if value is None else _micros(value) for value in column.to_pylist()], kind)
     if pa.types.is_union(column.type):
-        texts = [None if value is None else json.dumps(to_json(value)) for value in column.to_pylist()]
+        texts = [None if value is None else json.dumps(to_json(value)) for value in moments.listed(column)]
         return pa.array(texts, pa.string()).cast(kind)
     if isinstance(kind, pa.UuidType) and pa.types.is_string(column.type):
         return pa.array([None if text is None else UUID(text) for text in column.to_pylist()], kind)
@@ -261,13 +262,7 @@ def values_of(column: pa.Array, field: pa.Field) -> list[Any]:
         return [None if text is None else to_json(json.loads(text)) for text in column.storage.to_pylist()]
     if pa.types.is_float32(kind) or pa.types.is_float16(kind):  # 1.1, not the double nearest to it
         return [None if text is None else to_json(float(text)) for text in column.cast(pa.string()).to_pylist()]
-    if pa.types.is_timestamp(kind) and kind.unit == "ns":
-        column = column.cast(pa.timestamp("us", kind.tz), safe=False)
-    try:
-        found = column.to_pylist(maps_as_pydicts="lossy")
-    except (OverflowError, ValueError):  # infinity, and years that Python does not count
-        return list(column.cast(pa.string()).to_pylist())
-    return [to_json(value) for value in found]
+    return [to_json(value) for value in moments.listed(column)]
 
 
 def _is_json(column: pa.Array, field: pa.Field) -> bool:

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 from noetl.model.errors import Failure
-from noetl.results.rowsets import Reader, Writer
+from noetl.results.rowsets import NUMERIC, Reader, Writer
 from noetl.results.staging import Staging
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.sql import PLANNED, SqlError, Statement, changed, column_names, identifier
@@ -104,9 +104,9 @@ class _Session:
             raise duckdb.InterruptException("interrupted")
 
     def _rows(self, found: duckdb.DuckDBPyRelation) -> Any:
-        reader = found.to_arrow_reader(BATCH)
+        reader = _carried(found).to_arrow_reader(BATCH)
         kinds = zip(column_names(found.columns), found.types, reader.schema.types, strict=True)
-        schema = pa.schema([(name, NATIVE.get(str(kind), made)) for name, kind, made in kinds])
+        schema = pa.schema([_field(name, str(kind), made) for name, kind, made in kinds])
         return Writer(schema, self._call.tables).all(self._unless_interrupted(reader))
 
     def _unless_interrupted(self, reader: Any) -> Iterator[pa.RecordBatch]:
@@ -116,6 +116,54 @@ class _Session:
 
 
 NATIVE = {"JSON": pa.json_(), "UUID": pa.uuid()}  # which DuckDB gives as text
+NUMBERS = dict.fromkeys(("UHUGEINT", "BIGNUM"), "VARCHAR")
+CARRIED = NUMBERS | {"BIT": "VARCHAR", "TIME WITH TIME ZONE": "VARCHAR", "TIMESTAMP_S": "TIMESTAMP"}
+"""What goes as another type: Arrow has none that is right, or Parquet none in which infinity stays what it is."""
+
+
+def _field(name: str, kind: str, made: pa.DataType) -> pa.Field:
+    return pa.field(name, NATIVE.get(kind, made), metadata=NUMERIC if kind in NUMBERS else None)
+
+
+def _carried(found: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    if not any(map(_changes, found.types)):
+        return found
+    columns = [f"CAST(#{at} AS {_type(kind)})" for at, kind in enumerate(found.types, start=1)]
+    return found.project(", ".join(columns))
+
+
+def _changes(kind: Any) -> bool:
+    return str(kind) in CARRIED or any(_changes(part) for _, part in _parts(kind))
+
+
+def _type(kind: Any) -> str:
+    """To cast to, as SQL writes it."""
+    if not _changes(kind):
+        return str(kind)
+    parts = [(name, _type(part)) for name, part in _parts(kind)]
+    match kind.id:
+        case "list":
+            return f"{parts[0][1]}[]"
+        case "array":
+            return f"{parts[0][1]}[{kind.children[1][1]}]"
+        case "map":
+            return f"MAP({parts[0][1]}, {parts[1][1]})"
+        case "struct" | "union":
+            return f"{kind.id}({', '.join(f'{identifier(name)} {part}' for name, part in parts)})"
+        case _:
+            return CARRIED[str(kind)]
+
+
+def _parts(kind: Any) -> list[tuple[str, Any]]:
+    match kind.id:
+        case "list" | "array":
+            return [kind.children[0]]  # an array has its size beside it
+        case "map" | "struct":
+            return list(kind.children)
+        case "union":
+            return list(kind.children[1:])  # the first says which of them it is
+        case _:
+            return []
 
 
 def _execute(connection: duckdb.DuckDBPyConnection, statement: Statement) -> duckdb.DuckDBPyRelation | None:

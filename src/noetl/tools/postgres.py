@@ -26,7 +26,7 @@ from noetl.model.errors import Failure
 from noetl.results.rowsets import Writer
 from noetl.results.tables import Tables
 from noetl.tools.port import Call, Failed, Outcome, Success
-from noetl.tools.postgres_types import Column, columns, keep_json_text
+from noetl.tools.postgres_types import Column, as_stored, columns
 from noetl.tools.sql import PLANNED, SqlError, Statement, changed, column_names
 from noetl.tools.sql_task import RAW, prepared
 from noetl.tools.threads import in_thread
@@ -166,7 +166,7 @@ async def _one(connection: AsyncConnection[Any], statement: Statement, tables: T
     """Rows go to the tables, if any."""
     query, values = _bound(connection, statement)
     async with _Cursor(connection) as cursor:
-        keep_json_text(cursor.adapters)
+        as_stored(cursor.adapters)
         rows = None if tables is None else _Rows(cursor, tables)
         found: Any = cursor.stream(query, values or None, size=BATCH)  # a generator, though it is typed as an iterator
         try:

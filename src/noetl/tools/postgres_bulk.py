@@ -11,6 +11,7 @@ from typing import Any
 import adbc_driver_manager
 import adbc_driver_postgresql.dbapi as adbc  # type: ignore[import-untyped]  # it has no types
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from noetl.results.rowsets import NUMERIC, Writer
 from noetl.results.tables import Table, Tables
@@ -72,7 +73,18 @@ class Bulk:
         for batch in reader:
             if self._interrupted:
                 raise BulkError("57014", "interrupted")
+            _check(batch)
             yield batch
+
+
+def _check(batch: pa.RecordBatch) -> None:
+    """Infinity overflows in ADBC, to what is long before the first day of Postgres."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        is_day = pa.types.is_date32(column.type)
+        if is_day or pa.types.is_timestamp(column.type):
+            first = pc.min(column.cast(pa.int32() if is_day else pa.int64())).as_py()
+            if first is not None and first < (-(2**30) if is_day else -(2**62)):
+                raise BulkError("22008", f"column {name!r} has a moment that is infinite: cast it to text")
 
 
 def _schema(found: pa.Schema) -> pa.Schema | None:

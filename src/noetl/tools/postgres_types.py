@@ -5,13 +5,17 @@ one dimension. What Arrow has no like for (arrays of arrays, of json and of numb
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap
+from psycopg.types.datetime import IntervalLoader
 from psycopg.types.string import TextLoader
 
 from noetl.results.rowsets import NUMERIC
@@ -30,10 +34,25 @@ LISTED = frozenset(SIMPLE) - {"uuid"}  # of which Arrow makes lists from Python'
 JSON = ("json", "jsonb")
 
 
-def keep_json_text(adapters: AdaptersMap) -> None:
-    """It is stored as it came, not taken apart and put together."""
+class Interval(IntervalLoader):
+    """A year is twelve months of thirty days, as Postgres counts when it compares; the driver gives it 365."""
+
+    def load(self, data: Buffer) -> timedelta:
+        text = bytes(data)
+        if text.endswith(b"infinity"):
+            raise psycopg.DataError("an interval is infinite, which no result keeps: cast it to text")
+        years = _YEARS.match(text)
+        return super().load(data) - timedelta(0 if years is None else int(years[1]) * 5)
+
+
+_YEARS = re.compile(rb"([-+]?\d+) years?")
+
+
+def as_stored(adapters: AdaptersMap) -> None:
+    """Json is kept as it came, not taken apart and put together."""
     for name in JSON:
         adapters.register_loader(name, TextLoader)
+    adapters.register_loader("interval", Interval)
 
 
 @dataclass(frozen=True, slots=True)

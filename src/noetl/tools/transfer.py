@@ -31,6 +31,7 @@ from noetl.tools.tabular import table
 FORMATS = "parquet, csv, json or jsonl"
 CSV = """allow_quoted_nulls = false, quote = '"', escape = '"'"""
 AS_TEXT = ", all_varchar = true, header = true"  # Postgres reads each as its column's type: a guess would lose digits
+AS_JSON = ", maximum_depth = 1"  # for the same reason
 
 
 class Transfer:
@@ -117,7 +118,7 @@ class Transfer:
             case "postgres":
                 auth = await _auth(call, call.config["target"].get("auth"))
                 async with self._postgres.connection(auth, target.database) as connection:
-                    written = await targets.into_postgres(connection, target, reader)
+                    written = await targets.into_postgres(connection, target, reader, await _is_json(call))
             case "duckdb":
                 written = await targets.into_duckdb(target, reader, call.tables.staging)
             case "file":
@@ -142,17 +143,28 @@ async def _auth(call: Call, template: Any) -> Any:
     return given if call.credential is None else await call.credential(given)
 
 
-async def _scan(call: Call, given: dict[str, Any]) -> str:
+async def _file(call: Call, given: dict[str, Any]) -> tuple[str, str]:
+    """The path and the format of a source."""
     path = str(await _value(call, given["path"]))
     kind = str(await _value(call, given.get("format")) or path.rpartition(".")[2]).lower()
-    match {"jsonl": "json", "ndjson": "json"}.get(kind, kind):
+    return path, {"jsonl": "json", "ndjson": "json"}.get(kind, kind)
+
+
+async def _is_json(call: Call) -> bool:
+    given = call.config["source"]
+    return "ref" not in given and "path" in given and (await _file(call, given))[1] == "json"
+
+
+async def _scan(call: Call, given: dict[str, Any]) -> str:
+    path, kind = await _file(call, given)
+    typed = call.config["target"].get("kind") == "postgres"
+    match kind:
         case "parquet":
             return scan([path], await asyncio.to_thread(_schema, path))
         case "csv":
-            as_text = AS_TEXT if call.config["target"].get("kind") == "postgres" else ""
-            return f"FROM read_csv({literal(path)}, {CSV}{as_text})"
+            return f"FROM read_csv({literal(path)}, {CSV}{AS_TEXT if typed else ''})"
         case "json":
-            return f"FROM read_json({literal(path)})"
+            return f"FROM read_json({literal(path)}{AS_JSON if typed else ''})"
         case _:
             raise SqlError("TRANSFER_SOURCE", f"a file is {FORMATS}, not {kind!r}: say `format`", "config")
 

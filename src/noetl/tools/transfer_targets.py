@@ -22,6 +22,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pyarrow.csv as csv  # type: ignore[import-untyped]
 from psycopg import AsyncConnection
 
+from noetl.results import moments
 from noetl.results.rowsets import Reader
 from noetl.results.staging import Staging
 from noetl.results.values import to_json
@@ -76,8 +77,8 @@ class Target:
 # ---- Postgres ----------------------------------------------------------------------------------------------------------------
 
 
-async def into_postgres(connection: AsyncConnection[Any], target: Target, reader: Reader) -> int | None:
-    """Rows written, in one transaction; None: they were there already."""
+async def into_postgres(connection: AsyncConnection[Any], target: Target, reader: Reader, of_json: bool) -> int | None:
+    """Rows written, in one transaction; None: they were there already. `of_json`: each value is the JSON of a file."""
     if target.counted:
         made_meanwhile = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable)
         with _allowed(), suppress(*made_meanwhile):
@@ -88,7 +89,7 @@ async def into_postgres(connection: AsyncConnection[Any], target: Target, reader
         columns = ", ".join(identifier(name) for name in reader.schema.names)
         stage = f"CREATE TEMP TABLE {ROWS} ON COMMIT DROP AS SELECT {columns} FROM {target.name} WITH NO DATA"
         await connection.execute(stage.encode())
-        await _copy(connection, columns, reader)
+        await _copy(connection, columns, reader, of_json)
         if target.mode == "replace":
             await connection.execute(f"TRUNCATE {target.name}".encode())
         return (await connection.execute(_merge(target, columns, reader.schema.names).encode())).rowcount
@@ -107,13 +108,13 @@ def _allowed() -> Iterator[None]:
         raise SqlError("SINK_FORBIDDEN", keys.FORBIDDEN, "auth") from error
 
 
-async def _copy(connection: AsyncConnection[Any], columns: str, reader: Reader) -> None:
+async def _copy(connection: AsyncConnection[Any], columns: str, reader: Reader, of_json: bool) -> None:
     cursor = connection.cursor()
     asked = await cursor.execute(f"SELECT {columns} FROM {ROWS}".encode())
     found = [_column(column.name, column.type_code) for column in asked.description or ()]
     async with cursor.copy(f"COPY {ROWS} ({columns}) FROM STDIN (FORMAT csv)".encode()) as copy:
         batches = reader.batches()
-        while (data := await asyncio.to_thread(_written, batches, found)) is not None:
+        while (data := await asyncio.to_thread(_written, batches, found, of_json)) is not None:
             await copy.write(data)
 
 
@@ -123,12 +124,13 @@ def _column(name: str, oid: int) -> Column:
     return Column(name, kind, SHAPES.get(kind, "plain"), array=info is not None and info.array_oid == oid)
 
 
-def _written(batches: Iterator[pa.RecordBatch], columns: list[Column]) -> bytes | None:
+def _written(batches: Iterator[pa.RecordBatch], columns: list[Column], of_json: bool) -> bytes | None:
     """The next rows as CSV."""
     batch = next(batches, None)
     if batch is None:
         return None
-    texts = [_text(values, column) for values, column in zip(batch.columns, columns, strict=True)]
+    text = _unquoted if of_json else _text
+    texts = [text(values, column) for values, column in zip(batch.columns, columns, strict=True)]
     out = io.BytesIO()
     csv.write_csv(pa.RecordBatch.from_arrays(texts, names=batch.schema.names), out, _CSV)
     return out.getvalue()
@@ -150,12 +152,23 @@ def _text(values: pa.Array, column: Column) -> pa.Array:
         return _each(values, column, lambda column, value: column.text(to_json(value)))
     if pa.types.is_string(kind) and (column.array or column.shape == "bytes"):
         return _each(values, column, _from_json if column.array else Column.text)
-    return values
+    return moments.texts(values)
+
+
+def _unquoted(values: pa.Array, column: Column) -> pa.Array:
+    """A text in JSON stands for what it says, whatever is its column's type: numbers that no double holds are such, and NaN."""
+    if not isinstance(values.type, pa.JsonType) or (column.shape == "json" and not column.array):
+        return _text(values, column)
+    return _each(values.storage, column, _said)
+
+
+def _said(column: Column, text: str | None) -> str | None:
+    return column.text(json.loads(text)) if text is not None and text.startswith('"') else _from_json(column, text)
 
 
 def _each(values: pa.Array, column: Column, text: Callable[[Column, Any], str | None]) -> pa.Array:
     try:
-        return pa.array([text(column, value) for value in values.to_pylist(maps_as_pydicts="lossy")], pa.string())
+        return pa.array([text(column, value) for value in moments.listed(values)], pa.string())
     except ValueError as error:
         raise SqlError("SINK_VALUE", f"column {column.name!r}: a value {error}", "data") from None
 

@@ -4,12 +4,14 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl.tools.duckdb import Duckdb
-from noetl.tools.port import Outcome
+from noetl.results.rowsets import reader_of
+from noetl.tools.duckdb import Duckdb, registered
+from noetl.tools.port import Outcome, Success
 from tests.unit.tools.calls import call, failure, run, value
 from tests.unit.tools.injections import come_back_unchanged, leave_the_canary_alone
 
@@ -55,6 +57,57 @@ def test_types_of_duckdb_become_json() -> None:
         "a": 1.5, "b": "2030-01-02T03:04:05+00:00", "c": {"k": [1]}, "d": 86400.0, "e": {"x": 1}, "f": {"y": 2}, "g": "nan",
         "h": "2030-01-02", "i": "/w==", "j": [1, None], "k": str(1 << 100), "l": True,
     }  # fmt: skip
+
+
+def test_what_arrow_does_not_carry_is_text() -> None:
+    query = """SELECT 5::UHUGEINT AS few, 340282366920938463463374607431768211455::UHUGEINT AS many, NULL::UHUGEINT AS none,
+               1::BIGNUM AS one, repeat('9', 60)::BIGNUM AS vast, '101'::BIT AS bits, timetz '10:00:00+02' AS zoned,
+               {'a "b': ['11'::BIT], 'n': 1} AS inside, map {7::UHUGEINT: timetz '10:00:00-03:30'} AS pairs,
+               array_value('1'::BIT, NULL) AS both, union_value(u := '0'::BIT) AS any, 2 AS few"""
+    [row] = value(outcome(query))["rows"]
+    assert row == {
+        "few": 5, "many": str(2**128 - 1), "none": None, "one": 1, "vast": "9" * 60, "bits": "101", "zoned": "10:00:00+02",
+        "inside": {'a "b': ["11"], "n": 1}, "pairs": {"7": "10:00:00-03:30"}, "both": ["1", None], "any": "0", "few_2": 2,
+    }  # fmt: skip
+
+
+FAR = """SELECT d, d::TIMESTAMP AS at, [d] AS days, {'d': d} AS inside FROM (VALUES
+         (date 'infinity'), ('-infinity'), ('20000-01-01'), ('0044-03-15 (BC)'), ('2030-01-02'), (NULL)) v (d)"""
+
+
+def test_moments_that_python_does_not_count_are_text() -> None:
+    days = ["infinity", "-infinity", "20000-01-01", "0044-03-15 (BC)", "2030-01-02", None]
+    moments = ["infinity", "-infinity", "20000-01-01T00:00:00", "0044-03-15 (BC) 00:00:00", "2030-01-02T00:00:00", None]
+    assert value(outcome(FAR))["rows"] == [
+        {"d": day, "at": at, "days": [day], "inside": {"d": day}} for day, at in zip(days, moments, strict=True)
+    ]
+    query = """SELECT timestamptz 'infinity' AS a, timestamp_s '-infinity' AS b, timestamp_ms 'infinity' AS c,
+               timestamp_ns '-infinity' AS d, timestamptz '10000-01-01 00:00:00.5+00' AS e, time '24:00:00' AS f,
+               map {date 'infinity': 1} AS g, union_value(u := date 'infinity') AS h"""
+    assert value(outcome(query))["rows"] == [
+        {"a": "infinity", "b": "-infinity", "c": "infinity", "d": "-infinity", "e": "10000-01-01T00:00:00.500000+00:00",
+         "f": "24:00:00", "g": {"infinity": 1}, "h": "infinity"}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 100_000])
+def test_infinity_is_what_it_was_for_whoever_reads_the_rows(count: int) -> None:
+    """Few rows are in memory, many in a file."""
+    query = f"""SELECT date 'infinity' AS d, timestamptz 'infinity' AS tz, timestamp 'infinity' AS us,
+                timestamp_s 'infinity' AS s, timestamp_ms 'infinity' AS ms, timestamp_ns 'infinity' AS ns,
+                md5(range::text) AS t FROM range({count})"""
+    names = ("d", "tz", "us", "s", "ms", "ns")
+    found = outcome(query)
+    assert isinstance(found, Success)
+    reader = reader_of(found.value)
+    try:
+        [row] = reader.rows(count - 1, count)
+        assert [row[name] for name in names] == ["infinity"] * 6
+        texts = ", ".join(f"min({name}::text)" for name in names)
+        with duckdb.connect() as connection, registered(connection, "r", reader, call({}).tables.staging):
+            assert connection.sql(f"SELECT {texts} FROM r").fetchall() == [("infinity",) * 6]
+    finally:
+        found.value.close()
 
 
 def test_a_file_keeps_what_was_committed_and_nothing_of_a_failure(tmp_path: Path) -> None:

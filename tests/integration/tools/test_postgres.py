@@ -250,6 +250,30 @@ def test_types_that_arrow_has_no_like_for_become_json_or_text(database: str) -> 
     assert (found["row_count"], found["rows"][29_999]) == (30_000, expected)
 
 
+def test_a_year_is_twelve_months_of_thirty_days(database: str) -> None:
+    """As DuckDB gives it, and as Postgres compares."""
+    spans = ("1 year", "13 months", "-1 year -2 days +00:00:01.5", "2 years -1 month", "-400 years", "3 days 04:05:06")
+    query = f"SELECT s, array[s] AS some FROM unnest(array{list(spans)!r}::interval[]) s"
+    [found] = outcomes(database, query)
+    day = 86_400.0
+    expected = [360 * day, 390 * day, -362 * day + 1.5, 690 * day, -144_000 * day, 3 * day + 14_706]
+    assert [(row["s"], row["some"]) for row in value(found)["rows"]] == [(span, [span]) for span in expected]
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_infinity_is_refused_however_many_rows_there_are(database: str, kind: str, sign: str) -> None:
+    one = f"SELECT {kind} '{sign}infinity' AS a"
+    few, many = outcomes(database, one, f"{one} FROM generate_series(1, 30000)")
+    assert (failure(few).kind, failure(many).kind) == ("data", "data")
+    assert "column 'a'" in failure(many).message
+
+
+def test_an_interval_without_end_is_refused(database: str) -> None:
+    found = outcomes(database, "SELECT interval '-infinity' AS a", "SELECT interval '2000000 years' AS a")
+    assert [failure(one).kind for one in found] == ["data", "data"]
+
+
 @pytest.mark.parametrize(
     ("query", "count"),
     [

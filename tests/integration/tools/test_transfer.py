@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import orjson
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -127,13 +128,15 @@ FILLED = r"""INSERT INTO every VALUES
     (3, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'null', NULL, NULL, NULL, NULL, NULL, NULL, NULL)"""
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "json", "jsonl"])
 @pytest.mark.parametrize("columns", ["*", "id", "t", "code", "id, a", "id, b, at"])
 def test_a_file_goes_back_into_the_table_it_came_from(database: str, tmp_path: Path, kind: str, columns: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(EVERY)
         connection.execute(FILLED.encode())
         connection.execute("CREATE TABLE target (LIKE every)")
+        if kind.startswith("json"):  # where null is null
+            connection.execute("UPDATE every SET j = NULL WHERE j = 'null'")
     path = str(tmp_path / f"every.{kind}")
     query = postgres(database, query=f"SELECT {columns} FROM every")
     assert value(moved(query, {"kind": "file", "path": path, "mode": "replace"}))["written"] == 3
@@ -141,6 +144,41 @@ def test_a_file_goes_back_into_the_table_it_came_from(database: str, tmp_path: P
     assert back["written"] == 3
     both = f"(SELECT {columns} FROM every EXCEPT SELECT {columns} FROM target)"
     assert asked(database, both) == []
+
+
+def test_a_text_in_a_file_of_json_is_what_it_says(database: str, tmp_path: Path) -> None:
+    """Whatever the rows before it had: neither is a number guessed, nor a date."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE target (id int, n numeric, f float8, t text, j jsonb, js jsonb[])")
+    rows = [{"id": 1, "n": 5, "f": 0.5, "t": "2024-1-5", "j": "1", "js": ["x", {"a": 1}]}] * 25_000
+    last = {"id": 2, "n": "0.10000000000000000001", "f": "nan", "t": 'a "b"', "j": {"a": "1"}, "js": None}
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"\n".join(map(orjson.dumps, [*rows, last])))
+    target = postgres(database, table="target")
+    assert value(moved({"kind": "file", "path": str(path)}, target))["written"] == 25_001
+    found = asked(
+        database, "SELECT id, n::text, f::text, t, j::text, js::text FROM target GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1"
+    )
+    assert found == [
+        (1, "5", "0.5", "2024-1-5", '"1"', r'{"\"x\"","{\"a\": 1}"}'),
+        (2, "0.10000000000000000001", "NaN", 'a "b"', '{"a": "1"}', None),
+    ]
+
+
+def test_moments_beyond_the_calendar_arrive(database: str, tmp_path: Path) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE target (d date, at timestamptz, t time, ds date[])")
+    query = """SELECT d, d::TIMESTAMPTZ AS at, time '24:00:00' AS t, [d] AS ds FROM (VALUES
+               (date 'infinity'), ('-infinity'), ('20000-01-01'), ('0044-03-15 (BC)'), ('2030-01-02')) v (d)"""
+    rows: dict[str, Any] = {"kind": "duckdb", "query": f"SET TimeZone = 'UTC'; {query}"}
+    files = [str(tmp_path / f"rows.{kind}") for kind in ("parquet", "csv", "jsonl")]
+    for path in files:
+        assert value(moved(rows, {"kind": "file", "path": path, "mode": "replace"}))["written"] == 5
+    days = ["infinity", "-infinity", "20000-01-01", "0044-03-15 BC", "2030-01-02"]
+    for source in (rows, *({"kind": "file", "path": path} for path in files)):
+        assert value(moved(source, postgres(database, table="target", mode="replace")))["written"] == 5
+        found = asked(database, "SELECT d::text, at = d::timestamp AT TIME ZONE 'UTC', t::text, ds[1] = d FROM target")
+        assert found == [(day, True, "24:00:00", True) for day in days]
 
 
 def test_arrays_may_be_text_as_postgres_writes_it(database: str) -> None:
