@@ -18,7 +18,7 @@ from noetl.model.errors import Failure, InvalidInput
 from noetl.model.events import ChildEnded
 from noetl.model.ids import ExecutionId, RefId, Tenant
 from noetl.model.messages import Notice, Start, StoredRef
-from noetl.model.reference import Reference
+from noetl.model.reference import Reference, parse_uri
 from noetl.playbook.workload import LIMIT, merge
 from noetl.server.playbooks import Playbooks
 
@@ -58,6 +58,8 @@ class Children:
     async def _whole(self, effect: StartChild, refs: Iterable[StoredRef]) -> StartChild:
         if effect.reference is None:
             return effect
+        if parse_uri(effect.reference.uri).execution_id != effect.parent.execution_id:
+            raise InvalidInput("the input of a child is its parent's", hint="a worker has named what is not its own")
         return replace(effect, workload=await self._workload(effect.reference, refs))
 
     async def _workload(self, reference: Reference, refs: Iterable[StoredRef]) -> dict[str, Any]:
@@ -68,8 +70,7 @@ class Children:
                 f"the input of the child is {reference.bytes} bytes, the limit is {LIMIT}",
                 hint="let the child read large data itself: from a table, a file or an address",
             )
-        workload: dict[str, Any] = msgspec.json.decode(data)
-        return workload
+        return msgspec.json.decode(data, type=dict[str, Any])
 
     async def _start(self, tenant: Tenant, effect: StartChild) -> tuple[Start, dict[str, object]]:
         entry = await self._playbooks.find(effect.path, effect.version, tenant)

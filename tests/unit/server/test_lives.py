@@ -5,7 +5,8 @@ import pytest
 from noetl.model.envelope import failed
 from noetl.model.errors import Conflict, Failure, InvalidInput, NotFound
 from noetl.model.events import ChildRequest, CommandCancelled, CommandFailed, CommandParked, CommandReturned
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import ExecutionId, RefId
+from noetl.model.reference import Reference
 from tests.unit.server.house import CHAIN, SHARDS, House, Node, claim, ended, exchange, finish, house, statuses, told
 
 
@@ -46,6 +47,19 @@ async def test_a_child_that_cannot_be_started_has_failed(request_: ChildRequest,
         recorded = [each.event for each in await home.log.events(id_)]
         (end,) = [event for event in recorded if event.type == "child.ended"]
         assert end.result.error.code == code  # type: ignore[union-attr]
+
+
+async def test_what_a_child_is_given_is_its_parents_own() -> None:
+    async with house() as home:
+        node = await home.node()
+        await home.catalog.register("child", CHAIN)
+        other = await home.begun(node)
+        await claim(node, "w2")
+        theirs = Reference(ref_id=RefId("7"), type="kv", uri=f"noetl://execution/{other}/workload/s/k", bytes=8)
+        await home.log.put_blob(theirs, b'{"a": 1}')
+        id_ = await parked(home, node, ChildRequest(path="child", reference=theirs))
+        (end,) = [each.event for each in await home.log.events(id_) if each.event.type == "child.ended"]
+        assert "is its parent's" in end.result.error.message  # type: ignore[union-attr]
 
 
 async def test_cancelling_stops_what_is_queued_and_tells_who_holds_the_rest() -> None:
