@@ -119,7 +119,7 @@ class Storage(_Concern):
     )  # fmt: skip
     storage_patience_sec: float = Field(
         60.0, ge=0, le=3600,
-        description="how long a worker waits for a store that does not answer, each time it tries; a result is tried five "
+        description="how long a worker waits for a store that does not answer, each time it tries; a result is tried eight "
         "times before its task fails with REFERENCE_NOT_AVAILABLE",
         json_schema_extra=_unit("seconds"),
     )  # fmt: skip

@@ -83,6 +83,12 @@ class Unavailable(NoetlError):
     code = "UNAVAILABLE"
 
 
+class Unreached(Unavailable):
+    """No server could be reached: nothing was done."""
+
+    code = "SERVER_UNREACHED"
+
+
 class StoreUnavailable(Unavailable):
     code = "STORE_UNAVAILABLE"
 

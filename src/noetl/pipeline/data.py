@@ -21,6 +21,7 @@ from noetl.model.reference import Reference, parse_uri
 from noetl.pipeline.environment import Manifests
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.keychain import Entry, Handle, Keychain
+from noetl.pipeline.patience import patiently
 from noetl.playbook.assignments import REFERENCE
 from noetl.playbook.expressions import FailedError, NeedsData, item, kind_of, member
 from noetl.results.encoding import ARROW, JSON, PARQUET, PARTS, ref_id_of
@@ -34,7 +35,6 @@ FACTS = ("http", "pg", "py", "spark")
 # Keys of an envelope's context with a meaning of their own; every other key is a scalar of the payload's top level.
 RESERVED: Final = frozenset({*FACTS, SELECTIONS, "row_count", "columns", "results", "stats", "value"})
 MISSING: Final = object()
-TRIES = 5
 KEPT = 32 * 1024 * 1024  # bytes, as stored, of what a command keeps in memory from one template to the next
 MOST_ROWS = 1_000_000  # of a row set as one value in memory
 ROW = 100  # bytes that a row weighs at least, however well it was packed
@@ -203,7 +203,7 @@ class Payloads:
         if reference.format == PARTS:
             return (await self._named(reference)).head.around(await self.range(reference, 0, reference.rows or 0))
         self.note(reference)
-        return await _patiently(reference.uri, lambda: self._store.resolve(reference))
+        return await _readable(reference.uri, lambda: self._store.resolve(reference))
 
     async def open(self, reference: Reference) -> Any:
         """A stored row set, to be read by batches: a `rowsets.Reader`, which whoever asks closes."""
@@ -213,8 +213,8 @@ class Payloads:
             manifest = await self._named(reference)
             return rowsets.Joined(manifest.head, [await self.open(part) for part in manifest.parts])
         self.note(reference)
-        source = await _patiently(reference.uri, lambda: self._store.open(reference))
-        reader = await _patiently(reference.uri, lambda: asyncio.to_thread(rowsets.read, source, reference.uri))
+        source = await _readable(reference.uri, lambda: self._store.open(reference))
+        reader = await _readable(reference.uri, lambda: asyncio.to_thread(rowsets.read, source, reference.uri))
         if reference.ref_id and reference.rows_at is None:  # the rows alone, whatever they are a member of
             reader.head = Head()
         return reader
@@ -229,7 +229,7 @@ class Payloads:
             message = f"{uri} belongs to another execution, which has not given it to this one"
             raise Failing(Failure(code="REFERENCE_FORBIDDEN", kind="auth", message=message))
         reference = by_uri(uri)
-        source = await _patiently(uri, lambda: self._store.open(reference))
+        source = await _readable(uri, lambda: self._store.open(reference))
         try:
             rowset = starts_rowset(await asyncio.to_thread(source.read, 0, 4))
         finally:
@@ -241,7 +241,7 @@ class Payloads:
         """The files of a row set that has several."""
         self.note(reference)
         plain = replace(reference, format=JSON, rows=None, rows_at=None)
-        return msgspec.convert(await _patiently(reference.uri, lambda: self._store.resolve(plain)), Manifest)
+        return msgspec.convert(await _readable(reference.uri, lambda: self._store.resolve(plain)), Manifest)
 
     async def _in_files(self, reference: Reference, start: int, stop: int) -> list[Any]:
         found: list[Any] = []
@@ -268,7 +268,7 @@ class Payloads:
             return await self._in_files(reference, start, stop)
         if not is_manifest(reference):
             self.note(reference)
-            return list(await _patiently(reference.uri, lambda: self._store.rows(reference, start, stop)))
+            return list(await _readable(reference.uri, lambda: self._store.rows(reference, start, stop)))
         rows = await self.item_rows(reference, start, stop)
         return [item_value(rows[index]) if index in rows else None for index in range(start, stop)]
 
@@ -324,7 +324,7 @@ class Payloads:
 
     async def parts(self, manifest: str) -> list[AddPart]:
         """Of a loop's result, or of the pages of a call."""
-        return list(await _patiently(manifest, lambda: self._manifests(manifest)))
+        return list(await _readable(manifest, lambda: self._manifests(manifest)))
 
     def note(self, reference: Reference) -> None:
         """Of a loop's result its parts are noted, as they are read."""
@@ -339,20 +339,16 @@ def _too_many(reference: Reference, size: int) -> Failure:
     return Failure(code="RESULT_TOO_LARGE", kind="result", message=message)
 
 
-async def _patiently(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+async def _readable(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
     """A store that is unavailable is asked again for a while; then the task fails, retryable."""
-    for number in range(TRIES):
-        try:
-            return await ask()
-        except Unavailable as error:
-            if number + 1 == TRIES:
-                raise Failing(_unreadable(what, str(error), retryable=True)) from error
-            await asyncio.sleep(0.05 * 2**number)
-        except Expired as error:
-            raise Failing(Failure(code=error.code, kind="store", message=f"{error}; {error.hint}")) from error
-        except (InvalidInput, CorruptLog) as error:
-            raise Failing(_unreadable(what, str(error), retryable=False)) from error
-    raise AssertionError("the last try returns or raises")
+    try:
+        return await patiently(ask)
+    except Unavailable as error:
+        raise Failing(_unreadable(what, str(error), retryable=True)) from error
+    except Expired as error:
+        raise Failing(Failure(code=error.code, kind="store", message=f"{error}; {error.hint}")) from error
+    except (InvalidInput, CorruptLog) as error:
+        raise Failing(_unreadable(what, str(error), retryable=False)) from error
 
 
 def _unreadable(what: str, why: str, *, retryable: bool) -> Failure:

@@ -19,8 +19,9 @@ from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Address, Lifetime, ParentRef, Reference, address, result_key
-from noetl.pipeline.data import RESERVED, TRIES, Payloads, is_manifest
+from noetl.pipeline.data import RESERVED, Payloads, is_manifest
 from noetl.pipeline.failures import Failing
+from noetl.pipeline.patience import patiently
 from noetl.pipeline.provenance import is_small
 from noetl.pipeline.redaction import stripped
 from noetl.playbook.assignments import REFERENCE
@@ -102,20 +103,14 @@ class Persist:
         return await self._carrier.carry(where, value, room, store)
 
     async def _put(self, where: Address, value: Any, store: str | None) -> tuple[Reference, Rider | None]:
-        for number in range(TRIES):
-            try:
-                return await self._store_or_carry(where, value, store)
-            except Unavailable as error:
-                if number + 1 == TRIES:
-                    raise Failing(
-                        _not_stored(f"the result could not be stored: {error}", retryable=True), final=True
-                    ) from error
-                await asyncio.sleep(0.05 * 2**number)
-            except (InvalidInput, TypeError, ValueError, OverflowError, RecursionError) as error:
-                raise Failing(
-                    _not_stored(f"the result cannot be stored: {error}", retryable=False), final=True
-                ) from error
-        raise AssertionError("the last try returns or raises")
+        try:
+            return await patiently(lambda: self._store_or_carry(where, value, store))
+        except Unavailable as error:
+            message = f"the result could not be stored: {error}"
+            raise Failing(_not_stored(message, retryable=True), final=True) from error
+        except (InvalidInput, TypeError, ValueError, OverflowError, RecursionError) as error:
+            message = f"the result cannot be stored: {error}"
+            raise Failing(_not_stored(message, retryable=False), final=True) from error
 
     async def result(
         self,

@@ -3,17 +3,10 @@
 from typing import Any, Protocol
 
 from noetl.model.decisions import AddPart
-from noetl.model.errors import Unavailable
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
-
-
-class Unreached(Unavailable):
-    """No server could be reached: nothing was done."""
-
-    code = "SERVER_UNREACHED"
 
 
 class Channel(Protocol):

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from typing import Any
 
 from noetl.model.errors import NotFound
+from noetl.pipeline.patience import patiently
 from noetl.tools.credentials import missing
 from noetl.worker.channel import Channel
 
@@ -13,23 +14,24 @@ MOST = 100
 
 
 class StoredCredentials:
-    """A loop asks for the same one with every item; one that is missing is asked for each time, since it may be added."""
+    """A loop asks for the same one with every item; one that is missing is asked for each time, since it may be added.
+    Of a server that is away it is asked again, as results are."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._kept: OrderedDict[str, tuple[float, dict[str, Any]]] = OrderedDict()
 
     async def get(self, name: str) -> dict[str, Any]:
-        now = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time
         until, fields = self._kept.get(name, (0.0, {}))
-        if now < until:
+        if now() < until:
             return dict(fields)
         self._kept.pop(name, None)
         try:
-            fields = await self._channel.credential(name)
+            fields = await patiently(lambda: self._channel.credential(name))
         except NotFound as error:
             raise missing(name) from error
-        self._keep(name, now + KEPT_FOR, fields)
+        self._keep(name, now() + KEPT_FOR, fields)
         return dict(fields)
 
     def _keep(self, name: str, until: float, fields: dict[str, Any]) -> None:

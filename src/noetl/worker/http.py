@@ -8,12 +8,20 @@ import msgspec
 
 from noetl.model import codec
 from noetl.model.decisions import AddPart
-from noetl.model.errors import Conflict, Expired, InvalidInput, NoetlError, NotFound, OutcomeUnknown, Unavailable
+from noetl.model.errors import (
+    Conflict,
+    Expired,
+    InvalidInput,
+    NoetlError,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+    Unreached,
+)
 from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
-from noetl.worker.channel import Unreached
 from noetl.worker.wire import Answer, BrokenOff, NotConnected, Wire
 
 EXCHANGE = "/api/worker/exchange"

@@ -22,7 +22,7 @@ from msgspec import structs
 
 from noetl.model.clock import Clock
 from noetl.model.commands import Command
-from noetl.model.errors import Failure
+from noetl.model.errors import Failure, Unreached
 from noetl.model.exchange import PROGRESS, Ack, ExchangeReply, ExchangeRequest, Held, Progress
 from noetl.model.messages import StoredRef
 from noetl.pipeline import Environment, Sent, execute
@@ -32,7 +32,7 @@ from noetl.results.port import ResultStore
 from noetl.tools.credentials import Credentials, EnvCredentials
 from noetl.tools.registry import Registry
 from noetl.worker import endings
-from noetl.worker.channel import Channel, Unreached
+from noetl.worker.channel import Channel
 from noetl.worker.logs import StepLogs
 from noetl.worker.outbox import Entry, Outbox
 from noetl.worker.plans import Plans

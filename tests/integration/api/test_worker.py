@@ -7,12 +7,12 @@ from hashlib import sha256
 
 import pytest
 
-from noetl.model.errors import InvalidInput, NotFound, OutcomeUnknown, Unavailable
+from noetl.model.errors import InvalidInput, NotFound, OutcomeUnknown, Unavailable, Unreached
 from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest, Held
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference
 from noetl.server.app import listen
-from noetl.worker.http import HttpChannel, Unreached
+from noetl.worker.http import HttpChannel
 from tests.integration.api.site import NOOP, Site, site, twins
 
 

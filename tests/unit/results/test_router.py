@@ -16,6 +16,7 @@ from noetl.model.reference import Reference, address
 from noetl.pipeline.data import Payloads
 from noetl.pipeline.environment import no_manifest
 from noetl.pipeline.failures import Failing
+from noetl.pipeline.patience import TRIES
 from noetl.pipeline.persist import PER_REPORT, Persist
 from noetl.results.cache import ENTRY, Cache
 from noetl.results.kv import LARGEST
@@ -235,9 +236,9 @@ def test_a_command_that_is_begun_again_puts_everything_before_its_report(tmp_pat
 
 def test_a_put_through_the_servers_is_repeated_for_a_while(tmp_path: Path) -> None:
     async def run() -> None:
-        await persist(Router(Servers(failures=4), in_files(tmp_path))).put("t", text(100_000))
+        await persist(Router(Servers(failures=TRIES - 1), in_files(tmp_path))).put("t", text(100_000))
         with pytest.raises(Failing) as failing:
-            await persist(Router(Servers(failures=5), in_files(tmp_path))).put("t", text(100_000))
+            await persist(Router(Servers(failures=TRIES), in_files(tmp_path))).put("t", text(100_000))
         assert failing.value.final
         assert (failing.value.failure.code, failing.value.failure.retryable) == ("REFERENCE_NOT_AVAILABLE", True)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from noetl.model.errors import NotFound, Unavailable
+from noetl.model.errors import NotFound, Unavailable, Unreached
 from noetl.worker.credentials import KEPT_FOR, MOST, StoredCredentials
 from tests.unit.pipeline.bench import virtually
 
@@ -63,6 +63,25 @@ def test_one_that_is_missing_is_asked_for_again_and_the_answer_says_what_to_do()
         await asyncio.sleep(KEPT_FOR)
         with pytest.raises(Unavailable):
             await credentials.get("my-db")
+
+    virtually(live())
+
+
+def test_a_server_that_starts_again_is_waited_for() -> None:
+    async def live() -> None:
+        desk = Desk(db={"password": "p"})
+        asked = desk.credential
+
+        async def away(name: str) -> dict[str, Any]:
+            if asyncio.get_running_loop().time() < 30:
+                raise Unreached("no server")
+            return await asked(name)
+
+        desk.credential = away  # type: ignore[method-assign]
+        credentials = stored(desk)
+        assert await credentials.get("db") == {"password": "p"}
+        assert await credentials.get("db") == {"password": "p"}
+        assert desk.asked == ["db"]
 
     virtually(live())
 

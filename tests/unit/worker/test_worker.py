@@ -11,7 +11,7 @@ import pytest
 from noetl.model import events as e
 from noetl.model.commands import Command
 from noetl.model.decisions import AddPart
-from noetl.model.errors import Unavailable
+from noetl.model.errors import Unavailable, Unreached
 from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, Held
 from noetl.model.messages import Report
 from noetl.results.memory import ResultsMemory
@@ -20,7 +20,6 @@ from noetl.tools.port import Call
 from noetl.tools.registry import Registry
 from noetl.tools.wait import Wait
 from noetl.worker import MemorySpool, Worker, WorkerSettings
-from noetl.worker.channel import Unreached
 from tests.unit.pipeline.bench import HEADER, Clock, Scripted, command, plan_of
 from tests.waiting import virtually
 
