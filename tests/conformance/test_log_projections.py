@@ -2,7 +2,7 @@
 
 import pytest
 
-from noetl.log.port import Projection, ShardRows
+from noetl.log.port import Change, Projection, ShardRows
 from noetl.model.errors import NoetlError
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
 from tests.conformance.conftest import SHARDS, World
@@ -91,8 +91,6 @@ async def test_changes_of_several_shards_are_read_at_once(world: World) -> None:
     await one.write(first, started(first), signal_like("a"))
     await one.write(second, started(second), signal_like("a"), signal_like("b"))
     changes = await world.log.changes({2: 1, 0: 0, 1: 0}, 10)
-    assert [(each.shard, each.seq, each.execution_id) for each in changes] == [
-        (0, 1, first), (0, 2, first), (2, 2, second), (2, 3, second),
-    ]  # fmt: skip
+    assert changes == [Change(0, 2, first, 2), Change(2, 3, second, 2)]
     assert [(each.shard, each.seq) for each in await world.log.changes({2: 0, 0: 0}, 1)] == [(0, 1), (2, 1)]
     assert await world.log.changes({}, 10) == []

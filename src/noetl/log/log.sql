@@ -125,11 +125,13 @@ select execution_id, seq, epoch, meta, result from noetl.event
 where shard = :shard and seq > :after order by seq limit :limit;
 
 -- name: changes
-select e.shard, e.seq, e.execution_id
+-- Executions, not events: many events of one come together.
+select e.shard, max(e.seq) as seq, e.execution_id, count(*) as events
 from unnest(:shards::text::int[], :after::text::bigint[]) s (shard, after),
     lateral (select f.shard, f.seq, f.execution_id from noetl.event f
              where f.shard = s.shard and f.seq > s.after order by f.seq limit :limit) e
-order by e.shard, e.seq;
+group by e.shard, e.execution_id
+order by e.shard, max(e.seq);
 
 -- name: parts
 select body from noetl.manifest_part where manifest = :manifest order by first;

@@ -204,11 +204,14 @@ class LogMemory:
         return [self._recorded(row) for row in self._db.by_shard[shard][after : after + limit]]
 
     async def changes(self, after: dict[int, int], limit: int) -> list[Change]:
-        return [
-            Change(shard, row.seq, row.execution_id)
-            for shard, seq in sorted(after.items())
-            for row in self._db.by_shard[shard][seq : seq + limit]
-        ]
+        found: dict[ExecutionId, Change] = {}
+        for shard, seq in sorted(after.items()):
+            for row in self._db.by_shard[shard][seq : seq + limit]:
+                before = found.pop(row.execution_id, None)
+                found[row.execution_id] = Change(
+                    shard, row.seq, row.execution_id, 1 + (before.events if before is not None else 0)
+                )
+        return list(found.values())
 
     async def parts(self, manifest: str) -> list[AddPart]:
         parts = self._db.manifests.get(manifest, {})

@@ -206,11 +206,12 @@ class Present(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True):
-    """An event was recorded, whatever it says."""
+    """Events were recorded, whatever they say; `seq` is the last of them."""
 
     shard: int
     seq: int
     execution_id: ExecutionId
+    events: int = 1
 
 
 class ShardRows(Struct, frozen=True):
@@ -304,7 +305,7 @@ class EventLog(Protocol):
     async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]: ...
     async def changes(
         self, after: dict[int, int], limit: int
-    ) -> list[Change]: ...  # by shard: at most `limit` beyond it
+    ) -> list[Change]: ...  # by shard and seq: of at most `limit` events beyond it in each
     async def parts(self, manifest: str) -> list[AddPart]: ...  # in order of first
     async def last_seq(self, execution_id: ExecutionId) -> int: ...
     async def pinned(self, execution_id: ExecutionId) -> Pinned | None: ...

@@ -237,7 +237,7 @@ class LogPostgres:
         rows = await self._background.read(
             _SQL["changes"], shards=numbers(list(after)), after=numbers(list(after.values())), limit=limit
         )
-        return [Change(shard, seq, _id(execution_id)) for shard, seq, execution_id in rows]
+        return [Change(shard, seq, _id(execution_id), events) for shard, seq, execution_id, events in rows]
 
     async def parts(self, manifest: str) -> list[AddPart]:
         return [_part.decode(row["body"]) for row in await self._main.read(_SQL["parts"], manifest=manifest)]

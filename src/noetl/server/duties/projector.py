@@ -2,7 +2,6 @@
 last one stopped; what it writes is under the shard's epoch, never ahead of the log and never back."""
 
 import logging
-from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby
 
@@ -70,7 +69,9 @@ class Projector:
                 self._shards.drop(each.shard, each.epoch)
             elif self._shards.epochs().get(each.shard) == each.epoch:
                 self._projected[each.shard] = each.checkpoint
-        full = [shard for shard, count in Counter(map(_shard, changes)).items() if count == self._limit]
+        full = [
+            shard for shard, part in groupby(changes, _shard) if sum(change.events for change in part) == self._limit
+        ]
         self._changed.update(full)
         return Counts(sum(len(each.rows) for each in batch), bool(full))
 
@@ -80,10 +81,9 @@ class Projector:
         return self._projected[shard]
 
     async def _rows(self, shard: int, epoch: int, changes: list[Change], stretch: Stretch) -> ShardRows:
-        last = {change.execution_id: change.seq for change in changes}
         rows: list[Projection] = []
-        for execution_id, seq in last.items():
-            if (row := await self._row(execution_id, shard, seq)) is not None:
+        for change in changes:
+            if (row := await self._row(change.execution_id, shard, change.seq)) is not None:
                 rows.append(row)
             if stretch.over:
                 await stretch.pause()
