@@ -15,7 +15,6 @@ from tests import inspection, waiting
 from tests.api.process import Api, served
 
 PROCESSES = 2
-TOGETHER = ("tests/crash", "tests/integration/spark")  # one process runs all of each: what kills, what is large
 
 settings.register_profile(
     "suite", deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
@@ -31,12 +30,6 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if whole and config.option.numprocesses is None and not config.option.usepdb and not config.option.collectonly:
         config.option.numprocesses = PROCESSES
         config.option.dist = "loadgroup"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if (folder := next((folder for folder in TOGETHER if item.nodeid.startswith(folder)), None)) is not None:
-            item.add_marker(pytest.mark.xdist_group(folder))
 
 
 @pytest.fixture(autouse=True)
