@@ -5,7 +5,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from noetl.model.errors import NotFound
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import BY_EXECUTION, ExecutionId
 
 if TYPE_CHECKING:  # loaded by the command that runs: `--help` must not wait for it
     from noetl.log.port import Recorded
@@ -148,6 +148,12 @@ async def named(client: Client, text: str) -> ExecutionId:
             raise NotFound(f"{text!r} is not an execution id", hint="a number, or @latest; noetl exec list shows them")
         return ExecutionId(text)
     for row in await client.executions(limit=_LOOKED_AT):
-        if row["parent"] is None:
+        if row["parent"] is None and not await _is_detached(client, ExecutionId(row["execution_id"])):
             return ExecutionId(row["execution_id"])
     raise NotFound("there is no execution yet", hint="noetl run FILE starts one")
+
+
+async def _is_detached(client: Client, execution_id: ExecutionId) -> bool:
+    """Another execution started it and did not wait: it has no parent, but its beginning says who it was."""
+    by = (await client.execution(execution_id))["by"]
+    return by is not None and by.startswith(BY_EXECUTION)

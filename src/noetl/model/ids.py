@@ -14,6 +14,7 @@ Micros = int  # microseconds since 1970, UTC
 Tenant = NewType("Tenant", int)
 
 DEFAULT_TENANT = Tenant(1)
+BY_EXECUTION = "execution:"  # of who started one: this, and an id
 SNOWFLAKE_EPOCH_MS = 1_735_689_600_000  # 2025-01-01
 _NODE_BITS, _COUNT_BITS = 10, 12
 

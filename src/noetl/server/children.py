@@ -16,7 +16,7 @@ from noetl.model.decisions import Effect, Send, StartChild
 from noetl.model.envelope import failed
 from noetl.model.errors import Failure, InvalidInput
 from noetl.model.events import ChildEnded
-from noetl.model.ids import ExecutionId, RefId, Tenant
+from noetl.model.ids import BY_EXECUTION, ExecutionId, RefId, Tenant
 from noetl.model.messages import Notice, Start, StoredRef
 from noetl.model.reference import Reference, parse_uri
 from noetl.playbook.workload import LIMIT, merge
@@ -81,7 +81,7 @@ class Children:
             playbook=entry.hash,
             version=entry.version,
             tenant=tenant,
-            by=f"execution:{effect.parent.execution_id}",
+            by=f"{BY_EXECUTION}{effect.parent.execution_id}",
             parent=None if effect.detached else effect.parent,  # nobody waits for the end of a detached one
             depth=effect.depth,
             return_step=effect.return_step,

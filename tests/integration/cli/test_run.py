@@ -127,3 +127,13 @@ def test_a_file_is_run_as_it_is_also_when_a_later_text_is_registered(noetl: Noet
 def test_a_pool_of_the_playbooks_own_is_served(noetl: Noetl, tmp_path: Path, how: list[str]) -> None:
     step = "  - {step: one, spec: {pool: 'my-lab'}, tool: {kind: python, code: 'result = 7'}}\n"
     assert noetl.json("run", *how, playbook(tmp_path, "lab", step))["result"] == 7
+
+
+def test_the_latest_execution_is_none_that_another_has_started(noetl: Noetl, tmp_path: Path) -> None:
+    noetl.json("catalog", "register", playbook(tmp_path, "beside", "  - step: one\n    tool: {kind: noop}\n"))
+    detaches = "  - step: go\n    tool: {kind: playbook, path: beside, wait: false}\n"
+    said = noetl.json("run", playbook(tmp_path, "detaches", detaches))
+    beside = noetl.json("exec", "get", said["result"]["execution_id"])
+    assert (beside["parent"], beside["by"]) == (None, f"execution:{said['execution_id']}")
+    assert noetl.json("exec", "list")[0]["execution_id"] == beside["execution_id"]
+    assert noetl.json("exec", "get", "@latest")["execution_id"] == said["execution_id"]

@@ -96,6 +96,9 @@ class StepView(View):
 
 
 class DetailedView(ExecutionView):
+    by: str | None = Field(
+        examples=[f"execution:{ID}"], description="who started it: a user, an execution, a schedule or a hook"
+    )
     version: int | None
     playbook: str | None = Field(description="hash of the text it is pinned to")
     failure: dict[str, Any] | None = Field(description="the first causal failure")

@@ -47,10 +47,11 @@ def detailed(row: Projection) -> dict[str, Any]:
     state = state_of(row)
     shown = execution(row)
     if state is None:
-        return {**shown, "version": None, "playbook": None, "failure": None, "steps": {}}
+        return {**shown, "by": None, "version": None, "playbook": None, "failure": None, "steps": {}}
     failure = state.failure if state.status == "failed" else None
     return {
         **shown,
+        "by": state.by,
         "version": state.version,
         "playbook": state.playbook,
         "failure": None if failure is None else {**failure.shown(), "step": state.failed_step},
