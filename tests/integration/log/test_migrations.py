@@ -63,6 +63,29 @@ async def test_migrating_again_changes_nothing_and_the_shards_stay(database: str
     await connection.close()
 
 
+@pytest.mark.corrupts  # rows without a log
+async def test_what_waited_for_an_age_alone_is_judged_anew(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before 0011 it may have forgotten the retention."""
+    known = migrations.migrations()
+    connection = await connect(database)
+    monkeypatch.setattr(migrations, "migrations", lambda: known[:10])
+    await migrate(connection, shards=SHARDS)
+    over = 1 << 61
+    judged = {1: 5, 2: None, 3: -1, 4: over, 5: over + 7, 6: over - 1, 7: 5}
+    await connection.executemany(
+        "insert into noetl.execution (execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at,"
+        " steps, judge_at) values ($1, 0, 1, 'p', 'completed', 1, 1, 2, $2, 0, $3)",
+        [(number, None if number == 7 else 2, at) for number, at in judged.items()],
+    )
+    monkeypatch.setattr(migrations, "migrations", lambda: known)
+    await migrate(connection, shards=SHARDS)
+    rows = await connection.fetch("select execution_id, judge_at, retained_at from noetl.execution order by 1")
+    assert [tuple(row) for row in rows] == [
+        (1, None, None), (2, None, None), (3, -1, None), (4, over, None), (5, over + 7, None), (6, None, None), (7, 5, None),
+    ]  # fmt: skip
+    await connection.close()
+
+
 async def test_many_processes_may_migrate_at_once(database: str) -> None:
     connections = [await connect(database) for _ in range(5)]
     assert await asyncio.gather(*[migrate(each, shards=SHARDS) for each in connections]) == [SHARDS] * 5
