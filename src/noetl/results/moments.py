@@ -1,4 +1,4 @@
-"""Moments that Python does not count: infinity, years before 1 and after 9999, the hour 24. They are text.
+"""Moments that Python does not count: infinity, years before 1 and after 9999, the hour 24, nanoseconds. They are text.
 
 As DuckDB and Postgres read it: `infinity`, `20000-01-01T00:00:00`, `0044-03-15 (BC)`, `24:00:00`.
 """
@@ -22,7 +22,7 @@ def listed(column: pa.Array) -> list[Any]:
     if _beyond(column):
         return [_value(scalar) for scalar in column]
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
-        column = column.cast(pa.timestamp("us", kind.tz), safe=False)
+        column = column.cast(pa.timestamp("us", kind.tz))
     found: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
     return found
 
@@ -43,8 +43,17 @@ def _beyond(column: pa.Array) -> bool:
     bounds = _bounds(kind)
     if bounds is None:
         return False
-    found = pc.min_max(column.cast(_whole(kind))).as_py()
-    return found["min"] is not None and not bounds[0] <= found["min"] <= found["max"] <= bounds[1]
+    whole = column.cast(_whole(kind))
+    found = pc.min_max(whole).as_py()
+    if found["min"] is None:
+        return False
+    within = bounds[0] <= found["min"] <= found["max"] <= bounds[1]
+    return not within or (getattr(kind, "unit", "") == "ns" and not _micros_say_all(whole))
+
+
+def _micros_say_all(nanoseconds: pa.Array) -> bool:
+    micros = pc.multiply(pc.divide(nanoseconds, 1_000), 1_000)
+    return bool(pc.all(pc.equal(micros, nanoseconds)).as_py())
 
 
 def _parts(column: pa.Array) -> list[pa.Array]:
@@ -107,6 +116,8 @@ def _day(days: int) -> str:
 
 def _time(value: int, unit: int) -> str:
     seconds, rest = divmod(value, unit)
-    micros = rest * 1_000_000 // unit
+    nanoseconds = rest * 1_000_000_000 // unit
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return f"{clock}.{micros:06}" if micros else clock
+    if nanoseconds % 1_000:
+        return f"{clock}.{nanoseconds:09}"
+    return f"{clock}.{nanoseconds // 1_000:06}" if nanoseconds else clock

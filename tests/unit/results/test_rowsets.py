@@ -62,6 +62,8 @@ def numbered(count: int, size: int = 1_000, noise: int = 0) -> Iterator[pa.Recor
         yield pa.RecordBatch.from_arrays([ids, [f"n{n}" for n in ids], noises], schema=SCHEMA)
 
 
+NANOSECONDS = 1_704_164_645_123_456_789  # since 1970
+
 TYPES: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
     "bool": (pa.bool_(), [True, None], [True, None]),
     "int": (pa.int32(), [-1, None], [-1, None]),
@@ -83,6 +85,15 @@ TYPES: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
         pa.timestamp("us", "Europe/Berlin"),
         [datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC), None],
         ["2030-01-02T03:04:05+00:00", None],
+    ),
+    "nanoseconds": (pa.timestamp("ns"), [NANOSECONDS, None], ["2024-01-02T03:04:05.123456789", None]),
+    "nanoseconds with zone": (pa.timestamp("ns", "UTC"), [-1, None], ["1969-12-31T23:59:59.999999999+00:00", None]),
+    "micros in nanoseconds": (pa.timestamp("ns"), [NANOSECONDS - 789, None], ["2024-01-02T03:04:05.123456", None]),
+    "nanoseconds of a day": (pa.time64("ns"), [3_600_000_000_001, None], ["01:00:00.000000001", None]),
+    "nanoseconds inside": (
+        pa.list_(pa.timestamp("ns")),
+        [[NANOSECONDS], None],
+        [["2024-01-02T03:04:05.123456789"], None],
     ),
     "interval": (pa.duration("us"), [timedelta(days=1, seconds=0.5), None], [86400.5, None]),
     "months": (pa.month_day_nano_interval(), [pa.MonthDayNano([1, 1, 500_000_000]), None], [31 * 86400 + 0.5, None]),
