@@ -25,7 +25,13 @@ FORMATS = ("parquet", "csv", "json", "jsonl")
 ENDINGS = ", ".join(f".{format}" for format in FORMATS)
 _ROWS = re.compile(r"([0-9]{0,18}):([0-9]{0,18})", re.ASCII)
 
-Into = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="a file; without one, stdout")]
+Into = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="a file; without one, or with -, stdout",
+        callback=lambda given: None if given == Path("-") else given,
+    ),
+]  # fmt: skip
 Rows = Annotated[str | None, typer.Option("--rows", metavar="A:B", help="rows from A on, up to B; counted from 0")]
 
 

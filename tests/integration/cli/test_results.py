@@ -52,8 +52,9 @@ def looks(client: Noetl, folder: Path) -> None:
         done = client("result", "export", "@latest", "fetch", "-o", file, "--rows", "10:13")
         assert done.code == 0, done.err
         assert [row["id"] for row in rows_of(file)] == [10, 11, 12]
-    printed = client("result", "export", "@latest", "each", "--format", "csv")
-    assert printed.out == "n,l\n0,[0]\n1,[1]\n2,[2]\n"
+    for stdout in ([], ["-o", "-"]):
+        printed = client("result", "export", "@latest", "each", "--format", "csv", *stdout)
+        assert printed.out == "n,l\n0,[0]\n1,[1]\n2,[2]\n"
     for words, arguments in {
         "no rows": ("export", "@latest", "total", "--format", "csv"),
         "there is no format 'xml'": ("export", "@latest", "fetch", "--format", "xml"),
