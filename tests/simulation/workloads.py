@@ -34,6 +34,7 @@ class Case:
     retry: bool = False  # once it has ended, it is retried: a new execution with `retry_of`
     waits: bool = False  # it may wait for ever for a thing that has a name
     copies: int = 1
+    blocks: bool = False  # a tool of it may keep its place until another one of it has run
     punctual: bool = True  # its tools run however late they are; not so when a timeout may come first
 
     @property
@@ -111,7 +112,8 @@ def failing(rng: Random) -> Case:
     steps += step("other", tool(slow), after="tail")
     steps += step("tail", tool("ok()"))
     steps += step("never", tool("ok()"))
-    return Case(f"failing-{policy}-{slow}", book("failing", steps), settled=False, retry=rng.random() < 0.4)
+    retry, blocks = rng.random() < 0.4, slow == "hang()"
+    return Case(f"failing-{policy}-{slow}", book("failing", steps), settled=False, retry=retry, blocks=blocks)
 
 
 def handled(rng: Random) -> Case:

@@ -130,7 +130,8 @@ class World:
         self.nodes = [Node(f"s{number}", "server", Clock(self.loop)) for number in range(1, servers + 1)]
         self.nodes += [Node(f"w{number}", "worker", Clock(self.loop)) for number in range(1, workers + 1)]
         self.cuts: dict[tuple[str, str], float] = {}
-        self.slots = rng.choice((1, 2, 4, 8))
+        blocked = sum(case.copies for case in chosen if case.blocks)  # places that one worker may have to keep
+        self.slots = max(rng.choice((1, 2, 4, 8)), 1 + blocked)
 
     def say(self, text: str) -> None:
         self.story.append(f"{self.loop.time():9.3f}  {text}")
