@@ -88,6 +88,12 @@ def test_a_playbook_that_there_is_not(client: Noetl, noetl: Noetl, waiting: str)
         refused(each("catalog", "diff", "ask"), 2, "did you mean asks?")
 
 
+def test_a_folder_without_playbooks(client: Noetl, noetl: Noetl, tmp_path: Path) -> None:
+    (tmp_path / "some.test.yaml").write_text("")
+    for each in client, noetl:
+        refused(each("catalog", "register", tmp_path), 2, f"no playbooks in {tmp_path}", ".yaml or .yml")
+
+
 def test_a_change_says_what_the_execution_is_then(client: Noetl, waiting: str) -> None:
     assert client("exec", "pause", waiting).out == f"execution {waiting} is paused\n"
     assert client("exec", "resume", waiting).out == f"execution {waiting} is running\n"
