@@ -81,6 +81,13 @@ def test_the_result_of_a_step_that_failed_is_its_failure(client: Noetl, ended: s
     refused(client("result", "show", ended, "bda"), 2, "'bda' has no result")
 
 
+def test_a_step_that_failed_has_nothing_to_save(client: Noetl, noetl: Noetl, ended: str) -> None:
+    words = ("step bad failed and left no result: PYTHON_ERROR: ", "no such luck", f"noetl exec retry {ended}")
+    refused(client("result", "export", ended, "bad", "--format", "csv"), 2, *words)
+    for command in "get", "export", "pin":
+        refused(noetl("result", command, ended, "bad"), 2, *words)
+
+
 def test_a_playbook_that_there_is_not(client: Noetl, noetl: Noetl, waiting: str) -> None:
     for each in client, noetl:
         refused(each("catalog", "get", "quite/other"), 2, "'quite/other'", "noetl catalog list")
