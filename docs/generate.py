@@ -219,6 +219,7 @@ def _spelling(parameter: Any) -> str:
 
 Schema = dict[str, Any]
 _SERVER = "http://127.0.0.1:8082"
+_VERBS = {"GET": (), "HEAD": ("-I",)}  # of which curl has a word of its own
 _ABOUT = """\
 JSON over HTTP, on 127.0.0.1:8082 unless `noetl server start` is told otherwise. `GET /api/openapi.json` tells programs.
 Ids are text, times ISO 8601 in UTC. Lists come in pages: `next` of one is where the following begins, null at the end.
@@ -339,7 +340,7 @@ def _shown_call(verb: str, path: str, told: Schema, parts: dict[str, Schema]) ->
         if each["in"] == "path":
             path = path.replace(f"{{{each['name']}}}", values.pop(each["name"]))
     query = "?" + "&".join(f"{name}={value}" for name, value in values.items()) if values else ""
-    words = ["curl", *([] if verb == "GET" else ["-X", verb]), shlex.quote(f"{_SERVER}{path}{query}")]
+    words = ["curl", *_VERBS.get(verb, ("-X", verb)), shlex.quote(f"{_SERVER}{path}{query}")]
     bodies = told.get("requestBody", {}).get("content", {})
     if "text/yaml" in bodies:
         words += ["-H", "'Content-Type: text/yaml'", "--data-binary", "@hello.yaml"]
