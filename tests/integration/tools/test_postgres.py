@@ -142,7 +142,9 @@ def test_errors_say_what_they_are(database: str, query: str, kind: str, sqlstate
 def test_a_server_that_is_not_there_is_a_connection_failure() -> None:
     found = failure(outcomes("postgresql://x:y@127.0.0.1:1/z", "SELECT 1")[0])
     assert (found.code, found.kind, found.retryable) == ("CONNECTION_FAILED", "connection", True)
-    assert failure(outcomes("", "SELECT 1", auth=None)[0]).code == "AUTH_MISSING"
+    missing = failure(outcomes("", "SELECT 1", auth=None)[0])
+    assert missing.code == "AUTH_MISSING"
+    assert missing.message.endswith("with host, user, password, database")
 
 
 def test_a_credential_may_come_in_fields(database: str) -> None:
