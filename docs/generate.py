@@ -225,8 +225,9 @@ JSON over HTTP, on 127.0.0.1:8082 unless `noetl server start` is told otherwise.
 Ids are text, times ISO 8601 in UTC. Lists come in pages: `next` of one is where the following begins, null at the end.
 
 What cannot be honoured (`4XX`) or not now (`5XX`) is answered with a [Problem](#problem), as `application/problem+json`: `code`
-is stable, `hint` says what to do. 503 means: try again. A request with an `Idempotency-Key` may be repeated without a second
-effect; the `seq` that a change answers is the `min_seq` of a read that is to show it."""
+is stable, `hint` says what to do, and `routes` by which calls, where the hint names commands of `noetl`. 503 means: try again. A
+request with an `Idempotency-Key` may be repeated without a second effect; the `seq` that a change answers is the `min_seq` of a
+read that is to show it."""
 
 # What stands in an example where the document has none; anything else is shown by its type.
 _VALUES: dict[str, Any] = {

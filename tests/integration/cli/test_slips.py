@@ -61,6 +61,14 @@ def test_a_status_that_there_is_not(client: Noetl) -> None:
     assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_INPUT")
 
 
+def test_a_hint_is_a_command_here_and_a_route_there(client: Noetl) -> None:
+    done = client("exec", "get", "99")
+    refused(done, 2, "hint: noetl exec list shows those there are")
+    assert "/api/" not in done.err
+    url = dict(client.more)["NOETL_SERVER_URL"]
+    assert httpx.get(f"{url}/api/executions/99", trust_env=False).json()["routes"] == ["GET /api/executions"]
+
+
 def test_a_step_that_there_is_not(client: Noetl, ended: str) -> None:
     for more in (), ("--follow",):
         refused(client("exec", "logs", ended, "--step", "bda", *more), 2, "no step 'bda'", "ask, bad")
