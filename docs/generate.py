@@ -219,13 +219,15 @@ def _spelling(parameter: Any) -> str:
 
 Schema = dict[str, Any]
 _SERVER = "http://127.0.0.1:8082"
+_VERBS = {"GET": (), "HEAD": ("-I",)}  # of which curl has a word of its own
 _ABOUT = """\
 JSON over HTTP, on 127.0.0.1:8082 unless `noetl server start` is told otherwise. `GET /api/openapi.json` tells programs.
 Ids are text, times ISO 8601 in UTC. Lists come in pages: `next` of one is where the following begins, null at the end.
 
 What cannot be honoured (`4XX`) or not now (`5XX`) is answered with a [Problem](#problem), as `application/problem+json`: `code`
-is stable, `hint` says what to do. 503 means: try again. A request with an `Idempotency-Key` may be repeated without a second
-effect; the `seq` that a change answers is the `min_seq` of a read that is to show it."""
+is stable, `hint` says what to do, and `routes` by which calls, where the hint names commands of `noetl`. 503 means: try again. A
+request with an `Idempotency-Key` may be repeated without a second effect; the `seq` that a change answers is the `min_seq` of a
+read that is to show it."""
 
 # What stands in an example where the document has none; anything else is shown by its type.
 _VALUES: dict[str, Any] = {
@@ -339,7 +341,7 @@ def _shown_call(verb: str, path: str, told: Schema, parts: dict[str, Schema]) ->
         if each["in"] == "path":
             path = path.replace(f"{{{each['name']}}}", values.pop(each["name"]))
     query = "?" + "&".join(f"{name}={value}" for name, value in values.items()) if values else ""
-    words = ["curl", *([] if verb == "GET" else ["-X", verb]), shlex.quote(f"{_SERVER}{path}{query}")]
+    words = ["curl", *_VERBS.get(verb, ("-X", verb)), shlex.quote(f"{_SERVER}{path}{query}")]
     bodies = told.get("requestBody", {}).get("content", {})
     if "text/yaml" in bodies:
         words += ["-H", "'Content-Type: text/yaml'", "--data-binary", "@hello.yaml"]

@@ -72,6 +72,8 @@ def playbook(folder: Path, workflow: str, name: str = "test") -> Path:
          ["receive", "check_stock", "check_credit", "check_customs", "decide", "refuse"]),
         ("fan_out", [], {"open": 18, "revenue": 2934, "best": 226, "failed": [9, 19]}, ["list_shops", "read_shop", "report"]),
         ("pipeline", ["--set", "text=a b"], {"verdict": "few"}, ["words", "few"]),
+        ("shell", [], {"lines": 5, "last": "order 21 of O'Hara & Sons; echo $HOME"}, ["print", "report"]),
+        ("shell", ["--set", "customer='$(exit) * \"x'"], {"lines": 5, "last": 'order 21 of $(exit) * "x'}, ["print", "report"]),
     ],
 )  # fmt: skip
 def test_an_example_ends_as_it_says(
@@ -110,6 +112,7 @@ def test_every_example_is_run_here_or_with_a_database() -> None:
         "branches",
         "pipeline",
         "retry",
+        "shell",
         "rows",  # in tests/integration/cli: it needs a database
         "spark",  # in tests/integration/spark
     }

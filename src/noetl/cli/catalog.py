@@ -8,7 +8,7 @@ import typer
 from noetl.cli.client import Client, Row
 from noetl.cli.executions import AsJson, talk
 from noetl.cli.output import columns, say, say_json
-from noetl.model.errors import NotFound
+from noetl.model.errors import InvalidInput, NotFound
 
 ABOUT = """Playbooks as they are registered: by path, each text with a version of its own.
 
@@ -42,9 +42,13 @@ def register_files(
     """
     from noetl.cli.language import load_or_raise
     from noetl.cli.run import read
-    from noetl.model.errors import InvalidInput
 
     found = [file for given in files for file in playbooks_in(given)]
+    if not found:
+        raise InvalidInput(
+            f"no playbooks in {', '.join(map(str, files))}",
+            hint=f"files whose names end with .yaml or .yml; {TESTS[0]} is a test",
+        )
     if path is not None and len(found) != 1:
         raise InvalidInput(f"--path names one playbook, and there are {len(found)} files", hint="give one file")
     texts = [(file, read(file)) for file in found]

@@ -220,29 +220,28 @@ async def _write(parts: AsyncGenerator[bytes, None], to: BinaryIO) -> int:
 # ---- how long it stays -------------------------------------------------------------------------------------------------
 
 
-def pin(execution: ID, step: Step) -> None:
+def pin(execution: ID, step: Step, as_json: AsJson = False) -> None:
     """Keep the result of a step, whatever its lifetime.
 
     Example: noetl result pin @latest report
     """
-    _pin(execution, step, "pin")
-    say(f"the result of {step} stays")
+    _pin(execution, step, "pin", f"the result of {step} stays", as_json)
 
 
-def unpin(execution: ID, step: Step) -> None:
+def unpin(execution: ID, step: Step, as_json: AsJson = False) -> None:
     """Let the lifetime of a result count again.
 
     Example: noetl result unpin @latest report
     """
-    _pin(execution, step, "unpin")
-    say(f"the result of {step} stays as long as its lifetime says")
+    _pin(execution, step, "unpin", f"the result of {step} stays as long as its lifetime says", as_json)
 
 
-def _pin(execution: str, step: str, how: Pinning) -> None:
+def _pin(execution: str, step: str, how: Pinning, done: str, as_json: bool) -> None:
     async def work(client: Client) -> Row:
         return await client.pin(await named(client, execution), step, how)
 
-    talk(work)
+    row = talk(work)
+    say_json(row) if as_json else say(done)
 
 
 def usage(

@@ -105,17 +105,45 @@ def _verdict(verdict: Verdict) -> str:
 def _not_reached(fixed: Fixed, state: Execution, step: str) -> list[str]:
     if step not in fixed.plan.steps:
         return [f"the playbook has no step {step}"]
-    because = []
+    because = _cut_short(fixed, state, step)
     for source, plan in fixed.plan.steps.items():
         if step not in targets(plan.step):
             continue
         record = state.steps.get(source, Record())
         if source in state.running:
             because.append(f"step {source} leads here and is still live")
-        elif record.status == "none":
-            because.append(f"step {source} leads here and was not reached itself")
-        elif record.status == "skipped":
-            because.append(f"step {source} leads here and was skipped")
+        elif record.status in _PASSED_BY:
+            because.append(f"step {source} leads here and {_PASSED_BY[record.status]}")
         else:
             because += [f"from {source}, {_verdict(v)}" for v in record.verdicts if v.step == step]
-    return because or ["no arc leads here"]
+    return because or ["it runs once all others are over" if step == fixed.plan.final else "no arc leads here"]
+
+
+_PASSED_BY = {
+    "none": "was not reached itself",
+    "skipped": "was skipped",
+    "cancelled": "was cancelled",
+    "inherited": "was not run again",
+}
+
+
+def _cut_short(fixed: Fixed, state: Execution, step: str) -> list[str]:
+    """The end of the execution, when it came while something could still lead here."""
+    ended = _ended(state)
+    left = {unfinished.step for unfinished in state.unfinished} | set(state.running)
+    near = any(step == other or fixed.plan.reached_by[step] & fixed.plan.bit(other) for other in left)
+    return [f"the execution {ended} before it was reached"] if ended and (near or not state.activated) else []
+
+
+def _ended(state: Execution) -> str | None:
+    match state.finished or state.status:
+        case "cancelled":
+            return "was cancelled"
+        case "cancelling" if state.reason in ("requested", "parent"):
+            return "was cancelled"
+        case "cancelling" | "failed" if state.failed_step is not None:
+            return f"failed at {state.failed_step}"
+        case "cancelling" | "failed":
+            return "timed out" if state.failure is not None and state.failure.code == "TIMEOUT" else "failed"
+        case _:
+            return None

@@ -162,8 +162,16 @@ class _Made:
                 raise InvalidInput("the result is stored as JSON, too much of it for columns", hint="--format jsonl")
             with in_words():
                 rows = [row async for batch in self._batches() for row in batch]
+                like = (
+                    rows or [row async for batch in self._batches(whole=True) for row in batch] or [self._names_only()]
+                )
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by who reads it
-            await asyncio.to_thread(_to_parquet, rows, self._file)
+            await asyncio.to_thread(_to_parquet, rows, like, self._file)
+
+    def _names_only(self) -> dict[str, None]:
+        """Of rows that there are none of, what stands beside them: `columns`."""
+        found = self._value.get("columns") if isinstance(self._value, dict) else None
+        return {name: None for name in found if isinstance(name, str)} if isinstance(found, list) else {}
 
     def _is_rowset(self) -> bool:
         return self._reference is not None and is_rowset(self._reference)
@@ -244,20 +252,21 @@ class _Made:
         finally:
             await asyncio.to_thread(reader.close)
 
-    async def _batches(self) -> Rows:
+    async def _batches(self, *, whole: bool = False) -> Rows:
+        start, stop = (0, None) if whole else (self._start, self._stop)
         if self._count is None:
-            listed = self._value["rows"][self._start : self._stop]
+            listed = self._value["rows"][start:stop]
             for at in range(0, len(listed), BATCH):
                 yield listed[at : at + BATCH]
             return
         assert self._reference is not None
-        stop = self._count if self._stop is None else min(self._stop, self._count)
         if is_rowset(self._reference):
             async with aclosing(self._of_rowset(self._reference, _row_batches)) as batches:
                 async for rows in batches:
                     yield rows
             return
-        for at in range(self._start, stop, BATCH):
+        stop = self._count if stop is None else min(stop, self._count)
+        for at in range(start, stop, BATCH):
             with in_words():
                 rows = await self._payloads.range(self._reference, at, min(at + BATCH, stop))
             yield rows
@@ -320,12 +329,15 @@ def _records(rows: list[Any]) -> list[dict[str, Any]]:
     return [row if isinstance(row, dict) else {"value": row} for row in rows]
 
 
-def _to_parquet(rows: list[Any], file: Any) -> None:
+def _to_parquet(rows: list[Any], like: list[Any], file: Any) -> None:
+    """Rows that have the columns of those that are `like` them."""
     from noetl.results.formats import Kinds, Parquet, columns
 
     records, kinds = _records(rows), Kinds()
     try:
-        kinds.see(records)
+        kinds.see(_records(like))
+        if not kinds.schema.names:
+            raise InvalidInput("the result has no columns, which Parquet needs", hint="--format json")
         with closing(Parquet(file, kinds.schema)) as out:
             out.add(columns(records, kinds.schema))
     except Unfit as error:

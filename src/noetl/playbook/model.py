@@ -144,7 +144,7 @@ class TaskSpec(Model):
 class Output(Model):
     """Hints for the result store."""
 
-    store: str | None = None
+    store: Literal["auto", "kv", "disk", "object", "object_store"] | None = None
     format: str | None = None
     scope: Literal["step", "execution", "workflow", "permanent"] | None = None
     ttl: str | int | float | None = None

@@ -1,10 +1,11 @@
 """`http`: one request; its value is `{status_code, headers, url, elapsed, data}`.
 
-`data` is decoded JSON when the answer says it is JSON, text when it is text, null when it is empty, else `{"$bytes": base64}`.
-Anything but 2xx is a failure whose `kind` says what to do about it: connection, timeout, rate_limit, auth, not_found,
-client_error, server_error, redirect; what the server said is in its detail. `output.http` has status, content type and, when
-told, `retry_after` in seconds. An answer with a header `Link` has `links` too: `{next: address}`. Connections are shared by all
-calls of a worker; its proxy settings and `.netrc` are not used. `demo://shop` is answered here (`demo.py`).
+`data` is decoded JSON when the answer says it is JSON, a list when it is JSON in lines, text when it is text, null when it is
+empty, else `{"$bytes": base64}`. Anything but 2xx is a failure whose `kind` says what to do about it: connection, timeout,
+rate_limit, auth, not_found, client_error, server_error, redirect; what the server said is in its detail. `output.http` has
+status, content type and, when told, `retry_after` in seconds. An answer with a header `Link` has `links` too: `{next: address}`.
+Connections are shared by all calls of a worker; its proxy settings and `.netrc` are not used. `demo://shop` is answered here
+(`demo.py`).
 """
 
 import asyncio
@@ -28,6 +29,10 @@ BODY_LIMIT = 64 * 1024 * 1024
 REDIRECTS = 20
 TIMEOUT = httpx.Timeout(60.0, connect=10.0, read=300.0)
 LIMITS = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=30.0)
+LINES = frozenset(
+    f"application/{name}"
+    for name in ("x-ndjson", "ndjson", "jsonl", "x-jsonl", "jsonlines", "x-jsonlines", "stream+json")
+)
 TEXTUAL = ("application/xml", "application/javascript", "application/x-www-form-urlencoded", "application/yaml")
 DETAIL = 1_500  # characters of an error's body that travel with the error
 REPEATING = frozenset(("POST", "PUT", "PATCH", "DELETE"))
@@ -224,13 +229,16 @@ def _links(answer: httpx.Response) -> dict[str, str]:
     return {name: str(answer.url.join(url)) for name, url in named if name and url}
 
 
+_LINES: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+
 def decoded(answer: httpx.Response, body: bytes) -> Any:
     if not body:
         return None
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "application/json" or kind.endswith("+json"):
+    if kind in LINES or kind == "application/json" or kind.endswith("+json"):
         try:
-            return msgspec.json.decode(body)
+            return _LINES.decode_lines(body) if kind in LINES else msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f"the answer says it is JSON, but is not: {error}"
             raise Problem("HTTP_BAD_JSON", "server_error", message, retryable=True) from None

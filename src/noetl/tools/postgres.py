@@ -99,11 +99,9 @@ class Postgres:
 
 
 def address(auth: Any, database: Any = None) -> str:
-    """A conninfo from a credential: one text, or host, port, user, password, dbname …; `database` of the task wins."""
+    """A conninfo from a credential: one text, or host, port, user, password, database …; that of the task wins."""
     if not isinstance(auth, dict):
-        message = (
-            "postgres needs `auth`: the name of a credential, or of a keychain entry, with host, user, password, dbname"
-        )
+        message = "postgres needs `auth`: the name of a credential, or of a keychain entry, with host, user, password, database"
         raise SqlError("AUTH_MISSING", message)
     found: dict[str, Any] = {}
     for name in WHOLE:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from noetl.results.rowsets import NUMERIC, Writer
 from noetl.results.tables import Table, Tables
-from noetl.tools.postgres_types import decimal
+from noetl.tools.postgres_types import decimal, unfit
 from noetl.tools.sql import column_names
 
 FINE = frozenset(
@@ -84,7 +84,7 @@ def _check(batch: pa.RecordBatch) -> None:
         if is_day or pa.types.is_timestamp(column.type):
             first = pc.min(column.cast(pa.int32() if is_day else pa.int64())).as_py()
             if first is not None and first < (-(2**30) if is_day else -(2**62)):
-                raise BulkError("22008", f"column {name!r} has a moment that is infinite: cast it to text")
+                raise BulkError("22008", unfit(name))
 
 
 def _schema(found: pa.Schema) -> pa.Schema | None:

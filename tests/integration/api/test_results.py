@@ -200,6 +200,25 @@ async def test_data_is_streamed_by_ranges() -> None:
         assert (await here.http.get(f"{place}/result/s/data", headers=same)).status_code == 206
 
 
+async def test_data_is_described_without_being_sent() -> None:
+    async with ran() as (here, place):
+        for params in ({}, {"format": "csv"}, {"format": "parquet", "start": 5}):
+            whole = await here.http.get(f"{place}/result/fetch/data", params=params)
+            told = await here.http.head(f"{place}/result/fetch/data", params=params, headers={"Range": "bytes=0-3"})
+            assert (told.status_code, told.content) == (200, b"")
+            for name in (
+                "Content-Type",
+                "Content-Length",
+                "ETag",
+                "Repr-Digest",
+                "Accept-Ranges",
+                "Content-Disposition",
+            ):
+                assert told.headers.get(name) == whole.headers.get(name), (params, name)
+        assert (await here.http.head(f"{place}/result/t/data", params={"format": "csv"})).status_code == 422
+        assert (await here.http.head(f"{place}/result/nope/data")).status_code == 404
+
+
 async def test_data_comes_in_other_formats() -> None:
     async with ran() as (here, place):
         lines = await here.http.get(f"{place}/result/fetch/data", params={"format": "jsonl", "start": 5, "stop": 7})

@@ -36,6 +36,7 @@ def test_results_go_when_their_time_is_over_and_what_is_pinned_stays(
     assert said["status"] == "completed"
     id_ = said["execution_id"]
     assert noetl("result", "pin", id_, "pinned").out == "the result of pinned stays\n"
+    assert noetl.json("result", "pin", id_, "pinned") == {"execution_id": id_, "step": "pinned", "pinned": True}
     assert files(noetl.home) == ["large", "pinned"]
     before = noetl.json("result", "usage", id_)
     assert (before["expired"], before["pinned"], set(before["tiers"])) == (0, ["pinned"], {"kv", "disk"})
@@ -73,7 +74,8 @@ def test_results_go_when_their_time_is_over_and_what_is_pinned_stays(
         assert id_ in told
         assert "PLAYBOOK" in told
 
-        here("result", "unpin", id_, "pinned")
+        unpinned = {"execution_id": id_, "step": "pinned", "pinned": False}
+        assert here.json("result", "unpin", id_, "pinned") == unpinned
         until(lambda: here("result", "show", id_, "pinned").code == 2)
 
 

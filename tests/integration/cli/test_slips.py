@@ -61,6 +61,14 @@ def test_a_status_that_there_is_not(client: Noetl) -> None:
     assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_INPUT")
 
 
+def test_a_hint_is_a_command_here_and_a_route_there(client: Noetl) -> None:
+    done = client("exec", "get", "99")
+    refused(done, 2, "hint: noetl exec list shows those there are")
+    assert "/api/" not in done.err
+    url = dict(client.more)["NOETL_SERVER_URL"]
+    assert httpx.get(f"{url}/api/executions/99", trust_env=False).json()["routes"] == ["GET /api/executions"]
+
+
 def test_a_step_that_there_is_not(client: Noetl, ended: str) -> None:
     for more in (), ("--follow",):
         refused(client("exec", "logs", ended, "--step", "bda", *more), 2, "no step 'bda'", "ask, bad")
@@ -81,11 +89,24 @@ def test_the_result_of_a_step_that_failed_is_its_failure(client: Noetl, ended: s
     refused(client("result", "show", ended, "bda"), 2, "'bda' has no result")
 
 
+def test_a_step_that_failed_has_nothing_to_save(client: Noetl, noetl: Noetl, ended: str) -> None:
+    words = ("step bad failed and left no result: PYTHON_ERROR: ", "no such luck", f"noetl exec retry {ended}")
+    refused(client("result", "export", ended, "bad", "--format", "csv"), 2, *words)
+    for command in "get", "export", "pin":
+        refused(noetl("result", command, ended, "bad"), 2, *words)
+
+
 def test_a_playbook_that_there_is_not(client: Noetl, noetl: Noetl, waiting: str) -> None:
     for each in client, noetl:
         refused(each("catalog", "get", "quite/other"), 2, "'quite/other'", "noetl catalog list")
         refused(each("catalog", "get", "ask"), 2, "did you mean asks?")
         refused(each("catalog", "diff", "ask"), 2, "did you mean asks?")
+
+
+def test_a_folder_without_playbooks(client: Noetl, noetl: Noetl, tmp_path: Path) -> None:
+    (tmp_path / "some.test.yaml").write_text("")
+    for each in client, noetl:
+        refused(each("catalog", "register", tmp_path), 2, f"no playbooks in {tmp_path}", ".yaml or .yml")
 
 
 def test_a_change_says_what_the_execution_is_then(client: Noetl, waiting: str) -> None:

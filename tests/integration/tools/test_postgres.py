@@ -142,7 +142,9 @@ def test_errors_say_what_they_are(database: str, query: str, kind: str, sqlstate
 def test_a_server_that_is_not_there_is_a_connection_failure() -> None:
     found = failure(outcomes("postgresql://x:y@127.0.0.1:1/z", "SELECT 1")[0])
     assert (found.code, found.kind, found.retryable) == ("CONNECTION_FAILED", "connection", True)
-    assert failure(outcomes("", "SELECT 1", auth=None)[0]).code == "AUTH_MISSING"
+    missing = failure(outcomes("", "SELECT 1", auth=None)[0])
+    assert missing.code == "AUTH_MISSING"
+    assert missing.message.endswith("with host, user, password, database")
 
 
 def test_a_credential_may_come_in_fields(database: str) -> None:
@@ -263,15 +265,56 @@ def test_a_year_is_twelve_months_of_thirty_days(database: str) -> None:
 @pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
 @pytest.mark.parametrize("sign", ["", "-"])
 def test_infinity_is_refused_however_many_rows_there_are(database: str, kind: str, sign: str) -> None:
-    one = f"SELECT {kind} '{sign}infinity' AS a"
+    _refused(database, f"SELECT {kind} '{sign}infinity' AS a")
+
+
+def test_a_moment_that_no_column_holds_is_refused_however_many_rows_there_are(database: str) -> None:
+    _refused(database, "SELECT timestamp '294276-12-31' AS a")
+
+
+def _refused(database: str, one: str) -> None:
     few, many = outcomes(database, one, f"{one} FROM generate_series(1, 30000)")
     assert (failure(few).kind, failure(many).kind) == ("data", "data")
     assert "column 'a'" in failure(many).message
+    assert failure(few) == failure(many)
+
+
+def test_moments_beyond_pythons_are_kept_however_many_rows_there_are(database: str) -> None:
+    far = """SELECT date '20000-02-29' AS d, date '0044-03-15 BC' AS b, date '0001-12-31 BC' AS c, date '0001-01-01' AS f,
+        timestamp '10000-01-01' AS t, timestamp '294246-12-31 23:59:59.5' AS l, timestamp '4713-01-02 BC' AS o,
+        timestamptz '0044-03-15 12:00:00.25+02 BC' AS z, timestamptz '10000-01-01 00:30+02' AS y, time '24:00:00' AS h"""
+    expected = {
+        "d": "20000-02-29", "b": "0044-03-15 (BC)", "c": "0001-12-31 (BC)", "f": "0001-01-01", "t": "10000-01-01T00:00:00",
+        "l": "294246-12-31T23:59:59.500000", "o": "4713-01-02 (BC) 00:00:00", "z": "0044-03-15 (BC) 10:00:00.250000+00:00",
+        "y": "9999-12-31T22:30:00+00:00", "h": "24:00:00",
+    }  # fmt: skip
+    few, many = outcomes(database, far, f"{far} FROM generate_series(1, 30000)")
+    assert value(few)["rows"] == [expected]
+    assert value(many)["rows"][29_999] == expected
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Amsterdam", "America/New_York"])
+def test_a_far_moment_is_the_same_in_every_zone(database: str, zone: str) -> None:
+    query = """SELECT timestamptz '0044-03-15 12:00+00 BC' AS a, timestamptz '20000-07-01 12:00+00' AS b,
+        array[date '20000-01-01', NULL, '2030-01-02'] AS c"""
+    [found] = outcomes(database, f"SET timezone = '{zone}'; {query}")
+    [row] = value(found)["rows"]
+    assert (row["a"], row["b"]) == ("0044-03-15 (BC) 12:00:00+00:00", "20000-07-01T12:00:00+00:00")
+    assert row["c"] == ["20000-01-01", None, "2030-01-02"]
+
+
+def test_an_infinite_moment_in_a_list_is_refused_with_its_column(database: str) -> None:
+    [found] = outcomes(database, "SELECT array[date 'infinity'] AS days")
+    assert (
+        failure(found).message
+        == "column 'days' has a moment or a span of time that is infinite, or too far: cast it to text"
+    )
 
 
 def test_an_interval_without_end_is_refused(database: str) -> None:
     found = outcomes(database, "SELECT interval '-infinity' AS a", "SELECT interval '2000000 years' AS a")
     assert [failure(one).kind for one in found] == ["data", "data"]
+    assert all("column 'a'" in failure(one).message for one in found)
 
 
 @pytest.mark.parametrize(

@@ -394,6 +394,67 @@ def test_explain_says_why_a_step_did_not_run() -> None:
     assert explain(p.fixed, p.state, "zzz").because == ("the playbook has no step zzz",)
 
 
+CHAIN = f"- {{step: a, {PYTHON}, next: b}}\n- {{step: b, {PYTHON}, next: c}}\n- {{step: c}}"
+
+
+def test_explain_says_that_the_execution_was_cancelled_before_a_step() -> None:
+    p = play(CHAIN)
+    p.tell(m.Cancel(request="r"))
+    ended = "the execution was cancelled before it was reached"
+    assert explain(p.fixed, p.state, "b").because == (ended, "step a leads here and is still live")
+    p.stopped()
+    assert p.check().state.status == "cancelled"
+    assert explain(p.fixed, p.state, "b").because == (ended, "step a leads here and was cancelled")
+    assert explain(p.fixed, p.state, "c").because == (ended, "step b leads here and was not reached itself")
+
+
+def test_explain_says_that_the_execution_timed_out_before_a_step() -> None:
+    p = play(CHAIN, executor={"spec": {"timeout": "1m"}})
+    p.fire()
+    p.stopped()
+    assert explain(p.fixed, p.state, "c").because[0] == "the execution timed out before it was reached"
+
+
+def test_explain_says_where_the_execution_failed_before_a_step_and_not_where_an_arc_decided_it() -> None:
+    p = play(f"""
+- {{step: a, {PYTHON}, next: [{{step: b, when: "{{{{ a.n > 3 }}}}"}}, x]}}
+- {{step: b}}
+- {{step: x, {PYTHON}, next: [{{step: y, when: "{{{{ x.n > 1 }}}}"}}]}}
+- {{step: y, next: z}}
+- {{step: z}}
+""")
+    p.run(lambda command: {"n": 1} if command.step == "a" else Failure(code="BAD", message="no"))
+    assert p.state.status == "failed"
+    assert explain(p.fixed, p.state, "b").because == ("from a, arc to b: false (a.n > 3 = False)",)
+    for step in ("y", "z"):
+        assert explain(p.fixed, p.state, step).because[0] == "the execution failed at x before it was reached"
+
+
+def test_explain_says_that_a_join_was_cut_short() -> None:
+    p = play(FORK)
+    p.done(p.command("x"))
+    p.tell(m.Cancel(request="r"))
+    p.stopped()
+    because = explain(p.fixed, p.state, "z").because
+    assert because == (
+        "the execution was cancelled before it was reached",
+        "from x, arc to z: taken",
+        "step y leads here and was cancelled",
+    )
+
+
+def test_explain_says_when_the_final_step_runs() -> None:
+    p = play(f"- {{step: a, {PYTHON}}}\n- {{step: report}}", **FINAL)
+    assert explain(p.fixed, p.state, "report").because == ("it runs once all others are over",)
+
+
+def test_explain_says_that_nothing_was_reached_before_an_execution_began() -> None:
+    p = play(CHAIN, executor={"spec": {"max_concurrent": 1}})
+    assert p.state.status == "pending"
+    p.tell(m.Cancel(request="r"))
+    assert explain(p.fixed, p.state, "a").because == ("the execution was cancelled before it was reached",)
+
+
 FINAL = {"executor": {"spec": {"final_step": "report", "timeout": "1h"}}}
 
 

@@ -145,6 +145,26 @@ def test_rows_that_fit_no_columns_are_refused_as_parquet_before_the_first_byte(v
         ran(ResultsMemory(), value, lambda reading, reference: reading.download(reference, "parquet"))
 
 
+@pytest.mark.parametrize(
+    ("value", "start", "names"),
+    [
+        ([{"a": 1, "b": "x"}], 5, {"a": "int64", "b": "string"}),
+        ({"rows": [{"a": 1.5}], "more": 1}, 1, {"a": "double"}),
+        ({"rows": [], "columns": ["a", "b"]}, 0, {"a": "null", "b": "null"}),
+    ],
+)
+def test_parquet_without_rows_has_the_columns_that_are_known(value: Any, start: int, names: dict[str, str]) -> None:
+    table = pq.read_table(pa.BufferReader(data(ResultsMemory(), value, "parquet", start)))
+    assert ({field.name: str(field.type) for field in table.schema}, table.num_rows) == (names, 0)
+
+
+@pytest.mark.parametrize("value", [[], [{}], {"rows": []}, {"rows": [], "columns": [1]}, {"rows": [], "columns": []}])
+def test_parquet_without_columns_is_refused_before_the_first_byte(value: Any) -> None:
+    with pytest.raises(InvalidInput, match="no columns") as refused:
+        ran(ResultsMemory(), value, lambda reading, reference: reading.download(reference, "parquet"))
+    assert refused.value.hint == "--format json"
+
+
 def test_a_span_of_rows_without_a_format_is_json(store: ResultStore) -> None:
     few = MANY[:200]  # small enough to be kept as Arrow
     assert json.loads(data(store, few, None, 1, 3)) == few[1:3]

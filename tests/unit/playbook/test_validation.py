@@ -145,6 +145,16 @@ def test_a_registered_playbook_may_use_any_kind(kind: str) -> None:
         ("tool: [{knd: python, code: x}]", "`kind` is missing", "did you mean `kind:` where it says `knd:`?"),
         ("tool: [{one: {knd: python}}]", "`kind` is missing", "did you mean `kind:` where it says `knd:`?"),
         ("tool: {code: x}", "`kind` is missing", "name the tool, for example `kind: python`"),
+        (
+            "tool: {kind: noop, output: {store: s3}}",
+            "`store` must be 'auto', 'kv', 'disk', 'object' or 'object_store', not 's3'",
+            "`disk` is the store of large results; NOETL_STORAGE_CLOUD_TIER says where that is",
+        ),
+        (
+            "tool: {kind: noop, output: {store: dsk}}",
+            "`store` must be 'auto', 'kv', 'disk', 'object' or 'object_store', not 'dsk'",
+            "did you mean `disk`?",
+        ),
         ("next: 5", "`next` must name a step, not 5", "`next: done`, or `next: [{step: done, when: …}]`"),
         ("next: [true]", "`next` must name a step, not True", "`next: done`, or `next: [{step: done, when: …}]`"),
     ],

@@ -55,6 +55,11 @@ class Server:
                 more, content = b"Content-Type: application/json; charset=utf-8\r\n", b'{"a": [1, "\xc3\xa9"]}'
             case "bad":
                 more, content = b"Content-Type: application/json\r\n", b"{nope"
+            case "lines":
+                more = f"Content-Type: application/{rest}; charset=utf-8\r\n".encode()
+                content = b'{"a": 1}\r\n\n{"a": "\xc3\xa9"}\n'
+            case "cut":
+                more, content = b"Content-Type: application/x-ndjson\r\n", b'{"a": 1}\n{"a":'
             case "text":
                 more, content = b"Content-Type: text/plain; charset=latin-1\r\n", b"\xe9"
             case "bytes":
@@ -113,6 +118,9 @@ def outcome(
     ("path", "data"),
     [
         ("/json", {"a": [1, "é"]}),
+        ("/lines/x-ndjson", [{"a": 1}, {"a": "é"}]),
+        ("/lines/jsonl", [{"a": 1}, {"a": "é"}]),
+        ("/lines/stream+json", [{"a": 1}, {"a": "é"}]),
         ("/text", "é"),
         ("/bytes", {"$bytes": "AP8="}),
         ("/empty", None),
@@ -146,7 +154,8 @@ def test_anything_but_2xx_is_a_failure_of_a_kind(status: int, kind: str, retryab
 
 
 def test_json_that_is_none_is_a_failure() -> None:
-    assert failure(outcome("/bad")[0]).code == "HTTP_BAD_JSON"
+    for path in "/bad", "/cut":
+        assert failure(outcome(path)[0]).code == "HTTP_BAD_JSON"
 
 
 def test_connection_and_timeout_are_told_apart() -> None:

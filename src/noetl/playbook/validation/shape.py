@@ -49,6 +49,7 @@ _RENAMED = {  # keys of other tools that readers bring along
     "name": "step", "id": "step", "depends_on": "next", "needs": "next", "on_error": "next", "foreach": "loop",
     "for_each": "loop", "with_items": "loop", "condition": "when", "if": "when", "retries": "retry",
 }  # fmt: skip
+_CHOICES = {"`store`": "`disk` is the store of large results; NOETL_STORAGE_CLOUD_TIER says where that is"}
 
 
 def parse(document: Map, editor: Editor, kinds: Kinds) -> Playbook | None:
@@ -178,7 +179,7 @@ def _not_one_of(where: str, error: ErrorDetails) -> tuple[Code, str, str | None]
     given = error["input"]
     choices = [part.strip("'") for part in expected.replace(" or ", ", ").split(", ")]
     hint = did_you_mean(given, choices) if isinstance(given, str) else None
-    return Code.BAD_VALUE, f"{where} must be {expected}, not {_shown(given)}", hint
+    return Code.BAD_VALUE, f"{where} must be {expected}, not {_shown(given)}", hint or _CHOICES.get(where)
 
 
 def _shown(value: Any) -> str:

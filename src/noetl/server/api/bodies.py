@@ -85,7 +85,7 @@ def router(tag: str) -> APIRouter:
 
 
 class Problem(View):
-    """RFC 9457. `code` is stable; `hint` says what to do."""
+    """RFC 9457. `code` is stable; `hint` says what to do, and `routes` what does the same as the commands that it names."""
 
     type: str
     title: str
@@ -93,6 +93,7 @@ class Problem(View):
     code: str
     detail: str
     hint: str | None = None
+    routes: list[str] = []
     findings: list[dict[str, Any]] | None = None
 
 

@@ -74,7 +74,7 @@ class Guard:
         refusal = _refusal(Headers(scope=scope), limit) or _no_text(scope)
         if refusal is not None:
             return await refusal(scope, receive, send)
-        if scope["method"] != "GET" and scope["path"] != EXCHANGE:
+        if scope["method"] not in ("GET", "HEAD") and scope["path"] != EXCHANGE:
             await self._door.enter()
         answer = _Answer(send)
         began = time.perf_counter()

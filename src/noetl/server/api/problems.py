@@ -21,6 +21,7 @@ from noetl.model.errors import (
 )
 from noetl.playbook.expressions import TemplateError
 from noetl.playbook.validation import PlaybookInvalid
+from noetl.server.api.commands import routes
 from noetl.server.services.hooks import NotSigned
 from noetl.server.states import Unfoldable
 
@@ -66,6 +67,7 @@ def problem(status: int, code: str, detail: str, hint: str | None = None, **more
         "code": code,
         "detail": detail,
         "hint": hint,
+        "routes": routes(hint),
         **more,
     }
     headers = {"Retry-After": "1"} if status == 503 else None

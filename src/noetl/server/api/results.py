@@ -26,6 +26,10 @@ DATA: dict[int | str, dict[str, Any]] = {
     200: {"description": "the data; its `Content-Type` says in which format", "content": {"*/*": {}}},
     206: {"description": "the bytes that `Range` asks for; 416 when there are none there", "content": {"*/*": {}}},
 }
+HEADERS: dict[int | str, dict[str, Any]] = {200: {"description": "the headers, and no data", "content": {"*/*": {}}}}
+Format = Annotated[Literal["parquet", "csv", "json", "jsonl"] | None, Query(description="without one: as it is stored")]
+Start = Annotated[int, Query(ge=0, le=1 << 62, description="the first row")]
+Stop = Annotated[int | None, Query(ge=0, le=1 << 62, description="the row after the last")]
 
 
 class ColumnView(View):
@@ -196,24 +200,18 @@ async def get_data(
     step: Name,
     has: Has,
     who: Who,
-    format: Annotated[
-        Literal["parquet", "csv", "json", "jsonl"] | None, Query(description="without one: as it is stored")
-    ] = None,
-    start: Annotated[int, Query(ge=0, le=1 << 62, description="the first row")] = 0,
-    stop: Annotated[int | None, Query(ge=0, le=1 << 62, description="the row after the last")] = None,
+    format: Format = None,
+    start: Start = 0,
+    stop: Stop = None,
     range_: Annotated[str | None, Header(alias="Range", max_length=100)] = None,
     if_range: Annotated[str | None, Header(alias="If-Range", max_length=100)] = None,
 ) -> Response:
     """The data of the step's result. `Range` (one, in bytes) is honoured for data as it is stored."""
     found = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
-    name = f'attachment; filename="{execution_id}-{_plain(step)}.{found.extension}"'
-    headers = {"Content-Disposition": name, "Accept-Ranges": "none" if found.size is None else "bytes"}
+    headers = _described(found, execution_id, step)
     if found.size is None:
         return StreamingResponse(_sent(found, 0, None), media_type=found.media_type, headers=headers)
-    tag = None if found.sha256 is None else f'"{found.sha256}"'
-    if tag is not None:
-        headers |= {"ETag": tag, "Repr-Digest": _digest(found.sha256 or "")}
-    wanted = range_ if if_range in (None, tag) else None
+    wanted = range_ if if_range in (None, headers.get("ETag")) else None
     first, last = _span(wanted, found.size)
     if first >= last and wanted is not None and found.size:
         return Response(status_code=416, headers={"Content-Range": f"bytes */{found.size}"})
@@ -223,6 +221,32 @@ async def get_data(
         headers["Content-Range"] = f"bytes {first}-{last - 1}/{found.size}"
     body = _sent(found, first, last)
     return StreamingResponse(body, 206 if partial else 200, headers, found.media_type)
+
+
+@routes.head("/api/executions/{execution_id}/result/{step}/data", response_class=Response, responses=HEADERS)
+async def look_at_data(
+    execution_id: Id,
+    step: Name,
+    has: Has,
+    who: Who,
+    format: Format = None,
+    start: Start = 0,
+    stop: Stop = None,
+) -> Response:
+    """What `GET` would answer, without the data: its type, and of data as it is stored the length and the checksum."""
+    found = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
+    headers = _described(found, execution_id, step)
+    return StreamingResponse(iter(()), media_type=found.media_type, headers=headers)  # a plain one would say 0 bytes
+
+
+def _described(found: Download, execution_id: str, step: str) -> dict[str, str]:
+    name = f'attachment; filename="{execution_id}-{_plain(step)}.{found.extension}"'
+    headers = {"Content-Disposition": name, "Accept-Ranges": "none" if found.size is None else "bytes"}
+    if found.size is not None:
+        headers["Content-Length"] = str(found.size)
+    if found.size is not None and found.sha256 is not None:
+        headers |= {"ETag": f'"{found.sha256}"', "Repr-Digest": _digest(found.sha256)}
+    return headers
 
 
 async def _sent(found: Download, start: int, stop: int | None) -> AsyncGenerator[bytes, None]:

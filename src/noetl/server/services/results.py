@@ -74,7 +74,9 @@ class ResultService:
 
     async def _stored(self, identity: Identity, execution_id: ExecutionId, step: str) -> tuple[Reference, list[Place]]:
         """The steps whose payloads the result is made of: of a child's or an inherited one, those over there."""
-        reference = (await self._executions.result(identity, execution_id, step)).reference
+        envelope = await self._executions.result(identity, execution_id, step)
+        _unless_failed(envelope, execution_id, step)
+        reference = envelope.reference
         if reference is None:
             raise NotFound(f"step {step} has stored nothing", hint="noetl result show says what it left")
         addresses = [parse_uri(payload.uri) for payload in await payloads(self._log, reference)]
@@ -100,7 +102,10 @@ class ResultService:
         start: int = 0,
         stop: int | None = None,
     ) -> Download:
-        reference = (await self._executions.result(identity, execution_id, step)).reference
+        """NotFound when the step failed and left nothing."""
+        envelope = await self._executions.result(identity, execution_id, step)
+        _unless_failed(envelope, execution_id, step)
+        reference = envelope.reference
         opened = await self._opened(identity, reference)
         if reference is not None:
             await self._alive(reference)
@@ -116,3 +121,12 @@ class ResultService:
                 hint="noetl result shows it on a machine that has: same NOETL_HOME, or the same NOETL_STORAGE_CLOUD_TIER",
             )
         return self._results
+
+
+def _unless_failed(envelope: Envelope, execution_id: ExecutionId, step: str) -> None:
+    error = envelope.error
+    if error is not None and envelope.reference is None:
+        raise NotFound(
+            f"step {step} failed and left no result: {error.code}: {error.message}",
+            hint=f"noetl exec explain {execution_id} {step} says more; noetl exec retry {execution_id} runs it again",
+        )

@@ -1,6 +1,7 @@
 """JSON before it is parsed, and errors as problems."""
 
 import json
+import re
 
 import pytest
 from fastapi.exceptions import RequestValidationError
@@ -11,8 +12,10 @@ from noetl.model import errors
 from noetl.playbook.validation import PlaybookInvalid
 from noetl.server.api import problems
 from noetl.server.api.bodies import DEEPEST, decode, depth
+from noetl.server.api.commands import ROUTES
 from noetl.server.api.executions import micros
 from noetl.server.api.guard import is_loopback
+from noetl.server.app import openapi
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 VALUES = st.recursive(
@@ -54,6 +57,37 @@ def test_every_error_of_the_tree_has_an_answer_and_a_code() -> None:
     assert (told["code"], told["detail"], told["hint"], told["status"]) == ("CONFLICT", "canary", "do this", 409)
     assert b"canary" not in bytes(answers["CORRUPT_LOG"].body)
     assert answers["STORE_UNAVAILABLE"].headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        (None, []),
+        ("try again", []),
+        ("noetl exec list shows those there are", ["GET /api/executions"]),
+        ("noetl catalog list shows what there is; noetl catalog register FILE adds one",
+         ["GET /api/catalog", "POST /api/catalog/register"]),
+        ("noetl exec explain 7 a-b says more; noetl exec retry 7 runs it again",
+         ["GET /api/executions/7/explain/a-b", "POST /api/executions/7/retry"]),
+        ("noetl exec rerun 7 makes it again; or noetl result pin keeps the next one",
+         ["POST /api/executions/7/rerun", "POST /api/executions/{execution_id}/result/{step}/pin"]),
+        ("--format jsonl", ["GET /api/executions/{execution_id}/result/{step}/data?format=jsonl"]),
+        ("noetl credential delete db, and add it again", ["DELETE /api/credentials/db"]),
+    ],
+)  # fmt: skip
+def test_a_hint_that_names_commands_has_their_routes(hint: str | None, expected: list[str]) -> None:
+    told = json.loads(bytes(problems.of_error(errors.NotFound("x", hint=hint)).body))
+    assert (told["hint"], told["routes"]) == (hint, expected)
+
+
+def test_routes_of_commands_are_routes_of_the_server() -> None:
+    there = [
+        re.sub(r"{[^}]*}", "[^/]+", f"{verb.upper()} {path}")
+        for path, verbs in openapi()["paths"].items()
+        for verb in verbs
+    ]
+    for _, route in ROUTES:
+        assert any(re.fullmatch(known, route.partition("?")[0]) for known in there), route
 
 
 def test_findings_of_a_playbook_are_told_once() -> None:
