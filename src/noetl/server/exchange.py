@@ -104,9 +104,10 @@ class Exchange:
             self._remember(waiter, reply)
 
     def _must_look(self, request: ExchangeRequest) -> bool:
-        """The worker asks, is new here, or lists nothing of what it was sent: that reply may be lost."""
+        """The worker asks, is new here, was leased something after its last reply, or lists nothing of what it was sent: that
+        reply may be lost."""
         sent = self._sent.get(request.holder)
-        if sent is None:
+        if self._waiting.owes(request.holder) or sent is None:
             return True
         sent.difference_update(request.held, [Held(each.command_id, each.attempt) for each in request.reports])
         return request.renew or bool(sent)

@@ -1,7 +1,9 @@
 """Workers that wait at this server. A command issued meanwhile is leased to one of them in the transaction that issues it.
 
-A place is reserved before the commit and given or returned after it. When the worker has left by then, or the outcome is
-unknown, nothing is lost: what is leased to a worker that does not list it is sent again at its next exchange.
+A place is reserved before the commit and given or returned after it. When the worker has left by then, its command goes with
+whatever else it waits for here; a worker that waits for nothing is noted, so that its next exchange looks for what it is owed.
+When the outcome is unknown, nothing is lost either: what is leased to a worker that does not list it is sent again when it
+renews its leases.
 """
 
 import asyncio
@@ -9,9 +11,12 @@ from collections.abc import Iterable
 
 from noetl.model.commands import Command
 
+KEPT_OWED = 1_000  # workers; one that is forgotten asks by itself, when it renews
+
 
 class Waiter:
-    def __init__(self, worker: str, pools: tuple[str, ...], free: int) -> None:
+    def __init__(self, worker: str, pools: tuple[str, ...], free: int, waiting: "Waiting") -> None:
+        self._waiting = waiting
         self.worker = worker
         self.pools = pools
         self.open = free  # places that nobody has reserved
@@ -19,6 +24,7 @@ class Waiter:
         self.given: list[Command] = []
         self.unsure = False  # a claim for it may have been made
         self.woken = asyncio.Event()
+        self.gone = False  # it has its reply
 
     def reserve(self) -> None:
         self.open -= 1
@@ -26,6 +32,9 @@ class Waiter:
 
     def give(self, command: Command) -> None:
         self.reserved -= 1
+        if self.gone:
+            self._waiting.give_late(self.worker, command)
+            return
         self.given.append(command)
         self.woken.set()
 
@@ -45,16 +54,38 @@ class Waiting:
     def __init__(self) -> None:
         self._pools: dict[str, dict[Waiter, None]] = {}
         self._empty: dict[str, float] = {}  # since when
+        self._present: dict[str, dict[Waiter, None]] = {}  # by worker
+        self._owed: dict[str, None] = {}  # workers that a command was leased to after they had their reply
 
     def enter(self, worker: str, pools: tuple[str, ...], free: int) -> Waiter:
-        waiter = Waiter(worker, pools, free)
+        waiter = Waiter(worker, pools, free, self)
+        self._present.setdefault(worker, {})[waiter] = None
         for pool in pools:
             self._pools.setdefault(pool, {})[waiter] = None
         return waiter
 
     def leave(self, waiter: Waiter) -> None:
+        waiter.gone = True
         for pool in waiter.pools:
             self._pools.get(pool, {}).pop(waiter, None)
+        others = self._present[waiter.worker]
+        del others[waiter]
+        if not others:
+            del self._present[waiter.worker]
+
+    def give_late(self, worker: str, command: Command) -> None:
+        """What was reserved for a request that has its reply: the lease is the worker's, so another request may bring it."""
+        for waiter in self._present.get(worker, ()):
+            waiter.given.append(command)
+            waiter.woken.set()
+            return
+        self._owed[worker] = None
+        if len(self._owed) > KEPT_OWED:
+            del self._owed[next(iter(self._owed))]
+
+    def owes(self, worker: str) -> bool:
+        """Once: whoever asks looks what it is."""
+        return self._owed.pop(worker, self) is None
 
     def reserve(self, pool: str) -> Waiter | None:
         """A place at the worker that has waited longest."""

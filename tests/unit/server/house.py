@@ -51,6 +51,12 @@ class Flaky:
         self.inner = inner
         self.calls: Counter[str] = Counter()
         self.failing: dict[str, tuple[Exception, bool]] = {}
+        self.held: dict[str, asyncio.Event] = {}
+
+    def hold(self, method: str) -> asyncio.Event:
+        """It takes effect when the event is set."""
+        self.held[method] = asyncio.Event()
+        return self.held[method]
 
     def fail(self, method: str, error: Exception, *, done: bool) -> None:
         self.failing[method] = (error, done)
@@ -60,6 +66,8 @@ class Flaky:
             self.calls[method] += 1
             error, done = self.failing.pop(method, (None, True))
             await asyncio.sleep(0)
+            if method in self.held:
+                await self.held[method].wait()
             result = await getattr(self.inner, method)(*args, **keywords) if done else None
             await asyncio.sleep(0)
             if error is not None:

@@ -88,6 +88,36 @@ async def test_a_waiting_worker_is_handed_the_command_that_a_start_leads_to() ->
         assert node.log.calls["claim"] - claims <= 1
 
 
+async def test_what_is_handed_to_a_worker_that_has_its_reply_comes_with_what_it_waits_for_now() -> None:
+    async with house() as home:
+        node = await home.node()
+        written = node.log.hold("append")
+        first = asyncio.create_task(exchange(node, free=1, wait=0.05))
+        await asyncio.sleep(0.01)
+        begun = asyncio.create_task(home.begun(node))
+        assert (await first).commands == ()
+        second = asyncio.create_task(exchange(node, free=1, wait=10, renew=False))
+        await asyncio.sleep(0.01)
+        written.set()
+        await begun
+        async with asyncio.timeout(1):
+            assert [command.step for command in (await second).commands] == ["one"]
+
+
+async def test_what_is_handed_to_a_worker_that_has_left_comes_with_its_next_exchange() -> None:
+    async with house() as home:
+        node = await home.node()
+        written = node.log.hold("append")
+        first = asyncio.create_task(exchange(node, free=1, wait=0.05))
+        await asyncio.sleep(0.01)
+        begun = asyncio.create_task(home.begun(node))
+        assert (await first).commands == ()
+        assert (await exchange(node, renew=False)).commands == ()
+        written.set()
+        await begun
+        assert [command.step for command in (await exchange(node, renew=False)).commands] == ["one"]
+
+
 async def test_a_waiting_worker_finds_what_another_server_issued() -> None:
     async with house() as home:
         issuing, other = await home.node("issuing"), await home.node("other")
