@@ -37,6 +37,7 @@ STREAMS = {1: "stdout", 2: "stderr"}
 STALLED = 0.005  # seconds without an answer after which a batch is taken apart
 SLOW = 0.025  # seconds without an answer after which a child counts as busy for long, and the pool grows
 BATCH_MICROS = 5_000
+ALONE_MICROS = 500  # work that is not divided among children: to wake another takes longer than it saves
 BATCH_CALLS = 1_000
 BATCH_BYTES = 1 << 20
 IDLE = 30.0  # seconds until a child beyond `size` is let go
@@ -526,7 +527,8 @@ class Pool:
         program, waiting = next(iter(self._queue.items()))
         micros = self._micros.get(program)
         count = 1 if micros is None else max(1, min(BATCH_CALLS, int(BATCH_MICROS / max(micros, 1))))
-        count = min(count, -(-len(waiting) // self.settings.size))
+        alone = 0 if micros is None else int(ALONE_MICROS / max(micros, 1))
+        count = min(count, max(alone, -(-len(waiting) // self.settings.size)))
         batch = [waiting.popleft()]
         size = len(batch[0].given)
         while waiting:

@@ -15,7 +15,7 @@ import pytest
 from noetl.tools.nursery import Limits
 from noetl.tools.port import Outcome
 from noetl.tools.python import Python
-from noetl.tools.python_pool import PoolSettings
+from noetl.tools.python_pool import PoolSettings, Program
 from tests.unit.tools.calls import call, failure, run, value
 
 PID = "import os\nresult = os.getpid()"
@@ -191,6 +191,18 @@ def test_of_a_batch_only_the_call_that_crashed_fails() -> None:
     assert [value(outcome) for i, outcome in enumerate(found) if i != 37] == [i for i in range(100) if i != 37]
     assert failure(found[37]).code == "TOOL_CRASHED"
     assert "exit code 3" in failure(found[37]).message
+
+
+def test_cheap_calls_are_not_divided_among_children() -> None:
+    async def test(tool: Python) -> list[Outcome]:
+        pool = tool._pool_here()
+        pool.start()
+        pool.took(Program(PID), 1.0)
+        return list(await asyncio.gather(*(code(tool, PID) for _ in range(20))))
+
+    # the first finds nobody waiting and goes alone, the others share the next message
+    pids = [value(outcome) for outcome in play(test, PoolSettings(size=4, most=4))]
+    assert len(set(pids[1:])) == 1
 
 
 def test_what_is_not_an_answer_is_a_crash() -> None:
