@@ -14,6 +14,7 @@ NoetlError
 │       └── Unreadable          a stored credential that does not open (server.services.sealing)
 ├── TemplateError           a template that cannot be parsed or rendered (playbook.expressions)
 ├── Unavailable             infrastructure: try again
+│   ├── Unreached             no server answers: nothing was done
 │   ├── StoreUnavailable      nothing was done
 │   └── OutcomeUnknown        it may have been done: repeat, the keys absorb it
 ├── Fenced                  another owner has taken the shard

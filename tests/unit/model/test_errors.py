@@ -11,7 +11,7 @@ def test_every_error_has_a_stable_code_of_its_own() -> None:
     assert len(set(codes)) == len(codes)
     assert sorted(codes) == [
         "BAD_REFERENCE", "CONFLICT", "CORRUPT_LOG", "ERROR", "FENCED", "INVALID_INPUT", "NOT_FOUND", "OUTCOME_UNKNOWN",
-        "RESULT_EXPIRED", "STALE_ATTEMPT", "STORE_UNAVAILABLE", "UNAVAILABLE",
+        "RESULT_EXPIRED", "SERVER_UNREACHED", "STALE_ATTEMPT", "STORE_UNAVAILABLE", "UNAVAILABLE",
     ]  # fmt: skip
 
 
