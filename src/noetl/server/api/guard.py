@@ -23,7 +23,7 @@ from noetl.metrics import Metrics
 from noetl.model.errors import InvalidInput
 from noetl.model.exchange import EXCHANGE_LIMIT
 from noetl.server.api.problems import internal, problem
-from noetl.server.turns import Door
+from noetl.turns import Door
 
 log = logging.getLogger(__name__)
 
