@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 
-AT_A_STRETCH = 0.002  # seconds of computing until others get a turn
+AT_A_STRETCH = 0.0005  # seconds of computing until others get a turn
 IN_A_TURN = 4  # of many that come at once
 
 
@@ -19,6 +19,10 @@ class Stretch:
     async def pause(self) -> None:
         await asyncio.sleep(0)
         self._since = self._loop.time()
+
+    async def pause_if_over(self) -> None:
+        if self.over:
+            await self.pause()
 
 
 class Door:

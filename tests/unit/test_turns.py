@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from noetl.server.turns import IN_A_TURN, Door
+from noetl.turns import IN_A_TURN, Door
 
 
 def test_of_many_a_few_come_in_at_each_turn_in_their_order() -> None:

@@ -86,7 +86,7 @@ class LogPostgres:
         """A key that stands in the log already breaks the first try whole; the second one says whose it is."""
         if not batch.parts:
             return []
-        writes = Writes(batch, self._shards)
+        writes = await Writes.of(batch, self._shards)
         if not writes.keys_repeat():
             try:
                 return await self._append(writes, check_keys=False)

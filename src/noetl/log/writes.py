@@ -6,7 +6,7 @@ the same part is known here; a `Stop` depends on the row and is carried out befo
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, Self, assert_never
 
 import msgspec
 
@@ -35,6 +35,7 @@ from noetl.model.events import ChildStarted, Event
 from noetl.model.ids import CommandId, ExecutionId, Micros, TimerId, shard_of
 from noetl.model.messages import Message, Notice, Start, Stopped, StoredRef
 from noetl.model.reference import Lifetime, Reference
+from noetl.turns import Stretch
 
 FINISHED = ("done", "dead", "cancelled")
 STOPPED = "stopped"  # parked and then stopped, in one part
@@ -91,10 +92,18 @@ class Writes:
         self._shards = shards
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _COLUMNS}
         self._more: dict[str, list[dict[str, Any]]] = {}
-        for number, part in enumerate(batch.parts, 1):
-            _PartWrites(self._rows, self._more, number, part, batch.epochs.get(part.shard), shards).add()
-        if len({row[0] for row in self._rows["p"]}) != len(batch.parts):
+        if len({part.execution_id for part in batch.parts}) != len(batch.parts):
             raise NoetlError("an execution has two parts in one batch", hint="one part per execution")
+
+    @classmethod
+    async def of(cls, batch: Batch, shards: int) -> Self:
+        """A large batch takes milliseconds: others get their turns meanwhile."""
+        writes, stretch = cls(batch, shards), Stretch()
+        for number, part in enumerate(batch.parts, 1):
+            epoch = batch.epochs.get(part.shard)
+            _PartWrites(writes._rows, writes._more, number, part, epoch, shards).add()
+            await stretch.pause_if_over()
+        return writes
 
     def keys_repeat(self) -> bool:
         """Two events of a part with one key: the index cannot tell which part it was."""

@@ -44,6 +44,7 @@ from noetl.server.api import (
     vars,
 )
 from noetl.server.api.guard import Guard, check_bind
+from noetl.server.api.quick import Quick
 from noetl.server.api.worker import WorkerDoor
 from noetl.server.duties.jobs import Run
 from noetl.server.node import Server
@@ -63,6 +64,7 @@ from noetl.server.services.logs import LogService
 from noetl.server.services.queue import QueueService
 from noetl.server.services.rendering import RenderService
 from noetl.server.services.results import ResultService
+from noetl.server.services.rows import Rows
 from noetl.server.services.schedules import ScheduleService
 from noetl.server.services.signals import SignalService
 from noetl.server.services.streams import StreamService
@@ -74,6 +76,7 @@ log = logging.getLogger(__name__)
 
 HOST, PORT = "127.0.0.1", 8082
 GRACE = 5.0  # seconds for requests under way when the process ends
+ACCEPTED = 8  # connections in a turn of the loop
 KEEP_ALIVE = 30  # seconds an idle connection is kept: longer than a worker is ever silent
 
 
@@ -128,6 +131,7 @@ def assemble(
         port, ports.leases, ports.bus, ports.catalog, ports.clock, settings,
         reveal=stored.reveal, schedules=ports.schedules, jobs=jobs,
     )  # fmt: skip
+    listened.rows = Rows(server.shards)
     presence = Presence(port, ports.bus, settings.shards, settings.name, metrics)
     door = WorkerDoor(server, presence, metrics)
     playbooks = CatalogService(ports.catalog, kinds)
@@ -179,7 +183,7 @@ def create_app(services: Services, metrics: Metrics, worker_routes: list[Route])
     app = _routes(worker_routes)
     app.state.services = services
     app.state.readers = streams.Readers(metrics)
-    return Guard(app, metrics)
+    return Guard(Quick(app, services), metrics)
 
 
 def _routes(worker_routes: list[Route]) -> FastAPI:
@@ -299,8 +303,9 @@ class _Web(uvicorn.Server):
         self._node = node
 
     async def answer(self, opened: socket.socket) -> None:
-        """Without a hand on the signals of the process."""
-        await self._serve([opened])
+        """Without a hand on the signals of the process. The loop accepts one connection a turn for each descriptor it listens
+        on: with several, whoever comes behind a crowd is not kept waiting for as many turns as that counts."""
+        await self._serve([opened, *(opened.dup() for _ in range(ACCEPTED - 1))])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._node.close()

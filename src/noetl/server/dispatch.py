@@ -38,9 +38,9 @@ from noetl.model.messages import LeaseLost, Message, Release, Report, Start, Tim
 from noetl.server.children import Children
 from noetl.server.shards import Shards
 from noetl.server.states import Loaded, States, Unfoldable
-from noetl.server.turns import Stretch
 from noetl.server.waiting import Waiting
 from noetl.server.work import Answer, Item, Room, Work
+from noetl.turns import Stretch
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ class Dispatcher:
         while self._queue and room.events > 0 and len(taken) < BATCH_EVENTS:
             if stretch.over:
                 await stretch.pause()
-                continue
+                continue  # somebody may have taken back what waited
             item = self._queue.popleft()
             taken.append(item)
             work = works.get(item.execution_id) or await self._open(item.execution_id)

@@ -26,6 +26,7 @@ class Shards:
     def __init__(self, count: int) -> None:
         self.count = count
         self._epochs: dict[int, int] = {}
+        self.confirmed = float("-inf")  # time of the loop when the store was last asked whose they are
         self.on_change: list[Callable[[int], None]] = []
 
     def of(self, execution_id: ExecutionId) -> int:
@@ -109,6 +110,7 @@ class ShardKeeper:
         return self._runtime
 
     async def _read_back(self, runtime: Runtime) -> None:
+        asked = asyncio.get_running_loop().time()
         owners = await self._leases.owners()
         mine = {owner.shard: owner.epoch for owner in owners if owner.runtime_id == runtime.runtime_id}
         for shard in self._shards.owned():
@@ -116,6 +118,7 @@ class ShardKeeper:
                 self._shards.drop(shard)
         for shard, epoch in mine.items():
             self._shards.adopt(shard, epoch)
+        self._shards.confirmed = asked
 
     async def _balance(self, runtime: Runtime) -> int:
         """Take up to the fair share, give back what is beyond it."""

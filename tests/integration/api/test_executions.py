@@ -1,5 +1,6 @@
 """Executions over HTTP, with a worker that speaks HTTP too."""
 
+import asyncio
 import dataclasses
 from typing import Any
 
@@ -270,3 +271,40 @@ async def test_a_read_that_waits_too_long_says_try_again() -> None:
             service.PATIENCE = patience
         assert (answer.status_code, answer.json()["code"]) == (503, "NOT_YET")
         assert answer.headers["retry-after"] == "1"
+
+
+# ---- the quick way ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_quick_way_answers_as_the_route_does() -> None:
+    async with site() as here:
+        await here.register(NOOP)
+        body = b'{"path": "tests/simple", "payload": {"n": 2}}'
+        kinds = ("application/json", "application/json; charset=utf-8")  # the second is left to the route
+        quick, route = [
+            await here.http.post("/api/execute", content=body, headers={"Content-Type": kind}) for kind in kinds
+        ]
+        assert quick.status_code == route.status_code == 202
+        assert quick.json().keys() == route.json().keys()
+        place = f"/api/executions/{quick.json()['execution_id']}"
+        await here.get(place, min_seq=1)  # it is projected; without a worker it stays as it is
+        answers = [await here.http.get(path) for path in (place, f"{place}?min_seq=0")]
+        assert answers[0].json() == answers[1].json()
+        assert answers[0].headers["content-type"] == answers[1].headers["content-type"]
+        missing = [await here.http.get(f"/api/executions/1{query}") for query in ("", "?min_seq=0")]
+        assert missing[0].status_code == missing[1].status_code == 404
+        assert missing[0].json()["code"] == missing[1].json()["code"]
+        unknown = [
+            await here.http.post("/api/execute", content=b'{"path": "no/such"}', headers={"Content-Type": kind})
+            for kind in kinds
+        ]
+        assert unknown[0].status_code == unknown[1].status_code == 404
+        assert unknown[0].json() == unknown[1].json()
+
+
+async def test_a_crowd_that_connects_at_once_is_answered() -> None:
+    async with site() as here:
+        limits = httpx.Limits(max_connections=100, max_keepalive_connections=0)
+        async with httpx.AsyncClient(base_url=here.url, limits=limits) as crowd:
+            answers = await asyncio.gather(*(crowd.get("/health") for _ in range(100)))
+        assert {answer.status_code for answer in answers} == {200}

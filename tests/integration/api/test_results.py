@@ -254,12 +254,11 @@ async def test_another_tenant_finds_nothing() -> None:
         return Identity(Tenant(LOCAL.tenant + 1), LOCAL.roles, "mallory")
 
     async with ran() as (here, place):
-        app = here.node.app._app  # type: ignore[attr-defined]  # behind the guard
+        app = here.node.app._app._app  # type: ignore[attr-defined]  # behind the guard and the quick way
         app.dependency_overrides[identity] = stranger
-        answers = await asyncio.gather(
-            *(here.http.get(f"{place}/{what}") for what in ("result/t", "result/t/data", "trace/t"))
-        )
-        assert [answer.status_code for answer in answers] == [404, 404, 404]
+        paths = [place, *(f"{place}/{what}" for what in ("result/t", "result/t/data", "trace/t", "status"))]
+        answers = await asyncio.gather(*map(here.http.get, paths))
+        assert [answer.status_code for answer in answers] == [404] * len(paths)
 
 
 async def test_a_payload_that_is_gone_is_not_found() -> None:

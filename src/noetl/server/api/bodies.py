@@ -102,7 +102,8 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     "5XX": {"model": Problem, "description": "503: try again, with the same Idempotency-Key."},
 }
 
-Id = Annotated[str, Path(pattern=r"^[1-9][0-9]{0,18}$", description="execution id", examples=["724551830122291200"])]
+EXECUTION_ID = "[1-9][0-9]{0,18}"
+Id = Annotated[str, Path(pattern=rf"^{EXECUTION_ID}$", description="execution id", examples=["724551830122291200"])]
 Key = Annotated[
     str | None,
     Header(
@@ -119,7 +120,7 @@ MinSeq = Annotated[
 Limit = Annotated[int, Query(ge=1, le=500, description="how many at most")]
 OfStatus = Annotated[str | None, Query(max_length=20, description="of this status only")]
 OfPath = Annotated[str | None, Query(max_length=200, description="of this playbook only")]
-OfParent = Annotated[str | None, Query(pattern=r"^[1-9][0-9]{0,18}$", description="started by this execution only")]
+OfParent = Annotated[str | None, Query(pattern=rf"^{EXECUTION_ID}$", description="started by this execution only")]
 Since = Annotated[
     str | None, Query(max_length=40, description="started then or later: ISO 8601, UTC when it names no zone")
 ]

@@ -10,9 +10,11 @@ from pydantic import Field, model_validator
 
 from noetl.log.port import Recorded, Wanted
 from noetl.model.errors import InvalidInput
+from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId, Micros
 from noetl.server.api import shapes
 from noetl.server.api.bodies import (
+    EXECUTION_ID,
     AfterSeq,
     Body,
     Id,
@@ -27,6 +29,7 @@ from noetl.server.api.bodies import (
     router,
 )
 from noetl.server.api.depends import Has, Who
+from noetl.server.services.all import Services
 from noetl.server.services.executions import Started, known_status
 from noetl.server.services.requests import Asked, Fate
 from noetl.server.services.signals import Outside
@@ -35,7 +38,7 @@ routes = router("executions")
 
 ID = "724551830122291200"
 Before = Annotated[
-    str | None, Query(pattern=r"^[1-9][0-9]{0,18}$", description="older than this execution: `next` of the page before")
+    str | None, Query(pattern=rf"^{EXECUTION_ID}$", description="older than this execution: `next` of the page before")
 ]
 Name = Annotated[str, Path(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
@@ -250,8 +253,11 @@ async def list_executions(
 @routes.get("/api/executions/{execution_id}", response_model=DetailedView)
 async def get_execution(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> Response:
     """As its projection has it."""
-    row = await has.executions.get(who, ExecutionId(execution_id), min_seq)
-    return _json(shapes.detailed(row))
+    return _json(await detailed(has, who, execution_id, min_seq))
+
+
+async def detailed(has: Services, who: Identity, execution_id: str, min_seq: int | None) -> dict[str, Any]:
+    return shapes.detailed(await has.executions.get(who, ExecutionId(execution_id), min_seq))
 
 
 @routes.get("/api/executions/{execution_id}/status")

@@ -13,7 +13,7 @@ from noetl.model.ids import DEFAULT_TENANT, ExecutionId
 from noetl.server.duties.loop import Counts
 from noetl.server.shards import Shards
 from noetl.server.states import Loaded, States, Unfoldable
-from noetl.server.turns import Stretch
+from noetl.turns import Stretch
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +85,7 @@ class Projector:
         for change in changes:
             if (row := await self._row(change.execution_id, shard, change.seq)) is not None:
                 rows.append(row)
-            if stretch.over:
-                await stretch.pause()
+            await stretch.pause_if_over()
         return ShardRows(shard, epoch, changes[-1].seq, tuple(rows))
 
     async def _row(self, execution_id: ExecutionId, shard: int, seq: int) -> Projection | None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from noetl.bus.port import Bus
 from noetl.leases.port import Leases
-from noetl.log.port import Appended, Batch, EventLog, Outcome, Part, ShardRows
+from noetl.log.port import Appended, Batch, EventLog, Outcome, Part, Projection, ShardRows
 from noetl.model import codec
 from noetl.model.envelope import Envelope
 from noetl.model.ids import ExecutionId, shard_of
 from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
+from noetl.server.services.rows import Rows
 
 if TYPE_CHECKING:  # a command that only waits here measures nothing
     from noetl.metrics import Metrics
@@ -105,6 +106,7 @@ class HeardLog:
         self._log = log
         self._shards = shards
         self._live = live
+        self.rows: Rows | None = None  # what need not be read from the store
         self._metrics = metrics
         self.touched: set[int] = set()  # shards with something new since other servers were told
 
@@ -140,9 +142,19 @@ class HeardLog:
         done = await self._log.project(batch)
         written = [each for each, applied in zip(batch, done, strict=True) if applied and each.rows]
         if written:
+            if self.rows is not None:
+                self.rows.written(row for each in written for row in each.rows)
             self._live.wake([*(row_of(row.execution_id) for each in written for row in each.rows), ROWS])
             self.touched.update(each.shard for each in written)
         return done
+
+    async def projection(self, execution_id: ExecutionId) -> Projection | None:
+        if self.rows is not None and (kept := self.rows.get(execution_id)) is not None:
+            return kept
+        row = await self._log.projection(execution_id)
+        if self.rows is not None and row is not None:
+            self.rows.read(row)
+        return row
 
 
 def heard(log: EventLog, live: Live, metrics: "Metrics", shards: int) -> tuple[EventLog, HeardLog]:
