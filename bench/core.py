@@ -7,7 +7,7 @@ on, in a directory that is deleted afterwards.
     S1  one execution of 20 steps, one after the other       S5  from nothing to the first result; memory and processor when idle
     S2  200 executions of 5 steps at once                    S6  S3, and the worker is killed at 40 %
     S3  a loop of 1 000 items                                S7  pages of a list of 200 000 executions
-    S4  reading one execution while S2 runs (http)
+    S4  reading executions while S2 runs (http)
 
     uv run python bench/core.py [--json] [--only S1,S3] [--mode embedded] [--repeat 3] [--profile FILE]
 """

@@ -212,6 +212,9 @@ class Http:
         answers = await asyncio.gather(*(self._post("/api/execute", body) for body in bodies))
         return [ExecutionId(answer["execution_id"]) for answer in answers]
 
+    async def cancel(self, execution: ExecutionId) -> None:
+        await self._post(f"/api/executions/{execution}/cancel", {})
+
     async def resolve(self, references: list[Row]) -> list[Any]:
         return [await self._payloads.resolve(each) for each in msgspec.convert(references, list[Reference])]
 

@@ -1,8 +1,8 @@
-"""Reads one address again and again until its standard input ends; then prints how many seconds each time took, as JSON.
+"""Reads addresses in turn until its standard input ends; then prints how many seconds each time took, as JSON.
 
-A process of its own: who also makes the load would measure itself.
+A process of its own: who also makes the load would measure itself. It says a word when it is connected and begins.
 
-    python bench/reading.py http://127.0.0.1:8082 /api/executions/1 0.004
+    python bench/reading.py http://127.0.0.1:8082 0.004 /api/executions/1 /api/executions/2
 """
 
 import json
@@ -13,21 +13,24 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 
-def read(url: str, path: str, every: float) -> list[float]:
+def read(url: str, every: float, paths: list[str]) -> list[float]:
     parts = urlsplit(url)
     assert parts.hostname is not None
     server = HTTPConnection(parts.hostname, parts.port)
+    server.connect()
+    print("begins", flush=True)
     taken: list[float] = []
     while not select.select([sys.stdin], [], [], every)[0]:
+        path = paths[len(taken) % len(paths)]
         begun = time.perf_counter()
         server.request("GET", path)
         answer = server.getresponse()
         body = answer.read()
         taken.append(time.perf_counter() - begun)
-        assert (answer.status, json.loads(body)["status"]) == (200, "completed"), body
+        assert (answer.status, json.loads(body)["execution_id"]) == (200, path.rpartition("/")[2]), body
     return taken
 
 
 if __name__ == "__main__":
-    _, address, path, every = sys.argv
-    print(json.dumps(read(address, path, float(every))))
+    _, address, every, *paths = sys.argv
+    print(json.dumps(read(address, float(every), paths)))

@@ -256,17 +256,20 @@ async def warm(bench: Bench, text: str, path: str, payload: dict[str, Any]) -> N
 
 
 async def reading(bench: Bench) -> Figures:
-    """S4: how long one execution takes to read over HTTP while S2 runs."""
+    """S4: how long one execution takes to read over HTTP while S2 runs: in turn one that has ended, and one that waits."""
     house = bench.house
     if not isinstance(house, Http):
         return {}
     payloads = await short_chains(bench)
-    (known,) = await house.start("bench/s2", [{"i": 0}])
-    await ended(bench, [known])
+    (over,) = await house.start("bench/s2", [{"i": 0}])
+    await ended(bench, [over])
+    await house.register(playbook("s4", [{"step": "s0", "tool": {"kind": "wait", "signal": "go"}}]))
+    (waiting,) = await house.start("bench/s4", [{}])
     taken: list[float] = []
     for _ in range(bench.sizes.repeat):
-        async with beside(house, known, taken):
+        async with beside(house, [over, waiting], taken):
             await run(bench, "bench/s2", payloads)
+    await house.cancel(waiting)
     taken.sort()
     at = {"s4_p50_ms": 0.5, "s4_p99_ms": 0.99}
     return {name: round(taken[int(len(taken) * part)] * 1000, 2) for name, part in at.items()} | {
@@ -275,9 +278,12 @@ async def reading(bench: Bench) -> Figures:
 
 
 @asynccontextmanager
-async def beside(house: Http, execution: ExecutionId, taken: list[float]) -> AsyncIterator[None]:
-    command = [str(Path(__file__).with_name("reading.py")), house.url, f"/api/executions/{execution}", str(READ_EVERY)]
+async def beside(house: Http, executions: list[ExecutionId], taken: list[float]) -> AsyncIterator[None]:
+    paths = [f"/api/executions/{each}" for each in executions]
+    command = [str(Path(__file__).with_name("reading.py")), house.url, str(READ_EVERY), *paths]
     reader = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=PIPE)
+    assert reader.stdout is not None
+    await reader.stdout.readline()
     try:
         yield
     finally:
