@@ -3,18 +3,21 @@
 import asyncio
 from collections import deque
 
-AT_A_STRETCH = 0.0005  # seconds of computing until others get a turn
+AT_A_STRETCH = 0.0005  # seconds of computing until others get a turn, where somebody may wait for an answer
 IN_A_TURN = 4  # of many that come at once
 
 
 class Stretch:
-    def __init__(self) -> None:
+    """`seconds` of computing; None: as long as it takes. Where others only work, to let them between makes everything later."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()
 
     @property
     def over(self) -> bool:
-        return self._loop.time() - self._since > AT_A_STRETCH
+        return self._seconds is not None and self._loop.time() - self._since > self._seconds
 
     async def pause(self) -> None:
         await asyncio.sleep(0)

@@ -74,7 +74,8 @@ class Ports:
 
 
 @asynccontextmanager
-async def opened(home: Path) -> AsyncIterator[Ports]:
+async def opened(home: Path, at_a_stretch: float | None = None) -> AsyncIterator[Ports]:
+    """`at_a_stretch`: seconds that may be computed while others wait for an answer."""
     store, shards = settings.read(settings.Store), settings.read(settings.Shards)
     try:
         dsns = await ensure(home)
@@ -88,7 +89,8 @@ async def opened(home: Path) -> AsyncIterator[Ports]:
             leases = LeasesPostgres(database, micros(shards.lease_sec))
             watching = asyncio.ensure_future(_keep_there(home, bus, store))
             try:
-                log = LogPostgres(database, count, lake=settings.lake(home, settings.read(settings.Storage)))
+                lake = settings.lake(home, settings.read(settings.Storage))
+                log = LogPostgres(database, count, lake=lake, at_a_stretch=at_a_stretch)
                 catalog, vault = CatalogPostgres(database), VaultPostgres(database)
                 schedules, hooks = SchedulesPostgres(database, count), HooksPostgres(database)
                 yield Ports(
@@ -112,13 +114,14 @@ async def _keep_there(home: Path, bus: BusPostgres, store: settings.Store) -> No
                 await ensure(home)
 
 
-def server_settings(count: int, address: str | None = None) -> ServerSettings:
+def server_settings(count: int, address: str | None = None, at_a_stretch: float | None = None) -> ServerSettings:
     shards, duties = settings.read(settings.Shards), settings.read(settings.Duties)
     storage = settings.read(settings.Storage)
     retention = storage.storage_retention_sec
     return ServerSettings(
         name=f"{socket.gethostname()}-{os.getpid()}",
         address=address,
+        at_a_stretch=at_a_stretch,
         shards=count,
         lease=micros(shards.lease_sec),
         renew_every=shards.heartbeat_sec,

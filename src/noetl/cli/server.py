@@ -99,12 +99,13 @@ async def _node(
     from noetl.server.app import Ports, address, assemble, listen, stop_on_signals
     from noetl.server.services.keys import KeyFile
     from noetl.settings import Listen, Place, read
+    from noetl.turns import AT_A_STRETCH
 
     chosen = read(Listen, host=host, port=port)
     listening = listen(chosen.host, chosen.port)
     stop = stop_on_signals()
     try:
-        async with opened(read(Place).where) as here:
+        async with opened(read(Place).where, AT_A_STRETCH) as here:
             ports = Ports(
                 log=here.log,
                 leases=here.leases,
@@ -116,7 +117,7 @@ async def _node(
                 schedules=here.schedules,
                 hooks=here.hooks,
             )
-            told = server_settings(here.shards, address(listening))
+            told = server_settings(here.shards, address(listening), AT_A_STRETCH)
             node = assemble(
                 ports,
                 told,

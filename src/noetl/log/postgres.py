@@ -69,15 +69,18 @@ PARTITIONS_EVERY = 7_200  # about an hour
 
 class LogPostgres:
     def __init__(
-        self, database: Database, shards: int, sweep_every: int = SWEEP_EVERY, lake: Path | None = None
-    ) -> None:
-        """As many shards as the database was made with: `migrate` says it. `lake`: where events are that were moved to files."""
+        self, database: Database, shards: int, sweep_every: int = SWEEP_EVERY, lake: Path | None = None,
+        at_a_stretch: float | None = None,
+    ) -> None:  # fmt: skip
+        """As many shards as the database was made with: `migrate` says it. `lake`: where events are that were moved to files.
+        `at_a_stretch`: seconds that it may compute before others get a turn."""
         self._main = database.main
         self._background = database.background
         self._shards = shards
         self._sweep_every = sweep_every
         self._starts = Grouped(self._start_all, limit=WORKLOAD_LIMIT)
         self._cold = Cold(lake)
+        self._at_a_stretch = at_a_stretch
         self._runs = 0
 
     # -- the owner --
@@ -86,7 +89,7 @@ class LogPostgres:
         """A key that stands in the log already breaks the first try whole; the second one says whose it is."""
         if not batch.parts:
             return []
-        writes = await Writes.of(batch, self._shards)
+        writes = await Writes.of(batch, self._shards, self._at_a_stretch)
         if not writes.keys_repeat():
             try:
                 return await self._append(writes, check_keys=False)

@@ -96,9 +96,9 @@ class Writes:
             raise NoetlError("an execution has two parts in one batch", hint="one part per execution")
 
     @classmethod
-    async def of(cls, batch: Batch, shards: int) -> Self:
-        """A large batch takes milliseconds: others get their turns meanwhile."""
-        writes, stretch = cls(batch, shards), Stretch()
+    async def of(cls, batch: Batch, shards: int, at_a_stretch: float | None = None) -> Self:
+        """A large batch takes milliseconds: others may get their turns meanwhile."""
+        writes, stretch = cls(batch, shards), Stretch(at_a_stretch)
         for number, part in enumerate(batch.parts, 1):
             epoch = batch.epochs.get(part.shard)
             _PartWrites(writes._rows, writes._more, number, part, epoch, shards).add()

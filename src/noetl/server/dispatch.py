@@ -69,7 +69,9 @@ class Dispatcher:
         waiting: Waiting,
         *,
         lease: Micros,
+        at_a_stretch: float | None = None,
     ) -> None:
+        self._at_a_stretch = at_a_stretch
         self._log = eventlog
         self._bus = bus
         self._clock = clock
@@ -187,7 +189,7 @@ class Dispatcher:
             item.execution_id for item in islice(self._queue, BATCH_EVENTS) if isinstance(item.message, Start)
         )
         await self._states.prefetch(item.execution_id for item in islice(self._queue, PREFETCH))
-        stretch = Stretch()
+        stretch = Stretch(self._at_a_stretch)
         while self._queue and room.events > 0 and len(taken) < BATCH_EVENTS:
             if stretch.over:
                 await stretch.pause()

@@ -69,8 +69,9 @@ class Server:
         waiting = Waiting()
         children = Children(self.playbooks, self.keeper.new_id, eventlog.blob)
         self.dispatcher = Dispatcher(
-            eventlog, bus, store_clock, self.shards, self.states, children, waiting, lease=settings.lease
-        )
+            eventlog, bus, store_clock, self.shards, self.states, children, waiting,
+            lease=settings.lease, at_a_stretch=settings.at_a_stretch,
+        )  # fmt: skip
         self.requests = Requests(eventlog, bus, self.playbooks, self.states, self.keeper.new_id, settings.shards)
         self._exchange = Exchange(
             eventlog,
@@ -81,7 +82,9 @@ class Server:
             lease=settings.lease,
             poll=settings.poll_interval,
         )
-        self.projector = Projector(eventlog, self.states, self.shards, limit=10 * settings.read_limit)
+        self.projector = Projector(
+            eventlog, self.states, self.shards, limit=10 * settings.read_limit, at_a_stretch=settings.at_a_stretch
+        )
         self.dispatcher.on_append = self.projector.changed
         self.inbox = InboxDrain(eventlog, self.dispatcher, self.shards, settings.read_limit)
         self.timers = Timers(eventlog, self.dispatcher, self.shards, settings.read_limit)

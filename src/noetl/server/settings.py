@@ -27,5 +27,8 @@ class ServerSettings:
     job_interval: float = 60.0  # looks whether a job over the log is due
     poll_interval: float = 0.5  # how often a waiting worker looks for commands without a hint
     read_limit: int = 200  # rows that a duty takes at once
+    at_a_stretch: float | None = (
+        None  # computing until requests that wait get a turn; None: nobody asks while others work
+    )
     states: int = 10_000  # executions kept in memory
     plans: int = 500  # playbooks kept in memory

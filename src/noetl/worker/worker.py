@@ -42,7 +42,7 @@ from noetl.worker.spool import Spool
 log = logging.getLogger(__name__)
 REMEMBERED = 10_000  # ended commands, so that a late reply does not start one again
 AHEAD = 0.1  # seconds of work that may wait here for room: short work is fetched ahead, long work left to others
-MOST_AHEAD = 8  # times the slots
+MOST_AHEAD = 16  # times the slots
 
 
 @dataclass(slots=True, eq=False)

@@ -23,7 +23,10 @@ LOOK_EVERY = 10  # runs between looks at shards in which this server has written
 class Projector:
     name = "projector"
 
-    def __init__(self, eventlog: EventLog, states: States, shards: Shards, limit: int) -> None:
+    def __init__(
+        self, eventlog: EventLog, states: States, shards: Shards, limit: int, at_a_stretch: float | None = None
+    ) -> None:
+        self._at_a_stretch = at_a_stretch
         self._log = eventlog
         self._states = states
         self._shards = shards
@@ -57,7 +60,7 @@ class Projector:
         changes = await self._log.changes(after, self._limit) if after else []
         if not changes:
             return Counts()
-        stretch = Stretch()
+        stretch = Stretch(self._at_a_stretch)
         batch = [
             await self._rows(shard, epochs[shard], list(part), stretch) for shard, part in groupby(changes, _shard)
         ]
