@@ -325,7 +325,8 @@ class Child:
             self._pool.took(self.batch[0].program, last["micros"] / done)
         self.calls += done
         self.batch[0].together.stopped |= last["stopped"]
-        self._pool.requeue(self.steal())
+        if done < len(self.batch):
+            self._pool.requeue(self.steal())
         if last["spoiled"] is not None:
             self.doom()
             self._last = last  # told when nothing of the call is left

@@ -9,7 +9,7 @@ from noetl.model.events import Ending
 from noetl.model.exchange import Ack, Held
 from noetl.model.messages import Report
 
-AT_ONCE = 64  # reports in one exchange: far below its limit of 4 MB, since a report is some KB
+AT_ONCE = 80  # reports in one exchange: about as many steps as one append takes; what is larger than an exchange may be is halved
 
 
 Place = tuple[Held, str]
