@@ -95,9 +95,10 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Rate:
-    """How many a second, lately."""
+class Lately:
+    """How many in the last so many seconds, about: what is longer ago counts less and less."""
 
+    seconds: float
     count: float = 0.0
     last: float = 0.0
 
@@ -105,7 +106,7 @@ class Rate:
         self.count, self.last = self.at(now) + 1, now
 
     def at(self, now: float) -> float:
-        return self.count * exp(self.last - now)
+        return self.count * exp((self.last - now) / self.seconds)
 
 
 @dataclass(slots=True)
@@ -146,7 +147,7 @@ class Worker:
         self._dying: dict[asyncio.Task[None], None] = {}
         self._outbox = Outbox()
         self._room = asyncio.Semaphore(settings.slots)
-        self._rate = Rate()
+        self._ended_lately = Lately(AHEAD)
         self._launched = Memory(REMEMBERED)
         self._journaled = Memory(REMEMBERED)
         self._ended = Memory(REMEMBERED)
@@ -248,7 +249,9 @@ class Worker:
         if self._behind or self._draining:
             return 0
         slots = self._settings.slots
-        ahead = min(int(self._rate.at(self._now()) * AHEAD), slots * MOST_AHEAD)
+        # more than one round of the slots: work that takes longer than AHEAD may end all at once, and yet is not short
+        short = int(self._ended_lately.at(self._now())) - slots
+        ahead = min(max(0, short), slots * MOST_AHEAD)
         places = slots + ahead - len(self._jobs) - len(self._dying)
         return max(0, min(places, self._spool.room - len(self._jobs) - self._outbox.ending))
 
@@ -456,7 +459,7 @@ class Worker:
         if job.notice is not None:
             job.notice.cancel()
         if job.told is None:
-            self._rate.add(self._now())
+            self._ended_lately.add(self._now())
         if self._jobs.get(job.command.command_id) is job:
             self._outbox.forget(job.held)
             self._post(job.command, ending)

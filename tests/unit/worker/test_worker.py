@@ -472,7 +472,7 @@ def test_draining_waits_for_a_server_that_is_only_busy() -> None:
 def test_while_an_ending_is_unanswered_it_is_what_asks_for_more_and_no_poll_is_begun() -> None:
     """A poll that lists what is recorded meanwhile is answered at once, again and again."""
     desk = Desk([issue(number=n) for n in range(3)])
-    virtually(working(hired(desk, slots=1), lambda: len(desk.events) == 3))
+    virtually(working(hired(desk, lambda call: asyncio.sleep(0.3), slots=1), lambda: len(desk.events) == 3))
     assert [request.free for request in desk.requests if request.reports] == [1, 1, 1]
     assert not [request for request in desk.requests if request.wait and request.held]
 
