@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from time import perf_counter
 
 AT_A_STRETCH = 0.0005  # seconds of computing until others get a turn, where somebody may wait for an answer
 IN_A_TURN = 4  # of many that come at once
@@ -12,16 +13,15 @@ class Stretch:
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
-        self._loop = asyncio.get_running_loop()
-        self._since = self._loop.time()
+        self._since = perf_counter()  # the loop's own clock counts milliseconds
 
     @property
     def over(self) -> bool:
-        return self._seconds is not None and self._loop.time() - self._since > self._seconds
+        return self._seconds is not None and perf_counter() - self._since > self._seconds
 
     async def pause(self) -> None:
         await asyncio.sleep(0)
-        self._since = self._loop.time()
+        self._since = perf_counter()
 
     async def pause_if_over(self) -> None:
         if self.over:

@@ -121,6 +121,7 @@ ADAPTERS = (
     "spark/starting.py",
     "spark/task.py",  # a task of Spark wires its pipeline here
     "spark/tickets.py",  # keys and nonces
+    "turns.py",  # measures how long somebody computes
     "worker/app.py",  # a worker process is wired here
 )
 

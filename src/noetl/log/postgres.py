@@ -50,6 +50,7 @@ from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, Timer
 from noetl.model.messages import Message, Report, Start, StoredRef
 from noetl.model.reference import Lifetime, Reference, parse_uri
 from noetl.sql import load
+from noetl.turns import Stretch
 
 log = logging.getLogger(__name__)
 
@@ -123,21 +124,31 @@ class LogPostgres:
         rows = [row for each in batch for row in each.rows]
         if [row.shard for row in rows] != [each.shard for each in batch for _ in each.rows]:
             raise NoetlError("a projection of another shard")
+        columns = await self._columns(rows)
         (answer,) = await self._background.write(
             _SQL["project"],
             shard=numbers([each.shard for each in batch]),
             epoch=numbers([each.epoch for each in batch]),
             checkpoint=numbers([each.checkpoint for each in batch]),
-            of_shard=numbers([row.shard for row in rows]),
-            exec=texts([row.execution_id for row in rows]),
-            parent=texts([row.parent for row in rows]),
-            retry_of=texts([row.retry_of for row in rows]),
-            state=documents([None if row.state is None else row.state.decode() for row in rows]),
-            **{name: write([getattr(row, name) for row in rows]) for name, write in _SAME.items()},
+            **columns,
         )
         if answer["ahead"] is not None:
             raise NoetlError(f"projection of {answer['ahead']} is ahead of the log")
         return [each.shard in answer["shards"] for each in batch]
+
+    async def _columns(self, rows: list[Projection]) -> dict[str, str]:
+        stretch = Stretch(self._at_a_stretch)
+        columns = {
+            "of_shard": numbers([row.shard for row in rows]),
+            "exec": texts([row.execution_id for row in rows]),
+            "parent": texts([row.parent for row in rows]),
+            "retry_of": texts([row.retry_of for row in rows]),
+            "state": documents([None if row.state is None else row.state.decode() for row in rows]),
+        }
+        for name, write in _SAME.items():
+            await stretch.pause_if_over()
+            columns[name] = write([getattr(row, name) for row in rows])
+        return columns
 
     # -- anyone --
 
