@@ -1,6 +1,7 @@
 """The worker protocol: whatever reply is lost, the next exchange makes up for it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Any
 
@@ -11,7 +12,7 @@ from noetl.model.exchange import Held
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
-from tests.unit.server.house import claim, ended, exchange, held, house, statuses
+from tests.unit.server.house import House, Node, claim, ended, exchange, held, house, statuses
 
 
 async def test_a_command_whose_reply_was_lost_is_sent_again_as_the_same_attempt() -> None:
@@ -88,18 +89,28 @@ async def test_a_waiting_worker_is_handed_the_command_that_a_start_leads_to() ->
         assert node.log.calls["claim"] - claims <= 1
 
 
+async def leave_too_soon(home: House, node: Node) -> Callable[[], Awaitable[object]]:
+    """A command is on its way to a worker, which has its reply before that is written. To be called: it is written."""
+    written = node.log.hold("append")
+    first = asyncio.create_task(exchange(node, free=1, wait=0.05))
+    await asyncio.sleep(0.01)
+    begun = asyncio.create_task(home.begun(node))
+    assert (await first).commands == ()
+
+    async def write() -> None:
+        written.set()
+        await begun
+
+    return write
+
+
 async def test_what_is_handed_to_a_worker_that_has_its_reply_comes_with_what_it_waits_for_now() -> None:
     async with house() as home:
         node = await home.node()
-        written = node.log.hold("append")
-        first = asyncio.create_task(exchange(node, free=1, wait=0.05))
-        await asyncio.sleep(0.01)
-        begun = asyncio.create_task(home.begun(node))
-        assert (await first).commands == ()
+        write = await leave_too_soon(home, node)
         second = asyncio.create_task(exchange(node, free=1, wait=10, renew=False))
         await asyncio.sleep(0.01)
-        written.set()
-        await begun
+        await write()
         async with asyncio.timeout(1):
             assert [command.step for command in (await second).commands] == ["one"]
 
@@ -107,14 +118,9 @@ async def test_what_is_handed_to_a_worker_that_has_its_reply_comes_with_what_it_
 async def test_what_is_handed_to_a_worker_that_has_left_comes_with_its_next_exchange() -> None:
     async with house() as home:
         node = await home.node()
-        written = node.log.hold("append")
-        first = asyncio.create_task(exchange(node, free=1, wait=0.05))
-        await asyncio.sleep(0.01)
-        begun = asyncio.create_task(home.begun(node))
-        assert (await first).commands == ()
+        write = await leave_too_soon(home, node)
         assert (await exchange(node, renew=False)).commands == ()
-        written.set()
-        await begun
+        await write()
         assert [command.step for command in (await exchange(node, renew=False)).commands] == ["one"]
 
 
