@@ -197,7 +197,7 @@ class Child:
         self.stolen = 0
         self.calls = 0
         self.doomed = False  # it gets no more calls, and its death is nobody's fault
-        self.progress = 0.0
+        self.progress = self._begun = 0.0
         self._buffer = bytearray()
         self._unsent = memoryview(b"")
         self._last: dict[str, Any] | None = None
@@ -227,7 +227,7 @@ class Child:
 
     def start(self, batch: list[Work]) -> None:
         self.batch, self.answered, self.stolen, self._last = batch, 0, 0, None
-        self.progress = self._loop.time()
+        self.progress = self._begun = self._loop.time()
         for work in batch:
             work.child = self
         program, limit = batch[0].program, self._pool.settings.result_limit
@@ -309,7 +309,9 @@ class Child:
             number, stream = LOG_HEADER.unpack_from(payload)
             self.batch[number].logged(stream, payload[LOG_HEADER.size :])
         elif kind == ANSWERS:
-            self._answered(msgspec.json.decode(payload))
+            answers = msgspec.json.decode(payload)
+            self._took_about(len(answers))
+            self._answered(answers)
         else:
             self._ended(msgspec.json.decode(payload))
 
@@ -318,6 +320,12 @@ class Child:
         for answer in answers:
             self.batch[self.answered].ended(answer)
             self.answered += 1
+
+    def _took_about(self, more: int) -> None:
+        """How long a call takes is said at the end of a batch; whoever has an answer before that must not take it for nothing."""
+        if not self._pool.mean(self.batch[0].program):
+            micros = (self.progress - self._begun) * 1e6 / (self.answered + more)
+            self._pool.took(self.batch[0].program, max(1.0, micros))
 
     def _ended(self, last: dict[str, Any]) -> None:
         done = self.answered + len(last["answers"])

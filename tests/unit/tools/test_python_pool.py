@@ -193,6 +193,20 @@ def test_of_a_batch_only_the_call_that_crashed_fails() -> None:
     assert "exit code 3" in failure(found[37]).message
 
 
+def test_the_first_call_of_a_program_is_known_to_take_its_time() -> None:
+    """Its answer may come a moment before the message that says how long the batch took."""
+
+    async def test(tool: Python) -> list[float]:
+        taken = []
+        for number in range(30):
+            text = f"import time\ntime.sleep(0.01)\nresult = {number}"
+            ran = await tool.run_many({"code": text}, [{}], lambda nth: lambda *said: None)
+            taken.append(ran.seconds)
+        return taken
+
+    assert min(play(test)) > 0.005
+
+
 def test_cheap_calls_are_not_divided_among_children() -> None:
     async def test(tool: Python) -> list[Outcome]:
         pool = tool._pool_here()
