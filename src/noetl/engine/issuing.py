@@ -63,7 +63,6 @@ def command_for(
     **fields: Any,
 ) -> Command:
     step = fixed.plan.steps[activation.step].step
-    default_pool = "spark" if _on_spark(step, kind) else DEFAULT_POOL
     return Command(
         command_id=command_id(activation.id, purpose or kind, number),
         execution_id=state.execution_id,
@@ -71,12 +70,16 @@ def command_for(
         step=activation.step,
         activation=activation.id,
         kind=kind,
-        pool=step.spec.pool or default_pool,
+        pool=pool_of(step, kind),
         priority=step.spec.priority if step.spec.priority is not None else fixed.plan.playbook.executor.spec.priority,
         tenant=fixed.tenant,
         scope=scope_for(fixed, state, activation, _uses(fixed, activation, kind, fields.get("collection"))),
         **fields,
     )
+
+
+def pool_of(step: Step, kind: e.CommandKind) -> str:
+    return step.spec.pool or ("spark" if _on_spark(step, kind) else DEFAULT_POOL)
 
 
 def _on_spark(step: Step, kind: e.CommandKind) -> bool:

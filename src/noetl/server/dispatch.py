@@ -448,8 +448,6 @@ class Dispatcher:
         self._waiting.wake(pools)  # here at once; elsewhere by the bus
         for pool in pools:
             await self._bus.publish(bus_port.commands(pool))
-        if any(work.requeues() for work, _ in applied):
-            self._waiting.wake_all()  # the row knows its pool, this server does not
         for shard in sorted({shard for _, outcome in applied for shard in outcome.inboxes}):
             await self._bus.publish(bus_port.inbox(shard))
         for work, outcome in zip(works, outcomes, strict=True):

@@ -111,7 +111,3 @@ class Waiting:
             self._empty.pop(pool, None)
             for waiter in self._pools.get(pool, ()):
                 waiter.woken.set()
-
-    def wake_all(self) -> None:
-        self._empty.clear()
-        self.wake(self._pools)

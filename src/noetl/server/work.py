@@ -1,10 +1,12 @@
 """One execution's share of the next batch, while it is being decided: items in, one `Part` out."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Literal
 
 from msgspec import Struct, field
 
+from noetl.engine.issuing import pool_of
 from noetl.engine.machine import Advance
 from noetl.engine.state import Execution
 from noetl.log.limits import check_size
@@ -129,10 +131,18 @@ class Work(Struct, eq=False):
 
     def pools(self) -> set[str]:
         """Pools whose workers should look for commands."""
-        return {command.pool for command in _claimable(self.effects) if command.command_id not in self.handed}
+        issued = {command.pool for command in _claimable(self.effects) if command.command_id not in self.handed}
+        return issued | set(self._requeued())
 
-    def requeues(self) -> bool:
-        return any(isinstance(effect, Requeue) and effect.available_at is None for effect in self.effects)
+    def _requeued(self) -> Iterator[str]:
+        """Their rows know their pools; so does the playbook."""
+        if self.loaded is None or self.state is None:
+            return
+        for effect in self.effects:
+            if isinstance(effect, Requeue) and effect.available_at is None:
+                live = self.state.commands.get(effect.command_id)
+                if live is not None:
+                    yield pool_of(self.loaded.fixed.plan.steps[live.step].step, live.kind)
 
     def part(self) -> Part:
         items = [item for item, _ in self.items]

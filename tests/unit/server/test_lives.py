@@ -1,7 +1,10 @@
 """Whole lives over the shell: children, cancelling, lost leases, timers, retries."""
 
+import asyncio
+
 import pytest
 
+from noetl.bus.port import commands
 from noetl.model.envelope import failed
 from noetl.model.errors import Conflict, Failure, InvalidInput, NotFound
 from noetl.model.events import ChildRequest, CommandCancelled, CommandFailed, CommandParked, CommandReturned
@@ -211,3 +214,15 @@ async def test_a_start_key_starts_once_whoever_asks() -> None:
         await home.catalog.register("chain", CHAIN)
         first = await one.server.requests.start("chain", start_key="k", payload={"a": 1})
         assert await two.server.requests.start("chain", start_key="k", payload={"a": 2}) == first
+
+
+async def test_servers_hear_of_a_command_that_is_queued_again() -> None:
+    """Whoever waits for work waits at one of them."""
+    async with house() as home:
+        node = await home.node()
+        await home.begun(node)
+        one = await claim(node)
+        hints = home.bus.subscribe(commands(one.pool))
+        await exchange(node, told(one, CommandReturned(command_id=one.command_id, attempt=1)))
+        async with asyncio.timeout(1):
+            assert await anext(hints) == commands(one.pool)
