@@ -21,7 +21,7 @@ class WorkerSettings:
     )
     patience: float = 2.0  # for the answer to an exchange that does not wait
     deadline: float = SELF_DEADLINE / 1_000_000  # without renewal the worker stops a tool itself
-    longest_wait: float = 2.0  # for room; what was fetched ahead goes back then, for whoever has some
+    longest_wait: float = 0.5  # for room; what was fetched ahead goes back then, for whoever has some
     notice: float = 1.0  # a tool that still runs then is announced
     chunk_notice: float = 5.0  # items of a loop are seen as they end: that their command runs says little
     shortest_delay: float = 0.05  # after a failed exchange; doubles

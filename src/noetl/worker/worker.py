@@ -56,6 +56,7 @@ class Job:
     launch: int = 1
     task: asyncio.Task[None] | None = None
     notice: asyncio.TimerHandle | None = None
+    announced: bool = False
     told: Sent | None = None  # to stop: what it says when it has
     progress: str = ""  # what its tool said last
 
@@ -398,7 +399,7 @@ class Worker:
         job = Job(command, held, sent, self._clock.now(), self._launched.count(held))
         self._jobs[command.command_id] = job
         job.task = asyncio.ensure_future(self._work(job))
-        if command.attempt > 1:
+        if command.attempt > 1 and not self._room.locked():
             self._announce(job)
         self._wake.set()
 
@@ -409,13 +410,19 @@ class Worker:
             job.notice = asyncio.get_running_loop().call_later(late, self._stop, job, ending)
 
     def _announce_if_it_lasts(self, job: Job) -> None:
+        """At once when it was somebody's before."""
         if job.notice is not None:
             job.notice.cancel()
-        if job.command.attempt == 1:
+        if job.announced:
+            return
+        if job.command.attempt > 1:
+            self._announce(job)
+        else:
             delay = self._settings.chunk_notice if job.command.count > 1 else self._settings.notice
             job.notice = asyncio.get_running_loop().call_later(delay, self._announce, job)
 
     def _announce(self, job: Job) -> None:
+        job.announced = True
         for sent in endings.announcements(job.command, self._settings.worker_id):
             self._post(job.command, sent)
 
