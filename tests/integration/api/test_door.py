@@ -84,6 +84,19 @@ async def test_json_is_taken_strictly() -> None:
                 assert {"type", "title", "status", "code", "detail", "hint"} <= answer.json().keys()
 
 
+async def test_what_is_wrong_with_a_body_is_said() -> None:
+    async with site() as here:
+        given = {"Content-Type": "application/json"}
+        broken = (await here.http.post("/api/execute", content=b'{"path": "x",\n "payload" 1}', headers=given)).json()
+        assert (broken["code"], "line 2, column" in broken["detail"]) == ("BAD_JSON", True)
+        text = (await here.http.post("/api/execute", content=b'{"path": "a\\u0000"}', headers=given)).json()
+        assert "NUL" in text["detail"]
+        plain = (await here.http.post("/api/execute", content=b'{"path": "x"}')).json()
+        assert "Content-Type is application/json" in plain["hint"]
+        missing = (await here.http.get("/api/executions/0")).json()
+        assert (missing["code"], missing["hint"]) == ("NOT_FOUND", "noetl exec list shows those there are")
+
+
 async def test_a_refusal_does_not_repeat_what_was_sent() -> None:
     async with site() as here:
         answer = await here.http.post("/api/execute", json={"path": {"secret": "canary"}})
@@ -113,7 +126,9 @@ async def test_unknown_routes_and_methods_are_problems() -> None:
         for answer, status in (
             (await here.http.get("/nowhere"), 404),
             (await here.http.delete("/api/executions"), 405),
-            (await here.http.get("/api/executions/abc"), 422),
+            (await here.http.get("/api/executions/abc"), 404),
+            (await here.http.get("/api/executions/0"), 404),
+            (await here.http.get(f"/api/executions/{'9' * 30}"), 404),
             (await here.http.get("/api/executions?limit=0"), 422),
             (await here.http.get("/api/executions?since=soon"), 422),
             (await here.http.post("/api/executions/1/cancel", headers={"Idempotency-Key": "x" * 201}), 422),

@@ -56,6 +56,7 @@ TITLES = {
     500: "Internal error",
     503: "Unavailable",
 }
+NOT_READ = ("model_attributes_type", "dict_type", "model_type")  # what a body is that nobody took for JSON
 CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "TOO_LARGE", 415: "UNSUPPORTED_MEDIA_TYPE"}
 
 
@@ -100,10 +101,15 @@ def of_validation(error: RequestValidationError) -> Response:
         {"at": ".".join(map(str, found["loc"])), "code": found["type"], "message": found["msg"]}
         for found in error.errors()
     ]
+    if any(found["at"] == "path.execution_id" for found in findings):
+        return of_error(NotFound("no execution has such an id", hint="noetl exec list shows those there are"))
     malformed = any(found["code"] == "json_invalid" for found in findings)
     first = f"{findings[0]['at']}: {findings[0]['message']}" if findings else "the request does not fit"
     status, code = (400, "BAD_JSON") if malformed else (422, "INVALID_REQUEST")
-    return problem(status, code, first, "GET /api/openapi.json says what is expected", findings=findings)
+    hint = "GET /api/openapi.json says what is expected"
+    if any(found["at"] == "body" and found["code"] in NOT_READ for found in findings):
+        hint = f"{hint}; a body is read as JSON when its Content-Type is application/json"
+    return problem(status, code, first, hint, findings=findings)
 
 
 def of_http(error: HTTPException) -> Response:
@@ -123,6 +129,8 @@ def install(app: FastAPI) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        if isinstance(error.__cause__, RequestValidationError):  # a body that is not JSON: the framework hides why
+            return of_validation(error.__cause__)
         return of_http(error)
 
     async def unexpected(request: Request, error: Exception) -> Response:
