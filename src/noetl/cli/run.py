@@ -215,16 +215,18 @@ async def _run(
                 text = source.text or (assigned and (await client.playbook(source.name))["content"])
                 warn_of_strangers(text or "", assigned)
             execution_id = await begin(client, source, others, workload)
-            noticing = asyncio.ensure_future(_notice(client))
+            noticing = asyncio.ensure_future(_notice(client, execution_id, show))
             try:
                 return await follow(client, execution_id, show, stop)
             finally:
                 noticing.cancel()
 
 
-async def _notice(client: "Client") -> None:
-    """A server without a worker would be waited for in silence."""
+async def _notice(client: "Client", execution_id: "ExecutionId", show: Show) -> None:
+    """A server without a worker would be waited for in silence; so would anything long where no terminal shows it."""
     await asyncio.sleep(NOTICE)
+    if not show.live:
+        print(f"execution {execution_id} is under way: noetl exec get {execution_id} says how far", file=sys.stderr)
     with suppress(Unavailable):
         if client.runs and not await client.workers():
             print("no worker is there yet: noetl worker start; Ctrl-C cancels", file=sys.stderr)
