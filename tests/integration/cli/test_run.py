@@ -60,8 +60,8 @@ def test_the_first_causal_failure_is_told_and_a_retry_runs_the_rest(noetl: Noetl
 def test_long_work_is_not_waited_for_in_silence_where_nothing_is_drawn(noetl: Noetl, tmp_path: Path) -> None:
     done = noetl("run", playbook(tmp_path, "slow", SLOW % 4 + AFTER))
     assert done.code == 0, done.err
-    (id_,) = [row["execution_id"] for row in noetl.json("exec", "list")]
-    assert f"noetl exec get {id_} says how far" in done.err
+    latest = noetl.json("exec", "get", "@latest")["execution_id"]
+    assert f"noetl exec get {latest} says how far" in done.err
 
 
 def test_of_many_rows_the_first_are_shown(noetl: Noetl, tmp_path: Path) -> None:
