@@ -103,6 +103,8 @@ class Writes:
             epoch = batch.epochs.get(part.shard)
             _PartWrites(writes._rows, writes._more, number, part, epoch, shards).add()
             await stretch.pause_if_over()
+        if at_a_stretch is not None:
+            await stretch.pause()  # what follows, up to the driver's, is one piece
         return writes
 
     def keys_repeat(self) -> bool:

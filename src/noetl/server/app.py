@@ -137,7 +137,7 @@ def assemble(
     playbooks = CatalogService(ports.catalog, kinds)
     results_ = None if open_results is None else open_results(server)
     services = make_services(server, ports, port, live, metrics, playbooks, stored, results_)
-    app = create_app(services, metrics, door.routes())
+    app = create_app(services, metrics, door)
     return Node(ports, server, services, live, listened, presence, door, metrics, app)
 
 
@@ -179,11 +179,11 @@ def _can(draw: Callable[[], Any]) -> Callable[[], bool]:
     return can
 
 
-def create_app(services: Services, metrics: Metrics, worker_routes: list[Route]) -> ASGIApp:
-    app = _routes(worker_routes)
+def create_app(services: Services, metrics: Metrics, door: WorkerDoor) -> ASGIApp:
+    app = _routes(door.routes())
     app.state.services = services
     app.state.readers = streams.Readers(metrics)
-    return Guard(Quick(app, services), metrics)
+    return Guard(Quick(app, services, door.exchange), metrics)
 
 
 def _routes(worker_routes: list[Route]) -> FastAPI:

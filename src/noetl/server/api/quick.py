@@ -1,4 +1,5 @@
-"""Requests that come by the hundred, answered without the framework around them: to start an execution, and to look at one.
+"""Requests that come by the hundred, answered without the framework around them: exchanges of workers, to start an execution,
+and to look at one.
 
 They are routes like any other, documented and checked there. What is unusual about a request (a query, a key, a body without a
 length or that does not fit) is left to its route, which says what is wrong with it; so nothing is decided here that is not
@@ -22,6 +23,7 @@ from noetl.model.identity import Identity
 from noetl.server.api import executions
 from noetl.server.api.bodies import EXECUTION_ID, decode
 from noetl.server.api.depends import identity
+from noetl.server.api.guard import EXCHANGE
 from noetl.server.api.problems import of_error
 from noetl.server.services.all import Services
 
@@ -31,17 +33,26 @@ JSON = "application/json"
 
 
 class Quick:
-    def __init__(self, app: FastAPI, services: Services) -> None:
+    def __init__(self, app: FastAPI, services: Services, exchange: Callable[[Request], Awaitable[Response]]) -> None:
         self._app = app
         self._services = services
+        self._exchange = exchange
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not scope["query_string"]:
+            if scope["path"] == EXCHANGE:
+                return await self._talk(scope, receive, send)
             if scope["method"] == "POST" and scope["path"] in _STARTS:
                 return await self._start(scope, receive, send)
             if scope["method"] == "GET" and (one := _ONE.fullmatch(scope["path"])) is not None:
                 return await self._show(one[1], scope, receive, send)
         await self._app(scope, receive, send)
+
+    async def _talk(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        if scope["method"] != "POST" or "content-length" not in request.headers:
+            return await self._app(scope, receive, send)
+        await (await self._exchange(request))(scope, receive, send)
 
     async def _start(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
