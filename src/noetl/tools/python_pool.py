@@ -324,7 +324,7 @@ class Child:
     def _took_about(self, more: int) -> None:
         """How long a call takes is said at the end of a batch; whoever has an answer before that must not take it for nothing."""
         if not self._pool.mean(self.batch[0].program):
-            micros = (self.progress - self._begun) * 1e6 / (self.answered + more)
+            micros = (self.progress - self._begun) * 1e6 / max(1, self.answered + more)  # code may send anything
             self._pool.took(self.batch[0].program, max(1.0, micros))
 
     def _ended(self, last: dict[str, Any]) -> None:

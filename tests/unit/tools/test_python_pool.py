@@ -219,6 +219,12 @@ def test_cheap_calls_are_not_divided_among_children() -> None:
     assert len(set(pids[1:])) == 1
 
 
+def test_answers_to_nothing_disturb_nobody() -> None:
+    """Code that writes to its worker's socket."""
+    text = "import os, struct\nos.write(3, struct.pack('>BI', 1, 2) + b'[]')\nresult = 1"
+    assert [value(outcome) for outcome in in_order(text, "result = 2")] == [1, 2]
+
+
 def test_what_is_not_an_answer_is_a_crash() -> None:
     noise, after = in_order("import os\nos.write(3, b'x' * 50)\nresult = 1", "result = 2")
     assert failure(noise).code == "TOOL_CRASHED"
