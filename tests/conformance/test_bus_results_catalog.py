@@ -65,7 +65,7 @@ async def test_a_path_has_versions_and_a_hash_names_one_text(world: World) -> No
     first = await world.catalog.register("p", "text one")
     second = await world.catalog.register("p", "text two")
     assert (first.version, second.version) == (1, 2)
-    assert await world.catalog.register("p", "text one") == first
+    assert await world.catalog.register("p", "text two") == second
     assert await world.catalog.find("p") == second
     assert await world.catalog.find("p", 1) == first
     assert await world.catalog.find("p", 3) is None
@@ -76,6 +76,25 @@ async def test_a_path_has_versions_and_a_hash_names_one_text(world: World) -> No
     assert await world.catalog.by_hash("0") is None
     await world.catalog.register("a", "text one")
     assert [(each.path, each.version) for each in await world.catalog.latest()] == [("a", 1), ("p", 2)]
+
+
+async def test_text_registered_last_is_the_latest_version_though_an_earlier_version_has_it(world: World) -> None:
+    catalog = world.catalog
+    first = await catalog.register("p", "text one")
+    await catalog.register("p", "text two")
+    rolled_back = await catalog.register("p", "text one")
+    assert (rolled_back.version, rolled_back.hash, rolled_back.text) == (3, first.hash, "text one")
+    assert await catalog.register("p", "text one") == rolled_back
+    assert await catalog.find("p") == rolled_back
+    assert await catalog.find("p", 1) == first
+    assert await catalog.latest() == [rolled_back]
+    assert [each.version for each in await catalog.versions("p")] == [3, 2, 1]
+    assert await catalog.by_hash(first.hash) == await catalog.by_hash(first.hash, DEFAULT_TENANT) == rolled_back
+
+
+async def test_same_text_registered_by_many_at_once_is_one_version(world: World) -> None:
+    entries = await asyncio.gather(*(world.catalog.register("p", "text one") for _ in range(8)))
+    assert {entry.version for entry in entries} == {1}
 
 
 async def test_lists_of_the_catalog_come_in_pages(world: World) -> None:

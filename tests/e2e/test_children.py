@@ -62,6 +62,60 @@ def test_a_detached_child_goes_on_alone(stack: Stack) -> None:
     assert stack.ended(alone)["status"] == "completed"
 
 
+LEAF = """
+- {{step: leaf, tool: {{kind: noop}}, set: {{ctx.text: {text}}}}}
+"""
+CALLS_LEAF = """
+- {{step: inner, tool: {{kind: playbook, path: {leaf}}}}}
+"""
+CALLS_LATER = """
+- {{step: first, tool: {{kind: wait, signal: first}}, next: literal}}
+- {{step: literal, tool: {{kind: playbook, path: {middle}}}, next: named}}
+- {{step: named, tool: {{kind: playbook, path: "{{{{ workload.named }}}}"}}, next: second}}
+- {{step: second, tool: {{kind: wait, signal: second}}, next: again}}
+- {{step: again, tool: {{kind: playbook, path: "{{{{ workload.named }}}}"}}}}
+"""
+
+
+def versions_called(stack: Stack, parent: str) -> dict[str, tuple[str, int]]:
+    """Path and version of each child, by its id."""
+    ids = [row["execution_id"] for row in stack.children(parent)]
+    rows = [stack.get(f"/api/executions/{child}") for child in ids]
+    return {row["execution_id"]: (row["path"], row["version"]) for row in rows}
+
+
+def test_children_registered_anew_do_not_change_what_a_running_parent_calls(stack: Stack) -> None:
+    """A child named literally, and its own child, are pinned when the parent starts; one named by a template when it is called
+    for the first time."""
+    for path in ("pinned/leaf", "pinned/named"):
+        stack.register(LEAF.format(text="old"), path)
+    stack.register(CALLS_LEAF.format(leaf="pinned/leaf"), "pinned/middle")
+    top = stack.register(CALLS_LATER.format(middle="pinned/middle"))
+    parent = stack.start(top, named="pinned/named")
+    stack.comes(parent, "command.parked")
+    for path in ("pinned/leaf", "pinned/named"):
+        stack.register(LEAF.format(text="new"), path)
+    stack.register(CALLS_LEAF.format(leaf="pinned/leaf") + LEAF.format(text="new"), "pinned/middle")
+    stack.ask(parent, "signals/first", {})
+    until(lambda: len(stack.events(parent, "child.ended")) == 2)
+    stack.register(LEAF.format(text="newer"), "pinned/named")
+    stack.ask(parent, "signals/second", {})
+    assert stack.ended(parent)["status"] == "completed"
+    called = versions_called(stack, parent)
+    assert sorted(called.values()) == [("pinned/middle", 1), ("pinned/named", 2), ("pinned/named", 2)]
+    (middle,) = (child for child, (path, _) in called.items() if path == "pinned/middle")
+    assert list(versions_called(stack, middle).values()) == [("pinned/leaf", 1)]
+    again = stack.ask(parent, "rerun")["execution_id"]
+    for signal in ("first", "second"):
+        stack.ask(again, f"signals/{signal}", {})
+    assert stack.ended(again)["status"] == "completed"
+    assert sorted(versions_called(stack, again).values()) == [
+        ("pinned/middle", 2),
+        ("pinned/named", 3),
+        ("pinned/named", 3),
+    ]
+
+
 EACH = """
 - step: each
   loop: {{in: "{{{{ range(workload.count) | list }}}}", iterator: n, spec: {{mode: parallel, max_in_flight: 20}}}}

@@ -1,18 +1,18 @@
--- Stored playbooks. A path has versions, a version has one text, a content hash names one text for ever.
+-- Stored playbooks. A path has versions, a version has one text, a content hash names one text for ever. Several versions of a
+-- path may have the same text: a roll-back is a new version.
 
 -- name: alone
 select pg_advisory_xact_lock(hashtextextended('catalog ' || :tenant::int || ' ' || :path::text, 0));
 
 -- name: register
+-- Adds a version unless the latest one has this text. The caller holds the lock of the path.
 insert into noetl.catalog (tenant, path, version, hash, text, at)
-select :tenant::int, :path::text,
-       1 + coalesce((select c.version from noetl.catalog c where c.tenant = :tenant and c.path = :path
-                     order by c.version desc limit 1), 0),
-       :hash::text, :text::text, now()
-on conflict (tenant, path, hash) do nothing;
-
--- name: known
-select path, version, hash, text from noetl.catalog where tenant = :tenant and path = :path and hash = :hash;
+select :tenant::int, :path::text, 1 + coalesce(l.version, 0), :hash::text, :text::text, now()
+from (select 1) one left join lateral (
+    select c.version, c.hash from noetl.catalog c
+    where c.tenant = :tenant and c.path = :path order by c.version desc limit 1) l on true
+where l.hash is distinct from :hash
+returning path, version, hash, text;
 
 -- name: find
 select w.n::int, c.path, c.version, c.hash, c.text
@@ -23,10 +23,10 @@ from unnest(:tenants::int[], :paths::text[], :versions::int[]) with ordinality w
 where w.version is null or c.version = w.version;
 
 -- name: by_hash
-select path, version, hash, text from noetl.catalog where tenant = :tenant and hash = :hash order by catalog_id limit 1;
+select path, version, hash, text from noetl.catalog where tenant = :tenant and hash = :hash order by catalog_id desc limit 1;
 
 -- name: by_content
-select path, version, hash, text from noetl.catalog where hash = :hash order by catalog_id limit 1;
+select path, version, hash, text from noetl.catalog where hash = :hash order by catalog_id desc limit 1;
 
 -- name: latest
 -- From path to path by the index, whatever the number of versions.

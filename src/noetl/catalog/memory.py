@@ -10,15 +10,16 @@ from noetl.model.ids import DEFAULT_TENANT, Tenant
 class CatalogMemory:
     def __init__(self) -> None:
         self._paths: dict[tuple[Tenant, str], list[Entry]] = {}
+        self._registered: list[tuple[Tenant, Entry]] = []  # in order
 
     async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> Entry:
         content = sha256(text.encode()).hexdigest()
         versions = self._paths.setdefault((tenant, path), [])
-        for known in versions:
-            if known.hash == content:
-                return known
+        if versions and versions[-1].hash == content:
+            return versions[-1]
         entry = Entry(path, len(versions) + 1, content, text)
         versions.append(entry)
+        self._registered.append((tenant, entry))
         return entry
 
     async def find(self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT) -> Entry | None:
@@ -28,10 +29,9 @@ class CatalogMemory:
         return versions[version - 1] if 0 < version <= len(versions) else None
 
     async def by_hash(self, content: str, tenant: Tenant | None = None) -> Entry | None:
-        for (owner, _), versions in self._paths.items():
-            for entry in versions if tenant in (None, owner) else ():
-                if entry.hash == content:
-                    return entry
+        for owner, entry in reversed(self._registered):
+            if entry.hash == content and tenant in (None, owner):
+                return entry
         return None
 
     async def latest(

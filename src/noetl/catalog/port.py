@@ -18,7 +18,7 @@ class Catalog(Protocol):
     """Paths and versions belong to a tenant."""
 
     async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> Entry:
-        """Equal text: the version it has already."""
+        """A new version, unless the latest version has this text: then that one."""
         ...
 
     async def find(self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT) -> Entry | None:
@@ -26,7 +26,7 @@ class Catalog(Protocol):
         ...
 
     async def by_hash(self, content: str, tenant: Tenant | None = None) -> Entry | None:
-        """The first that has it; of any tenant for what an execution is pinned to."""
+        """The entry registered last with this text; of any tenant for what an execution is pinned to."""
         ...
 
     async def latest(

@@ -21,17 +21,19 @@ class CatalogPostgres:
     async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> Entry:
         """Versions of a path are numbered one at a time."""
         content = sha256(text.encode()).hexdigest()
-        known = await self._known(path, content, tenant)
-        if known is not None:
-            return known
+        latest = await self.find(path, tenant=tenant)
+        if latest is not None and latest.hash == content:
+            return latest
         async with self._pool.transaction() as session:
             alone, register = _SQL["alone"], _SQL["register"]
             await session.fetch(alone.text, *alone.bind(tenant=tenant, path=path))
             values = register.bind(tenant=tenant, path=path, hash=content, text=text)
-            await session.fetch(register.text, *values)
-        entry = await self._known(path, content, tenant)
-        assert entry is not None
-        return entry
+            added = await session.fetch(register.text, *values)
+            if added:
+                return Entry(*added[0])
+            find = _SQL["find"]  # another process has registered this text meanwhile
+            ((_, *entry),) = await session.fetch(find.text, *find.bind(tenants=[tenant], paths=[path], versions=[None]))
+            return Entry(*entry)
 
     async def find(self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT) -> Entry | None:
         return await self._finds((tenant, path, version))
@@ -60,9 +62,6 @@ class CatalogPostgres:
     ) -> list[Entry]:
         rows = await self._pool.read(_SQL["versions"], tenant=tenant, path=path, before=before, limit=limit)
         return [Entry(*row) for row in rows]
-
-    async def _known(self, path: str, content: str, tenant: Tenant) -> Entry | None:
-        return _first(await self._pool.read(_SQL["known"], tenant=tenant, path=path, hash=content))
 
 
 def _first(rows: list[Record]) -> Entry | None:

@@ -45,6 +45,7 @@ def _initialized(state: Execution, event: e.PlaybookInitialized) -> Execution:
         retry_of=event.retry_of,
         return_step=event.return_step,
         start_at=event.start_at,
+        pins=event.pins,
         started_at=event.at,
         timers=timers,
     )

@@ -23,6 +23,7 @@ from noetl.model.decisions import AddPart, ClearTimer, Effect, Finish, Park, Sen
 from noetl.model.envelope import failed
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros, call_id, timer_id
+from noetl.playbook.children import asks_latest
 from noetl.playbook.durations import micros
 
 MANY = 30_000  # events one message may lead to: beyond it steps that wait for nobody go round in circles
@@ -91,6 +92,7 @@ def _start(
         return_step=start.return_step,
         start_at=begin or (e.StartAt(fixed.plan.entry),),
         timeout=None if timeout is None else micros(timeout),
+        pins=start.pins,
     )
     return (first, *(inheriting.inherited(retried, at) if retried is not None else ()))
 
@@ -304,15 +306,17 @@ def _child(fixed: Fixed, state: Execution, call: str, request: e.ChildRequest, m
         message = f"children are nested more than {fixed.limits.depth} deep: a playbook that calls itself?"
         answer = failed(Failure(code="RUNAWAY", kind="runaway", message=message))
         return Send(state.execution_id, m.Notice(event=e.ChildEnded(call=call, child=None, result=answer)))
+    pinned = state.pins.get(request.path) if asks_latest(request.version) else None
     return StartChild(
         parent=e.Parent(state.execution_id, call, request.iter),
         path=request.path,
-        version=request.version,
+        version=request.version if pinned is None else str(pinned),
         workload=request.workload,
         reference=request.reference,
         return_step=request.return_step,
         depth=state.depth + 1,
         detached=not request.wait,
+        pins=state.pins,
     )
 
 

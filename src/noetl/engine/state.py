@@ -205,6 +205,7 @@ class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
     retry_of: ExecutionId | None = None
     return_step: str | None = None
     start_at: tuple[StartAt, ...] = ()
+    pins: dict[str, int] = {}  # versions of the children that it calls, by path
     started_at: Micros = 0
     ended_at: Micros | None = None
     last_at: Micros = 0

@@ -39,6 +39,8 @@ def parked(state: Execution, event: e.CommandParked) -> Execution:
     state = replace(state, timers={**state.timers, **timers})
     if wait.call is not None and event.child is not None and event.child.wait and state.status == "running":
         state = replace(state, calls={**state.calls, wait.call: live.id})
+    if event.child is not None and event.child.pinned is not None:
+        state = replace(state, pins={**state.pins, event.child.path: event.child.pinned})
     kept = state.signals.get(wait.signal or "", ())
     return _consume(state, wait.signal, kept, event.key) if wait.signal is not None and kept else state
 

@@ -66,6 +66,7 @@ class StartChild(Struct, frozen=True, kw_only=True):
     return_step: str | None = None
     depth: int = 1
     detached: bool = False
+    pins: dict[str, int] = {}  # the parent's: its children's children keep to them
 
 
 class Send(Struct, frozen=True):

@@ -67,6 +67,7 @@ class PlaybookInitialized(Base, frozen=True, tag="playbook.initialized"):
     return_step: str | None = None
     start_at: tuple[StartAt, ...] = ()
     timeout: Micros | None = None
+    pins: dict[str, int] = {}  # versions of the children that it calls, by path
 
     @property
     def key(self) -> str:
@@ -525,6 +526,7 @@ class ChildRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     return_step: str | None = None
     wait: bool = True
     iter: dict[str, Any] = {}  # as the child's templates see it: `iter.parent`
+    pinned: int | None = None  # the latest version when this child was called for the first time
 
 
 class CommandParked(Base, frozen=True, tag="command.parked"):

@@ -26,6 +26,7 @@ class Start(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="start"):
     depth: int = 0
     retry_of: ExecutionId | None = None
     return_step: str | None = None
+    pins: dict[str, int] = {}  # versions of the children that it calls, by path
 
     @property
     def key(self) -> str:

@@ -20,6 +20,7 @@ from noetl.model.ids import BY_EXECUTION, ExecutionId, RefId, Tenant
 from noetl.model.messages import Notice, Start, StoredRef
 from noetl.model.reference import Reference, parse_uri
 from noetl.playbook.workload import LIMIT, merge
+from noetl.server.pins import ChildPins
 from noetl.server.playbooks import Playbooks
 
 
@@ -36,6 +37,7 @@ class Children:
         blob: Callable[[RefId, str], Awaitable[bytes | None]],
     ) -> None:
         self._playbooks = playbooks
+        self.pins = ChildPins(playbooks)
         self._new_id = new_id
         self._blob = blob
 
@@ -74,7 +76,8 @@ class Children:
 
     async def _start(self, tenant: Tenant, effect: StartChild) -> tuple[Start, dict[str, object]]:
         entry = await self._playbooks.find(effect.path, effect.version, tenant)
-        workload = merge((await self._playbooks.plan(entry.hash)).playbook, effect.workload)
+        plan = await self._playbooks.plan(entry.hash)
+        workload = merge(plan.playbook, effect.workload)
         start = Start(
             execution_id=self._new_id(),
             path=entry.path,
@@ -85,6 +88,7 @@ class Children:
             parent=None if effect.detached else effect.parent,  # nobody waits for the end of a detached one
             depth=effect.depth,
             return_step=effect.return_step,
+            pins=await self.pins.at_start(plan, tenant, effect.pins),
         )
         return start, workload
 

@@ -256,7 +256,8 @@ class Dispatcher:
             raise RuntimeError(item.fatal)
         fixed = work.loaded.fixed
         retried = await self._retried(item.message)
-        given = interpret(fixed, work.state, item.message, self._clock.now(), retried=retried)
+        message = await self._children.pins.at_call(item.message, work.state, fixed.tenant)
+        given = interpret(fixed, work.state, message, self._clock.now(), retried=retried)
         if isinstance(given, Refusal):
             self._refuse(work, item, given)
             return True

@@ -5,16 +5,12 @@ from collections import OrderedDict
 from noetl.catalog.port import Catalog, Entry
 from noetl.model.errors import NotFound
 from noetl.model.ids import DEFAULT_TENANT, Tenant
+from noetl.playbook.children import asks_latest
 from noetl.playbook.model import Playbook
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.validation import load_registered
 
 Version = str | int | None
-
-
-def newest(version: Version) -> bool:
-    """No version of its own: whichever is the latest."""
-    return version in (None, "latest", "")
 
 
 class Playbooks:
@@ -43,7 +39,7 @@ class Playbooks:
 
     async def find(self, path: str, version: Version = None, tenant: Tenant = DEFAULT_TENANT) -> Entry:
         """By path and version."""
-        wanted = None if newest(version) else str(version)
+        wanted = None if asks_latest(version) else str(version)
         number = int(wanted) if wanted is not None and wanted.isdigit() else None
         entry = None if wanted is not None and number is None else await self._catalog.find(path, number, tenant)
         if entry is None:

@@ -7,12 +7,14 @@ from typing import Any, TypedDict, Unpack
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
 from noetl.catalog.port import Entry
+from noetl.engine.state import Execution
 from noetl.log.port import EventLog, Pinned
 from noetl.model import codec
 from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
 from noetl.model.messages import Cancel, Message, Pause, Release, Resume, Signal, Start
 from noetl.playbook.workload import merge
+from noetl.server.pins import ChildPins
 from noetl.server.playbooks import Playbooks, Version
 from noetl.server.states import States, Unfoldable
 
@@ -44,6 +46,7 @@ class Requests:
         self._log = log
         self._bus = bus
         self._playbooks = playbooks
+        self._pins = ChildPins(playbooks)
         self._states = states
         self._new_id = new_id
         self._shards = shards
@@ -69,6 +72,7 @@ class Requests:
         """What is to be written, with its workload; `begun` says that it was. By path or by content hash. A caller that may have
         to repeat without a key draws the id first (`new_id`)."""
         entry = await self._entry(path, content, version, tenant)
+        plan = await self._playbooks.plan(entry.hash)
         start = Start(
             execution_id=execution_id or self._new_id(),
             path=entry.path,
@@ -77,8 +81,9 @@ class Requests:
             start_key=start_key,
             tenant=tenant,
             by=by,
+            pins=await self._pins.at_start(plan, tenant),
         )
-        return start, merge((await self._playbooks.plan(entry.hash)).playbook, payload)
+        return start, merge(plan.playbook, payload)
 
     async def begun(self, start: Start) -> None:
         await self._hint(start.execution_id)
@@ -128,17 +133,17 @@ class Requests:
 
     async def _repeat(self, execution_id: ExecutionId, key: str, by: str | None, *, retry: bool) -> ExecutionId:
         pinned = await self._pinned(execution_id)
-        status = await self._end(execution_id)
-        if status is None:
+        ended = await self._ended(execution_id)
+        if ended is None:
             raise Conflict(f"execution {execution_id} has not ended", hint="cancel it first, or wait for its end")
-        if retry and status == "completed":
+        if retry and ended.status == "completed":
             raise Conflict(f"execution {execution_id} has completed: nothing is left to run", hint="rerun it")
-        entry = await self._playbooks.text(pinned.playbook)
         start = Start(
             execution_id=self._new_id(),
-            path=entry.path,
-            playbook=entry.hash,
-            version=entry.version,
+            path=ended.path,
+            playbook=pinned.playbook,
+            version=ended.version,
+            pins=await self._pins.at_start(await self._playbooks.plan(pinned.playbook), pinned.tenant),
             start_key=key,
             tenant=pinned.tenant,
             by=by,
@@ -149,7 +154,7 @@ class Requests:
     async def _post(self, execution_id: ExecutionId, message: Message) -> bool:
         """False: that request was there already. Conflict: the execution has ended."""
         await self._pinned(execution_id)
-        if await self._end(execution_id) is not None:
+        if await self._ended(execution_id) is not None:
             raise Conflict(f"execution {execution_id} has ended", hint="the end is final; retry or rerun it")
         posted = await self._log.post(execution_id, message)
         await self._hint(execution_id)
@@ -161,13 +166,13 @@ class Requests:
             raise NotFound(f"no execution {execution_id}")
         return pinned
 
-    async def _end(self, execution_id: ExecutionId) -> str | None:
-        """How it ended, if it has: from the log, not from a row that may lag behind it."""
+    async def _ended(self, execution_id: ExecutionId) -> Execution | None:
+        """Its final state, if it has ended: from the log, not from a row that may lag behind it."""
         try:
             loaded = await self._states.read(execution_id)
         except Unfoldable:
             return None
-        return loaded.state.status if loaded is not None and loaded.state.terminal else None
+        return loaded.state if loaded is not None and loaded.state.terminal else None
 
     async def _hint(self, execution_id: ExecutionId) -> None:
         await self._bus.publish(bus_port.inbox(shard_of(execution_id, self._shards)))

@@ -10,19 +10,24 @@ async def put(here: Site, text: str) -> tuple[int, dict[str, object]]:
     return answer.status_code, answer.json()
 
 
-async def test_a_text_is_one_version_for_ever() -> None:
+async def test_the_text_registered_last_is_the_latest_version() -> None:
     async with site() as here:
         code, first = await put(here, NOOP)
         assert (code, first["version"], first["created"]) == (201, 1, True)
         code, second = await put(here, NOOP.replace("{n: 1}", "{n: 2}"))
         assert (code, second["version"]) == (201, 2)
-        code, again = await put(here, NOOP)
-        assert (code, again["version"], again["created"], again["hash"]) == (200, 1, False, first["hash"])
+        code, again = await put(here, NOOP.replace("{n: 1}", "{n: 2}"))
+        assert (code, again["version"], again["created"], again["hash"]) == (200, 2, False, second["hash"])
         latest = await here.get("/api/catalog/playbooks/tests/simple")
         assert (latest["version"], "{n: 2}" in latest["content"]) == (2, True)
         older = await here.get("/api/catalog/playbooks/tests/simple", version=1)
         assert older["content"] == NOOP
         assert await here.get(f"/api/catalog/hashes/{first['hash']}") == older
+        code, rolled_back = await put(here, NOOP)
+        assert (code, rolled_back["version"], rolled_back["created"]) == (201, 3, True)
+        assert rolled_back["hash"] == first["hash"]
+        latest = await here.get("/api/catalog/playbooks/tests/simple")
+        assert (latest["version"], latest["content"]) == (3, NOOP)
 
 
 async def test_versions_and_their_difference() -> None:

@@ -49,7 +49,7 @@ class EntryView(View):
 
 
 class RegisteredView(EntryView):
-    created: bool = Field(description="false: this text had that version already")
+    created: bool = Field(description="false: this text was the latest version already")
     findings: list[FindingView] = Field(description="warnings and notes")
 
 
@@ -93,7 +93,7 @@ async def register_playbook(
     who: Who,
     path: Annotated[str | None, Query(max_length=200, description="for a text/yaml body")] = None,
 ) -> RegisteredView:
-    """Validate and store a playbook. Equal text keeps its version (200), another one is the next version (201)."""
+    """Validate and store a playbook. A new version (201), unless the latest version has this text (200)."""
     registration = await _registration(request, path)
     registered = await has.catalog.register(who, registration.content, registration.path)
     response.status_code = 201 if registered.created else 200

@@ -18,7 +18,7 @@ LONGEST_PATH = 200
 @dataclass(frozen=True, slots=True)
 class Registered:
     entry: Entry
-    created: bool  # False: this text had a version already
+    created: bool  # False: this text was the latest version already
     findings: list[Finding]  # warnings and notes
 
 

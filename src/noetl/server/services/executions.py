@@ -17,8 +17,9 @@ from noetl.model.envelope import Envelope
 from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
+from noetl.playbook.children import asks_latest
 from noetl.playbook.workload import merge
-from noetl.server.playbooks import Playbooks, Version, newest
+from noetl.server.playbooks import Playbooks, Version
 from noetl.server.requests import Requests
 from noetl.server.services.access import Access
 from noetl.server.services.live import ROWS, Live, events_of, row_of
@@ -147,7 +148,7 @@ class ExecutionService:
             raise NotFound(f"no execution {execution_id}")
         named = content or (await self._playbooks.find(path or "", version, identity.tenant)).hash
         if named != pinned.playbook:
-            earlier = content is None and newest(version)
+            earlier = content is None and asks_latest(version)
             if not earlier or (await self.get(identity, execution_id)).path != path:
                 return False
         workload = merge((await self._playbooks.plan(pinned.playbook)).playbook, payload)

@@ -1,0 +1,78 @@
+"""Pinned children: which version of a child playbook an execution calls.
+
+When an execution starts, the latest version of every child that its playbook names literally is looked up, and so are the
+children of those. The versions stand in the first event; a child execution takes them over from its parent. A child that is
+named by a template is looked up at its first call, and the event that asks for it carries the version found. So registering a
+playbook again does not change what a running execution calls, and a replay needs nothing but the log.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from noetl.engine.state import Execution
+from noetl.model.errors import InvalidInput
+from noetl.model.events import CommandParked
+from noetl.model.ids import Tenant
+from noetl.model.messages import Message, Report
+from noetl.playbook.children import asks_latest, calls_children, literal_children
+from noetl.playbook.plan import Plan
+from noetl.server.playbooks import Playbooks
+
+MAX_PINS_BYTES = 8 * 1024  # in the first event; children beyond it are pinned at their first call
+
+Pins = dict[str, int]
+
+
+class ChildPins:
+    def __init__(self, playbooks: Playbooks) -> None:
+        self._playbooks = playbooks
+
+    async def at_start(self, plan: Plan, tenant: Tenant, known: Pins | None = None) -> Pins:
+        """Versions by path. `known` are the parent's: they stay as they are. Empty for a playbook without children."""
+        if not calls_children(plan.playbook):
+            return {}
+        pins = dict(known or {})
+        size = sum(map(_bytes, pins))
+        seen: set[tuple[str, str | None]] = set()
+        waiting = list(literal_children(plan.playbook))
+        while waiting:
+            path, version = waiting.pop(0)
+            if (path, version) in seen:
+                continue
+            seen.add((path, version))
+            if version is None and path not in pins:
+                size += _bytes(path)
+                if size > MAX_PINS_BYTES:
+                    return pins
+            waiting += await self._look_up(path, version, tenant, pins)
+        return pins
+
+    async def _look_up(
+        self, path: str, version: str | None, tenant: Tenant, pins: Pins
+    ) -> Iterable[tuple[str, str | None]]:
+        """Pins the child and returns its own children. One that is not there or cannot run fails when it is called."""
+        try:
+            entry = await self._playbooks.find(path, pins.get(path) if version is None else version, tenant)
+            if version is None:
+                pins[path] = entry.version
+            return literal_children((await self._playbooks.plan(entry.hash)).playbook)
+        except InvalidInput:
+            return ()
+
+    async def at_call(self, message: Message, state: Execution, tenant: Tenant) -> Message:
+        """The report with the version of the child it asks for, if that is the first call of a child nobody has pinned."""
+        if not isinstance(message, Report) or not isinstance(message.event, CommandParked):
+            return message
+        child = message.event.child
+        if child is None or not asks_latest(child.version) or child.path in state.pins:
+            return message
+        try:
+            entry = await self._playbooks.find(child.path, None, tenant)
+        except InvalidInput:
+            return message
+        return replace(message, event=replace(message.event, child=replace(child, pinned=entry.version)))
+
+
+def _bytes(path: str) -> int:
+    return len(path) + 12  # quotes, colon, comma and the number
