@@ -20,6 +20,7 @@ from noetl.playbook.assignments import assign_ctx, assign_scratch
 
 ITEMS = ("chunk", "frame")  # kinds of commands that a loop counts
 FINAL = "final"  # the cause of the final step's activation
+FAILED_EVENT = "call.error"  # what the router of a failed step is told, also after a loop or a `set` that failed
 
 
 def evolve(state: Execution, event: e.Event) -> Execution:
@@ -210,11 +211,12 @@ def _called(state: Execution, event: e.CallDone | e.CallError) -> Execution:
 
 def _exited(state: Execution, event: e.StepExit) -> Execution:
     activation = state.activations[event.activation]
-    outcome = activation.outcome
+    outcome, told = activation.outcome, activation.event
     if outcome is None or (outcome.ok and not event.result.ok):
         outcome = event.result
+        told = told if outcome.ok else FAILED_EVENT
     activation = replace(
-        activation, phase="when", outcome=outcome, scratch=assign_scratch(activation.scratch, event.set)
+        activation, phase="when", outcome=outcome, event=told, scratch=assign_scratch(activation.scratch, event.set)
     )
     return _with(replace(state, ctx=assign_ctx(state.ctx, event.set)), activation)
 
@@ -429,7 +431,8 @@ def _before(state: Execution, event: e.LoopStarted) -> tuple[Segment, ...]:
 def _loop_done(state: Execution, event: e.LoopDone) -> Execution:
     activation = state.activations[event.activation]
     state = _untimed(replace(state, ctx=assign_ctx(state.ctx, event.set)), activation)
-    return _with(state, replace(activation, phase="set", outcome=event.result, event=event.type, timer=None))
+    told = event.type if event.result.ok else FAILED_EVENT
+    return _with(state, replace(activation, phase="set", outcome=event.result, event=told, timer=None))
 
 
 def _unchanged(state: Execution, event: e.Event) -> Execution:

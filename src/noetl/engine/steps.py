@@ -148,6 +148,10 @@ def _route(fixed: Fixed, state: Execution, activation: Activation, moment: Momen
     if not arcs:
         yield _evaluated(activation, moment, order=plan.order)
         return
+    if not _went_well(activation) and not plan.error_arcs:
+        untried = tuple(e.Verdict(arc.step, "untried") for arc in arcs)
+        yield _evaluated(activation, moment, order=plan.order, verdicts=untried)
+        return
     answer = sites.verdicts(fixed, state, activation, plan.site[WHEN], moment)
     if isinstance(answer, NeedsWorker):
         yield from ask(fixed, state, activation, "evaluate", WHEN, moment)
@@ -169,11 +173,12 @@ def _choose(
     plan = fixed.plan.steps[activation.step]
     router = plan.step.next
     exclusive = router is None or router.spec.mode == "exclusive"
-    went_well = activation.outcome is None or activation.outcome.ok
+    went_well = _went_well(activation)
     taken: list[int] = []
     verdicts: list[e.Verdict] = []
     for number, arc in enumerate(arcs):
-        untried = (exclusive and taken) or (arc.when is None and not went_well)
+        handles_this = went_well or number in plan.error_arcs
+        untried = (exclusive and taken) or not handles_this
         verdict = True if arc.when is None else answer[number]
         seen = (
             {} if untried or arc.when is None else sites.saw(fixed, state, activation, plan.site[WHEN], number, moment)
@@ -225,14 +230,17 @@ def _follow(
     yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, chosen=made, set=assigned, error=error)
 
 
+def _went_well(activation: Activation) -> bool:
+    return activation.outcome is None or activation.outcome.ok
+
+
 def _arc(step: Step, number: int) -> Arc:
     assert step.next is not None, "an arc was taken"
     return step.next.arcs[number]
 
 
 def _no_next(fixed: Fixed, activation: Activation) -> Failure | None:
-    went_well = activation.outcome is None or activation.outcome.ok
-    if not (went_well and fixed.plan.playbook.executor.spec.no_next_is_error):
+    if not (_went_well(activation) and fixed.plan.playbook.executor.spec.no_next_is_error):
         return None
     return Failure(
         code="NO_NEXT", kind="router", message=f"no arc of step {activation.step} matched (no_next_is_error)"

@@ -52,6 +52,7 @@ class Code(StrEnum):
     SHADOWED_NAME = "SHADOWED_NAME", "a step or iterator hides a workload key or a step of the same name"
     UNREACHABLE_STEP = "UNREACHABLE_STEP", "no arc leads to the step"
     UNREACHABLE_ARC = "UNREACHABLE_ARC", "an arc or rule behind one that always matches"
+    NOT_AN_ERROR_ARC = "NOT_AN_ERROR_ARC", "a guard on `output.http` and the like, which does not handle a failure"
     FINAL_STEP_ARC = "FINAL_STEP_ARC", "an arc leads to the final step, which runs by itself at the end"
     TEMPLATE_SYNTAX = "TEMPLATE_SYNTAX", "a template that does not parse"
     TEMPLATE_IN_CODE = "TEMPLATE_IN_CODE", "`{{ }}` in code, which is never rendered"

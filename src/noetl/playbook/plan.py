@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noetl.playbook.model import Playbook, Step, Task, WorkbookCall
+from noetl.playbook.outcomes import mentions_outcome
 from noetl.playbook.selections import ENVELOPE, OWN_INPUT, OWN_OUTPUT, OWN_PAYLOAD, Cut, cut, names, paths
 from noetl.playbook.templates import Selection, Template, parse, parse_expression
 
@@ -55,6 +56,9 @@ class StepPlan:
     collections: frozenset[str] = frozenset()  # selections that loops run over and nobody else looks at
     workload_loop: bool = False  # its `in` needs nothing but the workload, which never changes
     alone: bool = False  # its items share no command, and keep a journal
+    error_arcs: frozenset[int] = (
+        frozenset()
+    )  # arcs whose guard mentions the outcome: only these are tried after a failure
 
     @property
     def sites(self) -> dict[str, tuple[Any, ...]]:
@@ -107,10 +111,16 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
             collections=frozenset(wanted[step.step]) - looked_at,
             workload_loop=_only_workload(step, stable),
             alone=_alone(step, workbook),
+            error_arcs=_error_arcs(step),
         )
         for number, step in enumerate(playbook.workflow)
     }
     return Plan(playbook, content_hash, plans, reachability(playbook), workbook)
+
+
+def _error_arcs(step: Step) -> frozenset[int]:
+    arcs = step.next.arcs if step.next is not None else []
+    return frozenset(number for number, arc in enumerate(arcs) if mentions_outcome(arc.when, step.step))
 
 
 def _alone(step: Step, workbook: dict[str, Task]) -> bool:

@@ -121,6 +121,26 @@ def test_fail_fast_stops_the_others_and_what_did_not_run_is_skipped() -> None:
     assert p.path() == ["each", "bad"]
 
 
+def test_failed_loop_is_routed_as_call_error() -> None:
+    arc = "[{step: bad, when: \"{{ event.name == 'loop.done' }}\"}]"
+    text = workflow(f"""
+- step: each
+  loop: {{in: [1, 2], iterator: x, spec: {{chunk: 1}}}}
+  {PYTHON}
+  next: {arc}
+- {{step: bad}}
+""")
+    failing = Play(text).start()
+    failing.chunk(failing.ready()[0], failed=(0,))
+    assert failing.check().path() == ["each"]
+    assert failing.last(e.PlaybookFailed).error.code == "LOOP_FAILED"
+    assert failing.last(e.NextEvaluated).event == "call.error"
+    well = Play(text).start()
+    while commands := well.ready():
+        well.chunk(commands[0])
+    assert well.check().path() == ["each", "bad"]
+
+
 def test_best_effort_goes_on_and_is_ok() -> None:
     p = loop("{mode: parallel, policy: {failure: best_effort}}", 50)
     while commands := p.ready():

@@ -135,6 +135,40 @@ def test_an_error_is_handled_only_by_an_arc_with_a_guard() -> None:
     assert p.state.steps["a"].status == "error"
 
 
+@pytest.mark.parametrize("guard", ["true", "'{{ workload.mode == \"full\" }}'", "'{{ ctx.has_more | default(true) }}'"])
+def test_a_guard_that_does_not_mention_the_outcome_handles_no_failure(guard: str) -> None:
+    p = play(f"- {{step: a, {PYTHON}, next: [{{step: b, when: {guard}}}]}}\n- {{step: b}}", {"mode": "full"})
+    p.fail(p.command("a"))
+    assert p.check().path() == ["a"]
+    assert p.last(e.PlaybookFailed).error.code == "BROKEN"
+    assert [verdict.verdict for verdict in p.last(e.NextEvaluated).verdicts] == ["untried"]
+
+
+def test_a_worker_is_not_asked_for_guards_that_are_not_tried() -> None:
+    p = play(f"""
+- {{step: first, {PYTHON}, next: a}}
+- {{step: a, {PYTHON}, next: [{{step: b, when: "{{{{ first.rows[ctx.n] }}}}"}}]}}
+- {{step: b}}
+""")
+    p.done(p.command("first"))
+    p.fail(p.command("a"))
+    assert p.check().last(e.PlaybookFailed).error.code == "BROKEN"
+    assert [event.kind for event in p.log if isinstance(event, e.CommandIssued)] == ["run", "run"]
+
+
+def test_a_step_whose_set_fails_is_routed_as_failed() -> None:
+    p = play(f"""
+- step: a
+  {PYTHON}
+  set: {{n: "{{{{ ctx.nothing }}}}"}}
+  next: [{{step: b, when: "{{{{ event.name == 'call.done' }}}}"}}]
+- {{step: b}}
+""").run()
+    assert p.check().path() == ["a"]
+    assert p.last(e.PlaybookFailed).error.code == "TEMPLATE_UNDEFINED"
+    assert p.last(e.NextEvaluated).event == "call.error"
+
+
 def test_an_unhandled_error_fails_fast_and_stops_the_rest() -> None:
     p = play(f"""
 - {{step: a, next: {{spec: {{mode: inclusive}}, arcs: [{{step: x}}, {{step: y}}]}}}}
@@ -360,7 +394,7 @@ def test_a_rules_assignment_counts_even_if_the_worker_dies_before_the_next_try()
 
 
 def test_of_a_failed_step_whose_guard_raises_the_first_cause_is_told() -> None:
-    p = play(f"- {{step: a, {PYTHON}, next: [{{step: b, when: '{{{{ a.n > 1 }}}}'}}]}}\n- {{step: b}}")
+    p = play(f"- {{step: a, {PYTHON}, next: [{{step: b, when: '{{{{ error.n > 1 }}}}'}}]}}\n- {{step: b}}")
     p.fail(p.command("a"))
     assert p.check().last(e.PlaybookFailed).error.code == "BROKEN"
     assert p.last(e.NextEvaluated).verdicts[0].verdict == "error"

@@ -365,21 +365,6 @@ def test_an_event_has_a_second_name() -> None:
     assert start.tool[0].config["code"] == "x = event.name == 'step.done'"
 
 
-@pytest.mark.parametrize(
-    ("guard", "meant"),
-    [
-        ("event.name == 'call.error'", "output.status == 'error'"),
-        ("event.name != 'step.failed'", "output.status != 'error'"),
-        ("event.name in ['call.error', 'x']", "(event.name in ['call.error', 'x'] or output.status == 'error')"),
-        ("event.name == 'loop.done'", "event.name == 'loop.done'"),
-    ],
-)
-def test_a_guard_on_call_error_matches_a_loop_that_failed(guard: str, meant: str) -> None:
-    router = f'    next: [{{step: a, when: "{{{{ {guard} }}}}"}}]\n'
-    looping = step('    loop: {in: "{{ rows }}"}\n' + router)
-    assert arcs(looping) == [("a", f"{{{{ {meant} }}}}")]
-
-
 def test_only_a_single_expression_can_be_combined() -> None:
     assert guards.expression("{{ a }}") == "a"
     assert guards.expression("{{- a -}}") == "a"

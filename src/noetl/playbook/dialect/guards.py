@@ -83,19 +83,6 @@ def in_words_of_the_log(text: str) -> str:
     return _COMPARED.sub(renamed, text)
 
 
-def after_a_loop(text: str) -> str:
-    """A loop that failed is told as `loop.done`: whoever asks for `call.error` asks whether it failed."""
-
-    def asked(match: re.Match[str]) -> str:
-        if "error" not in events(match[0]):
-            return match[0]
-        if match["many"] is not None:
-            return f"({match[0]} or {FAILED})"
-        return WELL if "!=" in (match["op"], match["po"]) else FAILED
-
-    return _COMPARED.sub(asked, text)
-
-
 def _tidy(expression: str) -> str:
     text = re.sub(r"\(\s*true\s*\)", TRUE, expression)
     text = re.sub(r"(?<!not )\btrue and\s+", "", text)

@@ -192,12 +192,8 @@ def _router_mode(step: Node, editor: Editor) -> None:
 
 
 def _event_names(step: Node) -> None:
-    """`event.name` has one name for each event, and two for a failed loop."""
+    """`event.name` has one name for each event."""
     _each_text(step, guards.in_words_of_the_log)
-    if isinstance(step.get("loop"), dict) and isinstance(step.get("next"), dict):
-        for arc in maps(step["next"].get("arcs")):
-            if isinstance(arc.get("when"), str):
-                arc["when"] = guards.after_a_loop(arc["when"])
 
 
 def _each_text(node: Any, change: Callable[[str], str]) -> None:

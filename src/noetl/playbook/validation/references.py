@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 
 from noetl.playbook.dialect.editor import Editor, Node, maps
+from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code
+from noetl.playbook.outcomes import mentions_facts_only
 from noetl.playbook.validation.shape import did_you_mean
 from noetl.playbook.validation.world import RESERVED, World, child, named, tasks_of, text
 
@@ -16,6 +18,7 @@ def check(world: World, editor: Editor) -> None:
         _tasks(step, world, editor)
         _targets(step, world, editor)
         _dead_arcs(step, editor)
+        _half_error_arcs(step, editor)
         _iterator(step, world, editor)
     editor.step = None
     _executor(world, editor)
@@ -132,6 +135,19 @@ def _dead_arcs(step: Node, editor: Editor) -> None:
             editor.report(arc, "step", Code.UNREACHABLE_ARC, message, hint, "warning")
         elif arc.get("when") in (None, True) and always is None:
             always = editor.mark(arc, "step").line
+
+
+def _half_error_arcs(step: Node, editor: Editor) -> None:
+    """A guard on `output.http.status` looks like an error handler, but does not say that it handles a failure."""
+    for arc in arcs(step):
+        try:
+            facts_only = mentions_facts_only(arc.get("when"), text(step, "step") or "")
+        except TemplateError:  # reported where templates are checked
+            continue
+        if facts_only:
+            message = "this arc is not tried after a failure: its guard looks at the call, not at whether it failed"
+            hint = "to handle a failure, begin the guard with `output.status == 'error' and`"
+            editor.report(arc, "when", Code.NOT_AN_ERROR_ARC, message, hint, "note")
 
 
 def _iterator(step: Node, world: World, editor: Editor) -> None:
