@@ -224,7 +224,7 @@ def _exited(state: Execution, event: e.StepExit) -> Execution:
 def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
     activation = state.activations[event.activation]
     outcome = activation.outcome or Envelope(status="ok")
-    error = outcome.error or event.error  # of a failed step whose guard raises, the step's own failure is the cause
+    error = event.failure or outcome.error or event.error
     unhandled = error is not None and not event.chosen
     record = Record(
         runs=state.steps[event.step].runs,

@@ -135,7 +135,8 @@ def _leave(fixed: Fixed, state: Execution, activation: Activation, moment: Momen
 def _first_failure(keys: tuple[str, ...], values: list[Any]) -> Failure | None:
     for key, value in zip(keys, values, strict=True):
         if isinstance(value, Failure):
-            return Failure(code=value.code, kind=value.kind, message=f"set {key}: {value.message}")
+            place = key.replace(":", " ", 1) if ":" in key else f"set {key}"
+            return Failure(code=value.code, kind=value.kind, message=f"{place}: {value.message}")
     return None
 
 
@@ -247,7 +248,17 @@ def _no_next(fixed: Fixed, activation: Activation) -> Failure | None:
     )
 
 
-def _evaluated(activation: Activation, moment: Moment, **fields: Any) -> e.NextEvaluated:
+def _evaluated(
+    activation: Activation, moment: Moment, *, error: Failure | None = None, **fields: Any
+) -> e.NextEvaluated:
+    original = activation.outcome.error if activation.outcome is not None else None
+    both = original.followed_by(error) if original is not None and error is not None else None
     return e.NextEvaluated(
-        at=moment.at, step=activation.step, activation=activation.id, event=activation.event, **fields
+        at=moment.at,
+        step=activation.step,
+        activation=activation.id,
+        event=activation.event,
+        error=error,
+        failure=both,
+        **fields,
     )

@@ -26,6 +26,9 @@ NoetlError
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+MAX_MESSAGE_PART = 450  # characters of each of two messages that are shown as one
 
 
 class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -44,6 +47,15 @@ class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
     def shown(self) -> dict[str, Any]:
         """As templates see it: every field is there, null when it does not apply, so that a guard may compare it."""
         return {name: getattr(self, name) for name in self.__struct_fields__}
+
+    def followed_by(self, later: "Failure") -> "Failure":
+        """This failure, and one that happened while it was handled. Neither message can push the other out."""
+        message = f"{_cut(self.message)}; while this was handled, {later.code}: {_cut(later.message)}"
+        return replace(self, message=message, detail={**self.detail, "then": later.code})
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MAX_MESSAGE_PART else message[: MAX_MESSAGE_PART - 1] + "…"
 
 
 class NoetlError(Exception):

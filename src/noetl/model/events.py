@@ -307,7 +307,8 @@ class Chosen(Struct, frozen=True, omit_defaults=True):
 
 
 class NextEvaluated(Base, frozen=True, tag="next.evaluated"):
-    """The router's verdict on every arc, with what it saw, and what it chose. `error` when a guard failed."""
+    """The router's verdict on every arc, with what it saw, and what it chose. `error` when a guard failed; `failure` when it
+    failed while the failure of the step was handled: both errors, that of the step first."""
 
     older = ("case.evaluated",)
 
@@ -319,6 +320,7 @@ class NextEvaluated(Base, frozen=True, tag="next.evaluated"):
     chosen: tuple[Chosen, ...] = ()
     set: dict[str, Any] = {}
     error: Failure | None = None
+    failure: Failure | None = None
 
     @property
     def key(self) -> str:

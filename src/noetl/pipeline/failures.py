@@ -27,14 +27,6 @@ def template_failure(error: TemplateError, where: str) -> Failure:
     return Failure(code=error.code, kind="template", message=f"{where}{error.path}: {error}", detail=detail)
 
 
-def about(failing: Failing, cause: Failure | None) -> Failing:
-    """A rule that cannot be evaluated must not hide what it was to decide about."""
-    if cause is None:
-        return failing
-    message = f"{failing.failure.message}; it was to decide about {cause.code}: {cause.message}"
-    return Failing(replace(failing.failure, message=message), final=failing.final)
-
-
 def bounded(failure: Failure, **facts: Any) -> Failure:
     """Small enough for an event, and without keys of secrets, whatever a tool put into it."""
     message = failure.message

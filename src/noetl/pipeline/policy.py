@@ -8,9 +8,8 @@ from noetl.model.ids import Micros
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.rendering import Rendering
 from noetl.playbook import durations
-from noetl.playbook.model import Action, Rule, Task
+from noetl.playbook.model import DEFAULT_ATTEMPTS, Action, Rule, Task
 
-DEFAULT_ATTEMPTS = 3
 DEFAULT_DELAY: Micros = 1_000_000
 MAX_JUMPS = 10_000
 
@@ -44,39 +43,44 @@ class Fail:
 Verdict = Go | Again | Jump | Break | Fail
 
 
-async def matching(rules: list[Rule], rendering: Rendering, tries: int = 0) -> Action | None:
-    """The first rule that matches; a retry without a try left gives way to the rules after it."""
+async def matching(rules: list[Rule], rendering: Rendering) -> Action | None:
+    """The action of the first rule whose `when` holds. It decides alone, also when it is a retry without a try left."""
     for rule in rules:
         if rule.when is None or await rendering.guard(rule.when):
-            used_up = rule.then.do == "retry" and tries >= await _attempts(rule.then, rendering)
-            if not used_up:
-                return rule.then
+            return rule.then
     return None
 
 
 async def verdict(
     action: Action | None, failure: Failure | None, tries: int, rendering: Rendering, chance: float
 ) -> Verdict:
-    """`tries` counts the one just ended. Without a rule, or with no try left: an error fails, success goes on."""
-    otherwise: Verdict = Go() if failure is None else Fail(failure)
-    match action.do if action is not None else None:
+    """`tries` counts the one just ended. Without a rule an error fails the task, and after success the pipeline goes on."""
+    if action is None:
+        return Go() if failure is None else Fail(failure)
+    if action.do != "retry":
+        return await _done(action.do, action, failure, rendering)
+    attempts = await _attempts(action, rendering)
+    if tries < attempts:
+        return Again(await delay(action, tries, rendering, chance))
+    return await _done(action.exhausted or "fail", action, failure or _used_up(attempts), rendering)
+
+
+async def _done(do: str, action: Action, failure: Failure | None, rendering: Rendering) -> Verdict:
+    """What ends the task: the `do` of a rule, or the `exhausted` of a retry that has no try left."""
+    match do:
         case "continue":
             return Go()
         case "break":
             return Break()
         case "jump":
-            assert action is not None
             return Jump(action.to or "previous", action.max_jumps or MAX_JUMPS)
-        case "fail":
-            assert action is not None
-            return Fail(await _declared(action, failure, rendering))
-        case "retry":
-            assert action is not None
-            if tries >= await _attempts(action, rendering):
-                return otherwise
-            return Again(await delay(action, tries, rendering, chance))
         case _:
-            return otherwise
+            return Fail(await _declared(action, failure, rendering))
+
+
+def _used_up(attempts: int) -> Failure:
+    message = f"the task succeeded, but its rule still asked for another try after {attempts} of them"
+    return Failure(code="RETRY_EXHAUSTED", kind="policy", message=message)
 
 
 async def _declared(action: Action, failure: Failure | None, rendering: Rendering) -> Failure:

@@ -25,7 +25,7 @@ from noetl.pipeline import pages, policy
 from noetl.pipeline.calls import Caller, Done, Turn, done, perform, perform_in_memory
 from noetl.pipeline.data import MISSING, Payloads, Stored
 from noetl.pipeline.environment import Environment, Given, Journaling, Sent
-from noetl.pipeline.failures import Failing, about, bounded
+from noetl.pipeline.failures import Failing, bounded
 from noetl.pipeline.names import Issued, Item, Names, Writes, nothing, told_to_child
 from noetl.pipeline.pages import Later
 from noetl.pipeline.persist import Persist, Wish, tables_in
@@ -345,15 +345,22 @@ class Pipeline:
                 result = Stored(failed(failure), self.payloads, None)
         if not task.spec.policy.rules:
             return result, Go() if result.envelope.error is None else Fail(result.envelope.error)
-        rendering = self._after(turn, result, "policy")
         try:
-            action = await policy.matching(task.spec.policy.rules, rendering, self._at.tries)
+            return result, await self._verdict(turn, result)
         except Failing as failing:
-            raise about(failing, result.envelope.error) from None
+            original = result.envelope.error
+            if original is None:
+                raise
+            return result, Fail(original.followed_by(failing.failure))
+
+    async def _verdict(self, turn: Turn, result: Stored) -> Verdict:
+        """What the first matching rule says, after its `set`."""
+        rendering = self._after(turn, result, "policy")
+        action = await policy.matching(turn.task.spec.policy.rules, rendering)
         if action is not None and action.set:
             await self._assign(action.set, rendering)
         chance = self._functions(turn, "jitter").random(0)
-        return result, await policy.verdict(action, result.envelope.error, self._at.tries, rendering, chance)
+        return await policy.verdict(action, result.envelope.error, self._at.tries, rendering, chance)
 
     async def _assign(self, values: dict[str, Any], rendering: Rendering) -> None:
         """All of them see the names as they were before the first."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_val
 from noetl.playbook import durations
 
 API_VERSION: Literal["noetl.io/v2"] = "noetl.io/v2"
+DEFAULT_ATTEMPTS = 3  # tries of a `retry` that does not say how many
 NAME = r"^[A-Za-z_][A-Za-z0-9_\-]*$"
 
 Template = Any  # a JSON value in which every text may be a template: its type is known only once it is rendered
@@ -53,12 +54,19 @@ class Action(Model):
     jitter: bool | float | None = Field(
         default=None, description="retry: share of the delay that is random (true: half of it)"
     )
-    to: str | None = Field(default=None, description="jump: a task name or `previous`")
-    max_jumps: int | None = Field(default=None, ge=1, description="jump: cap, 10 000 by default")
+    exhausted: Literal["fail", "continue", "break", "jump"] | None = Field(
+        default=None, description="retry: what follows the last try, `fail` with its error by default"
+    )
+    to: str | None = Field(default=None, description="jump, exhausted: jump: a task name or `previous`")
+    max_jumps: int | None = Field(default=None, ge=1, description="jump, exhausted: jump: cap, 10 000 by default")
     message: str | None = Field(default=None, description="fail: what the error says")
     set: dict[str, Template] = {}
 
     _delays = field_validator("delay", "max_delay")(_duration)
+
+    @property
+    def jumps(self) -> bool:
+        return self.do == "jump" or self.exhausted == "jump"
 
 
 class Rule(Model):

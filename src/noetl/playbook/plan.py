@@ -138,7 +138,7 @@ def _alone(step: Step, workbook: dict[str, Task]) -> bool:
 def _goes_back(tasks: list[Task], number: int) -> bool:
     before = {"previous", *(task.name for task in tasks[: number + 1])}
     actions = (rule.then for rule in tasks[number].spec.policy.rules)
-    return any(action.do == "jump" and (action.to or "previous") in before for action in actions)
+    return any(action.jumps and (action.to or "previous") in before for action in actions)
 
 
 # ---- sites -------------------------------------------------------------------------------------------------------------

@@ -393,8 +393,18 @@ def test_a_rules_assignment_counts_even_if_the_worker_dies_before_the_next_try()
     assert p.check().state.ctx == {"seen": 1}
 
 
-def test_of_a_failed_step_whose_guard_raises_the_first_cause_is_told() -> None:
-    p = play(f"- {{step: a, {PYTHON}, next: [{{step: b, when: '{{{{ error.n > 1 }}}}'}}]}}\n- {{step: b}}")
+@pytest.mark.parametrize(
+    ("arc", "said"),
+    [
+        ('{step: b, when: "{{ error.n > 1 }}"}', "guard of the arc to b: 'error.n' is undefined"),
+        ('{step: b, when: "{{ error is defined }}", set: {x: "{{ ctx.nothing }}"}}', "set x: "),
+        ('{step: b, when: "{{ error is defined }}", args: {x: "{{ ctx.nothing }}"}}', "args x: "),
+    ],
+)
+def test_both_errors_are_shown_when_an_error_arc_fails(arc: str, said: str) -> None:
+    p = play(f"- {{step: a, {PYTHON}, next: [{arc}]}}\n- {{step: b}}")
     p.fail(p.command("a"))
-    assert p.check().last(e.PlaybookFailed).error.code == "BROKEN"
-    assert p.last(e.NextEvaluated).verdicts[0].verdict == "error"
+    failure = p.check().last(e.PlaybookFailed).error
+    assert failure.code == "BROKEN"
+    assert failure.message.index("a is broken") < failure.message.index(f"TEMPLATE_UNDEFINED: {said}")
+    assert p.last(e.NextEvaluated).error.code == "TEMPLATE_UNDEFINED"

@@ -176,6 +176,88 @@ def test_when_tries_run_out_the_error_stands() -> None:
     assert (report.result.error.code, report.result.error.attempt) == ("BOOM", 3)
 
 
+def retried(then: str, *others: str) -> str:
+    rules = [f"{{when: \"{{{{ output.status == 'error' }}}}\", then: {{do: retry, attempts: 2, {then}}}}}", *others]
+    return f"spec: {{policy: {{rules: [{', '.join(rules)}]}}}}"
+
+
+@pytest.mark.parametrize("other", ["{else: {do: continue}}", "{when: true, then: {do: break}}"])
+def test_used_up_retry_fails_the_task_whatever_the_rules_after_it_say(other: str) -> None:
+    bench = Bench(lambda call: failing())
+    report = bench.run(one(retried("delay: 1ms", other)))
+    assert isinstance(report, e.CommandFailed)
+    assert (report.result.error.code, report.result.error.attempt, len(bench.tool.calls)) == ("BOOM", 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("exhausted", "called"),
+    [
+        ("exhausted: continue", ["a", "a", "b", "c"]),
+        ("exhausted: break", ["a", "a"]),
+        ("exhausted: jump, to: c", ["a", "a", "c"]),
+        ("exhausted: fail", None),
+        ("exhausted: fail, message: given up", None),
+    ],
+)
+def test_exhausted_says_what_follows_the_last_try(exhausted: str, called: list[str] | None) -> None:
+    names: list[str] = []
+
+    def does(call: Call) -> Any:
+        names.append(call.identity.task)
+        return failing() if call.identity.task == "a" else {"name": call.identity.task}
+
+    kind = "kind: python, code: x"
+    report = Bench(does).run(
+        tasks(f"{{name: a, {kind}, {retried(exhausted)}}}", f"{{name: b, {kind}}}", f"{{name: c, {kind}}}")
+    )
+    assert isinstance(report, e.CommandFailed) == (called is None)
+    assert names == (called or ["a", "a"])
+    if "message" in exhausted:
+        assert (report.result.error.code, report.result.error.message) == ("BOOM", "given up")
+
+
+def test_jump_back_after_the_last_try_is_capped() -> None:
+    bench = Bench(lambda call: failing())
+    report = bench.run(one(retried("exhausted: jump, to: previous, max_jumps: 3")))
+    assert (report.result.error.code, len(bench.tool.calls)) == ("JUMP_LIMIT", 8)
+
+
+def test_retry_of_a_success_that_is_used_up_fails() -> None:
+    rule = '{when: "{{ result.busy }}", then: {do: retry, attempts: 2%s}}'
+    bench = Bench(lambda call: {"busy": True})
+    report = bench.run(one(f"spec: {{policy: {{rules: [{rule % ''}]}}}}"))
+    assert report.result.error.code == "RETRY_EXHAUSTED"
+    assert "after 2 of them" in report.result.error.message
+    goes_on = bench.run(one(f"spec: {{policy: {{rules: [{rule % ', exhausted: continue'}]}}}}"))
+    assert isinstance(goes_on, e.CommandCompleted)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        '{when: "{{ error.code == ctx.nothing }}", then: {do: continue}}',
+        '{else: {do: continue, set: {ctx.x: "{{ ctx.nothing }}"}}}',
+        '{else: {do: retry, attempts: "{{ ctx.nothing }}"}}',
+        '{else: {do: fail, message: "{{ ctx.nothing }}"}}',
+    ],
+)
+def test_both_errors_are_shown_when_a_rule_fails(rule: str) -> None:
+    report = Bench(lambda call: failing()).run(one(f"spec: {{policy: {{rules: [{rule}]}}}}"))
+    assert isinstance(report, e.CommandFailed)
+    error = report.result.error
+    assert error.code == "BOOM"
+    assert error.message.index(failing().failure.message) < error.message.index("TEMPLATE_UNDEFINED")
+    assert "ctx.nothing" in error.message
+
+
+def test_long_message_leaves_room_for_the_second_error() -> None:
+    long = failing().failure
+    long = structs.replace(long, message="x" * 5_000)
+    both = long.followed_by(structs.replace(long, code="LATER", message="y" * 5_000))
+    assert "LATER" in both.message
+    assert len(both.message) < 1_000
+
+
 def test_a_key_is_stable_over_tries_and_differs_by_run() -> None:
     plan = tasks(
         "{name: a, kind: python, code: x}",

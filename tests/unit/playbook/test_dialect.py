@@ -175,13 +175,27 @@ def test_first_matching_rule_wins_over_later_routes() -> None:
     assert arcs(found)[0] == ("a", "{{ output.status != 'error' and not (response.small) }}")
 
 
-def test_a_used_up_retry_gives_way_to_later_rules() -> None:
+def test_failure_after_the_last_try_is_routed_by_a_later_rule() -> None:
     found = case(
         "      - {when: \"{{ event.name == 'call.error' and error.retryable }}\", then: {retry: {max_attempts: 3}}}\n"
         "      - {when: \"{{ event.name == 'call.error' }}\", then: {next: a}}\n"
     )
     assert rules(found.tool[0]) == [("{{ output.status == 'error' and error.retryable }}", "retry")]
     assert arcs(found)[0] == ("a", ERROR)
+
+
+@pytest.mark.parametrize("place", ["tool: {kind: noop, retry: 2}", "tool: {kind: noop}\n    retry: 2"])
+def test_what_case_does_after_an_error_waits_for_the_last_try(place: str) -> None:
+    found = step(f"    {place}\n    case: [{{when: \"{{{{ event.name == 'call.error' }}}}\", then: {{fail: sad}}}}]\n")
+    assert rules(found.tool[0]) == [("{{ output.status == 'error' and _attempt < 2 }}", "retry"), (ERROR, "fail")]
+
+
+def test_case_that_retries_and_then_stores_the_error_does_both() -> None:
+    found = case(
+        "      - when: \"{{ event.name == 'call.error' }}\"\n"
+        "        then: {retry: {max_attempts: 4}, tasks: [{name: note, kind: noop}]}\n"
+    )
+    assert rules(found.tool[0]) == [("{{ output.status == 'error' and _attempt < 4 }}", "retry"), (ERROR, "jump")]
 
 
 def test_case_retry_after_success_is_polling() -> None:

@@ -82,11 +82,14 @@ def rewrite(step: Node, document: Node, editor: Editor) -> None:
     rules = [rule for item in listed if (rule := _read(item, step, editor)) is not None]
     del step["case"]
     own = _own_tasks(step, rules, editor)
+    written = [len(retries.rules_of(task)) for task in own]
     routed: list[tuple[str, list[Node]]] = []
     for index, rule in enumerate(rules):
         earlier = [] if inclusive else [other for other in rules[:index] if other.meets(rule) and other.blocks]
         if rule.works:
             _pipeline(step, rule, earlier, own, index, editor)
+    for task, before in zip(own, written, strict=True):
+        _retries_give_way(retries.rules_of(task), before, editor)
     # an error is routed when it happens, before the loop it happened in is done
     for index, rule in sorted(enumerate(rules), key=lambda numbered: numbered[1].after_loop):
         earlier = [] if inclusive else [other for other in rules[:index] if other.meets(rule) and other.blocks]
@@ -94,6 +97,16 @@ def rewrite(step: Node, document: Node, editor: Editor) -> None:
         if targets:
             routed.append((arc_guard, targets))
     _route(step, routed, inclusive, editor)
+
+
+def _retries_give_way(listed: Nodes, written: int, editor: Editor) -> None:
+    """What `case` asks for after an error is done when no try is left: a retry before it must not decide then."""
+    for index, rule in enumerate(listed):
+        then = rule.get("then") if isinstance(rule, dict) else None
+        retries_only = isinstance(then, dict) and then.get("do") == "retry" and "exhausted" not in then
+        later = maps(listed[max(index + 1, written) :])
+        if retries_only and any(other["then"]["do"] != "retry" for other in later):
+            retries.while_a_try_is_left(rule, editor)
 
 
 def _takes_all(step: Node, editor: Editor) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from noetl.playbook.dialect import guards, sinks
 from noetl.playbook.dialect.editor import Editor, Node, Nodes
 from noetl.playbook.findings import Code
+from noetl.playbook.model import DEFAULT_ATTEMPTS
 
 _ACTION = {
     "max_attempts": "attempts", "initial_delay": "delay", "interval": "delay", "backoff_multiplier": "multiplier",
@@ -103,6 +104,22 @@ def again_after_error(action: Node, expression: str, listed: Nodes, editor: Edit
         editor.put(action, "backoff", "exponential", action, "multiplier")
     meant = guards.without_events(expression, dict.fromkeys(guards.EVENTS.values(), guards.TRUE))
     add_rule(listed, guards.all_of(guards.FAILED, meant), "retry", action, editor)
+
+
+def while_a_try_is_left(rule: Node, editor: Editor) -> None:
+    """Let the rules after a retry act once it is used up: its guard says that a try is left."""
+    guard, given = guards.expression(rule.get("when")), rule["then"].get("attempts", DEFAULT_ATTEMPTS)
+    attempts = guards.expression(given) if isinstance(given, str) and "{{" in given else str(given)
+    if guard is not None and attempts is not None:
+        editor.put(rule, "when", guards.guard(guards.all_of(guard, f"_attempt < {attempts}")), rule, "then")
+
+
+def rules_of(task: Node) -> Nodes:
+    """The policy rules that a task has, in either spelling."""
+    spec = task.get("spec")
+    policy = spec.get("policy") if isinstance(spec, dict) else None
+    rules = policy.get("rules") if isinstance(policy, dict) else policy
+    return rules if isinstance(rules, list) else []
 
 
 def add_rule(listed: Nodes, expression: str, do: str, action: Node, editor: Editor) -> None:

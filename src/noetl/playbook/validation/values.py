@@ -14,7 +14,7 @@ _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"
 _STORAGE = frozenset({"postgres", "duckdb", "http", "file", "object", "nats", "artifact"})
 _OF_ACTION = {
     "attempts": "retry", "delay": "retry", "backoff": "retry", "multiplier": "retry", "max_delay": "retry",
-    "jitter": "retry", "to": "jump", "max_jumps": "jump", "message": "fail",
+    "jitter": "retry", "exhausted": "retry", "to": "jump", "max_jumps": "jump", "message": "fail",
 }  # fmt: skip
 _SOURCES = ("query", "path", "ref")
 
@@ -187,11 +187,13 @@ def _policy(task: Node, editor: Editor) -> None:
 
 def _action(then: Node, editor: Editor) -> None:
     do = then.get("do", "continue")
+    exhausted = then.get("exhausted") if do == "retry" else None
+    done = {do, exhausted or "fail"} if do == "retry" else {do}
     for key, owner in _OF_ACTION.items():
         if (
             key in then
             and then[key] is not None
-            and do != owner
+            and owner not in done
             and do in ("continue", "retry", "jump", "break", "fail")
         ):
             editor.fault(
@@ -199,6 +201,9 @@ def _action(then: Node, editor: Editor) -> None:
             )
     if do == "jump" and "to" not in then:
         editor.fault(then, "do", Code.MISSING_FIELD, "`do: jump` needs `to`", "to: a task name, or previous")
+    if exhausted == "jump" and "to" not in then:
+        hint = "to: a task name, or previous"
+        editor.fault(then, "exhausted", Code.MISSING_FIELD, "`exhausted: jump` needs `to`", hint)
     _count(then, "attempts", editor)
     if then.get("multiplier") is not None and then.get("backoff") not in (None, "exponential"):
         editor.fault(then, "multiplier", Code.IGNORED_FIELD, "`multiplier` belongs to `backoff: exponential`")
