@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Stack
 from tests.e2e.test_control import gone
 from tests.waiting import until
@@ -144,6 +146,39 @@ def test_500_children_in_a_loop_with_a_window_of_20_finish_without_polling(stack
     for kind in ("command.issued", "command.parked", "child.started", "child.ended", "command.completed"):
         assert counts[kind] == 500, counts
     assert len(stack.events(parent, "loop.done")) == 1
+
+
+PICKY = """
+- step: first
+  tool:
+    kind: python
+    input: {n: "{{ workload.n }}"}
+    code: |
+      import time
+      time.sleep(0.05 + n % 7 * 0.04)
+      assert n != 13, "thirteen"
+  next: second
+- {step: second, tool: {kind: python, code: "import time; time.sleep(0.1)"}}
+"""
+PICKY_LOOP = """
+- step: each
+  loop:
+    in: "{{{{ range(160) | list }}}}"
+    iterator: n
+    spec: {{mode: parallel, max_in_flight: 16, policy: {{failure: {failure}}}}}
+  tool: {{kind: playbook, path: {path}, input: {{n: "{{{{ n }}}}"}}}}
+"""
+
+
+@pytest.mark.parametrize("failure", ["fail_fast", "{max_failed: 0}"])
+def test_loop_over_children_ends_when_a_child_fails(stack: Stack, failure: str) -> None:
+    """A call that its worker reports after the loop has stopped starts no child; nobody waits for one."""
+    path = stack.register(PICKY_LOOP.format(path=stack.register(PICKY), failure=failure))
+    for _ in range(5):
+        parent = stack.start(path)
+        row = stack.ended(parent)
+        assert (row["status"], row["failure"]["code"]) == ("failed", "LOOP_FAILED")
+        assert {stack.ended(child["execution_id"])["status"] for child in stack.children(parent)} >= {"failed"}
 
 
 HANGS = """

@@ -302,6 +302,35 @@ def child(rng: Random) -> Case:
     return Case(f"child-{kind}-{body}", book("child", steps), children=((path, inner),), settled=kind != "detached")
 
 
+def failing_children(rng: Random) -> Case:
+    """A loop over child playbooks that stops early: children 1 and 3 fail, the others end late or not by themselves."""
+    policy = rng.choice(("fail_fast", "{max_failed: 1}"))
+    rest = rng.choice((tool("ok()"), tool("slow(1.5)"), "{kind: wait, signal: never}"))
+    window = rng.choice((3, 5))
+    inner = book(
+        "inner_failing",
+        step("c0", tool("slow(0.3); fail_items(1, 3)", input='{item: "{{ workload.item }}"}'), after="c1")
+        + step("c1", rest),
+        workload="{item: 0}",
+    )
+    path = f"sim/inner_failing-{derive(inner)[:10]}"
+    handled = rng.random() < 0.5
+    after = "[{step: rescue, when: \"{{ output.status == 'error' }}\"}, last]" if handled else "last"
+    steps = step(
+        "s0",
+        f'{{kind: playbook, path: {path}, input: {{item: "{{{{ item }}}}"}}}}',
+        loop=_loop(str(list(range(8))), "parallel", f", max_in_flight: {window}, policy: {{failure: {policy}}}"),
+        after=after,
+    )
+    steps += step("last", tool("ok()")) + step("rescue", tool("ok()"))
+    return Case(
+        f"failing_children-{policy}-{rest}-{window}-{handled}",
+        book("failing_children", steps),
+        children=((path, inner),),
+        settled=False,
+    )
+
+
 def cancelled(rng: Random) -> Case:
     inner = book("inner_slow", step("c0", tool("slow(3)"), after="c1") + step("c1", tool("hang()")))
     shape = rng.choice(("chain", "loop", "child", "wait", "queue"))
@@ -404,7 +433,7 @@ def crowd(rng: Random) -> Case:
 MENU = (
     chain, routes, fork, failing, handled, final, looping, looping, bad_loop, retried_loop, deferred_loop, cycle, pipeline,
     pipeline, parked, waiting, child, child, cancelled, cancelled, held, timed, asked, crowd, noisy,
-    stamped, patient,
+    stamped, patient, failing_children,
 )  # fmt: skip
 
 

@@ -85,10 +85,11 @@ def _cancelling(state: Execution, event: e.ExecutionCancelling) -> Execution:
     )
     dropped = tuple(Unfinished(step, token.args) for _, step, token in held)
     first = state.failure is None and event.error is not None
+    reason = state.reason if state.status == "cancelling" else event.reason
     return replace(
         state,
         status="cancelling",
-        reason=event.reason,
+        reason=reason,
         paused=False,
         failure=event.error if first else state.failure,
         failed_step=event.step if first else state.failed_step,

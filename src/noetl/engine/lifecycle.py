@@ -11,7 +11,7 @@ from noetl.model import events as e
 from noetl.model.decisions import AskAdmission, ClearTimer, LeaveAdmission, Send, SetTimer, Stop
 from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
-from noetl.model.ids import ExecutionId, activation_id, timer_id
+from noetl.model.ids import CommandId, ExecutionId, activation_id, timer_id
 from noetl.model.messages import Cancel, Notice
 
 
@@ -30,7 +30,7 @@ def settle(fixed: Fixed, state: Execution, moment: Moment) -> Made:
     if state.terminal or state.quarantined is not None:
         return
     if state.status == "cancelling":
-        if not state.commands and not state.calls:
+        if nothing_left(state):
             yield from _finish(fixed, state, moment)
     elif state.status == "running" and not state.paused:
         if state.tokens:
@@ -39,17 +39,29 @@ def settle(fixed: Fixed, state: Execution, moment: Moment) -> Made:
             yield from _finish(fixed, state, moment)
 
 
+def nothing_left(state: Execution) -> bool:
+    """Everything that cancelling waits for has ended."""
+    return not state.commands and not state.calls
+
+
 def cancelling(state: Execution) -> Made:
     """Stop everything: queued commands at once, running ones through their workers, children through their inboxes."""
     if state.commands:
         yield Stop(tuple(live.id for live in sorted(state.commands.values(), key=lambda live: live.order)))
-    for live in sorted(state.commands.values(), key=lambda live: live.order):
-        if live.parked is not None and live.parked.child is not None and live.parked.call in state.calls:
-            yield cancel_child(state, live.parked.child)
+    for _, call in sorted(state.calls.items()):
+        if call.child is not None:
+            yield cancel_child(state, call.child)
 
 
-def cancel_child(state: Execution, child: str) -> Send:
-    return Send(ExecutionId(child), Cancel(request=f"parent:{state.execution_id}", reason="parent"))
+def cancel_children_of(state: Execution, command: CommandId) -> Made:
+    """The command was stopped: nobody waits for its children. One that has not started yet is cancelled when it has."""
+    for _, call in sorted(state.calls.items()):
+        if call.command == command and call.child is not None:
+            yield cancel_child(state, call.child)
+
+
+def cancel_child(state: Execution, child: ExecutionId) -> Send:
+    return Send(child, Cancel(request=f"parent:{state.execution_id}", reason="parent"))
 
 
 def _finish(fixed: Fixed, state: Execution, moment: Moment) -> Made:

@@ -103,7 +103,8 @@ def _request(fixed: Fixed, state: Execution, request: m.Request, at: Micros) -> 
             return (e.WorkflowInitialized(at=at),) if state.status == "pending" else Refusal("known")
         case m.Cancel():
             cancelling = e.ExecutionCancelling(at=at, reason=request.reason, by=request.by)
-            known = state.status == "cancelling" or state.reason == request.reason  # the final step of a cancelled one
+            stopping = state.status == "cancelling" and not lifecycle.nothing_left(state)
+            known = stopping or state.reason == request.reason  # the final step of a cancelled one
             return Refusal("known") if known else (cancelling,)
         case m.Pause():
             idle = state.paused or state.status != "running"
@@ -260,6 +261,7 @@ def _cancelled(fixed: Fixed, state: Execution, event: e.CommandCancelled, moment
     activation = _on(state, event.activation)
     if activation is None:
         return
+    yield from lifecycle.cancel_children_of(state, event.command_id)
     if activation.phase == "loop":
         yield from loops.go_on(fixed, state, activation, moment)
     else:
@@ -349,18 +351,18 @@ def _timer(fixed: Fixed, state: Execution, event: e.TimerFired, moment: Moment) 
     stopped = [a for a in state.activations.values() if a.stopped and timer_id(a.id, "timeout") == event.timer]
     for activation in stopped:
         yield from _step_timeout(fixed, state, activation, moment)
-    if not stopped:
-        yield from _resolved(fixed, state, event, moment)
+    if stopped:
+        return
+    for live in state.commands.values():
+        if live.resolved_by == event.key:  # its child, if it waited for one, takes too long
+            yield from lifecycle.cancel_children_of(state, live.id)
+    yield from _resolved(fixed, state, event, moment)
 
 
 def _step_timeout(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:
-    """The backstop of a worker that did not enforce it: stop the step's commands and its children."""
-    live = [command for command in state.commands.values() if command.activation == activation.id]
-    if live:
+    """The backstop of a worker that did not enforce it: stop the step's commands, and with them their children."""
+    if any(live.activation == activation.id for live in state.commands.values()):
         yield loops.stop(state, activation)
-        for command in sorted(live, key=lambda command: command.order):
-            if command.parked is not None and command.parked.child is not None:
-                yield lifecycle.cancel_child(state, command.parked.child)
     elif activation.loop is not None:
         yield from loops.go_on(fixed, state, activation, moment)
     else:
@@ -391,7 +393,9 @@ def _resumed(fixed: Fixed, state: Execution, event: e.Event, moment: Moment) -> 
 
 
 def _child_started(fixed: Fixed, state: Execution, event: e.ChildStarted, moment: Moment) -> Made:
-    if state.status == "cancelling" and event.call in state.calls:
+    call = state.calls.get(event.call)
+    unwanted = state.status == "cancelling" or (call is not None and call.command not in state.commands)
+    if call is not None and unwanted:
         yield lifecycle.cancel_child(state, event.child)
     yield from _resolved(fixed, state, event, moment)
 

@@ -184,6 +184,13 @@ class TimerUse(Struct, frozen=True, omit_defaults=True):
     subject: str
 
 
+class ChildCall(Struct, frozen=True, omit_defaults=True):
+    """A child that a command asked for and waits for; it outlives a command that is stopped, until the child has ended."""
+
+    command: CommandId
+    child: ExecutionId | None = None  # known once it has started
+
+
 class Unfinished(Struct, frozen=True, omit_defaults=True):
     """Where a retry of this execution begins again."""
 
@@ -218,7 +225,7 @@ class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
     timers: dict[TimerId, TimerUse] = {}
     signals: dict[str, tuple[Any, ...]] = {}
     waiting_signals: int = 0
-    calls: dict[str, CommandId] = {}  # children that were asked for and have not ended
+    calls: dict[str, ChildCall] = {}  # children that were asked for and have not ended, by call
     failure: Failure | None = None
     failed_step: str | None = None
     reason: str | None = None  # why it is being cancelled

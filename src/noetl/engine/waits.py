@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from noetl.engine.state import Activation, Execution, Live, Parked, TimerUse
+from noetl.engine.state import Activation, ChildCall, Execution, Live, Parked, TimerUse
 from noetl.model import events as e
 from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
@@ -37,8 +37,9 @@ def parked(state: Execution, event: e.CommandParked) -> Execution:
     timers = {timer: TimerUse("wait", live.id) for timer in (wait.timer,) if timer is not None}
     timers |= {timer: TimerUse("wait.timeout", live.id) for timer in (wait.timeout,) if timer is not None}
     state = replace(state, timers={**state.timers, **timers})
-    if wait.call is not None and event.child is not None and event.child.wait and state.status == "running":
-        state = replace(state, calls={**state.calls, wait.call: live.id})
+    waits_for_child = wait.call is not None and event.child is not None and event.child.wait
+    if waits_for_child and not being_stopped(state, live):  # a command that is being stopped starts no child
+        state = replace(state, calls={**state.calls, wait.call: ChildCall(live.id)})
     if event.child is not None and event.child.pinned is not None:
         state = replace(state, pins={**state.pins, event.child.path: event.child.pinned})
     kept = state.signals.get(wait.signal or "", ())
@@ -110,6 +111,9 @@ def _timed_out(activation: Activation) -> Activation:
 
 
 def child_started(state: Execution, event: e.ChildStarted) -> Execution:
+    call = state.calls.get(event.call)
+    if call is not None:
+        state = replace(state, calls={**state.calls, event.call: replace(call, child=event.child)})
     live = next((c for c in state.commands.values() if c.parked is not None and c.parked.call == event.call), None)
     if live is None or live.parked is None:
         return state
@@ -121,9 +125,9 @@ def child_started(state: Execution, event: e.ChildStarted) -> Execution:
 
 
 def child_ended(state: Execution, event: e.ChildEnded) -> Execution:
-    command = state.calls.get(event.call)
-    state = replace(state, calls={call: caller for call, caller in state.calls.items() if call != event.call})
-    live = state.commands.get(command) if command is not None else None
+    ended = state.calls.get(event.call)
+    state = replace(state, calls={key: call for key, call in state.calls.items() if key != event.call})
+    live = state.commands.get(ended.command) if ended is not None else None
     return state if live is None else resolve(state, live, event.result, event.key)
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from noetl.engine.explain import explain
 from noetl.engine.fold import FOLDS
@@ -201,6 +202,83 @@ def test_a_cancelled_parent_waits_for_its_children() -> None:
     ended = failed(Failure(code="CHILD_CANCELLED", message=""))
     p.tell(m.Notice(event=e.ChildEnded(call=asked.parent.call, child=m.ExecutionId("99"), result=ended)))
     assert p.check().state.status == "cancelled"
+
+
+CALLS = """
+- step: a
+  loop: {in: [0, 1, 2], iterator: n, spec: {mode: parallel, policy: {failure: fail_fast}}}
+  tool: {kind: playbook, path: child}
+"""
+CHILD_FAILED = failed(Failure(code="CHILD_FAILED", message="no"))
+
+
+def child_started(p: Play, asked: d.StartChild, child: str) -> None:
+    p.tell(m.Notice(event=e.ChildStarted(call=asked.parent.call, child=m.ExecutionId(child))))
+
+
+def child_ended(p: Play, asked: d.StartChild, child: str, result: Envelope = CHILD_FAILED) -> None:
+    p.tell(m.Notice(event=e.ChildEnded(call=asked.parent.call, child=m.ExecutionId(child), result=result)))
+
+
+def test_loop_over_children_that_stops_cancels_the_others_and_ends_when_they_have() -> None:
+    p = play(CALLS)
+    first, second, third = [ask_child(p) for _ in range(3)]
+    child_started(p, first, "91")
+    child_started(p, second, "92")
+    child_ended(p, first, "91")
+    p.fail(p.command("a"))
+    p.stopped()
+    assert {send.execution_id for send in p.sent} == {"92"}
+    assert p.state.status == "cancelling"
+    child_started(p, third, "93")
+    assert {send.execution_id for send in p.sent} == {"92", "93"}, "one that starts after the stop is cancelled then"
+    child_ended(p, second, "92")
+    child_ended(p, third, "93")
+    assert p.check().state.status == "failed"
+
+
+def test_call_that_is_parked_after_its_loop_stopped_starts_no_child_and_is_not_waited_for() -> None:
+    p = play(CALLS)
+    first = ask_child(p)
+    late = p.command("a")
+    child_started(p, first, "91")
+    child_ended(p, first, "91")
+    p.fail(next(command for command in p.ready() if command.attempt == 2))
+    asked = e.CommandParked(
+        command_id=late.command_id, attempt=1, task="task_0", reason="child", child=e.ChildRequest(path="child")
+    )
+    p.report(late, asked)
+    p.stopped()
+    assert len(p.children) == 1
+    assert p.check().state.status == "failed"
+
+
+def test_cancel_ends_an_execution_that_was_left_cancelling_with_nothing_to_wait_for() -> None:
+    p = play(CALL)
+    ask_child(p)
+    p.tell(m.Cancel(request="r"))
+    p.stopped()
+    left = replace(p.state, calls={}, reason="failed", failure=Failure(code="LOOP_FAILED", message="no"))
+    p.state = left
+    p.tell(m.Cancel(request="again"))
+    assert (p.state.status, p.state.failure.code) == ("failed", "LOOP_FAILED"), "it ends as what it was"
+
+
+def test_child_whose_caller_has_waited_too_long_is_cancelled() -> None:
+    p = play(CALL)
+    park(p, "a", "child", child=e.ChildRequest(path="child"), timeout=1_000_000)
+    child_started(p, p.children[-1], "91")
+    p.fire()
+    assert p.command("a").journal.resolved.error.code == "TIMEOUT"
+    assert [send.execution_id for send in p.sent] == ["91"]
+
+
+def test_cancel_while_children_are_being_stopped_changes_nothing() -> None:
+    p = play(CALL)
+    ask_child(p)
+    p.tell(m.Cancel(request="r"))
+    p.stopped()
+    assert p.tell(m.Cancel(request="again", reason="parent")) == Refusal("known")
 
 
 def test_a_detached_child_gives_its_id() -> None:

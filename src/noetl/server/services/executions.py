@@ -352,4 +352,10 @@ def _sorted(value: Any) -> bytes:
 
 
 def state_of(row: Projection) -> Execution | None:
-    return None if row.state is None else decode(row.state)
+    """None when the row has no state, or one of an older shape: the row is written anew when the execution goes on."""
+    if row.state is None:
+        return None
+    try:
+        return decode(row.state)
+    except msgspec.DecodeError:
+        return None
