@@ -141,7 +141,8 @@ class Play:
         return Envelope(status="ok", reference=reference, context=context)
 
     def selections(self, command: Command, value: Any) -> dict[str, Any]:
-        scope = {command.step: value, "result": value, "response": value, "output": {"data": value, "status": "ok"}}
+        output = {"data": value, "status": "ok"}
+        scope = {command.step: value, "result": value, "response": value, "output": output, "outcome": output}
         scope |= {"workload": command.scope.workload, **command.scope.workload}
         found = {}
         for selection in self.fixed.plan.steps[command.step].selections:

@@ -1,6 +1,7 @@
 """`noetl run --dry-run`: what an execution would do and need, said without doing any of it."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -8,7 +9,7 @@ from noetl.cli.output import say
 from noetl.model.commands import DEFAULT_POOL
 from noetl.playbook import graph
 from noetl.playbook.model import Arc, Loop, Playbook, PlaybookTask, SinkTask, Step, Task, WorkbookCall
-from noetl.playbook.workload import merge
+from noetl.playbook.workload import Beginning, merge, readable_environment
 
 Shape = dict[str, Any]
 
@@ -17,10 +18,11 @@ def planned(playbook: Playbook, payload: dict[str, Any]) -> Shape:
     """`uses` names what must be there when it runs: kinds of tools, pools of workers, credentials, playbooks it calls."""
     workbook = {entry.name: entry.tool for entry in playbook.workbook}
     spec = playbook.executor.spec
+    path = playbook.metadata.path or playbook.metadata.name
     tasks = [task for step in playbook.workflow for task in _tasks(step, workbook)]
     return {
-        "path": playbook.metadata.path or playbook.metadata.name,
-        "workload": merge(playbook, payload),
+        "path": path,
+        "workload": merge(playbook, payload, Beginning(path=path, env=readable_environment(os.environ))),
         "entry": playbook.entry,
         "final": spec.final_step,
         "limits": {"timeout": spec.timeout, "max_concurrent": spec.max_concurrent},

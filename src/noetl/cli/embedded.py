@@ -32,6 +32,7 @@ from noetl.model.identity import LOCAL, Identity
 from noetl.model.ids import ExecutionId, Micros
 from noetl.model.reference import Reference
 from noetl.pipeline.reading import Reading
+from noetl.playbook.workload import readable_environment
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
 from noetl.triggers.port import Call
@@ -129,6 +130,7 @@ def server_settings(count: int, address: str | None = None, at_a_stretch: float 
         sweep_interval=min(SWEEP_EVERY, storage.storage_sweep_sec),
         grace=micros(storage.storage_orphan_age_sec),
         retention=None if retention is None else micros(retention),
+        env=readable_environment(os.environ),
     )
 
 

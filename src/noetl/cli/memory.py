@@ -1,6 +1,7 @@
 """A server and a worker in this process, on the twins in memory: the same protocol as anywhere, without a wire."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
@@ -21,6 +22,7 @@ from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads
 from noetl.playbook.model import Playbook
 from noetl.playbook.validation import load_registered
+from noetl.playbook.workload import readable_environment
 from noetl.results.large import Large
 from noetl.results.memory import TierMemory
 from noetl.results.router import Router
@@ -52,7 +54,7 @@ class Cluster:
         load: Callable[[str], Playbook] = load_registered,
         pools: tuple[str, ...] = USUAL_POOLS,
     ) -> None:
-        settings, clock = ServerSettings(name="memory"), SystemClock()
+        settings, clock = ServerSettings(name="memory", env=readable_environment(os.environ)), SystemClock()
         rows = shard_rows(settings.shards)
         self._log = LogMemory(Database(rows, clock))
         self._catalog = CatalogMemory()

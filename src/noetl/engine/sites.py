@@ -19,6 +19,7 @@ from noetl.playbook.assignments import REFERENCE, is_reference
 from noetl.playbook.expressions import NeedsData, TemplateError, Undefined, Value
 from noetl.playbook.functions import Seeded
 from noetl.playbook.plan import Site
+from noetl.playbook.scopes import ended_loop, handled_event, identity, outer_iteration
 from noetl.playbook.templates import Selection, Template, guard, parse_expression, render_value, verdict
 from noetl.playbook.templates import evaluate as evaluate_template
 
@@ -157,13 +158,15 @@ def names(fixed: Fixed, state: Execution, activation: Activation, moment: Moment
         "args": activation.args,
         "step": activation.scratch,
         "iter": activation.scratch,
-        "event": {"name": activation.event, "step": activation.step, "at": iso(moment.at)},
-        "execution_id": state.execution_id,
-        "execution": {"id": state.execution_id, "status": state.finished or state.status},
-        "job": {"id": state.execution_id, "path": state.path},
-        "catalog": {"path": state.path, "version": state.version},
+        "event": handled_event(activation.event, activation.step, iso(moment.at)),
+        **identity(state.execution_id, state.path, state.version, state.finished or state.status),
     }
+    outer = state.parent.iter if state.parent is not None else {}
+    if outer:
+        scope |= {"iter": {"parent": outer, **activation.scratch}, "_loop": outer_iteration(outer)}
     if output is not None:
+        if fixed.plan.steps[activation.step].step.loop is not None:
+            scope["loop"] = ended_loop(activation.event, activation.outcome)
         scope["output"] = scope["outcome"] = output
         if "error" in output:
             scope["error"] = output["error"]

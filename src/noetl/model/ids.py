@@ -50,6 +50,11 @@ def shard_of(execution: str, count: int) -> int:
     return (x ^ (x >> 31)) % count
 
 
+def born(execution: str) -> Micros:
+    """When the id was drawn."""
+    return ((int(execution) >> (_NODE_BITS + _COUNT_BITS)) + SNOWFLAKE_EPOCH_MS) * 1_000
+
+
 class Snowflakes:
     """Ids of one node: time, node number, counter. Never goes back, even when the clock does."""
 

@@ -30,7 +30,7 @@ from noetl.pipeline.context import Context
 from noetl.pipeline.environment import Sent
 from noetl.pipeline.evaluate import site_rendering
 from noetl.pipeline.failures import Failing
-from noetl.pipeline.names import Item, Writes, folded
+from noetl.pipeline.names import Item, Writes, folded, loop_id
 from noetl.pipeline.persist import Wish
 from noetl.pipeline.plain import NOT_RUN, Plain
 from noetl.pipeline.provenance import made_with
@@ -101,6 +101,7 @@ class Batch:
         self._items = items
         self._start = start  # position of the first of them
         self._size = context.command.size or None  # None: nobody knows how many a cursor will give
+        self._loop_id = loop_id(context.command)
         self._writes: Writes = context.writes()
         self._results: dict[int, Result] = {}
         self._stopped = False  # an item failed, and the loop ends at the first failure
@@ -177,7 +178,7 @@ class Batch:
 
     def _named(self, indexed: Indexed) -> Item:
         loop = self._context.step.loop
-        return Item(*indexed, loop.iterator if loop is not None else "item", self._size)
+        return Item(*indexed, loop.iterator if loop is not None else "item", self._size, self._loop_id)
 
     def pipeline(self, indexed: Indexed, *, journal: bool) -> Pipeline:
         context = self._context

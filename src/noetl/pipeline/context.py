@@ -10,8 +10,8 @@ from noetl.model.codec import encode
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
 from noetl.pipeline.data import Payloads, held
-from noetl.pipeline.environment import Environment, Journaling, Sent
-from noetl.pipeline.names import Item, Writes
+from noetl.pipeline.environment import Environment, Given, Journaling, Sent
+from noetl.pipeline.names import Item, Writes, keychain_names
 from noetl.pipeline.persist import Persist, Wish
 from noetl.pipeline.run import Parked, Pipeline, Shared
 from noetl.playbook.assignments import full_name
@@ -43,6 +43,8 @@ class Context(Struct, frozen=True):
             command.step,
             tokens=env.tokens,
             managers=env.managers,
+            names=keychain_names(command),
+            functions=Given(f"{command.command_id}:keychain", env.clock),
         )
         payloads = Payloads(env.store, env.manifests, keychain, command.execution_id)
         persist = Persist(command, env.store, payloads, launch, env.context_limit)

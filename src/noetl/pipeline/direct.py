@@ -10,10 +10,11 @@ from typing import Any, Final
 from noetl.pipeline.names import Item
 from noetl.playbook import templates
 from noetl.playbook.expressions import SCALARS
+from noetl.playbook.scopes import OF_ITEMS
 from noetl.playbook.templates import Template
 
-OF_ITEMS = ("iter", "loop", "input", "args")  # with the iterator: names whose values are an item's own
 MISSING: Final = object()
+INDEXES = frozenset({("loop", "index"), ("iter", "index"), ("iter", "_index"), ("_index",), ("loop_index",)})
 
 
 class Direct:
@@ -64,7 +65,7 @@ def _part(value: Any, iterator: str) -> Any:
     root, *keys = path
     if root not in OF_ITEMS:
         return (_member(tuple(keys)) if keys else _whole) if root == iterator else None
-    return _index if root in ("iter", "loop") and keys == ["index"] and iterator != "index" else MISSING
+    return _index if tuple(path) in INDEXES and iterator not in ("index", "_index") else MISSING
 
 
 def _whole(item: Item) -> Any:

@@ -12,6 +12,7 @@ from noetl.pipeline.environment import Given
 from noetl.pipeline.names import Names
 from noetl.pipeline.rendering import Rendering
 from noetl.pipeline.selecting import selected
+from noetl.playbook.scopes import ended_loop, handled_event
 
 
 async def evaluate(context: Context) -> e.ExpressionEvaluated:
@@ -35,9 +36,12 @@ def site_rendering(context: Context) -> Rendering:
     command = context.command
     now = iso(context.env.clock.now())
     names = Names(context.shared.issued, context.writes(), None, now, journaled=False)
-    scope = names.scope(_own(context), command.step) | {
-        "event": {"name": command.scope.event, "step": command.step, "at": now}
-    }
+    event = command.scope.event
+    scope = names.scope(_own(context), command.step) | {"event": handled_event(event, command.step, now)}
+    for name in ("_prev", "results"):  # of a pipeline, which does not run here
+        del scope[name]
+    if context.step.loop is not None and command.scope.own is not None:
+        scope["loop"] = ended_loop(event, command.scope.own)
     functions = Given(f"{command.command_id}:{command.site}", context.env.clock)
     where = f"step {command.step}, {command.site}"
     return Rendering(lambda: {**scope, **command.site_args}, context.payloads, functions, where)

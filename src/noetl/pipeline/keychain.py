@@ -15,7 +15,7 @@ sees them.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from noetl.model.errors import Failure, InvalidInput, NoetlError, NotFound, Unav
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.redaction import Redactor
 from noetl.playbook import durations, templates
-from noetl.playbook.expressions import WORKER_LIMITS, NeedsData, TemplateError
+from noetl.playbook.expressions import WORKER_LIMITS, Functions, NeedsData, TemplateError
 from noetl.playbook.model import KeychainEntry
 from noetl.tools.credentials import Credentials, EnvCredentials, from_environment, missing
 from noetl.tools.managers import Managers
@@ -63,7 +63,12 @@ class Keychain:
         *,
         tokens: Tokens | None = None,
         managers: Managers | None = None,
+        names: Mapping[str, Any] | None = None,
+        functions: Functions | None = None,
     ) -> None:
+        """`names`: what the templates of entries see beside other entries."""
+        self._names = names or {}
+        self._functions = functions
         self._tokens = tokens or Tokens()
         self._managers = managers or Managers()
         self._step = step
@@ -155,19 +160,20 @@ class Keychain:
         return found
 
     async def _by_kind(self, entry: KeychainEntry) -> dict[str, Any]:
+        entry = await self._rendered(entry)
         match entry.kind:
             case "static":
-                return self._static(entry.name, await self._rendered(entry.map))
+                return self._static(entry.name, entry.map)
             case "env":
                 return self._env(entry)
             case "credential":
-                return {**await self._source(entry), **await self._rendered(entry.map)}
+                return {**await self._source(entry), **entry.map}
             case "bearer":
-                fields = {**await self._source(entry), **await self._rendered(entry.map)}
+                fields = {**await self._source(entry), **entry.map}
                 token = next((fields[name] for name in ("token", "access_token", "value") if name in fields), None)
                 return self._complete(entry, {**fields, "token": token, "value": token})
             case "basic":
-                fields = {**await self._source(entry), **await self._rendered(entry.map)}
+                fields = {**await self._source(entry), **entry.map}
                 user = fields.get("username", fields.get("user"))
                 return self._complete(entry, {**fields, "username": user, "password": fields.get("password")})
             case "oauth2":
@@ -176,9 +182,9 @@ class Keychain:
                 return await self._managed(entry)
 
     async def _oauth(self, entry: KeychainEntry) -> dict[str, Any]:
-        fields = {**await self._source(entry), **await self._rendered(entry.map)}
+        fields = {**await self._source(entry), **entry.map}
         self.redactor.credential(entry.name, fields)
-        url = (await self._rendered({"url": entry.url or fields.get("token_url")}))["url"]
+        url = entry.url or fields.get("token_url")
         if not url:
             raise _failing("KEYCHAIN_INCOMPLETE", f"keychain entry {entry.name} (oauth2) has no url to ask for a token")
         lasts = None if entry.ttl is None else durations.micros(entry.ttl) / 1_000_000
@@ -186,7 +192,7 @@ class Keychain:
         return self._complete(entry, {**fields, "token": token, "access_token": token, "value": token})
 
     async def _managed(self, entry: KeychainEntry) -> dict[str, Any]:
-        wanted = await self._rendered(entry.map) or {"value": entry.credential or entry.name}
+        wanted = entry.map or {"value": entry.credential or entry.name}
         provider = entry.provider or "file"
         fields = {field: await self._managers.get(provider, str(name)) for field, name in wanted.items()}
         if not entry.map and isinstance(fields["value"], dict):
@@ -228,11 +234,14 @@ class Keychain:
         self.redactor.credential(name, found)
         return found
 
-    async def _rendered(self, fields: dict[str, Any]) -> dict[str, Any]:
+    async def _rendered(self, entry: KeychainEntry) -> KeychainEntry:
+        """The entry with its templates replaced. What the entry gives is data and not rendered again."""
+        fields = entry.model_dump(exclude={"name", "kind"}, exclude_defaults=True)
+        scope = {**self._names, "keychain": self}
         while True:
             try:
-                made: dict[str, Any] = templates.render_value(fields, {"keychain": self}, limits=WORKER_LIMITS)
-                return made
+                made = templates.render_value(fields, scope, limits=WORKER_LIMITS, functions=self._functions)
+                return entry.model_copy(update=made)
             except NeedsData as need:
                 await self.load(need.request)  # type: ignore[arg-type]  # nothing else is in that scope
 

@@ -17,8 +17,9 @@ from noetl.pipeline.failures import Failing
 from noetl.playbook.assignments import full_name, placed, root_of
 from noetl.playbook.expressions import FailedError
 from noetl.playbook.reducers import MISSING, fold, partial
+from noetl.playbook.scopes import IDENTITY, handled_event, identity, iteration, outer_iteration
 
-RESERVED = frozenset(("workload", "execution_id", "execution", "job", "catalog", "keychain"))
+RESERVED = IDENTITY | {"workload", "keychain"}
 OUTER = 2_048  # bytes that a child is told of the iterations around it
 REDUCED = "iter._reduced"  # where the journal of an item alone in its command keeps its writes with a reducer
 
@@ -30,6 +31,11 @@ class Item(Struct, frozen=True):
     value: Any
     iterator: str
     size: int | None
+    loop_id: str = ""
+
+    def names(self, written: dict[str, Any]) -> dict[str, Any]:
+        """`written` is what it assigned to `iter`, and what is outside of it."""
+        return iteration(self.index, self.value, self.iterator, self.size, self.loop_id, written)
 
 
 @dataclass(slots=True)
@@ -64,15 +70,22 @@ class Issued(Struct, frozen=True):
         args = {name: held(value, payloads) for name, value in scope.args.items()}
         steps = {name: Stored(envelope, payloads) for name, envelope in scope.results.items()}
         payloads.known |= {each.reference.uri for each in scope.results.values() if each.reference is not None}
-        fixed = {**scope.workload, **steps} | {
-            "workload": scope.workload,
-            "execution_id": command.execution_id,
-            "execution": {"id": command.execution_id, "status": scope.status or "running"},
-            "job": {"id": command.execution_id, "path": scope.path},
-            "catalog": {"path": scope.path, "version": scope.version},
-            "keychain": payloads.keychain,
-        }
+        fixed = {**scope.workload, **steps, **_identity(command), "workload": scope.workload}
+        fixed["keychain"] = payloads.keychain
+        if scope.outer:
+            fixed["_loop"] = outer_iteration(scope.outer)
         return cls(command, payloads, args, fixed)
+
+
+def keychain_names(command: Command) -> dict[str, Any]:
+    """What the entries of the keychain see beside each other."""
+    workload = command.scope.workload
+    return {**workload, **_identity(command), "workload": workload}
+
+
+def _identity(command: Command) -> dict[str, Any]:
+    scope = command.scope
+    return identity(command.execution_id, scope.path, scope.version, scope.status or "running")
 
 
 class Names:
@@ -112,7 +125,7 @@ class Names:
         }
         names |= {"results": tasks, "_prev": self.prev}
         iter = {**self.outer, **(self.writes.step if self.item is None else self.iter)}
-        names |= {"iter": iter} if self.item is None else iteration(self.item, iter)
+        names |= {"iter": iter} if self.item is None else self.item.names(iter)
         if outcome is not None:
             names |= self.output(outcome)
         else:
@@ -130,7 +143,7 @@ class Names:
         return names if envelope.error is None else names | {"error": envelope.error.shown()}
 
     def _event(self, name: str) -> dict[str, Any]:
-        return {"name": name, "step": self._command.step, "at": self._now}
+        return handled_event(name, self._command.step, self._now)
 
     def assign(self, target: str, value: Any) -> None:
         name = full_name(target)
@@ -172,28 +185,21 @@ class Names:
                 self.writes.write(name, value, self.payloads)
 
 
+def loop_id(command: Command) -> str:
+    """Which loop an item belongs to, as the older documents name it."""
+    return f"{command.execution_id}:{command.step}"
+
+
 def told_to_child(names: Names) -> dict[str, Any]:
     """This iteration as a child sees it. What no event should carry is left out: a child has its input for that."""
     if names.item is None:
         outer: dict[str, Any] = names.outer.get("parent", {})
         return outer
-    index = {"index": names.item.index}
+    index = {"index": names.item.index, "loop_id": names.item.loop_id}
     for told in ({**index, names.item.iterator: names.item.value, **names.outer}, {**index, **names.outer}, index):
         if len(encode(told)) <= OUTER:
             break
     return told
-
-
-def iteration(item: Item, written: dict[str, Any]) -> dict[str, Any]:
-    """Names of one item; `written` is what it assigned to `iter`, and what is outside of it."""
-    loop: dict[str, Any] = {"index": item.index, "first": item.index == 0}
-    if item.size is not None:
-        loop |= {"last": item.index == item.size - 1, "length": item.size}
-    return {
-        item.iterator: item.value,
-        "iter": {"index": item.index, item.iterator: item.value, **written},
-        "loop": loop,
-    }
 
 
 def folded(reduce: dict[str, tuple[str, str]], writes: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from noetl.pipeline.calls import input_of
 from noetl.pipeline.direct import Direct
 from noetl.pipeline.environment import Given
 from noetl.pipeline.failures import Failing, bounded, template_failure
-from noetl.pipeline.names import Item, Names, Writes, iteration
+from noetl.pipeline.names import Item, Names, Writes
 from noetl.pipeline.rendering import Rendering
 from noetl.pipeline.run import Shared
 from noetl.playbook import templates
@@ -147,7 +147,7 @@ class Plain:
         self, item: Item, template: dict[str, Any], given: dict[str, Any], place: str
     ) -> dict[str, Any]:
         command, task = self._shared.command, self._task.name
-        scope = {**self._scope, **iteration(item, self._names.outer), "input": given, "args": given}
+        scope = {**self._scope, **item.names(self._names.outer), "input": given, "args": given}
         functions = Given(f"{command.command_id}:{item.index}:{task}:1:1:{place}", self._shared.env.clock)
         try:
             made: dict[str, Any] = templates.render_value(template, scope, limits=WORKER_LIMITS, functions=functions)

@@ -5,7 +5,7 @@ what a chosen arc assigns and passes on (`arc.N`). Parts of a site that depend o
 that step; a site that cannot be cut is evaluated by a worker.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +90,7 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
     all_steps = frozenset(step.step for step in playbook.workflow)
     stable = frozenset({"workload"} | (set(playbook.workload) - all_steps))
     workbook: dict[str, Task] = {task.name: task.tool for task in playbook.workbook}
+    keychain = [entry.model_dump(exclude_defaults=True) for entry in playbook.keychain]
     sites = {step.step: _sites(step, all_steps, loops, stable) for step in playbook.workflow}
     wanted: dict[str, dict[str, Selection]] = {name: {} for name in all_steps}
     looked_at: set[str] = set()
@@ -103,8 +104,8 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
             step=step,
             order=number,
             site=sites[step.step],
-            uses=_uses(step, _WRITTEN, wanted[step.step].values(), workbook, all_steps),
-            body=_uses(step, _IN_BODY, wanted[step.step].values(), workbook, all_steps),
+            uses=_uses(step, _WRITTEN, wanted[step.step].values(), workbook, all_steps, keychain),
+            body=_uses(step, _IN_BODY, wanted[step.step].values(), workbook, all_steps, keychain),
             selections=tuple(wanted[step.step][name] for name in sorted(wanted[step.step]))
             if step.step not in loops
             else (),
@@ -266,12 +267,12 @@ def _uses(
     selections: Collection[Selection],
     workbook: dict[str, Task],
     steps: frozenset[str],
+    keychain: list[dict[str, Any]],
 ) -> Uses:
+    """The keychain's templates count for every step: which entries a step uses is not known."""
     data = step.model_dump(exclude_defaults=True, **fields)
-    tasks = list(step.tool) + [
-        workbook[t.task] for t in step.tool if isinstance(t, WorkbookCall) and t.task in workbook
-    ]
-    found = list(templates_in([data, *(rendered_fields(task) for task in tasks)]))
+    tasks = _with_called(step.tool, workbook)
+    found = list(templates_in([data, keychain, *(rendered_fields(task) for task in tasks)]))
     found += [parse_expression(selection.source) for selection in selections]
     bare = {name for template in found for name in names(template)}
     from_workload = _members(found, ("workload",))
@@ -280,6 +281,17 @@ def _uses(
         ctx=_members(found, ("ctx", "vars")),
         steps=frozenset(bare & steps),
     )
+
+
+def _with_called(tasks: Sequence[Task], workbook: dict[str, Task]) -> list[Task]:
+    """These, and the workbook's tasks that they call, those called by them included."""
+    found: list[Task] = list(tasks)
+    called: set[str] = set()
+    for task in found:  # it grows while it is gone through
+        if isinstance(task, WorkbookCall) and task.task in workbook and task.task not in called:
+            called.add(task.task)
+            found.append(workbook[task.task])
+    return found
 
 
 def _members(templates: Collection[Template] | Iterator[Template], roots: tuple[str, ...]) -> frozenset[str] | None:

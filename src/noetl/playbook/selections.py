@@ -157,6 +157,11 @@ def paths(template: Template | str) -> frozenset[Path]:
     return frozenset(use.path for use in _uses(_parsed(template)))
 
 
+def used_paths(template: Template | str) -> frozenset[Path]:
+    """Those of them that must be there: it does not merely ask whether they are."""
+    return frozenset(use.path for use in _uses(_parsed(template)) if not use.asked)
+
+
 def never(template: Template | str, known: Collection[str]) -> list[str]:
     """Names the template uses that nothing defines; those it merely asks about may be missing."""
     used = {str(use.path[0]) for use in _uses(_parsed(template)) if not use.asked}
@@ -374,4 +379,4 @@ def select(selection: Selection, scope: Scope, *, limits: Limits = WORKER_LIMITS
     return probe(parse_expression(selection.source), scope, limits=limits)
 
 
-__all__ = ["Cut", "Path", "Selected", "Selection", "cut", "names", "never", "paths", "select", "suggest"]
+__all__ = ["Cut", "Path", "Selected", "Selection", "cut", "names", "never", "paths", "select", "suggest", "used_paths"]

@@ -19,7 +19,7 @@ from noetl.model.events import ChildEnded
 from noetl.model.ids import BY_EXECUTION, ExecutionId, RefId, Tenant
 from noetl.model.messages import Notice, Start, StoredRef
 from noetl.model.reference import Reference, parse_uri
-from noetl.playbook.workload import LIMIT, merge
+from noetl.playbook.workload import LIMIT
 from noetl.server.pins import ChildPins
 from noetl.server.playbooks import Playbooks
 
@@ -77,9 +77,10 @@ class Children:
     async def _start(self, tenant: Tenant, effect: StartChild) -> tuple[Start, dict[str, object]]:
         entry = await self._playbooks.find(effect.path, effect.version, tenant)
         plan = await self._playbooks.plan(entry.hash)
-        workload = merge(plan.playbook, effect.workload)
+        execution_id = self._new_id()
+        workload = await self._playbooks.workload(entry, execution_id, effect.workload)
         start = Start(
-            execution_id=self._new_id(),
+            execution_id=execution_id,
             path=entry.path,
             playbook=entry.hash,
             version=entry.version,

@@ -64,7 +64,7 @@ class Server:
         self.shards = Shards(settings.shards)
         self.clock = store_clock = StoreClock(clock)
         self.keeper = ShardKeeper(leases, self.shards, store_clock, settings)
-        self.playbooks = Playbooks(catalog, settings.plans)
+        self.playbooks = Playbooks(catalog, settings.plans, settings.env)
         self.states = States(eventlog, self.playbooks, settings.states)
         waiting = Waiting()
         children = Children(self.playbooks, self.keeper.new_id, eventlog.blob)

@@ -1,22 +1,27 @@
 """Playbooks ready to run, by content hash: read from the catalog, validated and compiled once."""
 
 from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
 
 from noetl.catalog.port import Catalog, Entry
 from noetl.model.errors import NotFound
-from noetl.model.ids import DEFAULT_TENANT, Tenant
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant
 from noetl.playbook.children import asks_latest
 from noetl.playbook.model import Playbook
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.validation import load_registered
+from noetl.playbook.workload import Beginning, merge
 
 Version = str | int | None
 
 
 class Playbooks:
-    def __init__(self, catalog: Catalog, limit: int) -> None:
+    def __init__(self, catalog: Catalog, limit: int, env: Mapping[str, str] | None = None) -> None:
+        """`env`: what `env.*` of workload defaults reads."""
         self._catalog = catalog
         self._limit = limit
+        self._env = env or {}
         self._plans: OrderedDict[str, Plan] = OrderedDict()
 
     async def plan(self, content: str) -> Plan:
@@ -29,6 +34,11 @@ class Playbooks:
                 self._plans.popitem(last=False)
         self._plans.move_to_end(content)
         return plan
+
+    async def workload(self, entry: Entry, execution_id: ExecutionId, payload: dict[str, Any] | None) -> dict[str, Any]:
+        """The input of an execution of this version, with its defaults. InvalidInput when one cannot be rendered."""
+        beginning = Beginning(execution_id, entry.path, entry.version, self._env)
+        return merge((await self.plan(entry.hash)).playbook, payload, beginning)
 
     async def text(self, content: str, tenant: Tenant | None = None) -> Entry:
         """Without a tenant: of whatever an execution is pinned to."""

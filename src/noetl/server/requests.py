@@ -13,7 +13,6 @@ from noetl.model import codec
 from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
 from noetl.model.messages import Cancel, Message, Pause, Release, Resume, Signal, Start
-from noetl.playbook.workload import merge
 from noetl.server.pins import ChildPins
 from noetl.server.playbooks import Playbooks, Version
 from noetl.server.states import States, Unfoldable
@@ -83,7 +82,7 @@ class Requests:
             by=by,
             pins=await self._pins.at_start(plan, tenant),
         )
-        return start, merge(plan.playbook, payload)
+        return start, await self._playbooks.workload(entry, start.execution_id, payload)
 
     async def begun(self, start: Start) -> None:
         await self._hint(start.execution_id)

@@ -1,6 +1,7 @@
 """What one server can be told. Plain values: they are read from the environment elsewhere, once."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from noetl.model.exchange import LEASE, RENEW_EVERY
 from noetl.model.ids import Micros
@@ -32,3 +33,4 @@ class ServerSettings:
     )
     states: int = 10_000  # executions kept in memory
     plans: int = 500  # playbooks kept in memory
+    env: Mapping[str, str] = field(default_factory=dict)  # what `env.*` of workload defaults reads

@@ -35,7 +35,7 @@ from noetl.pipeline.chunk import Batch, added, counted
 from noetl.pipeline.collections import Indexed
 from noetl.pipeline.context import Context
 from noetl.pipeline.environment import Environment, Sent
-from noetl.pipeline.names import Item
+from noetl.pipeline.names import Item, loop_id
 from noetl.pipeline.plain import Plain
 from noetl.results.memory import ResultsMemory
 from noetl.results.rowsets import Joined, Reader, as_rows, read
@@ -137,7 +137,8 @@ async def _ran_plain(context: Context, plain: Plain, items: list[Indexed]) -> tu
     """All in one call: code runs in this process, one item after the other, whatever it takes."""
     loop, size = context.step.loop, context.command.size
     name = loop.iterator if loop is not None else "item"
-    values, seconds = await plain.run([Item(index, value, name, size) for index, value in items])
+    named = loop_id(context.command)
+    values, seconds = await plain.run([Item(index, value, name, size, named) for index, value in items])
     micros = round(seconds * 1_000_000)
     failures = [(index, value) for (index, _), value in zip(items, values, strict=True) if isinstance(value, Failure)]
     first_failed, first_error = failures[0] if failures else (None, None)

@@ -5,19 +5,20 @@ from typing import Any
 import pytest
 
 from noetl.pipeline.direct import Direct
-from noetl.pipeline.names import Item, iteration
+from noetl.pipeline.names import Item
 from noetl.playbook import templates
 from noetl.playbook.expressions import TemplateError
 
 INPUT = {
     "whole": "{{ row }}", "part": "{{ row.id }}", "deep": "{{row.at.x}}", "at": " {{ iter.index }} ", "nth": "{{ loop.index }}",
+    "under": "{{ _index }}", "old": "{{ loop_index }}",
     "fixed": "{{ workload.list }}", "name": "{{ add }}", "text": "as it is", "number": 3, "nothing": None,
 }  # fmt: skip
 SCOPE = {"workload": {"list": [1, 2]}, "add": 10}
 
 
 def rendered(template: dict[str, Any], item: Item) -> Any:
-    return templates.render_value(template, {**SCOPE, **iteration(item, {})})
+    return templates.render_value(template, {**SCOPE, **item.names({})})
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ def rendered(template: dict[str, Any], item: Item) -> Any:
     [
         (["whole", "at"], [1, "x", None, True, 1.5, {"id": 1, "k": "x"}, {}], True),
         (["part", "fixed", "name"], [{"id": 2}, {"id": None}, {"id": {"x": 1}}, {"id": "{{ row }}"}], True),
-        (["deep", "nth"], [{"at": {"x": 1}}], True),
+        (["deep", "nth", "under", "old"], [{"at": {"x": 1}}], True),
         (["text", "number", "nothing"], [{"at": {"x": 1}}], True),
         (["part"], [{"id": [1]}, {"id": (1, 2)}, {"id": {"x": [1]}}, {}, 7, None, [{"id": 1}]], False),
         (["deep"], [{"at": 1}, {"at": {}}, {"at": None}], False),

@@ -97,6 +97,60 @@ def test_name_of_a_for_block_is_its_own() -> None:
     assert found(body) == []
 
 
+@pytest.mark.parametrize(
+    ("body", "message", "hint"),
+    [
+        ("workload: {a: '{{ b }}', b: 1}\nworkflow: [{step: s}]", "`b` can never exist here", "move that key up"),
+        ("workload: {a: '{{ nobody }}'}\nworkflow: [{step: s}]", "`nobody` can never exist here", "workload.nobody"),
+        (
+            "workload: {a: '{{ job.nobody }}'}\nworkflow: [{step: s}]",
+            "`job.nobody` can never exist",
+            "`job` has execution_id",
+        ),
+        ("workload: {a: '{{ s.x }}'}\nworkflow: [{step: s}]", "`s` can never exist here", "workload.s"),
+        ("workflow: [{step: s, set: {ctx.x: '{{ env.HOST }}'}}]", "`env` can never exist here", "NOETL_ENV_HOST"),
+        ("workflow: [{step: s, set: {ctx.x: '{{ now }}'}}]", "`now` can never exist here", "write now()"),
+        (
+            "workflow: [{step: s, input: {x: '{{ output.data }}'}}]",
+            "`output` can never exist here",
+            "once a task has finished",
+        ),
+        (
+            "workflow: [{step: s, set: {ctx.x: '{{ iter.row }}'}}]",
+            "`iter.row` can never exist here",
+            "`iter` has parent here",
+        ),
+        (
+            "workflow: [{step: s, loop: {in: [1], iterator: row}, set: {ctx.x: '{{ loop.index }}'}}]",
+            "`loop.index` can never exist here",
+            "`loop` has done, length here",
+        ),
+        (
+            "keychain: [{name: k, kind: static, map: {a: '{{ ctx.x }}'}}]\nworkflow: [{step: s}]",
+            "`ctx` can never exist here",
+            "steps and arcs can read it",
+        ),
+        (
+            "workbook: [{name: w, tool: {kind: python, code: x, input: {a: '{{ loop.index }}'}}}]\n"
+            "workflow: [{step: s, tool: {kind: workbook, name: w}}]",
+            "`loop` can never exist here",
+            "inside a loop only",
+        ),
+    ],
+)
+def test_name_that_does_not_exist_at_run_time_is_refused(body: str, message: str, hint: str) -> None:
+    errors = load(HEAD + body).errors
+    assert [finding.code for finding in errors] == [Code.UNKNOWN_NAME]
+    assert message in errors[0].message
+    assert hint in str(errors[0].hint)
+
+
+def test_a_registered_playbook_is_read_although_a_newer_check_refuses_it() -> None:
+    text = HEAD + "workflow: [{step: s, set: {ctx.x: '{{ nobody }}'}}]"
+    assert load(text).playbook is None
+    assert load_registered(text).workflow[0].step == "s"
+
+
 class Fax(BaseModel):
     model_config = ConfigDict(extra="forbid")
     number: str

@@ -1,41 +1,58 @@
 """Templates: every one parses, and uses only names that can exist where it is rendered."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from noetl.playbook import selections, templates
 from noetl.playbook.dialect.editor import Editor, Node, maps
 from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code, Finding, Severity
+from noetl.playbook.functions import GLOBALS
+from noetl.playbook.scopes import (
+    ACTIVATION,
+    ENV_PREFIX,
+    ITERATION,
+    OUTCOME,
+    PIPELINE,
+    At,
+    LoopKind,
+    StepNames,
+    Visible,
+    names_at,
+)
 from noetl.playbook.text import Mark
 from noetl.playbook.validation.world import World, child, tasks_of, text
 
-OUTCOME = frozenset({"output", "outcome", "response", "result", "error", "event"})
-ACTIVATION = frozenset({"input", "args", "step", "iter", "event"})
-PIPELINE = frozenset({"_prev", "_task", "_attempt", "results", "keychain"})
-LOOP = frozenset({"loop", "_index"})
-NOT_RENDERED = frozenset({"code", "name", "kind", "desc"})
+NOT_RENDERED = frozenset({"code", "name", "kind", "desc", "provenance", "set"})
 WORDS = frozenset({"true", "false", "yes", "no", "1", "0"})
 
 _ELSEWHERE = {
     **dict.fromkeys(OUTCOME, "it exists once a task has finished: in policies, `set`, arcs and later tasks"),
     **dict.fromkeys(PIPELINE, "it exists inside a pipeline only"),
-    **dict.fromkeys(LOOP, "it exists inside a loop only"),
+    **dict.fromkeys(ITERATION, "it exists inside a loop only"),
     **dict.fromkeys(ACTIVATION, "it belongs to a step"),
+    **{name: f"it is a function: write {name}()" for name in GLOBALS},
+    "ctx": "it belongs to a running execution: steps and arcs can read it",
     "keychain": "it is resolved on the worker: use it in a task's fields",
-    "env": "the environment is not visible to templates: use a keychain entry of kind env",
+    "env": f'only workload defaults read it: `host: "{{{{ env.HOST }}}}"` is the server\'s variable {ENV_PREFIX}HOST; '
+    "for a secret use a keychain entry of kind env",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A value, where it stands, and what its templates may use."""
+    """A value, where it stands, and what its templates may use: names of the language, and names of this playbook."""
 
     holder: Any
     key: str | int
-    scope: frozenset[str]
+    visible: Visible
+    own: frozenset[str]
     guard: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self.visible.roots | self.own
 
 
 def check(world: World, editor: Editor) -> None:
@@ -43,7 +60,7 @@ def check(world: World, editor: Editor) -> None:
         _check(place, world, editor)
     for step in world.steps:
         editor.step = text(step, "step")
-        for place in _step_places(step):
+        for place in _step_places(step, world):
             _check(place, world, editor)
     editor.step = None
 
@@ -53,60 +70,126 @@ def check(world: World, editor: Editor) -> None:
 
 def _document_places(world: World) -> Iterator[Place]:
     document = world.document
-    anything = frozenset({"*"})  # the payload may bring any name
-    yield from _all(child(document, "workload"), anything)
+    defaults = child(document, "workload")
+    for number, key in enumerate(defaults):
+        yield Place(defaults, key, names_at(At.WORKLOAD), frozenset(list(defaults)[:number]))
     for entry in maps(document.get("keychain")):
-        yield from _all(entry, frozenset({"keychain"}), leaving=("name", "kind"))
+        yield from _all(entry, names_at(At.KEYCHAIN), frozenset(world.workload), leaving=("name", "kind"))
     for entry in maps(document.get("workbook")):
-        yield from _task_places(child(entry, "tool"), anything)
+        visible, own = _of_callers(entry, world)
+        yield from _task_places(child(entry, "tool"), visible, visible, visible, own)
 
 
-def _step_places(step: Node) -> Iterator[Place]:
-    before = ACTIVATION
+def _of_callers(entry: Node, world: World) -> tuple[Visible, frozenset[str]]:
+    """What a workbook task may use: what every step that calls it has. Nobody calls it: whatever any step could have."""
+    name = text(entry, "name")
+    callers = [step for step in world.steps if any(_calls(task, name) for task in tasks_of(step))]
+    found = [names_at(At.JUDGED, _step_names(step, world, _results(step))) for step in callers]
+    if not found:
+        loop = StepNames(LoopKind.COLLECTION)
+        return replace(names_at(At.JUDGED, loop), members={}), world.everywhere | set(world.iterators)
+    roots = frozenset.intersection(*(visible.roots for visible in found))
+    shared = {name for visible in found for name in visible.members if name != "results"}
+    members = {name: frozenset.union(*(visible.members.get(name, frozenset()) for visible in found)) for name in shared}
+    return Visible(roots, members), world.everywhere
+
+
+def _calls(task: Node, name: str | None) -> bool:
+    return task.get("kind") == "workbook" and text(task, "task") == name
+
+
+def _step_places(step: Node, world: World) -> Iterator[Place]:
+    own = world.everywhere
+    before = names_at(At.BEFORE, StepNames(scratch=world.scratch))
     loop = step.get("loop")
-    inside = before | OUTCOME | PIPELINE | _task_names(step)
-    after = before | OUTCOME
     if isinstance(loop, dict):
-        yield from _all(loop, before, leaving=("iterator", "spec", "cursor"))
-        yield from _all(child(loop, "cursor"), before | {"keychain"}, leaving=("kind",))
-        inside |= LOOP | {text(loop, "iterator") or "item"}
-        after |= LOOP
+        yield from _all(loop, before, own, leaving=("iterator", "spec", "cursor"))
+        yield from _all(
+            child(loop, "cursor"), names_at(At.CLAIM, StepNames(scratch=world.scratch)), own, leaving=("kind",)
+        )
     for rule in maps(child(step, "spec", "policy", "admit").get("rules")):
-        yield from _guarded(rule, before)
-    yield from _all(child(step, "input"), inside)
-    for task in tasks_of(step):
-        yield from _task_places(task, inside)
-    yield from _all(child(step, "set"), after)
+        yield from _guarded(rule, before, own)
+    yield from _pipeline_places(step, world)
+    after = names_at(At.AFTER, _step_names(step, world, frozenset()))
+    yield from _all(child(step, "set"), after, own)
     for arc in maps(child(step, "next").get("arcs")):
-        yield from _guarded(arc, after)
-        yield from _all(arc, after, leaving=("step", "when"))
+        yield from _guarded(arc, after, own)
+        yield from _all(arc, after, own, leaving=("step", "when"))
 
 
-def _task_names(step: Node) -> frozenset[str]:
-    return frozenset(name for task in tasks_of(step) if (name := text(task, "name")) is not None)
+def _pipeline_places(step: Node, world: World) -> Iterator[Place]:
+    """A task sees the results of those before it; of all of them when the pipeline jumps back."""
+    own = world.everywhere
+    returns = _jumps_back(step)
+    everything = _results(step)
+    earlier: frozenset[str] = everything if returns else frozenset()
+    first = names_at(At.CALL, _step_names(step, world, earlier, outcome=returns))
+    yield from _all(child(step, "input"), first, own)
+    for task in tasks_of(step):
+        call_names = _step_names(step, world, earlier, outcome=returns or bool(earlier))
+        call, stored = names_at(At.CALL, call_names), names_at(At.PAGE_SINK, call_names)
+        if not _is_sink(task) and (name := text(task, "name")) is not None:
+            earlier |= {name}
+        judged = names_at(At.JUDGED, _step_names(step, world, earlier))
+        yield from _task_places(task, call, judged, stored, own)
 
 
-def _task_places(task: Node, scope: frozenset[str]) -> Iterator[Place]:
-    yield from _all(task, scope, leaving=(*NOT_RENDERED, "spec"))
+def _step_names(step: Node, world: World, results: frozenset[str], *, outcome: bool = True) -> StepNames:
+    loop = step.get("loop")
+    if not isinstance(loop, dict):
+        return StepNames(tasks=results, outcome=outcome, scratch=world.scratch)
+    kind = LoopKind.CURSOR if "cursor" in loop else LoopKind.COLLECTION
+    return StepNames(kind, text(loop, "iterator") or "item", results, outcome, world.scratch)
+
+
+def _results(step: Node) -> frozenset[str]:
+    """Tasks that leave a result. A sink leaves none: what it stored stays the last value."""
+    return frozenset(name for task in tasks_of(step) if not _is_sink(task) and (name := text(task, "name")) is not None)
+
+
+def _is_sink(task: Node) -> bool:
+    return task.get("kind") == "sink"
+
+
+def _jumps_back(step: Node) -> bool:
+    seen = {"previous"}
+    for task in tasks_of(step):
+        seen.add(text(task, "name") or "")
+        actions = [child(rule, "then") for rule in maps(child(task, "spec", "policy").get("rules"))]
+        if any(_jumps(then) and then.get("to") in seen for then in actions):
+            return True
+    return False
+
+
+def _jumps(then: Node) -> bool:
+    return then.get("do") == "jump" or then.get("exhausted") == "jump"
+
+
+def _task_places(task: Node, call: Visible, judged: Visible, stored: Visible, own: frozenset[str]) -> Iterator[Place]:
+    """`stored`: what the sink of a page sees."""
+    yield from _all(task, call, own, leaving=(*NOT_RENDERED, "spec"))
+    yield from _all(child(task, "provenance"), call, own)
+    yield from _all(child(task, "set"), judged, own)
     spec = child(task, "spec")
-    yield from _guarded(spec, scope)
+    yield from _guarded(spec, call, own)
     for rule in maps(child(spec, "policy").get("rules")):
-        yield from _guarded(rule, scope)
-        yield from _all(child(rule, "then"), scope, leaving=("do", "to"))
+        yield from _guarded(rule, judged, own)
+        yield from _all(child(rule, "then"), judged, own, leaving=("do", "to"))
     page = child(spec, "paginate")
-    yield from _guarded(page, scope)
-    yield from _all(page, scope, leaving=("when",))
+    yield from _guarded(page, judged, own)
+    yield from _all(page, judged, own, leaving=("when", "sink"))
+    yield from _all(child(page, "sink"), stored, own)
 
 
-def _guarded(node: Node, scope: frozenset[str]) -> Iterator[Place]:
+def _guarded(node: Node, visible: Visible, own: frozenset[str]) -> Iterator[Place]:
     if "when" in node:
-        yield Place(node, "when", scope, guard=True)
+        yield Place(node, "when", visible, own, guard=True)
 
 
-def _all(node: Node, scope: frozenset[str], leaving: tuple[str, ...] = ()) -> Iterator[Place]:
+def _all(node: Node, visible: Visible, own: frozenset[str], leaving: tuple[str, ...] = ()) -> Iterator[Place]:
     for key in node:
         if key not in leaving:
-            yield Place(node, key, scope)
+            yield Place(node, key, visible, own)
 
 
 # ---- one place ----
@@ -117,7 +200,7 @@ def _check(place: Place, world: World, editor: Editor) -> None:
     if place.guard:
         _check_guard(place, value, editor)
     for holder, key, source in _texts(place.holder, place.key):
-        _check_text(Place(holder, key, place.scope), source, world, editor)
+        _check_text(Place(holder, key, place.visible, place.own), source, world, editor)
 
 
 def _texts(holder: Any, key: str | int) -> Iterator[tuple[Any, str | int, str]]:
@@ -150,39 +233,43 @@ def _check_text(place: Place, source: str, world: World, editor: Editor) -> None
         return
     if template.is_literal:
         return
-    if "*" not in place.scope:
-        known = {name for name in selections.names(template) if name in place.scope or name in world.everywhere}
-        for name in selections.never(template, known):
-            _unknown(name, place, source, world, editor)
-    for path in sorted(selections.paths(template), key=str):
+    for name in selections.never(template, place.names):
+        _unknown(name, place, source, world, editor)
+    for path in sorted(selections.used_paths(template), key=str):
         _check_path(path, place, source, world, editor)
 
 
 def _unknown(name: str, place: Place, source: str, world: World, editor: Editor) -> None:
-    close = selections.suggest(name, place.scope | world.everywhere)
-    hint = _ELSEWHERE.get(name) or (f"did you mean `{close}`?" if close else None)
+    hint = _ELSEWHERE.get(name) or _meant(name, place.names)
     if hint is None and name in world.iterators:
         hint = "it is the iterator of another step"
+    if hint is None and name in world.workload:
+        hint = "a default may use the keys above it: move that key up"
     hint = hint or f"declare `{name}` under workload, or write workload.{name}"
     message = f"`{name}` can never exist here"
     _report(_found(name, place, source, world, editor), Code.UNKNOWN_NAME, message, hint, "error", editor)
 
 
+def _meant(name: str, known: Iterable[str]) -> str | None:
+    close = selections.suggest(name, known)
+    return f"did you mean `{close}`?" if close else None
+
+
 def _check_path(path: tuple[str | int, ...], place: Place, source: str, world: World, editor: Editor) -> None:
     if len(path) < 2 or not isinstance(path[1], str):
         return
-    root, name = path[0], path[1]
+    root, name = str(path[0]), path[1]
+    at = _found(f"{root}.{name}", place, source, world, editor)
     if root == "keychain" and name not in world.keychain:
-        close = selections.suggest(name, world.keychain)
-        hint = f"did you mean `{close}`?" if close else "add an entry to `keychain`"
-        at = _found(f"keychain.{name}", place, source, world, editor)
+        hint = _meant(name, world.keychain) or "add an entry to `keychain`"
         _report(at, Code.UNKNOWN_KEYCHAIN, f"the keychain has no entry `{name}`", hint, "error", editor)
-    asked = "default" in source or "defined" in source
-    if root in ("ctx", "vars") and name not in world.assigned and not asked and world.assigned:
-        close = selections.suggest(name, world.assigned)
-        if close is not None:
-            at = _found(f"{root}.{name}", place, source, world, editor)
-            _report(at, Code.NEVER_SET, f"nothing sets `ctx.{name}`", f"did you mean `{close}`?", "warning", editor)
+    known = place.visible.members.get(root)
+    if known is not None and root not in world.known_steps and name not in known:
+        hint = _meant(name, known) or f"`{root}` has {', '.join(sorted(known)) or 'nothing'} here"
+        _report(at, Code.UNKNOWN_NAME, f"`{root}.{name}` can never exist here", hint, "error", editor)
+    if root in ("ctx", "vars") and name not in world.assigned:
+        hint = _meant(name, world.assigned) or f"set it before, for example `set: {{ctx.{name}: …}}`"
+        _report(at, Code.NEVER_SET, f"nothing sets `ctx.{name}`", hint, "warning", editor)
 
 
 def _found(name: str, place: Place, source: str, world: World, editor: Editor) -> Mark:

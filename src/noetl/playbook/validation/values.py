@@ -7,7 +7,7 @@ from noetl.playbook.dialect.editor import Editor, Node, maps
 from noetl.playbook.findings import Code
 from noetl.playbook.model import BUILT_IN, ON_SPARK
 from noetl.playbook.validation.shape import did_you_mean, every_task
-from noetl.playbook.validation.world import World, child, named, task_assignments, tasks_of, text
+from noetl.playbook.validation.world import World, child, named, task_targets, tasks_of, text
 
 _SET = re.compile(r"(?:(?:ctx|iter|step)\.)?[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
@@ -129,7 +129,8 @@ def _parallel_writes(step: Node, editor: Editor) -> None:
         into = text(child(task, "spec", "paginate", "collect"), "into")
         if into is not None and _root(into) not in reduced:
             _unreduced(task["spec"]["paginate"]["collect"], "into", editor)
-    written = {name for task in tasks_of(step) for names in task_assignments(task) for name in names}
+    targets = {name for task in tasks_of(step) for name in task_targets(task)}
+    written = {_root(name) for name in targets if name.startswith("ctx.") or "." not in name}
     for name in child(spec, "reduce"):
         if _root(name) not in written:
             hint = did_you_mean(_root(name), written)

@@ -6,15 +6,12 @@ from functools import cached_property
 from typing import Any
 
 from noetl.playbook.dialect.editor import Node, maps
-from noetl.playbook.functions import GLOBALS
+from noetl.playbook.scopes import ACTIVATION, EVERYWHERE, ITERATION, OUTCOME, PIPELINE
 
-RESERVED = frozenset({
-    "ctx", "vars", "input", "args", "iter", "loop", "output", "outcome", "response", "result", "error", "event", "step",
-    "workload", "keychain", "execution_id", "execution", "job", "catalog", "results", "_prev", "_task", "_attempt",
-    "_index", "true", "false", "none", "and", "or", "not", "is", "in", "if", "else",
-})  # fmt: skip
-
-EVERYWHERE = frozenset({"workload", "ctx", "vars", "execution_id", "execution", "job", "catalog"})
+RESERVED = (
+    (EVERYWHERE | OUTCOME | ACTIVATION | PIPELINE | ITERATION | {"true", "false", "none"})
+    | {"and", "or", "not", "is", "in", "if", "else"}
+) - {"loop_index"}  # an older spelling that a step of that name may hide
 
 
 def text(node: Any, key: str) -> str | None:
@@ -48,8 +45,8 @@ class World:
 
     @cached_property
     def everywhere(self) -> frozenset[str]:
-        """Names that every template may use."""
-        return EVERYWHERE | GLOBALS.keys() | self.known_steps | set(self.workload)
+        """Names of this playbook that the templates of its steps may use."""
+        return self.known_steps | set(self.workload)
 
     @cached_property
     def workload(self) -> list[str]:
@@ -70,32 +67,41 @@ class World:
     @cached_property
     def assigned(self) -> frozenset[str]:
         """Names that something sets in `ctx`."""
-        return frozenset(name for names in self._assignments() for name in names)
+        return frozenset(_first(name) for name in self._written if name.startswith("ctx.") or "." not in name)
 
-    def _assignments(self) -> Iterator[Iterator[str]]:
+    @cached_property
+    def scratch(self) -> frozenset[str]:
+        """Names that something sets in `iter` or `step`."""
+        return frozenset(_first(name) for name in self._written if name.startswith(("iter.", "step.")))
+
+    @cached_property
+    def _written(self) -> frozenset[str]:
+        """Targets of every assignment, as they are written."""
+        return frozenset(self._targets())
+
+    def _targets(self) -> Iterator[str]:
         for step in self.steps:
-            yield _ctx_names(step)
+            yield from child(step, "set")
             for arc in maps(child(step, "next").get("arcs")):
-                yield _ctx_names(arc)
+                yield from child(arc, "set")
             for task in maps(step.get("tool")):
-                yield from task_assignments(task)
+                yield from task_targets(task)
         for entry in maps(self.document.get("workbook")):
-            yield from task_assignments(child(entry, "tool"))
+            yield from task_targets(child(entry, "tool"))
 
 
-def task_assignments(task: Node) -> Iterator[Iterator[str]]:
-    yield _ctx_names(task)
+def task_targets(task: Node) -> Iterator[str]:
+    yield from child(task, "set")
     for rule in maps(child(task, "spec", "policy").get("rules")):
-        yield _ctx_names(child(rule, "then"))
+        yield from child(child(rule, "then"), "set")
     into = text(child(task, "spec", "paginate", "collect"), "into")
     if into is not None:
-        yield iter([into.removeprefix("ctx.").split(".")[0]])
+        yield into
 
 
-def _ctx_names(node: Node) -> Iterator[str]:
-    for name in child(node, "set"):
-        if name.startswith("ctx.") or "." not in name:
-            yield name.removeprefix("ctx.").split(".")[0]
+def _first(target: str) -> str:
+    """The name below the root: `total` of `ctx.total.sum`."""
+    return target.removeprefix("ctx.").removeprefix("iter.").removeprefix("step.").split(".")[0]
 
 
 def tasks_of(step: Node) -> list[Node]:

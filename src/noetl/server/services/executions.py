@@ -18,7 +18,6 @@ from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.playbook.children import asks_latest
-from noetl.playbook.workload import merge
 from noetl.server.playbooks import Playbooks, Version
 from noetl.server.requests import Requests
 from noetl.server.services.access import Access
@@ -151,7 +150,8 @@ class ExecutionService:
             earlier = content is None and asks_latest(version)
             if not earlier or (await self.get(identity, execution_id)).path != path:
                 return False
-        workload = merge((await self._playbooks.plan(pinned.playbook)).playbook, payload)
+        started = await self._playbooks.text(pinned.playbook)
+        workload = await self._playbooks.workload(started, execution_id, payload)
         return _sorted(workload) == _sorted(pinned.workload)
 
     # -- changing --

@@ -7,9 +7,8 @@ from typing import Any
 from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
-from noetl.model.ids import Micros
+from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook import durations
-from noetl.playbook.workload import merge
 from noetl.server.playbooks import Playbooks
 from noetl.triggers import calendar
 from noetl.triggers.port import CatchUp, Cron, Every, Overlap, Rule, Schedule, Schedules, Wanted
@@ -48,7 +47,7 @@ class ScheduleService:
         now = self._clock.now()
         rule = rule_of(cron, timezone, every, now)
         entry = await self._playbooks.find(path, version, identity.tenant)
-        merge((await self._playbooks.plan(entry.hash)).playbook, payload)
+        await self._playbooks.workload(entry, ExecutionId("0"), payload)  # what cannot start is said now
         wanted = Wanted(
             tenant=identity.tenant,
             name=name,

@@ -1,0 +1,163 @@
+"""The names of the template language: one table for validation, for the server and for workers.
+
+The builders below make the parts of a scope whose members are fixed. The server (`engine/sites.py`) and workers
+(`pipeline/names.py`) call them when they render; validation asks `names_at` which names a place has and takes their members
+from the same builders. `tests/property/test_scopes.py` runs every place with every name and compares the two.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from noetl.model.envelope import Envelope
+
+OUTCOME = frozenset({"output", "outcome", "response", "result", "error"})
+ACTIVATION = frozenset({"input", "args", "step", "iter", "event", "_loop"})
+PIPELINE = frozenset({"_prev", "_task", "_attempt", "results", "keychain"})
+ITERATION = frozenset({"loop", "_index", "loop_index", "_loop"})
+IDENTITY = frozenset({"execution_id", "execution", "job", "catalog"})
+EVERYWHERE = IDENTITY | {"workload", "ctx", "vars"}
+OF_ITEMS = ITERATION | {"iter", "input", "args"}  # with the iterator: names whose values differ from item to item
+ENV_PREFIX = "NOETL_ENV_"  # the variables of a server that `env.*` of workload defaults may read
+
+_OUTPUT = ("status", "data", "ref", "error", "http", "pg", "py", "meta", "context", "stats", "row_count", "columns")
+
+
+# ---- builders ----
+
+
+def identity(execution_id: str, path: str, version: int | None, status: str) -> dict[str, Any]:
+    return {
+        "execution_id": execution_id,
+        "execution": {"id": execution_id, "status": status},
+        "job": {"id": execution_id, "uuid": execution_id, "execution_id": execution_id, "path": path},
+        "catalog": {"path": path, "version": version},
+    }
+
+
+def handled_event(name: str, step: str, at: str) -> dict[str, Any]:
+    return {"name": name, "step": step, "at": at}
+
+
+def iteration(
+    index: int, value: Any, iterator: str, size: int | None, loop_id: str, written: Mapping[str, Any]
+) -> dict[str, Any]:
+    """One item of a loop. `size` is None in a cursor loop, which does not know its last item. `written` is what the item
+    assigned to `iter`, and `parent`."""
+    first = index == 0
+    loop: dict[str, Any] = {"index": index, "first": first, "done": False}
+    item: dict[str, Any] = {"index": index, "_index": index, "_first": first}
+    if size is not None:
+        last = index == size - 1
+        loop |= {"last": last, "length": size}
+        item["_last"] = last
+    return {
+        iterator: value,
+        "iter": {**item, iterator: value, **written},
+        "loop": loop,
+        "_index": index,
+        "loop_index": index,
+        "_loop": {"loop_id": loop_id, "current_index": index, "current_item": value},
+    }
+
+
+def ended_loop(event: str, outcome: Envelope | None) -> dict[str, Any]:
+    """`loop` as the step's `set` and router see it. A loop that failed is not done, like `event.name` says."""
+    stats = outcome.context.get("stats") if outcome is not None else None
+    return {"done": event == "loop.done", "length": stats["total"] if isinstance(stats, dict) else 0}
+
+
+def outer_iteration(outer: Mapping[str, Any]) -> dict[str, Any]:
+    """`_loop` in a child: the iteration that started it, which `iter.parent` shows too. An item too large for an event is
+    not there."""
+    loop = {"loop_id": outer.get("loop_id"), "current_index": outer.get("index")}
+    items = [value for name, value in outer.items() if name not in ("index", "parent", "loop_id")]
+    return {**loop, "current_item": items[0]} if items else loop
+
+
+# ---- what each place has ----
+
+
+class At(StrEnum):
+    """Where a template stands."""
+
+    WORKLOAD = "workload default"
+    KEYCHAIN = "keychain"
+    BEFORE = "admit, loop header, pool"
+    CLAIM = "cursor claim"
+    CALL = "input, tool fields, when, provenance"
+    PAGE_SINK = "sink of a page"
+    JUDGED = "policy, task set, pagination"
+    AFTER = "step set, router"
+
+
+class LoopKind(StrEnum):
+    NONE = "none"
+    COLLECTION = "collection"
+    CURSOR = "cursor"
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """Root names, and the members of those roots whose members are all known."""
+
+    roots: frozenset[str]
+    members: Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class StepNames:
+    """What a step adds to its scopes. `tasks` may have a result where the template stands; sinks never have one."""
+
+    loop: LoopKind = LoopKind.NONE
+    iterator: str = "item"
+    tasks: frozenset[str] = frozenset()
+    outcome: bool = True  # a task may have finished before this one
+    scratch: frozenset[str] = frozenset()  # names that something writes below `iter.` or `step.`
+
+
+def names_at(at: At, step: StepNames | None = None) -> Visible:
+    """Without workload keys, steps and functions, which every place has."""
+    step = step or StepNames()
+    if at is At.WORKLOAD:
+        return _visible(IDENTITY | {"workload", "env"})
+    if at is At.KEYCHAIN:
+        return _visible(IDENTITY | {"workload", "keychain"})
+    before = EVERYWHERE | ACTIVATION
+    scratch = {"iter": step.scratch | {"parent"}, "step": step.scratch}
+    if at is At.BEFORE:
+        return _visible(before, scratch)
+    if at is At.CLAIM:
+        return _visible(before | {"keychain", "loop"}, {**scratch, "loop": frozenset({"frame"})})
+    if at is At.AFTER:
+        loop = frozenset({"loop"}) if step.loop is not LoopKind.NONE else frozenset()
+        return _visible(before | OUTCOME | loop, {**scratch, "loop": frozenset(ended_loop("", None))})
+    return _in_pipeline(at, step, before | PIPELINE | step.tasks, {**scratch, "results": step.tasks})
+
+
+def _in_pipeline(at: At, step: StepNames, roots: frozenset[str], members: dict[str, frozenset[str]]) -> Visible:
+    if at is not At.CALL or step.outcome:
+        roots |= OUTCOME
+    if step.loop is not LoopKind.NONE:
+        size = 1 if step.loop is LoopKind.COLLECTION else None
+        item = iteration(0, None, step.iterator, size, "", {"parent": {}})
+        roots |= ITERATION | {step.iterator}
+        members |= {"loop": frozenset(item["loop"]), "iter": frozenset(item["iter"]) | step.scratch}
+    return _visible(roots, members)
+
+
+def _visible(roots: frozenset[str], own: Mapping[str, frozenset[str]] | None = None) -> Visible:
+    found = {**_MEMBERS, **(own or {})}
+    return Visible(roots, {name: known for name, known in found.items() if name in roots})
+
+
+def _fixed_members() -> dict[str, frozenset[str]]:
+    output = frozenset(_OUTPUT)
+    item = iteration(0, None, "item", 1, "", {})
+    parts = {**identity("", "", None, ""), "event": handled_event("", "", ""), "_loop": item["_loop"]}
+    fixed = {name: frozenset(part) for name, part in parts.items() if isinstance(part, dict)}
+    return {**fixed, "output": output, "outcome": output}
+
+
+_MEMBERS = _fixed_members()
