@@ -1,6 +1,7 @@
 """Projections: written by the owner only, never back, never ahead."""
 
 import pytest
+from msgspec.structs import replace
 
 from noetl.log.port import Change, Projection, ShardRows
 from noetl.model.errors import NoetlError
@@ -54,6 +55,17 @@ async def test_a_projection_ahead_of_the_log_is_refused(world: World) -> None:
     await one.write(id_, started(id_))
     with pytest.raises(NoetlError):
         await project(world, one.epochs[0], row(id_, 2), 1)
+
+
+async def test_children_are_counted_by_status(world: World) -> None:
+    one, parent = await owner(world), execution(0, 9)
+    assert await world.log.child_counts(parent) == {}
+    for number, status in enumerate(("running", "failed", "failed")):
+        child = execution(0, number)
+        await one.write(child, started(child))
+        written = replace(row(child, number + 1, status), parent=parent)
+        await project(world, one.epochs[0], written, number + 1)
+    assert await world.log.child_counts(parent) == {"running": 1, "failed": 2}
 
 
 async def test_executions_are_listed_newest_first_by_tenant(world: World) -> None:

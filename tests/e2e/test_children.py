@@ -64,6 +64,56 @@ def test_a_detached_child_goes_on_alone(stack: Stack) -> None:
     assert stack.ended(alone)["status"] == "completed"
 
 
+BREAKS = """
+- step: fine
+  tool: {kind: noop}
+  next: break
+- step: break
+  tool: {kind: python, input: {n: "{{ workload.n }}"}, code: "def check(n):\\n    assert n != 2, 'two'\\ncheck(n)"}
+"""
+CALLS_EACH = """
+- step: each
+  loop: {{in: "{{{{ workload.items }}}}", iterator: n, spec: {{mode: sequential}}}}
+  tool: {{kind: playbook, path: {path}, input: {{n: "{{{{ n }}}}"}}}}
+"""
+CALLS_ONE = """
+- step: call
+  tool: {{kind: playbook, path: {path}, input: {{items: [1, 2, 3], password: hush}}}}
+"""
+
+
+def test_an_execution_shows_its_workload_its_children_and_where_its_failure_began(stack: Stack) -> None:
+    breaks = stack.register(BREAKS)
+    each = stack.register(CALLS_EACH.format(path=breaks))
+    parent = stack.start(stack.register(CALLS_ONE.format(path=each)), mode="full", api_key="hush")
+    row = stack.ended(parent)
+    assert (row["status"], row["workload"]) == ("failed", {"mode": "full"})
+    assert stack.get(f"/api/executions/{parent}/workload") == {"mode": "full"}
+    assert row["steps"]["call"]["seconds"] > 0
+    (middle,) = row["children"]["newest"]
+    assert (row["children"]["total"], row["children"]["counts"]) == (1, {"failed": 1})
+    assert (middle["path"], middle["status"]) == (each, "failed")
+    cause = row["cause"]
+    assert (cause["path"], cause["step"], cause["code"]) == (breaks, "break", "PYTHON_ERROR")
+    assert "in check\n" in cause["detail"]["trace"]
+    looped = stack.get(f"/api/executions/{middle['execution_id']}")
+    assert looped["workload"] == {"items": [1, 2, 3]}
+    assert looped["steps"]["each"]["loop"] == {"done": 3, "failed": 1, "skipped": 1, "total": 3}
+    assert looped["children"]["counts"] == {"completed": 1, "failed": 1}
+    assert looped["cause"] == cause
+    shown = stack.noetl("exec", "get", parent).out
+    assert f"child {cause['execution_id']} ({breaks}), step break: PYTHON_ERROR" in shown
+    assert "traceback:\n  Traceback (most recent call last):" in shown
+    assert "hush" not in shown
+
+
+def test_an_item_that_fails_is_the_cause_of_its_loop(stack: Stack) -> None:
+    steps = "- step: each\n  loop: {in: [1, 2], iterator: n}\n  tool: {kind: python, code: 'raise OSError(1)'}\n"
+    row = stack.run(steps)
+    assert (row["failure"]["code"], row["cause"]["code"], row["cause"]["item"]) == ("LOOP_FAILED", "PYTHON_ERROR", 0)
+    assert "OSError" in row["cause"]["detail"]["trace"]
+
+
 LEAF = """
 - {{step: leaf, tool: {{kind: noop}}, set: {{ctx.text: {text}}}}}
 """

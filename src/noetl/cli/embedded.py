@@ -7,8 +7,8 @@ and what one leaves unfinished another goes on with.
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -339,7 +339,15 @@ class Local:
     async def execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
         from noetl.server.api import shapes
 
-        return shapes.detailed(await self._row(execution_id, min_seq))
+        with _telling_where_they_are(execution_id):
+            return shapes.detailed(await self._executions.detail(LOCAL, execution_id, min_seq))
+
+    async def workload(self, execution_id: ExecutionId) -> Row:
+        return await self._executions.workload(LOCAL, execution_id)
+
+    async def cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
+        found = await self._executions.cause(LOCAL, execution_id)
+        return None if found is None else found.shown()
 
     async def explain(self, execution_id: ExecutionId, step: str) -> Row:
         found = await self._executions.explain(LOCAL, execution_id, step)
@@ -455,10 +463,8 @@ class Local:
     # -- services --
 
     async def _row(self, execution_id: ExecutionId, min_seq: int | None = None) -> Projection:
-        try:
+        with _telling_where_they_are(execution_id):
             return await self._executions.get(LOCAL, execution_id, min_seq)
-        except NotFound as error:
-            raise NotFound(f"no execution {execution_id}", hint="noetl exec list shows those there are") from error
 
     @cached_property
     def _playbooks(self) -> "CatalogService":
@@ -518,6 +524,14 @@ class Local:
         from noetl.server.services.signals import SignalService
 
         return SignalService(self._ports.log, self._server.requests, Access(self._ports.log))
+
+
+@contextmanager
+def _telling_where_they_are(execution_id: ExecutionId) -> Iterator[None]:
+    try:
+        yield
+    except NotFound as error:
+        raise NotFound(f"no execution {execution_id}", hint="noetl exec list shows those there are") from error
 
 
 def _entry(entry: Entry) -> Row:

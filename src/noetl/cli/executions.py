@@ -107,13 +107,18 @@ def _seconds(row: Row) -> str:
 
 
 def get(execution: ID, as_json: AsJson = False) -> None:
-    """Show one execution: status, steps, failure.
+    """Show one execution: status, workload, steps with their duration, children, failure.
 
     Example: noetl exec get @latest
     """
+    from noetl.cli.details import print_cause, print_children, print_workload
 
     async def work(client: Client) -> Row:
-        return await client.execution(await named(client, execution))
+        execution_id = await named(client, execution)
+        row = await client.execution(execution_id)
+        if as_json and row["workload"] is None:
+            row["workload"] = await client.workload(execution_id)
+        return row
 
     row = talk(work)
     if as_json:
@@ -126,17 +131,29 @@ def get(execution: ID, as_json: AsJson = False) -> None:
     for name, label in (("parent", "parent"), ("retry_of", "retry of")):
         if row[name]:
             say(f"{label:<10} {row[name]}")
+    print_workload(row["workload"])
     if row["steps"]:
         say()
-        columns(
-            ("STEP", "STATUS", "RUNS"), [(name, step["status"], step["runs"]) for name, step in row["steps"].items()]
-        )
+        columns(("STEP", "STATUS", "RUNS", "TIME", "ITEMS"), [_step_line(*each) for each in row["steps"].items()])
+    print_children(row["children"])
     if row["failure"]:
         failure = row["failure"]
         say(f"\n{coloured('failed', 'error')}: step {failure['step']}: {failure['code']}: {failure['message']}")
+        print_cause(row["cause"], row["execution_id"])
         say(
             f"why: noetl exec explain {row['execution_id']} {failure['step']}   again: noetl exec retry {row['execution_id']}"
         )
+
+
+def _step_line(name: str, step: Row) -> tuple[Any, ...]:
+    from datetime import UTC, datetime
+
+    from noetl.cli.details import loop_text, seconds_text
+
+    seconds = step["seconds"]
+    if step["status"] == "running" and step["started_at"]:
+        seconds = (datetime.now(UTC) - datetime.fromisoformat(step["started_at"])).total_seconds()
+    return name, step["status"], step["runs"], seconds_text(seconds), loop_text(step["loop"])
 
 
 def events(

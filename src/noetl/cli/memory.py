@@ -12,6 +12,7 @@ from noetl.catalog.memory import CatalogMemory
 from noetl.cli.client import Row, printed
 from noetl.cli.language import load_or_raise
 from noetl.cli.tools import tools as outside
+from noetl.engine.state import Execution
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
 from noetl.log.port import Recorded
@@ -121,6 +122,22 @@ class Cluster:
     async def queue(self, status: str | None = None, execution_id: ExecutionId | None = None) -> list[Row]:
         rows = await self._log.queue(DEFAULT_TENANT, status=status, execution_id=execution_id)
         return [{"step": row.step, "progress": row.progress} for row in rows]
+
+    async def workload(self, execution_id: ExecutionId) -> Row:
+        from noetl.server.services.details import shown_workload
+
+        pinned = await self._log.pinned(execution_id)
+        return {} if pinned is None else shown_workload(pinned.workload)
+
+    async def cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
+        from noetl.server.services.details import first_cause
+
+        found = await first_cause(await self._state(execution_id), self._state)
+        return None if found is None else found.shown()
+
+    async def _state(self, execution_id: ExecutionId) -> Execution | None:
+        loaded = await self.server.states.read(execution_id)
+        return None if loaded is None else loaded.state
 
     async def resolve(self, reference: Reference) -> Any:
         return await self._payloads.resolve(reference)

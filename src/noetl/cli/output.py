@@ -105,7 +105,17 @@ def refusal(error: NoetlError) -> dict[str, Any]:
     findings = [finding.to_dict() for finding in getattr(error, "findings", ())]
     message = str(error).partition("\n")[0] if findings else str(error)
     told = {"code": error.code, "message": message, "step": None, "hint": error.hint, "findings": findings}
-    return {"execution_id": None, "status": "failed", "error": told, "result": None, "ctx": {}, "steps": {}}
+    return {
+        "execution_id": None,
+        "status": "failed",
+        "error": told,
+        "result": None,
+        "ctx": {},
+        "steps": {},
+        "workload": {},
+        "children": {"total": 0, "counts": {}, "newest": []},
+        "cause": None,
+    }
 
 
 def explain(error: NoetlError) -> str:

@@ -129,6 +129,13 @@ class Remote:
     async def execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
         return await self._get(f"/api/executions/{execution_id}", min_seq=min_seq)
 
+    async def workload(self, execution_id: ExecutionId) -> Row:
+        return await self._get(f"/api/executions/{execution_id}/workload")
+
+    async def cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
+        found: Row | None = (await self.execution(execution_id, min_seq))["cause"]
+        return found
+
     async def explain(self, execution_id: ExecutionId, step: str) -> Row:
         return await self._get(f"/api/executions/{execution_id}/explain/{quote(step, safe='')}")
 

@@ -199,6 +199,8 @@ class Site(Protocol):
     async def queue(self, status: str | None = None, execution_id: "ExecutionId | None" = None) -> "list[Row]": ...
     async def resolve(self, reference: "Reference") -> Any: ...
     async def preview(self, execution_id: "ExecutionId", step: str, rows: int) -> "Row": ...
+    async def workload(self, execution_id: "ExecutionId") -> "Row": ...
+    async def cause(self, execution_id: "ExecutionId", min_seq: int) -> "Row | None": ...
 
 
 async def _run(
@@ -299,6 +301,10 @@ async def follow(site: Site, execution_id: "ExecutionId", show: Show, stop: asyn
             if recorded:
                 show(story)
     await story.settle(site.resolve, site.preview)
+    story.workload = await site.workload(execution_id)
+    if story.status == "failed":
+        with suppress(Unavailable):  # the failure itself is known
+            story.cause = await site.cause(execution_id, story.last_seq)
     return story
 
 

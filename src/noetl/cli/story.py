@@ -1,23 +1,26 @@
 """What an execution's events tell a person: its steps as they go, and how it ended. Folded by the engine, like everything."""
 
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
 
 from noetl.cli.client import Row
+from noetl.cli.details import loop_text, print_cause, print_children, print_workload, seconds_text
 from noetl.cli.output import coloured, columns, dim, log_line, log_lines
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, LoopState, empty
 from noetl.log.port import Recorded
 from noetl.model.errors import Failure, NotFound
-from noetl.model.events import Event, PlaybookCompleted
+from noetl.model.events import ChildEnded, ChildStarted, Event, PlaybookCompleted
 from noetl.model.ids import ActivationId, ExecutionId, RefId
 from noetl.model.reference import Reference
 from noetl.playbook.assignments import REFERENCE, is_reference
-from noetl.server.steps import steps_of
+from noetl.server.services.details import CHILDREN_LISTED
+from noetl.server.steps import LoopProgress, StepSeen, steps_of
 
 KEPT = 1_000  # lines that steps printed, on a terminal
 BELOW = 12  # of them, below the list of steps
@@ -49,14 +52,39 @@ class Story:
         self.result: Any = None
         self.ctx: dict[str, Any] = {}
         self.said: dict[str, str] = {}  # by tools, of how far they are, by step
+        self.workload: dict[str, Any] = {}
+        self.cause: dict[str, Any] | None = None
+        self.children: dict[str, dict[str, Any]] = {}  # by the call that started them
         self._last: Event | None = None
 
     def add(self, recorded: list[Recorded]) -> None:
         self.new = [row.event for row in recorded]
         for row in recorded:
             self.began = self.began or row.event.at
+            self._add_child(row.event)
             self.state = evolve(self.state, row.event)
             self.last_seq, self._last = row.seq, row.event
+
+    def _add_child(self, event: Event) -> None:
+        """Before it is folded: then the state still says what was asked for."""
+        if isinstance(event, ChildStarted):
+            asked = (live.parked for live in self.state.commands.values() if live.parked is not None)
+            request = next((wait.request for wait in asked if wait.call == event.call), None)
+            path = None if request is None else request.path
+            self.children[event.call] = {"execution_id": event.child, "path": path, "status": "running", "error": None}
+        elif isinstance(event, ChildEnded) and event.call in self.children:
+            error = event.result.error
+            status = "completed" if error is None else "failed"
+            if error is not None and error.code == "CHILD_CANCELLED":
+                status = "cancelled"
+            told = None if error is None else error.message
+            self.children[event.call] |= {"status": status, "error": told}
+
+    def children_seen(self) -> dict[str, Any]:
+        """As the API has them."""
+        newest = list(reversed(self.children.values()))
+        counts = Counter(child["status"] for child in newest)
+        return {"total": len(newest), "counts": dict(counts), "newest": newest[:CHILDREN_LISTED]}
 
     @property
     def ended(self) -> bool:
@@ -74,7 +102,7 @@ class Story:
 
     def steps(self) -> dict[str, tuple[str, int, str]]:
         """By name, in the order they began: status, number of activations, progress of a loop."""
-        progress = {name: _stats(record.stats) for name, record in self.state.steps.items()}
+        progress = {name: _stats(step.loop) for name, step in steps_of(self.state).items()}
         for activation in self.state.activations.values():
             loop = activation.loop
             told = "" if loop is None else self._progress(activation.entered_at, loop)
@@ -114,14 +142,15 @@ class Story:
             "error": failure and {"code": failure.code, "message": failure.message, "step": self.state.failed_step},
             "result": self.result,
             "ctx": self.ctx,
-            "steps": {name: {"status": status, "runs": runs} for name, (status, runs, _) in self.steps().items()},
+            "steps": {name: step.shown() for name, step in steps_of(self.state).items()},
+            "workload": self.workload,
+            "children": self.children_seen(),
+            "cause": self.cause,
         }
 
 
-def _stats(stats: Any) -> str:
-    return (
-        "" if stats is None else f"{stats.ok} of {stats.total}" + (f", {stats.failed} failed" if stats.failed else "")
-    )
+def _stats(loop: LoopProgress | None) -> str:
+    return "" if loop is None else loop_text(asdict(loop))
 
 
 async def _settled(value: Any, resolve: Resolve) -> Any:
@@ -273,8 +302,9 @@ def _short(value: Any) -> str:
 
 
 def step_lines(story: Story) -> list[str]:
+    seen = steps_of(story.state)
     rows = [
-        (name, status, progress, f"{runs} runs" if runs > 1 else "")
+        (name, status, seconds_text(_seconds(story, seen[name])), progress, f"{runs} runs" if runs > 1 else "")
         for name, (status, runs, progress) in story.steps().items()
     ]
     widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
@@ -284,12 +314,20 @@ def step_lines(story: Story) -> list[str]:
                 coloured(status, _SIGNS.get(status, " ")),
                 name.ljust(widths[0]),
                 coloured(status, status.ljust(widths[1])),
-                progress.ljust(widths[2]),
+                took.rjust(widths[2]),
+                progress.ljust(widths[3]),
                 again,
             ]
         ).rstrip()
-        for name, status, progress, again in rows
+        for name, status, took, progress, again in rows
     ]
+
+
+def _seconds(story: Story, step: StepSeen) -> float | None:
+    """Of a step that runs: as far as the log has come."""
+    if step.status == "running" and step.started_at is not None:
+        return (story.state.last_at - step.started_at) / 1e6
+    return step.seconds
 
 
 def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None:
@@ -303,6 +341,10 @@ def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None
     if (failure := story.failure) is not None:
         where = f"step {story.state.failed_step}: " if story.state.failed_step else ""
         print(coloured("failed", f"error: {where}{failure.code}: {failure.message}"))
+        print_cause(story.cause, story.state.execution_id)
+    if story.workload:
+        print_workload(story.workload)
+    print_children(story.children_seen())
     if story.result is not None:
         _print_result(story.result)
     if durable:

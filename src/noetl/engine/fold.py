@@ -15,7 +15,7 @@ from noetl.engine.state import Activation, Execution, Live, LoopState, Record, S
 from noetl.model import events as e
 from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
-from noetl.model.ids import ActivationId, CommandId, timer_id
+from noetl.model.ids import ActivationId, CommandId, Micros, timer_id
 from noetl.playbook.assignments import assign_ctx, assign_scratch
 
 ITEMS = ("chunk", "frame")  # kinds of commands that a loop counts
@@ -115,8 +115,8 @@ def _cancelled(state: Execution, event: e.ExecutionCancelled) -> Execution:
     return _ended(replace(state, status="cancelled"), event.at)
 
 
-def _ended(state: Execution, at: int) -> Execution:
-    state = _cut_off(state)
+def _ended(state: Execution, at: Micros) -> Execution:
+    state = _cut_off(state, at)
     return replace(
         state,
         ended_at=at,
@@ -131,13 +131,13 @@ def _ended(state: Execution, at: int) -> Execution:
     )
 
 
-def _cut_off(state: Execution) -> Execution:
+def _cut_off(state: Execution, at: Micros) -> Execution:
     """What is still live never finishes: a retry would begin there."""
     cut = sorted(state.activations.values(), key=lambda activation: activation.order)
     left = tuple(Unfinished(activation.step, activation.args) for activation in cut)
     steps = dict(state.steps)
     for activation in cut:
-        steps[activation.step] = replace(steps.get(activation.step, Record()), status="cancelled")
+        steps[activation.step] = replace(steps.get(activation.step, Record()), status="cancelled", ended_at=at)
     return replace(state, activations={}, running={}, steps=steps, unfinished=state.unfinished + left)
 
 
@@ -167,29 +167,37 @@ def _enter(state: Execution, event: e.StepEnter) -> Execution:
         order=state.activated,
     )
     if event.cause == FINAL:
-        state = _finishing(state)
+        state = _finishing(state, event.at)
     return replace(
         state,
         tokens={**tokens, event.step: held} if held else tokens,
-        steps={**state.steps, event.step: replace(record, runs=event.run, origins=event.origins)},
+        steps={
+            **state.steps,
+            event.step: replace(record, runs=event.run, origins=event.origins, entered_at=event.at, ended_at=None),
+        },
         activations={**state.activations, event.activation: activation},
         running={**state.running, event.step: state.running.get(event.step, 0) + 1},
         activated=state.activated + 1,
     )
 
 
-def _finishing(state: Execution) -> Execution:
+def _finishing(state: Execution, at: Micros) -> Execution:
     """The final step runs once everything else has ended, and cannot change that outcome except by failing."""
     if state.status == "cancelling" and state.reason in ("requested", "parent"):
         finished = "cancelled"
     else:
         finished = "completed" if state.failure is None else "failed"
-    return replace(_cut_off(state), status="running", finished=finished)
+    return replace(_cut_off(state, at), status="running", finished=finished)
 
 
 def _skipped(state: Execution, event: e.StepSkipped) -> Execution:
     record = replace(
-        state.steps.get(event.step, Record()), status="skipped", rule=event.rule, verdicts=(), order=state.events
+        state.steps.get(event.step, Record()),
+        status="skipped",
+        rule=event.rule,
+        verdicts=(),
+        order=state.events,
+        ended_at=event.at,
     )
     final = state.activations[event.activation].cause == FINAL
     state = _without(state, event.activation)
@@ -237,6 +245,8 @@ def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
         stats=tallies.stats(activation.loop),
         loop=tallies.inheritance(activation, outcome),
         order=state.events,
+        entered_at=activation.entered_at,
+        ended_at=event.at,
     )
     state = _without(state, event.activation)
     state = replace(

@@ -339,8 +339,16 @@ def _verdict(fixed: Fixed, activation: Activation, loop: LoopState, stats: e.Sta
     first = loop.first_error
     cause = f"; item {loop.first_failed}: {first.message}" if first is not None else ""
     message = f"{stats.failed} of {stats.total} items of loop {activation.step} failed{cause}"
-    detail = {"first_error": first.code, "index": loop.first_failed} if first is not None else {}
-    return Failure(code="LOOP_FAILED", kind="loop", message=message, detail=detail)
+    return Failure(code="LOOP_FAILED", kind="loop", message=message, detail=_first_error(loop))
+
+
+def _first_error(loop: LoopState) -> dict[str, Any]:
+    """Of the first item that failed, whole: whoever looks for the cause finds its traceback, its response, its child."""
+    first = loop.first_error
+    if first is None:
+        return {}
+    cause = {"code": first.code, "message": first.message, "kind": first.kind, "detail": first.detail}
+    return {"first_error": first.code, "index": loop.first_failed, "cause": cause}
 
 
 def _reduced(state: Execution, loop: LoopState) -> dict[str, Any]:

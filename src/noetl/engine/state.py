@@ -177,6 +177,8 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     stats: Stats | None = None
     loop: LoopInherited | None = None
     order: int = 0
+    entered_at: Micros | None = None  # of its last activation
+    ended_at: Micros | None = None
 
 
 class TimerUse(Struct, frozen=True, omit_defaults=True):

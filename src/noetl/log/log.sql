@@ -186,6 +186,9 @@ select x.execution_id, x.shard, x.tenant, x.path, x.status, x.last_seq, x.starte
 from page p join noetl.execution x on x.execution_id = p.execution_id
 order by x.execution_id desc;
 
+-- name: child_counts
+select status, count(*)::int from noetl.execution where parent = :parent group by status;
+
 -- name: tenant_of
 select tenant from noetl.workload where execution_id = :execution_id;
 

@@ -245,6 +245,10 @@ class LogMemory:
         rows = (row for row in newest if row is not None and row.tenant == tenant and _is_wanted(row, wanted))
         return [msgspec.structs.replace(row, state=None) for row in islice(rows, limit)]
 
+    async def child_counts(self, parent: ExecutionId) -> dict[str, int]:
+        rows = map(self._projection, self._db.projections)
+        return dict(Counter(row.status for row in rows if row is not None and row.parent == parent))
+
     async def tenant_of(self, execution_id: ExecutionId) -> Tenant | None:
         data = self._db.pinned.get(execution_id)
         return None if data is None else _pinned.decode(data).tenant

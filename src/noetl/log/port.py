@@ -315,6 +315,7 @@ class EventLog(Protocol):
     async def executions(
         self, tenant: Tenant, wanted: Wanted, before: ExecutionId | None, limit: int
     ) -> list[Projection]: ...  # newest first, older than `before`; without `state`
+    async def child_counts(self, parent: ExecutionId) -> dict[str, int]: ...  # by status
     async def tenant_of(self, execution_id: ExecutionId) -> Tenant | None: ...  # None: no such execution
     async def received(self, execution_id: ExecutionId, key: str) -> Received: ...
     async def checkpoint(self, shard: int) -> int: ...

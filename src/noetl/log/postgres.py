@@ -293,6 +293,10 @@ class LogPostgres:
         )
         return [_projection(row) for row in rows]
 
+    async def child_counts(self, parent: ExecutionId) -> dict[str, int]:
+        rows = await self._main.read(_SQL["child_counts"], parent=int(parent))
+        return {row[0]: row[1] for row in rows}
+
     async def tenant_of(self, execution_id: ExecutionId) -> Tenant | None:
         rows = await self._main.read(_SQL["tenant_of"], execution_id=int(execution_id))
         return Tenant(rows[0]["tenant"]) if rows else None

@@ -6,11 +6,12 @@ from msgspec.structs import replace
 
 from noetl.model.codec import encode
 from noetl.model.errors import Failure
-from noetl.pipeline.redaction import stripped
+from noetl.model.secrets import stripped
 from noetl.playbook.expressions import TemplateError
 
 LONGEST_MESSAGE = 1_000
 LARGEST_DETAIL = 2_000
+ENDS_MATTER = ("trace", "stderr", "stdout")  # what was printed last says most
 
 
 class Failing(Exception):
@@ -33,8 +34,26 @@ def bounded(failure: Failure, **facts: Any) -> Failure:
     if len(message) > LONGEST_MESSAGE:
         message = message[: LONGEST_MESSAGE - 1] + "…"
     try:
-        small = len(encode(failure.detail)) <= LARGEST_DETAIL
-        detail = stripped(failure.detail) if small else {"cut": "the detail was too large"}
+        detail = _shortened(stripped(failure.detail))
     except (TypeError, ValueError):
         detail = {"cut": "the detail was not JSON"}
     return replace(failure, message=message, detail=detail, **facts)
+
+
+def _shortened(detail: dict[str, Any]) -> dict[str, Any]:
+    """Its values as long as they fit together: of what a program printed the end, of anything else the beginning."""
+    longest = LARGEST_DETAIL
+    shortened = detail
+    while len(encode(shortened)) > LARGEST_DETAIL:
+        longest //= 2
+        if not longest:
+            return {"cut": "the detail was too large"}
+        shortened = {name: _cut(name, value, longest) for name, value in detail.items()}
+    return shortened
+
+
+def _cut(name: str, value: Any, longest: int) -> Any:
+    text = value if isinstance(value, str) else encode(value).decode()
+    if len(text) <= longest:
+        return value
+    return "…" + text[-longest:] if name in ENDS_MATTER else text[:longest] + "…"

@@ -19,11 +19,11 @@ from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Address, Lifetime, ParentRef, Reference, address, result_key
+from noetl.model.secrets import stripped
 from noetl.pipeline.data import RESERVED, Payloads, is_manifest
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.patience import patiently
 from noetl.pipeline.provenance import is_small
-from noetl.pipeline.redaction import stripped
 from noetl.playbook.assignments import REFERENCE
 from noetl.playbook.durations import micros
 from noetl.playbook.model import Output

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from noetl.model.codec import encode
 from noetl.model.errors import Expired, InvalidInput, NotFound, Unavailable
 from noetl.model.reference import Reference
+from noetl.model.secrets import stripped
 from noetl.model.shown import Column, Download, Preview
 from noetl.pipeline.data import Payloads, is_manifest, is_rowset
 from noetl.pipeline.environment import Manifests
 from noetl.pipeline.failures import Failing
-from noetl.pipeline.redaction import stripped
 from noetl.results.encoding import ARROW, JSON, PARQUET
 from noetl.results.port import ResultStore, Source
 from noetl.results.values import Unfit, columns_of

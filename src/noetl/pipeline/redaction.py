@@ -34,11 +34,6 @@ PLAIN = frozenset(
 )
 # fields of events that hold what came from data
 CARRYING = frozenset(("result", "set", "cursor", "values", "items", "error", "plan", "message", "payload"))
-# keys whose values are left out of whatever is shown or recorded beside the data
-KEYS = frozenset(
-    "password secret api_key authorization access_token refresh_token private_key client_secret cookie".split()
-)
-DEEPEST = 100  # of what is shown
 _IN_ADDRESS = re.compile(r"://[^/\s:@]*:([^/\s@]+)@|\bpassword=(\S+)")
 
 
@@ -199,15 +194,6 @@ class Clean(logging.Filter):
                 if isinstance(value, str) and name not in ("msg", "exc_text"):
                     setattr(record, name, self._redactor.text(value))
         return True
-
-
-def stripped(value: Any, depth: int = 0) -> Any:
-    """Without the keys of secrets, by their exact names: `next_page_token` is none."""
-    if isinstance(value, dict | list) and depth == DEEPEST:
-        return "…"
-    if isinstance(value, dict):
-        return {name: stripped(part, depth + 1) for name, part in value.items() if str(name).lower() not in KEYS}
-    return [stripped(part, depth + 1) for part in value] if isinstance(value, list) else value
 
 
 def _any_of(forms: list[str]) -> re.Pattern[str] | None:

@@ -22,7 +22,11 @@ async def test_an_execution_runs_to_its_end_over_http() -> None:
         execution_id = await here.start(payload={"n": 7})
         row = await here.ended(execution_id)
         assert (row["status"], row["path"], row["execution_id"]) == ("completed", "tests/simple", execution_id)
-        assert row["steps"] == {name: {"status": "completed", "runs": 1} for name in ("one", "two")}
+        assert {name: (step["status"], step["runs"]) for name, step in row["steps"].items()} == {
+            "one": ("completed", 1),
+            "two": ("completed", 1),
+        }
+        assert all(step["seconds"] >= 0 for step in row["steps"].values())
         assert await here.get(f"/api/vars/{execution_id}") == {"execution_id": execution_id, "vars": {"n": 7}}
         assert (await here.get(f"/api/vars/{execution_id}/n"))["value"] == 7
         status = await here.get(f"/api/executions/{execution_id}/status")
@@ -36,7 +40,9 @@ async def test_what_was_just_started_can_be_read() -> None:
         row = await here.get(f"/api/executions/{execution_id}")
         assert (row["status"], row["last_seq"], row["path"]) == ("pending", 0, "tests/simple")
         row = await here.get(f"/api/executions/{execution_id}", min_seq=1)
-        assert (row["status"], row["steps"]) == ("running", {"one": {"status": "running", "runs": 1}})
+        assert (row["status"], list(row["steps"])) == ("running", ["one"])
+        step = row["steps"]["one"]
+        assert (step["status"], step["runs"], step["ended_at"], step["seconds"]) == ("running", 1, None, None)
         assert row["last_seq"] >= 1
 
 

@@ -15,9 +15,15 @@ AFTER = "  - step: after\n    tool: {kind: python, code: 'print(\"hi\"); result 
 
 def test_a_playbook_runs_from_nothing_to_its_end_and_is_remembered(noetl: Noetl) -> None:
     said = noetl.json("run", "examples/hello.yaml", "--set", "name=Ada")
-    assert list(said) == ["execution_id", "status", "error", "result", "ctx", "steps"]
+    assert list(said) == [
+        "execution_id", "status", "error", "result", "ctx", "steps", "workload", "children", "cause"
+    ]  # fmt: skip
     assert (said["status"], said["error"], said["result"]) == ("completed", None, "HELLO, ADA!")
-    assert said["steps"] == {name: {"status": "completed", "runs": 1} for name in ("greet", "shout")}
+    assert {name: (step["status"], step["runs"]) for name, step in said["steps"].items()} == {
+        "greet": ("completed", 1),
+        "shout": ("completed", 1),
+    }
+    assert said["workload"] == {"name": "Ada"}
 
     assert noetl.json("exec", "get", "@latest")["execution_id"] == said["execution_id"]
     assert noetl.json("exec", "list")[0]["status"] == "completed"

@@ -116,7 +116,9 @@ def test_what_cannot_begin_is_an_object_too(tmp_path: Path, text: str | None, co
     done = CliRunner().invoke(application(), ["run", "--memory", str(file), "--json"])
     assert done.exit_code == 2
     said = json.loads(done.stdout)
-    assert list(said) == ["execution_id", "status", "error", "result", "ctx", "steps"]
+    assert list(said) == [
+        "execution_id", "status", "error", "result", "ctx", "steps", "workload", "children", "cause"
+    ]  # fmt: skip
     assert (said["execution_id"], said["status"], said["error"]["code"]) == (None, "failed", code)
     assert [each["code"] for each in said["error"]["findings"]][:1] == ([finding] if finding else [])
     assert "\n" not in said["error"]["message"]
@@ -180,7 +182,19 @@ def test_a_completed_execution_shows_its_last_result() -> None:
         "error": None,
         "result": "hi",
         "ctx": {"n": 1},
-        "steps": {"greet": {"status": "completed", "runs": 1}},
+        "steps": {
+            "greet": {
+                "status": "completed",
+                "runs": 1,
+                "started_at": "1970-01-01T00:00:01.500000Z",
+                "ended_at": "1970-01-01T00:00:02.000000Z",
+                "seconds": 0.5,
+                "loop": None,
+            }
+        },
+        "workload": {},
+        "children": {"total": 0, "counts": {}, "newest": []},
+        "cause": None,
     }
 
 
@@ -202,7 +216,7 @@ def test_a_failed_execution_names_cause_and_step() -> None:
     said = settled(told)
     assert said["status"] == "failed"
     assert said["error"] == {"code": "PYTHON_ERROR", "message": "no", "step": "greet"}
-    assert said["steps"] == {"greet": {"status": "failed", "runs": 1}}
+    assert (said["steps"]["greet"]["status"], said["steps"]["greet"]["seconds"]) == ("failed", 0.5)
 
 
 @pytest.mark.parametrize(

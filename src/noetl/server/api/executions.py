@@ -91,11 +91,53 @@ class ExecutionsView(View):
     next: str | None = Field(description="the `before` of the next page")
 
 
+class LoopView(View):
+    done: int = Field(description="failed and skipped items too")
+    failed: int
+    skipped: int
+    total: int | None = Field(description="null: a cursor that has not come to its end")
+
+
 class StepView(View):
     status: str = Field(
         examples=["completed"], description="waiting, running, completed, failed, skipped, cancelled or inherited"
     )
     runs: int
+    started_at: str | None = Field(description="of its last run")
+    ended_at: str | None
+    seconds: float | None = Field(description="how long its last run took; null while it runs")
+    loop: LoopView | None
+
+
+class ChildView(View):
+    execution_id: str = Field(examples=[ID])
+    path: str
+    status: str
+    error: str | None
+
+
+class ChildrenView(View):
+    total: int
+    counts: dict[str, int] = Field(description="by status", examples=[{"completed": 3, "failed": 1}])
+    newest: list[ChildView] = Field(description="20 of them; `GET /api/executions?parent=` lists all")
+
+
+class CauseView(View):
+    """A failure with the place where it happened; `detail` has the traceback (`trace`) or the response (`data`)."""
+
+    execution_id: str = Field(examples=[ID], description="this execution, or a child somewhere below it")
+    path: str
+    step: str | None
+    item: int | None = Field(description="of a loop: the index of the first item that failed")
+    code: str = Field(examples=["PYTHON_ERROR"])
+    message: str
+    kind: str
+    retryable: bool
+    http_status: int | None
+    sqlstate: str | None
+    task: str | None
+    attempt: int | None
+    detail: dict[str, Any]
 
 
 class DetailedView(ExecutionView):
@@ -104,8 +146,13 @@ class DetailedView(ExecutionView):
     )
     version: int | None
     playbook: str | None = Field(description="hash of the text it is pinned to")
-    failure: dict[str, Any] | None = Field(description="the first causal failure")
+    failure: dict[str, Any] | None = Field(description="why this execution failed")
+    cause: CauseView | None = Field(description="the first causal failure: that of a child's step when a child failed")
     steps: dict[str, StepView]
+    workload: dict[str, Any] | None = Field(
+        description="without keys that name secrets; null: larger than 64 KB, `…/workload` has it"
+    )
+    children: ChildrenView
 
 
 class StatusView(View):
@@ -257,7 +304,13 @@ async def get_execution(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = 
 
 
 async def detailed(has: Services, who: Identity, execution_id: str, min_seq: int | None) -> dict[str, Any]:
-    return shapes.detailed(await has.executions.get(who, ExecutionId(execution_id), min_seq))
+    return shapes.detailed(await has.executions.detail(who, ExecutionId(execution_id), min_seq))
+
+
+@routes.get("/api/executions/{execution_id}/workload")
+async def get_workload(execution_id: Id, has: Has, who: Who) -> dict[str, Any]:
+    """The payload merged over the playbook's defaults, whole. Keys that name secrets (password, api_key …) are left out."""
+    return await has.executions.workload(who, ExecutionId(execution_id))
 
 
 @routes.get("/api/executions/{execution_id}/status")

@@ -14,6 +14,7 @@ from noetl.model.events import CommandCompleted
 from noetl.model.ids import ExecutionId, Micros
 from noetl.model.reference import Lifetime, Reference, made_by, parse_uri
 from noetl.playbook import durations
+from noetl.server.services.details import Detail
 from noetl.server.services.executions import state_of
 from noetl.server.services.lineage import Source, Trace
 from noetl.server.services.results import Shown
@@ -42,10 +43,14 @@ def execution(row: Projection) -> dict[str, Any]:
     }
 
 
-def detailed(row: Projection) -> dict[str, Any]:
+def detailed(found: Detail) -> dict[str, Any]:
     """With what the projection's state says of every step."""
-    state = state_of(row)
-    shown = execution(row)
+    state = state_of(found.row)
+    shown = execution(found.row) | {
+        "workload": found.workload,
+        "children": found.children.shown(),
+        "cause": None if found.cause is None else found.cause.shown(),
+    }
     if state is None:
         return {**shown, "by": None, "version": None, "playbook": None, "failure": None, "steps": {}}
     failure = state.failure if state.status == "failed" else None
@@ -55,7 +60,7 @@ def detailed(row: Projection) -> dict[str, Any]:
         "version": state.version,
         "playbook": state.playbook,
         "failure": None if failure is None else {**failure.shown(), "step": state.failed_step},
-        "steps": {name: {"status": step.status, "runs": step.runs} for name, step in steps_of(state).items()},
+        "steps": {name: step.shown() for name, step in steps_of(state).items()},
     }
 
 

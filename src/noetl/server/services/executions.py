@@ -21,10 +21,19 @@ from noetl.playbook.children import asks_latest
 from noetl.server.playbooks import Playbooks, Version
 from noetl.server.requests import Requests
 from noetl.server.services.access import Access
+from noetl.server.services.details import (
+    CHILDREN_LISTED,
+    MAX_WORKLOAD_BYTES,
+    Cause,
+    ChildrenSeen,
+    Detail,
+    first_cause,
+    shown_workload,
+)
 from noetl.server.services.live import ROWS, Live, events_of, row_of
 from noetl.server.services.requests import Asked, request_key, settle
 from noetl.server.shards import Shards
-from noetl.server.states import States
+from noetl.server.states import States, Unfoldable
 
 PATIENCE = 5.0  # seconds that a read waits for `min_seq`
 LOOK_EVERY = 0.25
@@ -209,6 +218,38 @@ class ExecutionService:
             return await self._projected(execution_id, min_seq)
         row = await self._log.projection(execution_id)
         return row if row is not None else await self._unprojected(execution_id)
+
+    async def detail(self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None) -> Detail:
+        row = await self.get(identity, execution_id, min_seq)
+        workload = await self.workload(identity, execution_id)
+        counts = await self._log.child_counts(execution_id)
+        newest: list[Projection] = []
+        if counts:
+            newest = await self._log.executions(identity.tenant, Wanted(parent=execution_id), None, CHILDREN_LISTED)
+        small = len(msgspec.json.encode(workload)) <= MAX_WORKLOAD_BYTES
+        cause = await first_cause(state_of(row), self._state)
+        return Detail(row, workload if small else None, ChildrenSeen(counts, newest), cause)
+
+    async def workload(self, identity: Identity, execution_id: ExecutionId) -> dict[str, Any]:
+        """Merged over the playbook's defaults; without the keys of secrets."""
+        await self._access.check(identity, execution_id)
+        pinned = await self._log.pinned(execution_id)
+        if pinned is None:
+            raise NotFound(f"no execution {execution_id}")
+        return shown_workload(pinned.workload)
+
+    async def cause(self, identity: Identity, execution_id: ExecutionId) -> Cause | None:
+        """The first causal failure, from the log as it stands."""
+        await self._access.check(identity, execution_id)
+        return await first_cause(await self._state(execution_id), self._state)
+
+    async def _state(self, execution_id: ExecutionId) -> Execution | None:
+        """From the log as it stands; None of one that cannot be folded, or is gone."""
+        try:
+            loaded = await self._states.read(execution_id)
+        except Unfoldable:
+            return None
+        return None if loaded is None else loaded.state
 
     async def state(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None

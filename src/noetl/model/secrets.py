@@ -1,0 +1,17 @@
+"""Which keys of a map name secrets: their values are left out of whatever is shown or recorded beside the data."""
+
+from typing import Any
+
+KEYS = frozenset(
+    "password secret api_key authorization access_token refresh_token private_key client_secret cookie".split()
+)
+DEEPEST = 100  # of what is shown
+
+
+def stripped(value: Any, depth: int = 0) -> Any:
+    """Without the keys of secrets, by their exact names: `next_page_token` is none."""
+    if isinstance(value, dict | list) and depth == DEEPEST:
+        return "…"
+    if isinstance(value, dict):
+        return {name: stripped(part, depth + 1) for name, part in value.items() if str(name).lower() not in KEYS}
+    return [stripped(part, depth + 1) for part in value] if isinstance(value, list) else value
