@@ -199,6 +199,17 @@ def test_admit() -> None:
     agree(put, {key: taken.get(key, False) for key in KEYS})
 
 
+def test_pool() -> None:
+    def put(value: Any) -> list[dict[str, Any]]:
+        pools = {key: part.replace(" }}", " ~ '' }}") for key, part in value.items()}
+        fork = {"spec": {"mode": "inclusive"}, "arcs": [{"step": f"to_{key}"} for key in value]}
+        steps = [{**body(spec={"pool": part}), "step": f"to_{key}"} for key, part in pools.items()]
+        return [{**UP, "next": fork}, *steps]
+
+    issued = [event for event in ended_play(put).log if event.type == "command.issued"]
+    agree(put, {event.step.removeprefix("to_"): event.pool in ("True", "true") for event in issued})
+
+
 def test_loop_header() -> None:
     def put(value: Any) -> list[dict[str, Any]]:
         return [UP, body(loop={"in": [value], "iterator": "row"})]

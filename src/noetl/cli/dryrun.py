@@ -8,7 +8,9 @@ from typing import Any
 from noetl.cli.output import say
 from noetl.model.commands import DEFAULT_POOL
 from noetl.playbook import graph
+from noetl.playbook.expressions import TemplateError
 from noetl.playbook.model import Arc, Loop, Playbook, PlaybookTask, SinkTask, Step, Task, WorkbookCall
+from noetl.playbook.templates import render_value
 from noetl.playbook.workload import Beginning, merge, readable_environment
 
 Shape = dict[str, Any]
@@ -19,28 +21,29 @@ def planned(playbook: Playbook, payload: dict[str, Any]) -> Shape:
     workbook = {entry.name: entry.tool for entry in playbook.workbook}
     spec = playbook.executor.spec
     path = playbook.metadata.path or playbook.metadata.name
+    workload = merge(playbook, payload, Beginning(path=path, env=readable_environment(os.environ)))
     tasks = [task for step in playbook.workflow for task in _tasks(step, workbook)]
     return {
         "path": path,
-        "workload": merge(playbook, payload, Beginning(path=path, env=readable_environment(os.environ))),
+        "workload": workload,
         "entry": playbook.entry,
         "final": spec.final_step,
         "limits": {"timeout": spec.timeout, "max_concurrent": spec.max_concurrent},
-        "steps": [_step(step, workbook) for step in playbook.workflow],
+        "steps": [_step(step, workbook, workload) for step in playbook.workflow],
         "uses": {
             "tools": sorted({_kind(task) for task in tasks}),
-            "pools": sorted({_pool(step, workbook) for step in playbook.workflow}),
+            "pools": sorted({_pool(step, workbook, workload) for step in playbook.workflow}),
             "credentials": sorted(set(_credentials(playbook, tasks))),
             "playbooks": sorted({task.path for task in tasks if isinstance(task, PlaybookTask)}),
         },
     }
 
 
-def _step(step: Step, workbook: Mapping[str, Task]) -> Shape:
+def _step(step: Step, workbook: Mapping[str, Task], workload: Shape) -> Shape:
     return {
         "step": step.step,
         "tasks": [_task(task) for task in _tasks(step, workbook)],
-        "pool": _pool(step, workbook),
+        "pool": _pool(step, workbook, workload),
         "timeout": step.spec.timeout,
         "loop": None if step.loop is None else _loop(step.loop),
         "next": [_arc(arc) for arc in step.next.arcs] if step.next is not None else [],
@@ -79,9 +82,13 @@ def _auth(task: Task) -> str | None:
     return given if isinstance(given, str) or given is None else "what stands in the playbook"
 
 
-def _pool(step: Step, workbook: Mapping[str, Task]) -> str:
+def _pool(step: Step, workbook: Mapping[str, Task], workload: Shape) -> str:
+    """As it would be rendered; as it is written where that depends on what happens before."""
     if step.spec.pool is not None:
-        return step.spec.pool
+        try:
+            return str(render_value(step.spec.pool, {**workload, "workload": workload}))
+        except TemplateError:
+            return step.spec.pool
     return "spark" if any(task.kind == "spark" for task in _tasks(step, workbook)) else DEFAULT_POOL
 
 

@@ -330,6 +330,9 @@ def _issued(state: Execution, event: e.CommandIssued) -> Execution:
         site=event.site,
         order=state.issued,
     )
+    activation = state.activations.get(event.activation)
+    if activation is not None and activation.pool != event.pool:
+        state = _with(state, replace(activation, pool=event.pool))
     activation = state.activations[event.activation]
     if activation.loop is not None and event.kind in ITEMS:
         activation = replace(activation, loop=tallies.issued(activation.loop, event))

@@ -3,16 +3,21 @@
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
+from noetl.engine import sites
 from noetl.engine.sites import Moment
 from noetl.engine.state import Activation, Execution, Fixed, Live
 from noetl.model import events as e
 from noetl.model.commands import DEFAULT_POOL, Command, Scope
 from noetl.model.decisions import Effect, Issue, Requeue, SetTimer
+from noetl.model.errors import Failure
 from noetl.model.exchange import LEASE
 from noetl.model.ids import Micros, command_id, timer_id
 from noetl.playbook.durations import micros
 from noetl.playbook.model import Step
 from noetl.playbook.plan import Uses
+from noetl.playbook.text import is_template
 
 Made = Iterator[e.Event | Effect]
 
@@ -21,7 +26,7 @@ def run(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) 
     """The step's pipeline, once."""
     timeout = step_timeout(fixed, activation)
     timer = timer_id(activation.id, "timeout") if timeout is not None else None
-    command = command_for(fixed, state, activation, "run", timeout=timeout)
+    command = command_for(fixed, state, activation, "run", moment, timeout=timeout)
     yield issued(command, moment, timer=timer)
     yield Issue(command)
     if timer is not None and timeout is not None:
@@ -37,7 +42,7 @@ def ask(fixed: Fixed, state: Execution, activation: Activation, kind: e.CommandK
     """Have a worker evaluate what needs data; asked once per site."""
     if held(state) or any(live.activation == activation.id for live in state.commands.values()):
         return
-    command = command_for(fixed, state, activation, kind, purpose=f"{kind}:{site}", site=site)
+    command = command_for(fixed, state, activation, kind, moment, purpose=f"{kind}:{site}", site=site)
     yield issued(command, moment)
     yield Issue(command)
 
@@ -57,12 +62,15 @@ def command_for(
     state: Execution,
     activation: Activation,
     kind: e.CommandKind,
+    moment: Moment,
     *,
     purpose: str | None = None,
     number: int = 0,
     **fields: Any,
 ) -> Command:
     step = fixed.plan.steps[activation.step].step
+    pool = pool_for(fixed, state, activation, kind, moment)
+    assert isinstance(pool, str), "a step whose pool cannot be rendered fails before it issues anything"
     return Command(
         command_id=command_id(activation.id, purpose or kind, number),
         execution_id=state.execution_id,
@@ -70,7 +78,7 @@ def command_for(
         step=activation.step,
         activation=activation.id,
         kind=kind,
-        pool=pool_of(step, kind),
+        pool=pool,
         priority=step.spec.priority if step.spec.priority is not None else fixed.plan.playbook.executor.spec.priority,
         tenant=fixed.tenant,
         scope=scope_for(fixed, state, activation, _uses(fixed, activation, kind, fields.get("collection"))),
@@ -78,7 +86,31 @@ def command_for(
     )
 
 
-def pool_of(step: Step, kind: e.CommandKind) -> str:
+def pool_for(
+    fixed: Fixed, state: Execution, activation: Activation, kind: e.CommandKind, moment: Moment
+) -> str | Failure:
+    """The pool of a command. A template is rendered for the first command of an activation; the others follow it there."""
+    step = fixed.plan.steps[activation.step].step
+    if not is_template(step.spec.pool):
+        return pool_of(step, kind)
+    return activation.pool or _rendered_pool(fixed, state, activation, moment)
+
+
+def _rendered_pool(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> str | Failure:
+    written = fixed.plan.steps[activation.step].step.spec.pool
+    found = sites.value_of(fixed, state, activation, written, moment, "pool")
+    if isinstance(found, Failure):
+        return replace(found, message=f"spec.pool: {found.message}")
+    if isinstance(found, str) and found.strip():
+        return found.strip()
+    message = f"spec.pool {written!r} gives {found!r}, which names no pool; it must give text"
+    return Failure(code="POOL_INVALID", kind="config", message=message)
+
+
+def pool_of(step: Step, kind: e.CommandKind, activation: Activation | None = None) -> str:
+    """`activation` has issued a command: then it knows the pool."""
+    if is_template(step.spec.pool) and activation is not None:
+        return activation.pool or DEFAULT_POOL
     return step.spec.pool or ("spark" if _on_spark(step, kind) else DEFAULT_POOL)
 
 

@@ -257,6 +257,7 @@ def _chunk(
         state,
         activation,
         "chunk",
+        moment,
         purpose=f"chunk:{attempts}",
         number=first,
         first=first,
@@ -294,8 +295,9 @@ def _frames(fixed: Fixed, state: Execution, activation: Activation, loop: LoopSt
         return
     for number in range(loop.frames, loop.frames + loop.window - loop.live):
         command = command_for(
-            fixed, state, activation, "frame", number=number, count=loop.frame, stop_on_failure=loop.max_failed == 0
-        )
+            fixed, state, activation, "frame", moment, number=number, count=loop.frame,
+            stop_on_failure=loop.max_failed == 0,
+        )  # fmt: skip
         command = msgspec.structs.replace(command, first=number * loop.frame)
         yield issued(command, moment)
         yield Issue(command)

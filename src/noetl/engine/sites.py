@@ -81,6 +81,21 @@ def verdicts(fixed: Fixed, state: Execution, activation: Activation, site: Site,
     return _each(fixed, state, activation, site, moment, _guard)
 
 
+def value_of(
+    fixed: Fixed, state: Execution, activation: Activation, template: Any, moment: Moment, place: str
+) -> Any | Failure:
+    """One value from workload, ctx and identity alone; what would need a worker is a Failure."""
+    scope = names(fixed, state, activation, moment)
+    try:
+        return render_value(template, scope, functions=moment.functions(place))
+    except NeedsData:
+        return Failure(
+            code="EXPRESSION", kind="template", message="the value is stored by reference, a scalar is needed"
+        )
+    except TemplateError as error:
+        return failure(error)
+
+
 def _each(
     fixed: Fixed,
     state: Execution,

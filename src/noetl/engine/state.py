@@ -127,6 +127,7 @@ class Activation(Struct, frozen=True, omit_defaults=True, kw_only=True):
     planned: Collection | None = None
     broken: Failure | None = None  # an evaluation that could not be made
     stopped: bool = False  # timed out: its command is being stopped
+    pool: str = ""  # of its commands, once one was issued
 
 
 class Parked(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 from noetl.engine import loops, sites
 from noetl.engine.fold import FINAL
-from noetl.engine.issuing import Made, ask, held, run
+from noetl.engine.issuing import Made, ask, held, pool_for, run
 from noetl.engine.sites import Moment, NeedsWorker
 from noetl.engine.state import Activation, Execution, Fixed
 from noetl.model import events as e
@@ -42,6 +42,10 @@ def _admit(fixed: Fixed, state: Execution, activation: Activation, moment: Momen
     if held(state):
         return
     plan = fixed.plan.steps[activation.step]
+    pool = pool_for(fixed, state, activation, "run", moment)
+    if isinstance(pool, Failure):
+        yield call_error(activation, pool, moment)
+        return
     site = plan.site.get(ADMIT)
     if site is None:
         yield from _begin(fixed, state, activation, moment)

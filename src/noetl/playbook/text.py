@@ -325,3 +325,8 @@ def _copy(node: Any) -> Any:
         items.extend(_copy(value) for value in node)
         return items
     return node
+
+
+def is_template(value: Any) -> bool:
+    """A text that has to be rendered."""
+    return isinstance(value, str) and ("{{" in value or "{%" in value)

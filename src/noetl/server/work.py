@@ -142,7 +142,8 @@ class Work(Struct, eq=False):
             if isinstance(effect, Requeue) and effect.available_at is None:
                 live = self.state.commands.get(effect.command_id)
                 if live is not None:
-                    yield pool_of(self.loaded.fixed.plan.steps[live.step].step, live.kind)
+                    activation = self.state.activations.get(live.activation)
+                    yield pool_of(self.loaded.fixed.plan.steps[live.step].step, live.kind, activation)
 
     def part(self) -> Part:
         items = [item for item, _ in self.items]

@@ -109,6 +109,9 @@ def _step_places(step: Node, world: World) -> Iterator[Place]:
         )
     for rule in maps(child(step, "spec", "policy", "admit").get("rules")):
         yield from _guarded(rule, before, own)
+    spec = child(step, "spec")
+    if "pool" in spec:
+        yield Place(spec, "pool", before, frozenset(world.workload))
     yield from _pipeline_places(step, world)
     after = names_at(At.AFTER, _step_names(step, world, frozenset()))
     yield from _all(child(step, "set"), after, own)
