@@ -6,8 +6,9 @@ A case is one file of several YAML documents:
     the playbook            registered as `<area>/<name>`, in any spelling
     given: {…}              optional: payload · credentials {name: {kind, data}}, where {api} is its address · env {name: value} ·
                             signals [{name, payload, when: [steps]}], each sent once these steps wait
-    expect: {…}             status · error {code, step, message, …} · ctx · steps {name: status, or {status, runs} when it ran
-                            more than once} · result {step.path.into.its.value: value} · path (see `paths.py`) ·
+    expect: {…}             status · recovered (0 unless stated) · error {code, step, message, …} · ctx ·
+                            steps {name: status, or {status, runs} when it ran more than once} ·
+                            result {step.path.into.its.value: value} · path (see `paths.py`) ·
                             delays {step: [microseconds before each next try]} ·
                             hidden [texts that no event and no result may show] · xfail (why it does not hold yet)
     further playbooks       children, registered at their own `metadata.path`

@@ -56,6 +56,7 @@ def test_a_playbook_ends_as_it_says(case: Case, played: Played) -> None:
     error = outcome.error or {}
     assert {name: error.get(name) for name in expect.get("error", {})} == expect.get("error", {}), told_of
     assert "error" in expect or outcome.error is None
+    assert outcome.story.state.recovered == expect.get("recovered", 0)
     assert outcome.story.ctx == expect.get("ctx", {})
     assert outcome.steps == {name: _step(stated) for name, stated in expect["steps"].items()}
     for path, value in expect["result"].items():

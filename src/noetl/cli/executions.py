@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noetl.cli.client import Again, Change, Client, Need, Row, connect, named
-from noetl.cli.output import coloured, columns, lines_of, log_lines, say, say_json
+from noetl.cli.output import coloured, columns, lines_of, log_lines, recovery_line, say, say_json, status_text
 from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def list_executions(
 
 
 def _line(row: Row) -> tuple[Any, ...]:
-    return row["execution_id"], row["status"], _minute(row["started_at"]), _seconds(row), row["path"], row["error"]
+    times = _minute(row["started_at"]), _seconds(row)
+    return row["execution_id"], status_text(row["status"], row["recovered"]), *times, row["path"], row["error"]
 
 
 def _minute(at: str | None) -> str:
@@ -126,7 +127,7 @@ def get(execution: ID, as_json: AsJson = False) -> None:
         return
     say(f"execution  {row['execution_id']}")
     say(f"playbook   {row['path']}" + (f" version {row['version']}" if row["version"] is not None else ""))
-    say(f"status     {coloured(row['status'])}")
+    say(f"status     {coloured(row['status'], status_text(row['status'], row['recovered']))}")
     say(f"started    {_minute(row['started_at'])}" + (f"   {_seconds(row)} s" if row["ended_at"] else ""))
     for name, label in (("parent", "parent"), ("retry_of", "retry of")):
         if row[name]:
@@ -136,6 +137,10 @@ def get(execution: ID, as_json: AsJson = False) -> None:
         say()
         columns(("STEP", "STATUS", "RUNS", "TIME", "ITEMS"), [_step_line(*each) for each in row["steps"].items()])
     print_children(row["children"])
+    if row["recoveries"]:
+        say("\nrecovered from:")
+    for each in row["recoveries"]:
+        say(f"  {recovery_line(each)}")
     if row["failure"]:
         failure = row["failure"]
         say(f"\n{coloured('failed', 'error')}: step {failure['step']}: {failure['code']}: {failure['message']}")

@@ -73,6 +73,19 @@ def coloured(word: str, text: str | None = None) -> str:
     return _painted(word if text is None else text, COLOURS.get(word))
 
 
+def status_text(status: str, recovered: int) -> str:
+    """With how many failures the execution recovered from: `completed` alone would not say it."""
+    return f"{status} (recovered: {recovered})" if recovered else status
+
+
+def recovery_line(recovery: dict[str, Any]) -> str:
+    task = f", task {recovery['task']}" if recovery["task"] else ""
+    count = f" ({recovery['count']} times)" if recovery["count"] > 1 else ""
+    return (
+        f"step {recovery['step']}{task}: {recovery['code']}: {recovery['message']}{count}, handled by {recovery['by']}"
+    )
+
+
 def dim(text: str) -> str:
     return _painted(text, 2)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from noetl.cli.client import Row
 from noetl.cli.details import loop_text, print_cause, print_children, print_workload, seconds_text
-from noetl.cli.output import coloured, columns, dim, log_line, log_lines
+from noetl.cli.output import coloured, columns, dim, log_line, log_lines, recovery_line, status_text
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, LoopState, empty
 from noetl.log.port import Recorded
@@ -139,6 +139,7 @@ class Story:
         return {
             "execution_id": self.state.execution_id,
             "status": self.status,
+            "recovered": self.state.recovered,
             "error": failure and {"code": failure.code, "message": failure.message, "step": self.state.failed_step},
             "result": self.result,
             "ctx": self.ctx,
@@ -337,7 +338,10 @@ def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None
         print(dim(printed))
     seconds = (story.state.last_at - story.began) / 1e6
     facts = f"execution {story.state.execution_id}  {story.state.events} events  {seconds:.2f} s"
-    print(f"\n{coloured(story.status)}  {dim(facts)}")
+    recovered = story.state.recovered
+    print(f"\n{coloured(story.status, status_text(story.status, recovered))}  {dim(facts)}")
+    for each in story.state.recoveries:
+        print(dim(f"recovered from {recovery_line(msgspec.structs.asdict(each))}"))
     if (failure := story.failure) is not None:
         where = f"step {story.state.failed_step}: " if story.state.failed_step else ""
         print(coloured("failed", f"error: {where}{failure.code}: {failure.message}"))

@@ -25,7 +25,7 @@ def explain(fixed: Fixed, state: Execution, step: str) -> Explanation:
     elif step in state.tokens:
         verdict, because = "held", _held(fixed, state, step)
     elif record.status != "none":
-        verdict, because = _over(record)
+        verdict, because = _over(record, _recovered(state, step))
     else:
         verdict, because = "not reached", _not_reached(fixed, state, step)
     return Explanation(step, verdict, tuple(because), record.runs)
@@ -72,7 +72,7 @@ def _held(fixed: Fixed, state: Execution, step: str) -> list[str]:
     return [f"it was reached from {arrived}, and what is live at {blockers} can still reach it"]
 
 
-def _over(record: Record) -> tuple[str, list[str]]:
+def _over(record: Record, recovered: list[str]) -> tuple[str, list[str]]:
     because = [_origin(record.origins)]
     match record.status:
         case "skipped":
@@ -83,8 +83,20 @@ def _over(record: Record) -> tuple[str, list[str]]:
             return "cancelled", ["the execution ended while it was live", *because]
     routed = [_verdict(verdict) for verdict in record.verdicts]
     if record.status == "error" and record.result is not None and record.result.error is not None:
-        return "failed", [record.result.error.message, *because, *routed]
-    return "ran", [*_items(record), *because, *routed]
+        return "failed", [record.result.error.message, *recovered, *because, *routed]
+    return "ran", [*recovered, *_items(record), *because, *routed]
+
+
+def _recovered(state: Execution, step: str) -> list[str]:
+    """Failures of the step that something handled."""
+    return [
+        f"recovered from {each.code}"
+        + (f" of task {each.task}" if each.task is not None else "")
+        + (f", {each.count} times" if each.count > 1 else "")
+        + f": {each.message} (handled by {each.by})"
+        for each in state.recoveries
+        if each.step == step
+    ]
 
 
 def _items(record: Record) -> list[str]:

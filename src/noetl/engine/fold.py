@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from noetl.engine import journals, tallies, waits
+from noetl.engine import journals, recoveries, tallies, waits
 from noetl.engine.outcome import mark
 from noetl.engine.state import Activation, Execution, Live, LoopState, Record, Segment, TimerUse, Token, Unfinished
 from noetl.model import events as e
@@ -256,6 +256,7 @@ def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
         last_step=event.step,
         outcome=_happened(state.outcome, activation, outcome, event),
     )
+    state = recoveries.by_arc(state, event, outcome)
     if activation.cause == FINAL:
         state = replace(state, final_done=True, finished="failed" if unhandled else state.finished)
     if unhandled:
@@ -366,7 +367,13 @@ def _reported(state: Execution, event: e.CommandCompleted | e.CommandFailed) -> 
         activation = replace(activation, outcome=event.result.known())
     activation = replace(activation, scratch=assign_scratch(activation.scratch, event.set))
     state = replace(state, ctx=assign_ctx(state.ctx, event.set))
+    state = _recovered_by_rules(state, event)
     return _with(_end(state, live.id), activation)
+
+
+def _recovered_by_rules(state: Execution, event: e.CommandCompleted | e.CommandFailed) -> Execution:
+    state = recoveries.by_rule(state, event.step, getattr(event, "recovered", None))
+    return recoveries.by_rule(state, event.step, event.items.recovered if event.items is not None else None)
 
 
 def _dead(state: Execution, event: e.CommandDead) -> Execution:
@@ -445,6 +452,7 @@ def _before(state: Execution, event: e.LoopStarted) -> tuple[Segment, ...]:
 def _loop_done(state: Execution, event: e.LoopDone) -> Execution:
     activation = state.activations[event.activation]
     state = _untimed(replace(state, ctx=assign_ctx(state.ctx, event.set)), activation)
+    state = recoveries.by_loop(state, event)
     told = event.type if event.result.ok else FAILED_EVENT
     return _with(state, replace(activation, phase="set", outcome=event.result, event=told, timer=None))
 

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from noetl.engine import tallies
+from noetl.engine import recoveries, tallies
 from noetl.engine.state import Execution, Live
 from noetl.model import events as e
 from noetl.model.commands import Journal, Page
@@ -21,6 +21,7 @@ def task_done(state: Execution, event: e.TaskDone) -> Execution:
         last=before.last if event.transparent else result.bare(),
         jumps=event.jumps,
         set={**before.set, **event.set},
+        recovered=event.recovered,
     )
     return _assigned(_with(state, live, journal), live, event.set)
 
@@ -45,6 +46,7 @@ def progress(state: Execution, event: e.CommandProgress) -> Execution:
     loop = tallies.progressed(activation.loop, live, event.done, event.items)
     changed = replace(activation, loop=loop)
     state = _with(state, live, replace(live.journal, done=event.done))
+    state = recoveries.by_rule(state, event.step, event.items.recovered)
     return replace(state, activations={**state.activations, changed.id: changed})
 
 

@@ -326,6 +326,7 @@ def _done(fixed: Fixed, state: Execution, activation: Activation, loop: LoopStat
         stats=stats,
         result=Envelope(status="ok" if error is None else "error", reference=manifest, context=context, error=error),
         set=reduced if error is None else {},
+        recovered=stats.failed if error is None else 0,
     )
 
 

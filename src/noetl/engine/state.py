@@ -201,6 +201,17 @@ class Unfinished(Struct, frozen=True, omit_defaults=True):
     args: dict[str, Any] = {}
 
 
+class Recovery(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Failures of one step that were handled in one way: how many, and the first of them."""
+
+    step: str
+    by: str  # what handled them: "arc to repair", "rule: continue", "failure policy of the loop"
+    code: str
+    message: str
+    task: str | None = None
+    count: int = 1
+
+
 class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
     execution_id: ExecutionId
     status: Status = "new"
@@ -240,6 +251,8 @@ class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
     issued: int = 0
     events: int = 0
     outcome: int = 0
+    recovered: int = 0  # failures that an error arc, a rule or a loop's failure policy handled
+    recoveries: tuple[Recovery, ...] = ()  # the first MAX_RECOVERIES kinds of them
 
     @property
     def terminal(self) -> bool:

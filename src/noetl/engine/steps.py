@@ -232,7 +232,17 @@ def _follow(
         chosen[target] = e.Chosen(arc=earlier.arc if earlier is not None else number, step=target, args=merged)
     error = _no_next(fixed, activation) if not chosen else None
     made = tuple(chosen.values())
-    yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, chosen=made, set=assigned, error=error)
+    recovered = bool(made) and not _went_well(activation)
+    yield _evaluated(
+        activation,
+        moment,
+        order=plan.order,
+        verdicts=verdicts,
+        chosen=made,
+        set=assigned,
+        error=error,
+        recovered=recovered,
+    )
 
 
 def _went_well(activation: Activation) -> bool:

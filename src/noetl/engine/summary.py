@@ -21,6 +21,7 @@ def summary(state: Execution) -> dict[str, Any]:
         "retry_of": state.retry_of,
         "error": state.quarantined or (f"{failure.code}: {failure.message}" if failure is not None else None),
         "steps": len(state.steps),
+        "recovered": state.recovered,
         "state": data,
         "state_hash": state_hash(data),
     }
@@ -35,6 +36,7 @@ def broken(state: Execution, error: str) -> dict[str, Any]:
         "updated_at": state.last_at,
         "error": error,
         "steps": len(state.steps),
+        "recovered": state.recovered,
     }
 
 

@@ -51,26 +51,26 @@ given as materialized (
     select * from unnest(:of_shard::text::int[], :exec::text::bigint[], :tenant::text::int[], :path::text::text[],
                          :status::text::text[], :last_seq::text::bigint[], :started_at::text::bigint[],
                          :updated_at::text::bigint[], :ended_at::text::bigint[], :parent::text::bigint[],
-                         :retry_of::text::bigint[], :error::text::text[], :steps::text::int[], :state::text::text[],
-                         :state_hash::text::text[])
-        x (shard, exec, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps, state,
-           state_hash)
+                         :retry_of::text::bigint[], :error::text::text[], :steps::text::int[], :recovered::text::int[],
+                         :state::text::text[], :state_hash::text::text[])
+        x (shard, exec, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps,
+           recovered, state, state_hash)
     where x.shard = any (array(select o.shard_id from owned o))),
 ahead as materialized (
     select string_agg(x.exec::text, ', ') as executions from given x
     where not exists (select from noetl.event e where e.execution_id = x.exec and e.seq >= x.last_seq)),
 written as (
     insert into noetl.execution as old (execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at,
-                                        parent, retry_of, error, steps, state, state_hash)
+                                        parent, retry_of, error, steps, recovered, state, state_hash)
     select x.exec, x.shard, x.tenant, x.path, x.status, x.last_seq, x.started_at, x.updated_at, x.ended_at, x.parent,
-           x.retry_of, x.error, x.steps, convert_to(x.state, 'UTF8'), x.state_hash
+           x.retry_of, x.error, x.steps, x.recovered, convert_to(x.state, 'UTF8'), x.state_hash
     from given x where (select a.executions is null from ahead a)
     order by x.exec
     on conflict (execution_id) do update
     set tenant = excluded.tenant, path = excluded.path, status = excluded.status, last_seq = excluded.last_seq,
         started_at = excluded.started_at, updated_at = excluded.updated_at, ended_at = excluded.ended_at,
         parent = excluded.parent, retry_of = excluded.retry_of, error = excluded.error, steps = excluded.steps,
-        state = excluded.state, state_hash = excluded.state_hash
+        recovered = excluded.recovered, state = excluded.state, state_hash = excluded.state_hash
     where old.last_seq < excluded.last_seq),
 reached as (
     insert into noetl.checkpoint as old (shard_id, seq, at)
@@ -149,12 +149,12 @@ select distinct playbook from noetl.workload order by playbook;
 
 -- name: projection
 select execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps,
-       state, state_hash
+       recovered, state, state_hash
 from noetl.execution where execution_id = :execution_id;
 
 -- name: projections
 select execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps,
-       state, state_hash
+       recovered, state, state_hash
 from noetl.execution where tenant = :tenant order by execution_id desc limit :limit;
 
 -- name: executions
@@ -182,7 +182,7 @@ with page as (
          and x.tenant = :tenant and x.status = :status and x.execution_id < :before and x.started_at >= :since
      order by x.execution_id desc limit :limit))
 select x.execution_id, x.shard, x.tenant, x.path, x.status, x.last_seq, x.started_at, x.updated_at, x.ended_at, x.parent,
-       x.retry_of, x.error, x.steps, null::bytea as state, x.state_hash
+       x.retry_of, x.error, x.steps, x.recovered, null::bytea as state, x.state_hash
 from page p join noetl.execution x on x.execution_id = p.execution_id
 order by x.execution_id desc;
 

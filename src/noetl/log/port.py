@@ -154,6 +154,7 @@ class Projection(Struct, frozen=True, kw_only=True):
     retry_of: ExecutionId | None = None
     error: str | None = None
     steps: int = 0
+    recovered: int = 0  # failures that were handled
     state: bytes | None = None
     state_hash: str | None = None
 

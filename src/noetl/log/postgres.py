@@ -493,7 +493,7 @@ class LogPostgres:
 
 _SAME: dict[str, Callable[[list[Any]], str]] = {
     "tenant": numbers, "path": texts, "status": texts, "last_seq": numbers, "started_at": numbers, "updated_at": numbers,
-    "ended_at": numbers, "error": texts, "steps": numbers, "state_hash": texts,
+    "ended_at": numbers, "error": texts, "steps": numbers, "recovered": numbers, "state_hash": texts,
 }  # fmt: skip
 _REF_COLUMNS = (
     "r_id", "r_tier", "r_uri", "r_sha256", "r_bytes", "r_rows", "r_format", "r_parent", "r_payload",

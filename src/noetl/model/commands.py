@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from noetl.model.envelope import Envelope
-from noetl.model.events import Collection, CommandKind, Items
+from noetl.model.events import Collection, CommandKind, Items, Recovered
 from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, Micros, Tenant
 from noetl.model.reference import Reference
 
@@ -59,6 +59,7 @@ class Journal(Struct, frozen=True, omit_defaults=True, kw_only=True):
     frame: Reference | None = None
     frame_size: int | None = None
     shards: tuple[int, ...] = ()  # partitions of a loop on Spark that have told of their end
+    recovered: Recovered | None = None  # errors of tasks that rules let pass
 
 
 class Command(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -8,6 +8,7 @@ often it is reported. An event brings every datum that a later decision needs; p
 from typing import Any, ClassVar, Literal, Union
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from noetl.model.envelope import Envelope, Selected
 from noetl.model.errors import Failure
@@ -321,6 +322,7 @@ class NextEvaluated(Base, frozen=True, tag="next.evaluated"):
     set: dict[str, Any] = {}
     error: Failure | None = None
     failure: Failure | None = None
+    recovered: bool = False  # the step failed, and an error arc was taken
 
     @property
     def key(self) -> str:
@@ -460,6 +462,19 @@ class Deferred(Struct, frozen=True, omit_defaults=True):
     delay: Micros
 
 
+class Recovered(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Errors of tasks that a rule let pass: how many, and the first of them. `by` is what the rule said to do."""
+
+    task: str
+    by: Literal["continue", "break", "jump"]
+    code: str
+    message: str
+    count: int = 1
+
+    def and_then(self, later: "Recovered | None") -> "Recovered":
+        return self if later is None else replace(self, count=self.count + later.count)
+
+
 class Items(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a chunk or frame did from item `first` on, summed up. `partial` are reductions of its ctx writes, in item order."""
 
@@ -473,6 +488,7 @@ class Items(Struct, frozen=True, omit_defaults=True, kw_only=True):
     first_failed: int | None = None
     deferred: tuple[Deferred, ...] = ()
     partial: dict[str, Any] = {}
+    recovered: Recovered | None = None
 
 
 class CommandCompleted(Base, frozen=True, tag="command.completed"):
@@ -492,6 +508,7 @@ class CommandCompleted(Base, frozen=True, tag="command.completed"):
     set: dict[str, Any] = {}
     items: Items | None = None
     sinks: tuple[str, ...] = ()
+    recovered: Recovered | None = None  # of items, it stands in `items`
 
     @property
     def key(self) -> str:
@@ -629,6 +646,7 @@ class TaskDone(Base, frozen=True, tag="task.done"):
     jumps: int = 0
     transparent: bool = False
     set: dict[str, Any] = {}
+    recovered: Recovered | None = None  # by this task and those before it
 
     @property
     def key(self) -> str:
@@ -814,6 +832,7 @@ class LoopDone(Base, frozen=True, tag="loop.done"):
     stats: Stats
     result: Envelope
     set: dict[str, Any] = {}
+    recovered: int = 0  # failed items that the failure policy of the loop let pass
 
     @property
     def key(self) -> str:

@@ -10,7 +10,7 @@ at the first failure. The last kind is in no count and has no row: count - ok - 
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -53,6 +53,7 @@ class Result(Struct, frozen=True):
     failure: Failure | None = None
     deferred: e.Deferred | None = None
     reduced: list[tuple[str, Any]] = []
+    recovered: e.Recovered | None = None  # errors of its tasks that rules let pass
 
 
 def row_of(index: int, status: str, failure: Failure | None, ms: float, tries: int, value: Any) -> dict[str, Any]:
@@ -206,7 +207,8 @@ class Batch:
         reference = ended.value.envelope.reference
         value = await self._context.payloads.resolve(reference) if reference is not None else ended.value.plain()
         row = row_of(index, status, failure, micros / 1_000, ended.tries, value)
-        return Result(micros, row, failure, reduced=pipeline.names.reduced if failure is None else [])
+        reduced = pipeline.names.reduced if failure is None else []
+        return Result(micros, row, failure, reduced=reduced, recovered=ended.recovered)
 
     async def finish(self, position: int, result: Result) -> None:
         self._keep(position, result)
@@ -301,7 +303,15 @@ def counted(first: int, results: list[Result], partial: dict[str, Any], claimed:
         first_failed=first_failed,
         deferred=tuple(result.deferred for result in results if result.deferred is not None),
         partial=partial,
+        recovered=_all_recovered(result.recovered for result in results),
     )
+
+
+def _all_recovered(found: Iterable[e.Recovered | None]) -> e.Recovered | None:
+    total: e.Recovered | None = None
+    for each in found:
+        total = each if total is None else total.and_then(each)
+    return total
 
 
 def added(reduce: Mapping[str, str], left: e.Items, right: e.Items) -> e.Items:
@@ -319,6 +329,7 @@ def added(reduce: Mapping[str, str], left: e.Items, right: e.Items) -> e.Items:
         first_error=first.first_error,
         first_failed=first.first_failed,
         partial=partial,
+        recovered=_all_recovered((left.recovered, right.recovered)),
     )
 
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +36,8 @@ from noetl.playbook.model import NoopTask, SinkTask, Step, Target, Task
 from noetl.tools.port import Failed, Success, Suspend
 from noetl.tools.workbook import called
 
+MAX_RECOVERED_MESSAGE = 200  # characters
+
 
 class Ended(Struct, frozen=True):
     """`value` is the last good task's; `failure` is set when the pipeline ended badly. `ran` is False when every task was
@@ -48,6 +50,7 @@ class Ended(Struct, frozen=True):
     ran: bool = True
     sinks: tuple[str, ...] = ()
     meta: Meta | None = None  # of the task that failed
+    recovered: e.Recovered | None = None  # errors that rules let pass; None of a pipeline that failed after all
 
 
 class Parked(Struct, frozen=True):
@@ -126,6 +129,7 @@ class Pipeline:
         self._ran = False
         self._most_tries = 1
         self._sinks: list[str] = []
+        self._recovered: e.Recovered | None = None
         self._sets = 0
         if journal is not None:
             self._resume(command.journal)
@@ -136,6 +140,7 @@ class Pipeline:
         self.names.prev = Stored(journal.prev, self.payloads) if journal.prev is not None else None
         self.names.last = Stored(journal.last, self.payloads) if journal.last is not None else None
         self._ran = bool(journal.runs)
+        self._recovered = journal.recovered
         self.names.restore(journal.set)
         self._at = Tasks(journal.goto, dict(journal.runs), journal.tries, journal.jumps, journal.page, journal.resolved)
 
@@ -154,7 +159,7 @@ class Pipeline:
 
     def _good(self) -> Ended:
         value = self.names.prev or nothing(self.payloads)
-        return Ended(value, tries=self._most_tries, ran=self._ran, sinks=tuple(self._sinks))
+        return Ended(value, tries=self._most_tries, ran=self._ran, sinks=tuple(self._sinks), recovered=self._recovered)
 
     def _failed(self, failure: Failure, facts: dict[str, Any], meta: Meta | None) -> Ended:
         value = self.names.prev or nothing(self.payloads)
@@ -203,6 +208,7 @@ class Pipeline:
         if isinstance(verdict, Fail):
             failure = bounded(verdict.failure, task=task.name, attempt=turn.attempt)
             return self._failed(failure, result.envelope.context, result.envelope.meta)
+        self._note_recovery(task, result.envelope.error, verdict)
         at.runs[task.name] = turn.run
         at.goto, at.tries, at.page = target, 0, None
         if target >= len(self.tasks):
@@ -210,11 +216,23 @@ class Pipeline:
         await self._send(
             lambda common, values: e.TaskDone(
                 task=task.name, run=turn.run, goto=target, result=result.envelope, jumps=at.jumps, transparent=transparent,
-                set=values, **common,
+                set=values, recovered=self._recovered, **common,
             )
         )  # fmt: skip
         self._sinks.clear()
         return None
+
+    def _note_recovery(self, task: Task, error: Failure | None, verdict: Verdict) -> None:
+        """A rule lets the error of the task pass: the execution says so."""
+        if error is None:
+            return
+        by: Literal["continue", "break", "jump"] = "continue"
+        if isinstance(verdict, Break):
+            by = "break"
+        elif isinstance(verdict, Jump):
+            by = "jump"
+        found = e.Recovered(task=task.name, by=by, code=error.code, message=error.message[:MAX_RECOVERED_MESSAGE])
+        self._recovered = found if self._recovered is None else self._recovered.and_then(found)
 
     def _replace(self, task: str) -> None:
         """A pipeline that goes back for more, again and again, holds the data of its last round alone."""

@@ -179,6 +179,7 @@ def test_a_completed_execution_shows_its_last_result() -> None:
     assert settled(told) == {
         "execution_id": "42",
         "status": "completed",
+        "recovered": 0,
         "error": None,
         "result": "hi",
         "ctx": {"n": 1},

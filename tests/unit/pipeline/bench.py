@@ -127,6 +127,7 @@ def resumed(entries: list[Any]) -> Journal:
                     last=journal.last if event.transparent else event.result.bare(),
                     jumps=event.jumps,
                     set={**journal.set, **event.set},
+                    recovered=event.recovered,
                 )
             case e.RetryStarted():
                 journal = msgspec.structs.replace(journal, tries=event.tries)

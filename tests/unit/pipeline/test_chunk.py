@@ -43,6 +43,14 @@ def test_a_chunk_reports_one_payload_with_a_row_per_item() -> None:
     assert bench.journal == []
 
 
+def test_items_that_end_well_in_spite_of_an_error_are_counted_as_recovered() -> None:
+    rule = ", spec: {policy: {rules: [{else: {do: continue}}]}}"
+    bench = Bench(lambda call: failing() if call.input["at"] in (1, 2) else {"v": 1})
+    report = bench.run(loop(tool=rule), **chunk(4))
+    assert (report.items.ok, report.items.failed) == (4, 0)
+    assert (report.items.recovered.count, report.items.recovered.code, report.recovered) == (2, "BOOM", None)
+
+
 def test_items_come_from_the_collection_by_range() -> None:
     bench = Bench()
     stored = bench.put(["a", "b", "c", "d"])

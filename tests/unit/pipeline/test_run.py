@@ -258,6 +258,24 @@ def test_long_message_leaves_room_for_the_second_error() -> None:
     assert len(both.message) < 1_000
 
 
+def test_errors_that_rules_let_pass_are_reported_and_journaled() -> None:
+    kind = "kind: python, code: x"
+    rule = "spec: {policy: {rules: [{else: {do: continue}}]}}"
+    plan = tasks(f"{{name: a, {kind}, {rule}}}", f"{{name: b, {kind}, {rule}}}", f"{{name: c, {kind}}}")
+    bench = Bench(lambda call: failing() if call.identity.task in "ab" else {"v": 1})
+    report = bench.run(plan)
+    assert [(entry.recovered.task, entry.recovered.count) for entry in bench.journal] == [("a", 1), ("a", 2)]
+    assert (report.recovered.by, report.recovered.code, report.recovered.count) == ("continue", "BOOM", 2)
+    again = Bench(bench.does)
+    resumed_report = again.run(plan, attempt=2, journal=resumed(bench.journal[:1]))
+    assert resumed_report.recovered.count == 2
+
+
+def test_retry_that_succeeds_recovers_from_nothing() -> None:
+    bench = Bench(lambda call: failing() if call.identity.attempt < 2 else {"v": 1})
+    assert bench.run(one(RETRY % "1ms")).recovered is None
+
+
 def test_a_key_is_stable_over_tries_and_differs_by_run() -> None:
     plan = tasks(
         "{name: a, kind: python, code: x}",

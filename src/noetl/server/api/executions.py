@@ -83,6 +83,7 @@ class ExecutionView(View):
     retry_of: str | None
     error: str | None
     step_count: int
+    recovered: int = Field(description="failures that an error arc, a rule or a loop's failure policy handled")
     last_seq: int = Field(description="what this row covers of the log")
 
 
@@ -140,6 +141,15 @@ class CauseView(View):
     detail: dict[str, Any]
 
 
+class RecoveryView(View):
+    step: str
+    task: str | None
+    by: str = Field(examples=["arc to repair"], description="what handled it")
+    code: str = Field(examples=["PYTHON_ERROR"])
+    message: str = Field(description="of the first failure of this kind")
+    count: int
+
+
 class DetailedView(ExecutionView):
     by: str | None = Field(
         examples=[f"execution:{ID}"], description="who started it: a user, an execution, a schedule or a hook"
@@ -153,12 +163,14 @@ class DetailedView(ExecutionView):
         description="without keys that name secrets; null: larger than 64 KB, `…/workload` has it"
     )
     children: ChildrenView
+    recoveries: list[RecoveryView] = Field(description="what was recovered from: the first kinds of failures")
 
 
 class StatusView(View):
     execution_id: str
     status: str = Field(examples=["completed"])
     ended: bool
+    recovered: int
     error: str | None
     last_seq: int
 
@@ -321,6 +333,7 @@ async def get_status(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = Non
         execution_id=row.execution_id,
         status=row.status,
         ended=row.ended_at is not None,
+        recovered=row.recovered,
         error=row.error,
         last_seq=row.last_seq,
     )

@@ -39,6 +39,7 @@ def execution(row: Projection) -> dict[str, Any]:
         "retry_of": row.retry_of,
         "error": row.error,
         "step_count": row.steps,
+        "recovered": row.recovered,
         "last_seq": row.last_seq,
     }
 
@@ -52,7 +53,7 @@ def detailed(found: Detail) -> dict[str, Any]:
         "cause": None if found.cause is None else found.cause.shown(),
     }
     if state is None:
-        return {**shown, "by": None, "version": None, "playbook": None, "failure": None, "steps": {}}
+        return {**shown, "by": None, "version": None, "playbook": None, "failure": None, "steps": {}, "recoveries": []}
     failure = state.failure if state.status == "failed" else None
     return {
         **shown,
@@ -61,6 +62,7 @@ def detailed(found: Detail) -> dict[str, Any]:
         "playbook": state.playbook,
         "failure": None if failure is None else {**failure.shown(), "step": state.failed_step},
         "steps": {name: step.shown() for name, step in steps_of(state).items()},
+        "recoveries": [msgspec.structs.asdict(each) for each in state.recoveries],
     }
 
 

@@ -26,6 +26,7 @@ PROJECTIONS = pa.schema(
         ("retry_of", pa.int64()),
         ("error", pa.string()),
         ("steps", pa.int32()),
+        ("recovered", pa.int32()),
         ("state", pa.binary()),
         ("state_hash", pa.string()),
     ]

@@ -34,7 +34,7 @@ from {files}
 EXECUTIONS = """
 select execution_id::text, path, status, noetl.moment(started_at) as started_at, noetl.moment(updated_at) as updated_at,
        noetl.moment(ended_at) as ended_at, (ended_at - started_at) / 1e6::float8 as seconds, parent::text, retry_of::text, error,
-       steps, last_seq, shard::int, tenant
+       steps, recovered, last_seq, shard::int, tenant
 from noetl.execution order by execution_id
 """
 RESULTS = """
