@@ -3,6 +3,8 @@
 Read once, where a process is wired; plain values travel from there. `docs/settings.md` is generated from this file.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -306,6 +308,29 @@ def lake(home: Path, storage: Storage) -> Path:
     if tier.startswith("file://"):
         return Path(unquote(urlsplit(tier).path)) / "lake"
     return home / "lake"
+
+
+# Variables that are not settings of a process: what playbooks may read, credentials and secrets by name, test runs, and what
+# a shell task gives its commands.
+OTHER_VARIABLES = (
+    "NOETL_ENV_",
+    "NOETL_CREDENTIAL_",
+    "NOETL_SECRET_",
+    "NOETL_SECRETS_DIR",
+    "NOETL_TEST_",
+    "NOETL_VALUE_",
+)
+
+
+def unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:
+    """`NOETL_*` variables that nothing reads, each with the setting that was probably meant."""
+    known = [variable(concern, field) for concern in CONCERNS for field in concern.model_fields]
+    unknown = [
+        name
+        for name in sorted(environment)
+        if name.startswith("NOETL_") and name.upper() not in known and not name.startswith(OTHER_VARIABLES)
+    ]
+    return {name: next(iter(get_close_matches(name.upper(), known, n=1, cutoff=0.8)), None) for name in unknown}
 
 
 def variable(concern: type[_Concern], field: str) -> str:

@@ -19,6 +19,7 @@ from noetl.bus.postgres import BusPostgres
 from noetl.catalog.port import Entry
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
 from noetl.cli.client import Again, Change, Need, Pinning, Row, Span, Turned, pages_of, printed
+from noetl.cli.output import warn
 from noetl.cli.tools import tools, usual
 from noetl.database import Database, connect
 from noetl.embedded import ensure, stop
@@ -85,6 +86,11 @@ async def opened(home: Path, at_a_stretch: float | None = None) -> AsyncIterator
             count = await migrate(connection, shards=shards.count)
         finally:
             await connection.close()
+        if "count" in shards.model_fields_set and shards.count != count:
+            warn(
+                f"NOETL_SHARD_COUNT is {shards.count}, and the database was made with {count} shards, which stay",
+                "the number is fixed when the database is made: remove the variable, or use another database",
+            )
         made = Database(dsns.control, main_size=store.postgres_pool_max_size, background_size=store.bg_pool_max_size)
         async with made as database, BusPostgres(database) as bus:
             leases = LeasesPostgres(database, micros(shards.lease_sec))

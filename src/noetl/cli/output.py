@@ -143,6 +143,28 @@ def cause(error: BaseException) -> BaseException:
     return error
 
 
+# ---- warnings ----------------------------------------------------------------------------------------------------------
+
+
+def warn(message: str, hint: str | None = None) -> None:
+    """On stderr: what a program prints stays what it is."""
+    print(f"warning: {message}" + (f"\n    {hint}" if hint else ""), file=sys.stderr)
+
+
+def warn_of_unknown_settings() -> None:
+    """A variable that nothing reads is a slip that would change nothing, silently."""
+    if not any(name.startswith("NOETL_") and name not in _USUAL_VARIABLES for name in os.environ):
+        return
+    from noetl.settings import unknown_variables  # takes time to load, and most environments need no look at it
+
+    for name, meant in unknown_variables(os.environ).items():
+        hint = f"did you mean {meant}?" if meant else "docs/settings.md lists the settings"
+        warn(f"{name} is set, and no setting has that name", hint)
+
+
+_USUAL_VARIABLES = frozenset({"NOETL_HOME", "NOETL_SERVER_URL", "NOETL_DB_URL", "NOETL_LOG_LEVEL", "NOETL_DEBUG"})
+
+
 # ---- logs --------------------------------------------------------------------------------------------------------------
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from noetl.cli.loop import in_loop
-from noetl.cli.output import FAILED, LEFT, cause, complain, refusal
+from noetl.cli.output import FAILED, LEFT, cause, complain, refusal, warn_of_unknown_settings
 from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def run(
       noetl run --memory examples/hello.yaml
       noetl run invoices.yaml --set limit=5 --dry-run
     """
+    warn_of_unknown_settings()
     with _refused_as_json(as_json):
         source = Source.of(file)
         others = [Source.of(str(path)) for path in also or []]

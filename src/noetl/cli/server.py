@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from noetl.cli.loop import in_loop
-from noetl.cli.output import explain, log_to_stderr, say
+from noetl.cli.output import explain, log_to_stderr, say, warn_of_unknown_settings
 
 if TYPE_CHECKING:
     import socket
@@ -50,6 +50,7 @@ def start(host: Host = None, port: Port = None) -> None:
       NOETL_SERVER_URL=http://127.0.0.1:8082 noetl run examples/hello.yaml
     """
     log_to_stderr("INFO")
+    warn_of_unknown_settings()
     in_loop(_start(host, port))
 
 
@@ -72,6 +73,7 @@ def dev(
     if not folder.is_dir():
         raise InvalidInput(f"{folder} is not a folder", hint="noetl dev DIR; without DIR, where you are")
     log_to_stderr("INFO")
+    warn_of_unknown_settings()
     in_loop(_dev(folder, host, port))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from noetl.cli.loop import in_loop
-from noetl.cli.output import log_to_stderr, say
+from noetl.cli.output import log_to_stderr, say, warn_of_unknown_settings
 
 DEFAULT_SERVER = "http://127.0.0.1:8082"
 
@@ -38,6 +38,7 @@ def start(
     Example: NOETL_SERVER_URL=http://127.0.0.1:8082 noetl worker start --pool cpu --pool gpu --slots 4
     """
     log_to_stderr("INFO")
+    warn_of_unknown_settings()
     in_loop(_work(pools, slots, name))
 
 
