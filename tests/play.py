@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from msgspec.structs import replace
 
+from noetl.engine import playbook_state
 from noetl.engine.fold import evolve
 from noetl.engine.machine import Advance, Refusal, advance, interpret
 from noetl.engine.state import Execution, Fixed, Limits, decode, empty, encode
@@ -20,6 +21,7 @@ from noetl.model.commands import Command
 from noetl.model.envelope import Envelope, Selected, failed
 from noetl.model.errors import Failure
 from noetl.model.ids import RefId
+from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Reference
 from noetl.playbook.expressions import TemplateError, UndefinedError
 from noetl.playbook.plan import Plan, compile_plan
@@ -62,17 +64,47 @@ class Play:
         self.stops: set[str] = set()
         self.sent: list[d.Send] = []
         self.children: list[d.StartChild] = []
+        self.stored: dict[str, StateValue] = {}  # the playbook's state, as the log would keep it
         self.now = 1_000_000
         self.refs = 0
 
     # ---- moving on
 
     def tell(self, message: m.Message, retried: Execution | None = None) -> "Play | Refusal":
-        events = interpret(self.fixed, self.state, message, self.now, retried=retried)
-        if isinstance(events, Refusal):
-            return events
-        self.take(advance(self.fixed, self.state, *events))
+        conflicts: dict[str, e.StateConflict] = {}
+        while True:
+            stored = self.stored_for(message)
+            events = interpret(self.fixed, self.state, message, self.now, retried=retried, stored=stored)
+            if isinstance(events, Refusal):
+                return events
+            facts = playbook_state.conflicts(self.state, conflicts, self.now)
+            made = advance(self.fixed, self.state, *facts, *events)
+            conflict = self.conflict(made)
+            if conflict is None:
+                break
+            assert conflict.name not in conflicts, "it was told, and writes again"
+            conflicts[conflict.name] = conflict
+        self.take(made)
         return self
+
+    def stored_for(self, message: m.Message) -> dict[str, StateValue] | None:
+        """What a message that admits the execution brings."""
+        plan = self.fixed.plan
+        waits = isinstance(message, m.Start) and plan.playbook.executor.spec.max_concurrent is not None
+        if waits or not isinstance(message, m.Start | m.Admitted) or plan.state_names == frozenset():
+            return None
+        return {name: v for name, v in self.stored.items() if plan.state_names is None or name in plan.state_names}
+
+    def conflict(self, made: Advance) -> e.StateConflict | None:
+        """The first write that compare-and-set refuses."""
+        versions = {name: value.version for name, value in self.stored.items()}
+        for effect in made.effects:
+            if isinstance(effect, d.SetState):
+                version = versions.get(effect.name, 0)
+                if version != effect.expected:
+                    return e.StateConflict(name=effect.name, expected=0, version=version, by="another")
+                versions[effect.name] = version + 1
+        return None
 
     def take(self, made: Advance) -> None:
         self.state = made.state
@@ -105,6 +137,8 @@ class Play:
                 self.sent.append(effect)
             case d.StartChild():
                 self.children.append(effect)
+            case d.SetState():
+                self.stored[effect.name] = StateValue(effect.expected + 1, effect.value)
 
     def start(self, **fields: Any) -> "Play":
         self.tell(m.Start(execution_id=m.ExecutionId(EXECUTION), path="test", playbook="hash", **fields))

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from noetl.engine import journals, recoveries, tallies, waits
+from noetl.engine import journals, playbook_state, recoveries, tallies, waits
 from noetl.engine.outcome import mark
 from noetl.engine.state import Activation, Execution, Live, LoopState, Record, Segment, TimerUse, Token, Unfinished
 from noetl.model import events as e
@@ -24,7 +24,11 @@ FAILED_EVENT = "call.error"  # what the router of a failed step is told, also af
 
 
 def evolve(state: Execution, event: e.Event) -> Execution:
-    return replace(FOLDS[type(event)](state, event), last_at=event.at, events=state.events + 1)
+    folded = FOLDS[type(event)](state, event)
+    assigned = getattr(event, "set", None)
+    if assigned and playbook_state.writes_state(assigned):
+        folded = playbook_state.fold_writes(folded, event)
+    return replace(folded, last_at=event.at, events=state.events + 1)
 
 
 # ---- the execution -----------------------------------------------------------------------------------------------------
@@ -468,6 +472,8 @@ FOLDS: dict[type, Fold] = {
     e.WorkflowInitialized: _admitted,
     e.StepInherited: _inherited,
     e.CtxInherited: _ctx_inherited,
+    e.StateRead: playbook_state.fold_read,
+    e.StateConflict: playbook_state.fold_conflict,
     e.PlaybookPaused: _paused,
     e.PlaybookResumed: _resumed,
     e.ExecutionCancelling: _cancelling,

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl.engine import sites
+from noetl.engine.playbook_state import visible
 from noetl.engine.sites import Moment
 from noetl.engine.state import Activation, Execution, Fixed, Live
 from noetl.model import events as e
@@ -127,6 +128,12 @@ def _uses(fixed: Fixed, activation: Activation, kind: e.CommandKind, collection:
     return plan.body if ready else plan.uses
 
 
+def _state(state: Execution, uses: Uses) -> dict[str, Any]:
+    if uses.state is None:
+        return visible(state)
+    return _only(visible(state), uses.state) if uses.state else {}
+
+
 def scope_for(fixed: Fixed, state: Execution, activation: Activation, uses: Uses) -> Scope:
     """Only the names that its templates use."""
     workload = fixed.workload if uses.workload is None else _only(fixed.workload, uses.workload)
@@ -139,6 +146,7 @@ def scope_for(fixed: Fixed, state: Execution, activation: Activation, uses: Uses
     return Scope(
         workload=workload,
         ctx=ctx,
+        state=None if fixed.plan.hides_state else _state(state, uses),
         args=activation.args,
         results=results,
         scratch=activation.scratch,

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from noetl.engine import sites, tallies
+from noetl.engine import playbook_state, sites, tallies
 from noetl.engine.issuing import Made, ask, command_for, held, issued, step_timeout
 from noetl.engine.sites import Moment, NeedsWorker
 from noetl.engine.state import Activation, Execution, Fixed, LoopState
@@ -315,6 +315,7 @@ def _done(fixed: Fixed, state: Execution, activation: Activation, loop: LoopStat
         reduced = _reduced(state, loop)
     except FailedError as problem:
         error = error or Failure(code="REDUCE_FAILED", kind="template", message=str(problem))
+    error = error or playbook_state.refusal(state, reduced)
     where = address(state.execution_id, "manifest", activation.step, activation.id)
     whole = tallies.with_inherited(stats, loop.collection)
     manifest = Reference(ref_id=RefId(activation.id), type="db", uri=str(where), rows=whole.total, format="manifest")
@@ -357,14 +358,15 @@ def _first_error(loop: LoopState) -> dict[str, Any]:
 def _reduced(state: Execution, loop: LoopState) -> dict[str, Any]:
     """The loop's reductions, folded onto what the variables are now."""
     return {
-        name: reducers.onto(loop.reduce[name], _current(state.ctx, root_of(full_name(name))[1]), value)
+        name: reducers.onto(loop.reduce[name], _current(state, full_name(name)), value)
         for name, value in tallies.reduced(loop).items()
         if name in loop.reduce
     }
 
 
-def _current(ctx: dict[str, Any], path: tuple[str, ...]) -> Any:
-    value: Any = ctx
+def _current(state: Execution, name: str) -> Any:
+    root, path = root_of(name)
+    value: Any = playbook_state.visible(state) if root == "state" else state.ctx
     for part in path:
         value = value.get(part) if isinstance(value, dict) else None
     return value

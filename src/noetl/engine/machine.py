@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from noetl.engine import inheriting, journals, lifecycle, loops, steps, waits
+from noetl.engine import inheriting, journals, lifecycle, loops, playbook_state, steps, waits
 from noetl.engine.fold import evolve
 from noetl.engine.issuing import Made, requeue
 from noetl.engine.sites import Moment
@@ -23,6 +23,7 @@ from noetl.model.decisions import AddPart, ClearTimer, Effect, Finish, Park, Sen
 from noetl.model.envelope import failed
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros, call_id, timer_id
+from noetl.model.playbook_state import StateValue
 from noetl.playbook.children import asks_latest
 from noetl.playbook.durations import micros
 
@@ -46,13 +47,20 @@ class Advance(Struct, frozen=True):
 
 
 def interpret(
-    fixed: Fixed, state: Execution, message: m.Message, at: Micros, *, retried: Execution | None = None
+    fixed: Fixed,
+    state: Execution,
+    message: m.Message,
+    at: Micros,
+    *,
+    retried: Execution | None = None,
+    stored: dict[str, StateValue] | None = None,
 ) -> tuple[e.Event, ...] | Refusal:
-    """The facts a message becomes. Time never goes back within an execution."""
+    """The facts a message becomes. Time never goes back within an execution. `stored`: the state that the playbook has when
+    the execution is admitted; None: this message admits none."""
     at = max(at, state.last_at)
     match message:
         case m.Start():
-            return _start(fixed, state, message, at, retried)
+            return _start(fixed, state, message, at, retried, stored)
         case _ if state.status == "new":
             return Refusal("unknown")
         case _ if state.terminal:
@@ -67,12 +75,21 @@ def interpret(
             return (e.TimerFired(at=at, timer=message.timer),) if message.timer in state.timers else Refusal("known")
         case m.Notice():
             return (replace(message.event, at=at),) if waits.expected(state, message.event.call) else Refusal("known")
+        case m.Admitted():
+            admitted = e.WorkflowInitialized(at=at)
+            reads = playbook_state.read(fixed, state, stored, at) if stored is not None else ()
+            return (*reads, admitted) if state.status == "pending" else Refusal("known")
         case _:
             return _request(fixed, state, message, at)
 
 
 def _start(
-    fixed: Fixed, state: Execution, start: m.Start, at: Micros, retried: Execution | None
+    fixed: Fixed,
+    state: Execution,
+    start: m.Start,
+    at: Micros,
+    retried: Execution | None,
+    stored: dict[str, StateValue] | None,
 ) -> tuple[e.Event, ...] | Refusal:
     if state.status != "new":
         return Refusal("known")
@@ -94,13 +111,20 @@ def _start(
         timeout=None if timeout is None else micros(timeout),
         pins=start.pins,
     )
-    return (first, *(inheriting.inherited(retried, at) if retried is not None else ()))
+    taken_over: list[e.Event] = []
+    if retried is not None:
+        taken_over += inheriting.inherited(retried, at)
+        taken_over += playbook_state.inherit(fixed, retried, at)
+    if stored is None:
+        return (first, *taken_over)
+    known = state
+    for event in (first, *taken_over):
+        known = evolve(known, event)
+    return (first, *taken_over, *playbook_state.read(fixed, known, stored, at))
 
 
 def _request(fixed: Fixed, state: Execution, request: m.Request, at: Micros) -> tuple[e.Event, ...] | Refusal:
     match request:
-        case m.Admitted():
-            return (e.WorkflowInitialized(at=at),) if state.status == "pending" else Refusal("known")
         case m.Cancel():
             cancelling = e.ExecutionCancelling(at=at, reason=request.reason, by=request.by)
             stopping = state.status == "cancelling" and not lifecycle.nothing_left(state)
@@ -122,7 +146,7 @@ def _request(fixed: Fixed, state: Execution, request: m.Request, at: Micros) -> 
                 at=at, name=request.name, request=request.request, payload=request.payload, by=request.by
             )
             return (sent,)
-        case m.Start():
+        case m.Start() | m.Admitted():
             return Refusal("known")
 
 
@@ -191,8 +215,9 @@ def advance(fixed: Fixed, state: Execution, *given: e.Event) -> Advance:
 
     while queue:
         event = queue.popleft()
-        state = evolve(state, event)
+        before, state = state, evolve(state, event)
         events.append(event)
+        effects.extend(playbook_state.effects(before, state, event))
         if len(events) == MANY and state.status == "running":
             queue.append(_circles(event))
         if len(events) > 2 * MANY:
@@ -265,7 +290,7 @@ def _cancelled(fixed: Fixed, state: Execution, event: e.CommandCancelled, moment
     if activation.phase == "loop":
         yield from loops.go_on(fixed, state, activation, moment)
     else:
-        yield steps.call_error(activation, steps.timed_out(fixed, activation), moment)
+        yield steps.call_error(activation, steps.stopped_by(fixed, activation), moment)
 
 
 def _expression(fixed: Fixed, state: Execution, event: e.ExpressionEvaluated, moment: Moment) -> Made:
@@ -366,7 +391,7 @@ def _step_timeout(fixed: Fixed, state: Execution, activation: Activation, moment
     elif activation.loop is not None:
         yield from loops.go_on(fixed, state, activation, moment)
     else:
-        yield steps.call_error(activation, steps.timed_out(fixed, activation), moment)
+        yield steps.call_error(activation, steps.stopped_by(fixed, activation), moment)
 
 
 def _routed(fixed: Fixed, state: Execution, event: e.NextEvaluated, moment: Moment) -> Made:
@@ -400,7 +425,22 @@ def _child_started(fixed: Fixed, state: Execution, event: e.ChildStarted, moment
     yield from _resolved(fixed, state, event, moment)
 
 
+def _stop_if_unwritten(state: Execution, activation_id: Any) -> Made:
+    """What the entry assigns to state was refused: nothing after it may run."""
+    activation = _on(state, activation_id)
+    if activation is None:
+        return
+    refused = activation.unwritten or (activation.loop is not None and activation.loop.broken)
+    if refused:
+        yield loops.stop(state, activation)
+
+
+def _retry_started(fixed: Fixed, state: Execution, event: e.RetryStarted, moment: Moment) -> Made:
+    yield from _stop_if_unwritten(state, event.activation)
+
+
 def _task_done(fixed: Fixed, state: Execution, event: e.TaskDone, moment: Moment) -> Made:
+    yield from _stop_if_unwritten(state, event.activation)
     if event.transparent and event.result.ok:
         yield e.SinkProcessed(
             at=moment.at,
@@ -422,6 +462,7 @@ def _progress(fixed: Fixed, state: Execution, event: e.CommandProgress, moment: 
 def _page(fixed: Fixed, state: Execution, event: e.CallPage, moment: Moment) -> Made:
     if event.result.reference is not None:
         yield AddPart(call_id(event.command_id, event.task, event.run), event.page, 1, event.result.reference)
+    yield from _stop_if_unwritten(state, event.activation)
 
 
 Rule = Callable[[Fixed, Execution, Any, Moment], Made]
@@ -452,5 +493,6 @@ RULES: dict[type, Rule] = {
     e.CommandCancelled: _cancelled,
     e.TaskDone: _task_done,
     e.CallPage: _page,
+    e.RetryStarted: _retry_started,
     e.CommandProgress: _progress,
 }

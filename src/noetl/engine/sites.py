@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from noetl.engine.playbook_state import visible
 from noetl.engine.state import Activation, Execution, Fixed
 from noetl.model.clock import iso
 from noetl.model.envelope import Envelope, Selected
@@ -179,6 +180,8 @@ def names(fixed: Fixed, state: Execution, activation: Activation, moment: Moment
     outer = state.parent.iter if state.parent is not None else {}
     if outer:
         scope |= {"iter": {"parent": outer, **activation.scratch}, "_loop": outer_iteration(outer)}
+    if not fixed.plan.hides_state:
+        scope["state"] = visible(state)
     if output is not None:
         if fixed.plan.steps[activation.step].step.loop is not None:
             scope["loop"] = ended_loop(activation.event, activation.outcome)
@@ -248,6 +251,9 @@ def saw(fixed: Fixed, state: Execution, activation: Activation, site: Site, arc:
     for name in site.ctx:
         if name in state.ctx and f"ctx.{name}" in source.source and len(seen) < SAW_VALUES:
             seen[f"ctx.{name}"] = _short(state.ctx[name])
+    for name, value in visible(state).items():
+        if f"state.{name}" in source.source and len(seen) < SAW_VALUES:
+            seen[f"state.{name}"] = _short(value)
     return seen
 
 

@@ -126,7 +126,8 @@ class Activation(Struct, frozen=True, omit_defaults=True, kw_only=True):
     values: dict[str, tuple[Selected, ...]] = {}  # by site: what a worker evaluated for it
     planned: Collection | None = None
     broken: Failure | None = None  # an evaluation that could not be made
-    stopped: bool = False  # timed out: its command is being stopped
+    stopped: bool = False  # timed out, or `unwritten`: its command is being stopped
+    unwritten: Failure | None = None  # why a write of state was refused: the step fails with it
     pool: str = ""  # of its commands, once one was issued
 
 
@@ -212,6 +213,18 @@ class Recovery(Struct, frozen=True, omit_defaults=True, kw_only=True):
     count: int = 1
 
 
+class KnownState(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A value of the playbook's state, as this execution has read and written it."""
+
+    value: Any = None
+    version: int = 0
+    unset: bool = False
+    read: int = 0  # the version that was read
+    writes: int = 0
+    conflict: int | None = None  # the version that somebody else has written since
+    conflict_by: str | None = None
+
+
 class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
     execution_id: ExecutionId
     status: Status = "new"
@@ -231,6 +244,7 @@ class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ended_at: Micros | None = None
     last_at: Micros = 0
     ctx: dict[str, Any] = {}
+    playbook_state: dict[str, KnownState] = {}
     steps: dict[str, Record] = {}
     activations: dict[ActivationId, Activation] = {}
     running: dict[str, int] = {}  # live activations by step

@@ -7,7 +7,7 @@ same question is then answered from the state.
 
 from typing import Any
 
-from noetl.engine import loops, sites
+from noetl.engine import loops, playbook_state, sites
 from noetl.engine.fold import FINAL
 from noetl.engine.issuing import Made, ask, held, pool_for, run
 from noetl.engine.sites import Moment, NeedsWorker
@@ -94,6 +94,9 @@ def called(
         yield e.SinkProcessed(
             at=moment.at, step=event.step, activation=activation.id, command_id=event.command_id, task=task
         )
+    if activation.unwritten is not None:
+        yield call_error(activation, activation.unwritten, moment)
+        return
     ended = e.CallDone if event.result.ok else e.CallError
     yield ended(
         at=moment.at,
@@ -106,6 +109,11 @@ def called(
 
 def call_error(activation: Activation, failure: Failure, moment: Moment) -> e.CallError:
     return e.CallError(at=moment.at, step=activation.step, activation=activation.id, result=failed(failure))
+
+
+def stopped_by(fixed: Fixed, activation: Activation) -> Failure:
+    """Why the command of the step was told to stop."""
+    return activation.unwritten or timed_out(fixed, activation)
 
 
 def timed_out(fixed: Fixed, activation: Activation) -> Failure:
@@ -129,10 +137,11 @@ def _leave(fixed: Fixed, state: Execution, activation: Activation, moment: Momen
             yield from ask(fixed, state, activation, "evaluate", SET, moment)
             return
         broken = answer if isinstance(answer, Failure) else _first_failure(site.keys, answer)
-        if broken is not None:
-            result = failed(broken)
-        elif not isinstance(answer, Failure):
+        if broken is None and not isinstance(answer, Failure):
             values = dict(zip(site.keys, answer, strict=True))
+            broken = playbook_state.refusal(state, values)
+        if broken is not None:
+            values, result = {}, failed(broken)
     yield e.StepExit(at=moment.at, step=activation.step, activation=activation.id, result=result, set=values)
 
 
@@ -230,6 +239,10 @@ def _follow(
         earlier = chosen.get(target)
         merged = {**earlier.args, **args} if earlier is not None else args
         chosen[target] = e.Chosen(arc=earlier.arc if earlier is not None else number, step=target, args=merged)
+    refused = playbook_state.refusal(state, assigned)
+    if refused is not None:
+        yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, error=refused)
+        return
     error = _no_next(fixed, activation) if not chosen else None
     made = tuple(chosen.values())
     recovered = bool(made) and not _went_well(activation)

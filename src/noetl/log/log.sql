@@ -1,12 +1,17 @@
 -- The log and the queue. What writes several tables is a function of the schema (migrations); everything else is here.
 
 -- name: append
--- Arrays come as their text, but for bytes.
-select a.verdict, a.place, a.last_seq, a.inbox_part, a.inbox_shard, n.noted
-from noetl.append(
-    :lease, :check_keys,
-    :p_exec::text::bigint[], :p_shard::text::int[], :p_epoch::text::bigint[], :p_after::text::bigint[],
-    :p_tenant::text::int[], :p_count::text::int[],
+-- Arrays come as their text, but for bytes. Parts that write state are compared first, under locks that are held until the commit.
+select a.verdict, a.place, a.last_seq, a.inbox_part, a.inbox_shard, n.noted, c.conflicts::text as conflicts, w.written
+from (select :lease::bigint as lease, :check_keys::boolean as check_keys,
+             :p_exec::text::bigint[] as exec, :p_shard::text::int[] as shard, :p_epoch::text::bigint[] as epoch,
+             :p_after::text::bigint[] as after, :p_tenant::text::int[] as tenant, :p_count::text::int[] as count) p,
+    lateral (select case when :more::jsonb ? 'states' then
+        noetl.check_state(p.exec, p.shard, p.after, p.tenant, :more -> 'states') end as conflicts) c,
+    lateral noetl.append(
+    p.lease, p.check_keys, p.exec, p.shard,
+    case when c.conflicts is null then p.epoch else noetl.epochs_without(p.epoch, c.conflicts) end,
+    p.after, p.tenant, p.count,
     :e_part::text::int[], :e_nth::text::int[], :e_type::text::text[], :e_step::text::text[], :e_command::text::text[],
     :e_attempt::text::int[], :e_status::text::text[], :e_result::text::json[], :e_meta::text::json[],
     :e_key::text::text[], :e_at::text::bigint[],
@@ -22,7 +27,9 @@ from noetl.append(
     lateral (select case when :more::jsonb ? 'lifetimes' then (
         select noetl.note_lifetimes(array_agg(l.ref), array_agg(l.scope), array_agg(l.ttl))
         from jsonb_to_recordset(:more -> 'lifetimes') as l (part int, ref bigint, scope text, ttl bigint)
-        where a.verdict[l.part] = 0) end as noted) n;
+        where a.verdict[l.part] = 0) end as noted) n,
+    lateral (select case when :more::jsonb ? 'states' then
+        noetl.write_state(a.verdict, a.last_seq, p.exec, p.count, p.tenant, :kept_versions, :more -> 'states') end as written) w;
 
 -- name: inbox
 -- Oldest first over all shards: the oldest of each, merged. Rows are deleted by whoever consumes them; no position is kept.

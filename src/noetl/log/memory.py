@@ -11,6 +11,7 @@ import msgspec
 
 from noetl.log.judging import judge
 from noetl.log.limits import check_size
+from noetl.log.playbook_state_memory import PlaybookStateMemory, write_state
 from noetl.log.port import (
     BLOB_LIMIT,
     NO_PROGRESS,
@@ -36,6 +37,7 @@ from noetl.log.port import (
     ShardLost,
     ShardRows,
     StaleAttempt,
+    StateRow,
     Traced,
     Used,
     Wanted,
@@ -54,6 +56,7 @@ from noetl.model.decisions import (
     Park,
     Requeue,
     Send,
+    SetState,
     SetTimer,
     StartChild,
     Stop,
@@ -63,6 +66,7 @@ from noetl.model.events import ChildStarted, Ending, Terminal
 from noetl.model.exchange import Held
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId
 from noetl.model.messages import Admitted, Message, Notice, Report, Start, Stopped, StoredRef
+from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Reference, parse_uri
 
 __all__ = ["Database", "LogMemory"]
@@ -78,6 +82,7 @@ _present = msgspec.json.Decoder(Present)
 class LogMemory:
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._state = PlaybookStateMemory(database)
 
     # -- the owner --
 
@@ -85,6 +90,7 @@ class LogMemory:
         if len({part.execution_id for part in batch.parts}) != len(batch.parts):
             raise NoetlError("an execution has two parts in one batch", hint="one part per execution")
         refused = [self._refuse(part, batch.epochs) for part in batch.parts]
+        refused = self._state.refuse(batch.parts, refused)
         writes = [
             _Write(self._db, part, batch.lease)
             for part, refusal in zip(batch.parts, refused, strict=True)
@@ -272,6 +278,22 @@ class LogMemory:
     def _recorded(self, row: EventRow) -> Recorded:
         shard = self._db.shard_of(row.execution_id)
         return Recorded(row.execution_id, shard, row.seq, row.epoch, codec.decode_event(row.data))
+
+    # -- state between executions --
+
+    async def read_state(self, tenant: Tenant, path: str, names: list[str] | None = None) -> list[StateRow]:
+        return self._state.read(tenant, path, names)
+
+    async def list_state(self, tenant: Tenant, after: tuple[str, str], limit: int) -> list[StateRow]:
+        return self._state.page(tenant, after, limit)
+
+    async def state_history(self, tenant: Tenant, path: str, name: str, before: int, limit: int) -> list[StateRow]:
+        return self._state.history(tenant, path, name, before, limit)
+
+    async def put_state(
+        self, tenant: Tenant, path: str, name: str, value: StateValue, expected: int | None, by: str | None
+    ) -> int:
+        return self._state.put(tenant, path, name, value, expected, by)
 
     # -- small payloads --
 
@@ -551,6 +573,8 @@ class _Write:
                 self._ask(effect)
             case LeaveAdmission():
                 self._leave(effect)
+            case SetState():
+                write_state(db, part, effect)
             case _:
                 assert_never(effect)
 

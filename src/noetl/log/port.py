@@ -23,6 +23,7 @@ from noetl.model.events import Event
 from noetl.model.exchange import Held
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId
 from noetl.model.messages import Message, Report, Start, StoredRef
+from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Lifetime, Reference
 
 Place = tuple[ExecutionId, str]  # a step of an execution
@@ -118,7 +119,31 @@ class ShardLost(Struct, frozen=True):
     shard: int
 
 
-Outcome = Union[Appended, Known, StaleAttempt, ShardLost]
+class StateChanged(Struct, frozen=True):
+    """The part writes a state value that has another version by now: nothing of it was applied. `by` is the execution or person
+    that wrote it."""
+
+    execution_id: ExecutionId
+    name: str
+    version: int
+    by: str | None = None
+
+
+Outcome = Union[Appended, Known, StaleAttempt, ShardLost, StateChanged]
+
+
+class StateRow(Struct, frozen=True, kw_only=True):
+    """One version of a state value. Written by an execution with the event `seq`, or by a person."""
+
+    path: str
+    name: str
+    version: int
+    value: Any = None
+    unset: bool = False
+    execution_id: ExecutionId | None = None
+    seq: int | None = None
+    by: str | None = None
+    at: Micros = 0
 
 
 class Pinned(Struct, frozen=True):
@@ -321,6 +346,23 @@ class EventLog(Protocol):
     async def received(self, execution_id: ExecutionId, key: str) -> Received: ...
     async def checkpoint(self, shard: int) -> int: ...
     async def live(self, shard: int) -> list[ExecutionId]: ...  # executions of the shard without a terminal event
+
+    # -- state between executions --
+    async def read_state(
+        self, tenant: Tenant, path: str, names: list[str] | None = None
+    ) -> list[StateRow]: ...  # by name, those that were unset too; None: all of the path
+    async def list_state(
+        self, tenant: Tenant, after: tuple[str, str], limit: int
+    ) -> list[StateRow]: ...  # by path and name beyond `after`, without those that were unset
+    async def state_history(
+        self, tenant: Tenant, path: str, name: str, before: int, limit: int
+    ) -> list[StateRow]: ...  # the last KEPT_VERSIONS at most, newest first, older than the version `before`
+    async def put_state(
+        self, tenant: Tenant, path: str, name: str, value: StateValue, expected: int | None, by: str | None
+    ) -> int:
+        """A write by a person; the version of `value` is ignored, and returned is the one it got. `expected` None: whatever is
+        there. Conflict when another version is there, or MAX_STATE_NAMES names. InvalidInput when it cannot be kept."""
+        ...
 
     # -- small payloads --
     async def put_blob(self, reference: Reference, payload: bytes) -> None:

@@ -13,7 +13,8 @@ import msgspec
 from noetl.database import Database, Grouped, Raised, Record, UniqueViolation
 from noetl.log.arrays import documents, numbers, texts
 from noetl.log.cold import Cold
-from noetl.log.limits import check_size
+from noetl.log.limits import check_size, encoded_state
+from noetl.log.playbook_state import PlaybookStatePostgres
 from noetl.log.port import (
     BLOB_LIMIT,
     LINEAGE_LIMIT,
@@ -35,6 +36,7 @@ from noetl.log.port import (
     Recorded,
     Renewal,
     ShardRows,
+    StateRow,
     Traced,
     Used,
     Wanted,
@@ -48,6 +50,7 @@ from noetl.model.events import Ending
 from noetl.model.exchange import Held
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId, shard_of
 from noetl.model.messages import Message, Report, Start, StoredRef
+from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Lifetime, Reference, parse_uri
 from noetl.sql import load
 from noetl.turns import Stretch
@@ -81,6 +84,7 @@ class LogPostgres:
         self._sweep_every = sweep_every
         self._starts = Grouped(self._start_all, limit=WORKLOAD_LIMIT)
         self._cold = Cold(lake)
+        self._state = PlaybookStatePostgres(database)
         self._at_a_stretch = at_a_stretch
         self._runs = 0
 
@@ -310,6 +314,22 @@ class LogPostgres:
 
     async def live(self, shard: int) -> list[ExecutionId]:
         return [_id(row["execution_id"]) for row in await self._background.read(_SQL["live"], shard=shard)]
+
+    # -- state between executions --
+
+    async def read_state(self, tenant: Tenant, path: str, names: list[str] | None = None) -> list[StateRow]:
+        return await self._state.read(tenant, path, names)
+
+    async def list_state(self, tenant: Tenant, after: tuple[str, str], limit: int) -> list[StateRow]:
+        return await self._state.page(tenant, after, limit)
+
+    async def state_history(self, tenant: Tenant, path: str, name: str, before: int, limit: int) -> list[StateRow]:
+        return await self._state.history(tenant, path, name, before, limit)
+
+    async def put_state(
+        self, tenant: Tenant, path: str, name: str, value: StateValue, expected: int | None, by: str | None
+    ) -> int:
+        return await self._state.put(tenant, path, name, encoded_state(name, value), expected, by)
 
     # -- small payloads --
 

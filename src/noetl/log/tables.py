@@ -11,13 +11,16 @@ from typing import Any
 
 import msgspec
 
+from noetl.log.port import StateRow
 from noetl.model import codec
 from noetl.model.clock import Clock
 from noetl.model.commands import SUSPECT, Command, Journal
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId, shard_of
 from noetl.model.messages import LeaseLost, Message, Stopped, StoredRef
+from noetl.model.playbook_state import KEPT_VERSIONS
 from noetl.twins import ShardRow
 
+_state_row = msgspec.json.Decoder(StateRow)
 FINISHED = frozenset({"done", "dead", "cancelled"})
 KEEP_FINISHED: Micros = 3_600_000_000
 
@@ -118,6 +121,7 @@ class Database:
         self.judge_at: dict[ExecutionId, tuple[Micros, ...]] = {}
         self.logs: dict[ExecutionId, list[tuple[str, tuple[RefId, str]]]] = {}  # step and blob of each part, in order
         self.manifests: dict[str, dict[int, bytes]] = {}
+        self.states: dict[tuple[Tenant, str, str], list[bytes]] = {}  # versions of each name, the current one last
         self.projections: dict[ExecutionId, bytes] = {}
         self.workers: dict[str, WorkerRow] = {}
         self.checkpoints = [0] * len(shards)
@@ -283,6 +287,17 @@ class Database:
             self.ref_times.setdefault(reference.ref_id, self.clock.now())
             if ref.payload is not None:
                 self.blobs.setdefault((reference.ref_id, reference.uri), ref.payload)
+
+    # -- state between executions --
+
+    def state(self, tenant: Tenant, path: str, name: str) -> StateRow | None:
+        versions = self.states.get((tenant, path, name))
+        return _state_row.decode(versions[-1]) if versions else None
+
+    def write_state(self, tenant: Tenant, row: StateRow) -> None:
+        versions = self.states.setdefault((tenant, row.path, row.name), [])
+        versions.append(codec.encode(row))
+        del versions[:-KEPT_VERSIONS]
 
     def pin(self, execution_id: ExecutionId, row: Any) -> None:
         self.pinned[execution_id] = codec.encode(row)

@@ -12,7 +12,7 @@ import msgspec
 
 from noetl.log.arrays import documents, numbers, texts
 from noetl.log.limits import check_size
-from noetl.log.port import Appended, Batch, Known, Outcome, Part, ShardLost, StaleAttempt
+from noetl.log.port import Appended, Batch, Known, Outcome, Part, ShardLost, StaleAttempt, StateChanged
 from noetl.model import codec
 from noetl.model.commands import Command, Journal
 from noetl.model.decisions import (
@@ -26,6 +26,7 @@ from noetl.model.decisions import (
     Park,
     Requeue,
     Send,
+    SetState,
     SetTimer,
     StartChild,
     Stop,
@@ -34,6 +35,7 @@ from noetl.model.errors import NoetlError
 from noetl.model.events import ChildStarted, Event
 from noetl.model.ids import CommandId, ExecutionId, Micros, TimerId, shard_of
 from noetl.model.messages import Message, Notice, Start, Stopped, StoredRef
+from noetl.model.playbook_state import KEPT_VERSIONS
 from noetl.model.reference import Lifetime, Reference
 from noetl.turns import Stretch
 
@@ -113,21 +115,26 @@ class Writes:
         return len({(row[0], row[9]) for row in events}) != len(events)
 
     def arguments(self, *, check_keys: bool) -> tuple[Any, ...]:
+        """In the order in which the query names them."""
         arrays: list[Any] = [self._batch.lease, check_keys]
         for name, kinds in _COLUMNS.items():
             rows = self._rows[name]
             columns = zip(*rows, strict=True) if rows else ((),) * len(kinds)
             arrays += [_ARRAYS[kind](each) for kind, each in zip(kinds, columns, strict=True)]
-        arrays.append(codec.encode(self._more).decode() if self._more else None)
-        return tuple(arrays)
+            if name == "p":
+                arrays.append(codec.encode(self._more).decode() if self._more else None)
+        return (*arrays, KEPT_VERSIONS)
 
     def outcomes(self, answer: Any) -> list[Outcome]:
         inboxes: dict[int, set[int]] = {}
         for number, shard in zip(answer["inbox_part"] or (), answer["inbox_shard"] or (), strict=True):
             inboxes.setdefault(number, set()).add(shard)
+        conflicts = msgspec.json.decode(answer["conflicts"] or b"{}")
         verdicts = zip(self._batch.parts, answer["verdict"], answer["place"], answer["last_seq"], strict=True)
         return [
-            self._outcome(part, verdict, place, last_seq, inboxes.get(number, set()))
+            _conflict(part, conflicts[str(number)])
+            if str(number) in conflicts
+            else self._outcome(part, verdict, place, last_seq, inboxes.get(number, set()))
             for number, (part, verdict, place, last_seq) in enumerate(verdicts, 1)
         ]
 
@@ -146,6 +153,13 @@ class Writes:
                 return Known(part.execution_id, self._rows["e"][place - 1][9])
             case _:
                 raise AssertionError(f"verdict {verdict}")
+
+
+def _conflict(part: Part, found: dict[str, Any]) -> Outcome:
+    """Nothing is found where another part of the batch writes the same value: decide again, when that one is in the log."""
+    if not found:
+        return Known(part.execution_id)
+    return StateChanged(part.execution_id, found["name"], found["version"], found["by"])
 
 
 class _PartWrites:
@@ -256,8 +270,21 @@ class _PartWrites:
                 self._note("admissions", path=path, places=limit)
             case LeaveAdmission(path=path):
                 self._note("admissions", path=path, places=None)
+            case SetState():
+                self._write_state(effect)
             case _:
                 assert_never(effect)
+
+    def _write_state(self, effect: SetState) -> None:
+        keys = [event.key for event in self._part.events]
+        self._note(
+            "states",
+            path=effect.path,
+            name=effect.name,
+            value=codec.encode(effect.value).decode(),
+            expected=effect.expected,
+            nth=keys.index(effect.event) + 1,
+        )
 
     def _move(self, command_id: CommandId, status: str) -> None:
         row = self._issued.get(command_id) or self._requeued.get(command_id)

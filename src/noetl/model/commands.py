@@ -21,6 +21,7 @@ class Scope(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     workload: dict[str, Any] = {}
     ctx: dict[str, Any] = {}
+    state: dict[str, Any] | None = {}  # None: the playbook has another use for the name
     args: dict[str, Any] = {}
     results: dict[str, Envelope] = {}
     scratch: dict[str, Any] = {}

@@ -98,6 +98,29 @@ class LeaveAdmission(Struct, frozen=True):
     path: str
 
 
+class SetState(Struct, frozen=True):
+    """Write a value of the playbook's state, if its version is still `expected`; it becomes one more. `event` is the key of the
+    event that reports the write."""
+
+    path: str
+    name: str
+    value: Any
+    expected: int
+    event: str
+
+
 Effect = Union[
-    Issue, Requeue, Park, Finish, Stop, SetTimer, ClearTimer, StartChild, Send, AddPart, AskAdmission, LeaveAdmission
+    Issue,
+    Requeue,
+    Park,
+    Finish,
+    Stop,
+    SetTimer,
+    ClearTimer,
+    StartChild,
+    Send,
+    AddPart,
+    AskAdmission,
+    LeaveAdmission,
+    SetState,
 ]

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from noetl.model.envelope import Envelope, Selected
 from noetl.model.errors import Failure
 from noetl.model.ids import ActivationId, CommandId, ExecutionId, Micros, TimerId
+from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Reference
 
 Emitter = Literal["server", "worker"]
@@ -118,6 +119,31 @@ class CtxInherited(Base, frozen=True, tag="ctx.inherited"):
     @property
     def key(self) -> str:
         return f"inherited.ctx:{self.part}"
+
+
+class StateRead(Base, frozen=True, tag="state.read"):
+    """Values of the playbook's state as this execution sees them. `inherited`: those of the execution that is retried, because
+    steps that do not run again have used them."""
+
+    values: dict[str, StateValue]  # in order of their names; each name is read once
+    inherited: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"state.read:{next(iter(self.values), '')}"
+
+
+class StateConflict(Base, frozen=True, tag="state.conflict"):
+    """Somebody else has written a state value since this execution read or wrote it: its own writes of that name fail."""
+
+    name: str
+    expected: int  # the version that this execution knew
+    version: int  # the version that was found
+    by: str | None = None  # the execution or person that wrote it
+
+    @property
+    def key(self) -> str:
+        return f"state.conflict:{self.name}"
 
 
 class PlaybookPaused(Base, frozen=True, tag="playbook.paused"):
@@ -886,7 +912,8 @@ Reported = Union[
     TaskDone, CallPage, RetryStarted, CommandProgress, FrameClaimed, LoopShardDone, ExpressionEvaluated,
 ]  # fmt: skip
 Event = Union[
-    PlaybookInitialized, WorkflowInitialized, StepInherited, CtxInherited, PlaybookPaused, PlaybookResumed,
+    PlaybookInitialized, WorkflowInitialized, StepInherited, CtxInherited, StateRead, StateConflict, PlaybookPaused,
+    PlaybookResumed,
     ExecutionCancelling, ExecutionCancelled, PlaybookCompleted, PlaybookFailed, ExecutionQuarantined, ExecutionReleased,
     StepEnter, StepSkipped, CallDone, CallError, StepExit, NextEvaluated, ExpressionEvaluated,
     TimerFired, SignalReceived, ChildStarted, ChildEnded,

@@ -65,10 +65,10 @@ class Context(Struct, frozen=True):
         ctx = {name: held(value, self.payloads) for name, value in scope.ctx.items()}
         scratch = {name: held(value, self.payloads) for name, value in scope.scratch.items()}
         if loop is None:
-            return Writes(ctx, scratch)
+            return Writes(ctx, scratch, scope.state)
         reduce = {full_name(name): (name, str(reducer)) for name, reducer in loop.spec.reduce.items()}
         direct = loop.spec.mode == "sequential" and loop.spec.policy.exec != "spark"
-        return Writes(ctx, scratch, reduce, direct=direct)
+        return Writes(ctx, scratch, scope.state, reduce, direct=direct)
 
     def pipeline(
         self, writes: Writes, *, item: Item | None = None, journal: Journaling | None = None, behind: int = 0

@@ -12,6 +12,7 @@ from msgspec.json import encode
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
+from noetl.model.playbook_state import problem_with_value
 from noetl.pipeline.data import Payloads, Stored, answer, held, view
 from noetl.pipeline.failures import Failing
 from noetl.playbook.assignments import full_name, placed, root_of
@@ -40,17 +41,20 @@ class Item(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Writes:
-    """ctx as the items of one chunk change it. Items of a sequential loop share it; others only reduce."""
+    """ctx and state as the items of one chunk change them. Items of a sequential loop share them; others only reduce."""
 
     ctx: dict[str, Any]
     step: dict[str, Any]
+    state: dict[str, Any] | None = None
     reduce: dict[str, tuple[str, str]] = field(default_factory=dict)  # full name: (as written, reducer)
     direct: bool = True
     changed: dict[str, Any] = field(default_factory=dict)  # by full name, since the last journal entry
 
     def write(self, name: str, value: Any, payloads: Payloads) -> None:
         root, path = root_of(name)
-        if root == "ctx":
+        if root == "state":
+            self.state = placed(self.state or {}, path, value)
+        elif root == "ctx":
             self.ctx = placed(self.ctx, path, held(value, payloads))
         else:
             self.step = placed(self.step, path, held(value, payloads))
@@ -115,7 +119,10 @@ class Names:
         tasks = self.tasks
         if finished is not None and task is not None and finished.envelope.ok:
             tasks = {**tasks, task: finished}
-        names: dict[str, Any] = {**self._fixed, **{n: v for n, v in tasks.items() if n not in RESERVED}}
+        names: dict[str, Any] = {**self._fixed}
+        if self.writes.state is not None:
+            names["state"] = self.writes.state
+        names |= {n: v for n, v in tasks.items() if n not in RESERVED}
         ctx = self.writes.ctx
         names |= {
             "ctx": ctx,
@@ -149,6 +156,8 @@ class Names:
         name = full_name(target)
         root, path = root_of(name)
         writes = self.writes
+        if root == "state":
+            value = self._state_value(path, value)
         if root == "iter" and self.item is not None:
             self.iter = placed(self.iter, path, value)
             if self._journaled:
@@ -167,6 +176,14 @@ class Names:
             hint = f"declare loop.spec.reduce: {{{name}: …}}"
             message = f"an item of a parallel loop writes {name}, which has no reducer: {hint}"
             raise Failing(Failure(code="NO_REDUCER", kind="config", message=message))
+
+    def _state_value(self, path: tuple[str, ...], value: Any) -> Any:
+        """The value, if state may hold it; a result that was rendered whole is refused."""
+        kept = placed(self.writes.state or {}, path, value)[path[0]]
+        problem = problem_with_value(path[0], kept)
+        if problem is not None:
+            raise Failing(Failure(code="STATE_VALUE", kind="state", message=problem))
+        return value
 
     def _check(self, name: str, value: Any) -> None:
         try:

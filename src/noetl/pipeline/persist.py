@@ -216,7 +216,7 @@ class Persist:
         """What `set` changes, as events carry it: a large value by reference."""
         kept: dict[str, Any] = {}
         for number, (name, value) in enumerate(values.items()):
-            if len(encode(value)) > SET_INLINE:
+            if len(encode(value)) > SET_INLINE and not name.startswith("state."):
                 value = {REFERENCE: (await self.put(f"{label}.v{number}", value)).uri}
             kept[name] = value
         return kept

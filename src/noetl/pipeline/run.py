@@ -32,6 +32,7 @@ from noetl.pipeline.persist import Persist, Wish, tables_in
 from noetl.pipeline.policy import Again, Break, Fail, Go, Jump, Verdict
 from noetl.pipeline.provenance import made_with
 from noetl.pipeline.rendering import Rendering
+from noetl.playbook.assignments import full_name
 from noetl.playbook.model import NoopTask, SinkTask, Step, Target, Task
 from noetl.tools.port import Failed, Success, Suspend
 from noetl.tools.workbook import called
@@ -384,7 +385,9 @@ class Pipeline:
         """All of them see the names as they were before the first."""
         rendered = {target: await rendering.value(value) for target, value in values.items()}
         for target, value in rendered.items():
-            self.names.assign(target, value)
+            is_state = full_name(target).startswith("state.")
+            # a secret is redacted in every event: what is stored would not be what was meant
+            self.names.assign(target, self.env.redactor.value(value) if is_state else value)
 
     # ---- again, later ----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Assignments (`set`): which name changes what, on the server and on a worker alike.
 
-`ctx.x`, `vars.x` and a bare name change the execution's variables; `step.y` and `iter.y` are scratch of the activation. A value
-too large for the control plane is a reference: `{"$reference": uri}`.
+`ctx.x`, `vars.x` and a bare name change the execution's variables; `step.y` and `iter.y` are scratch of the activation; `state.z`
+is a value of the playbook that outlives the execution. A value too large for the control plane is a reference:
+`{"$reference": uri}`; `state` holds none.
 """
 
 from typing import Any
@@ -10,9 +11,9 @@ REFERENCE = "$reference"
 
 
 def full_name(target: str) -> str:
-    """The target with its root spelled out: ctx.x, step.y or iter.y."""
+    """The target with its root spelled out: ctx.x, step.y, iter.y or state.z."""
     root, dot, rest = target.partition(".")
-    if dot and root in ("ctx", "step", "iter"):
+    if dot and root in ("ctx", "step", "iter", "state"):
         return target
     return f"ctx.{rest}" if dot and root == "vars" else f"ctx.{target}"
 
@@ -34,6 +35,19 @@ def placed(where: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str
 
 def assign_ctx(where: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     return _assign(where, ("ctx",), values)
+
+
+def state_writes(known: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """The state values that these assignments make of the known ones, by name: a path below a name changes a part of its map."""
+    made: dict[str, Any] = {}
+    for target, value in values.items():
+        if not target.startswith("state."):
+            continue
+        _, path = root_of(target)
+        name = path[0]
+        changed = placed({name: made.get(name, known.get(name))}, path, value)
+        made[name] = changed[name]
+    return made
 
 
 def assign_scratch(where: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:

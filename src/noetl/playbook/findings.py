@@ -56,7 +56,7 @@ class Code(StrEnum):
     FINAL_STEP_ARC = "FINAL_STEP_ARC", "an arc leads to the final step, which runs by itself at the end"
     TEMPLATE_SYNTAX = "TEMPLATE_SYNTAX", "a template that does not parse"
     TEMPLATE_IN_CODE = "TEMPLATE_IN_CODE", "`{{ }}` in code, which is never rendered"
-    NEVER_SET = "NEVER_SET", "`ctx.x` is read but nothing sets it"
+    NEVER_SET = "NEVER_SET", "`ctx.x` or `state.x` is read, nothing sets it, and something sets a name like it"
     PYTHON_SYNTAX = "PYTHON_SYNTAX", "Python code that does not compile"
     FORBIDDEN_CONF = "FORBIDDEN_CONF", "a Spark setting a playbook may not change"
     PARALLEL_CTX_WRITE = (

@@ -37,11 +37,12 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Names the templates of a step need: keys of workload and ctx (None: all of them; more names than there are keys do no
-    harm), and steps whose results they read."""
+    """Names the templates of a step need: keys of workload, ctx and state (None: all of them; more names than there are keys do
+    no harm), and steps whose results they read. State names that the step writes are among them."""
 
     workload: frozenset[str] | None = frozenset()
     ctx: frozenset[str] | None = frozenset()
+    state: frozenset[str] | None = frozenset()
     steps: frozenset[str] = frozenset()
 
 
@@ -72,6 +73,8 @@ class Plan:
     steps: dict[str, StepPlan]
     reached_by: dict[str, int]  # a bit per step, by document order: those whose arcs may lead here
     workbook: dict[str, Task] = field(default_factory=dict)
+    state_names: frozenset[str] | None = frozenset()  # that an execution reads when it begins; None: all there are
+    hides_state: bool = False  # `state` is a workload key or a step of this playbook
 
     @property
     def entry(self) -> str:
@@ -116,7 +119,18 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
         )
         for number, step in enumerate(playbook.workflow)
     }
-    return Plan(playbook, content_hash, plans, reachability(playbook), workbook)
+    hides_state = "state" in playbook.workload or "state" in all_steps
+    state_names = frozenset() if hides_state else _state_names(plans)
+    return Plan(playbook, content_hash, plans, reachability(playbook), workbook, state_names, hides_state)
+
+
+def _state_names(plans: dict[str, StepPlan]) -> frozenset[str] | None:
+    found: set[str] = set()
+    for plan in plans.values():
+        if plan.uses.state is None:
+            return None
+        found |= plan.uses.state
+    return frozenset(found)
 
 
 def _error_arcs(step: Step) -> frozenset[int]:
@@ -276,9 +290,11 @@ def _uses(
     found += [parse_expression(selection.source) for selection in selections]
     bare = {name for template in found for name in names(template)}
     from_workload = _members(found, ("workload",))
+    read = _members(found, ("state",))
     return Uses(
         workload=None if from_workload is None else from_workload | (bare - steps),
         ctx=_members(found, ("ctx", "vars")),
+        state=None if read is None else read | _state_targets(step, tasks),
         steps=frozenset(bare & steps),
     )
 
@@ -292,6 +308,21 @@ def _with_called(tasks: Sequence[Task], workbook: dict[str, Task]) -> list[Task]
             called.add(task.task)
             found.append(workbook[task.task])
     return found
+
+
+def _state_targets(step: Step, tasks: list[Task]) -> frozenset[str]:
+    """State names that the step, its arcs, its tasks and their rules assign to."""
+    arcs = step.next.arcs if step.next is not None else []
+    rules = [rule for task in tasks for rule in task.spec.policy.rules]
+    pages = [task.spec.paginate for task in tasks if task.spec.paginate is not None]
+    targets = [*step.set]
+    targets += [target for arc in arcs for target in arc.set]
+    targets += [target for task in tasks for target in task.set]
+    targets += [target for rule in rules for target in rule.then.set]
+    targets += [page.collect.into for page in pages if page.collect is not None and page.collect.into is not None]
+    if step.loop is not None:
+        targets += step.loop.spec.reduce
+    return frozenset(target.split(".")[1] for target in targets if target.startswith("state."))
 
 
 def _members(templates: Collection[Template] | Iterator[Template], roots: tuple[str, ...]) -> frozenset[str] | None:

@@ -17,7 +17,7 @@ ACTIVATION = frozenset({"input", "args", "step", "iter", "event", "_loop"})
 PIPELINE = frozenset({"_prev", "_task", "_attempt", "results", "keychain"})
 ITERATION = frozenset({"loop", "_index", "loop_index", "_loop"})
 IDENTITY = frozenset({"execution_id", "execution", "job", "catalog"})
-EVERYWHERE = IDENTITY | {"workload", "ctx", "vars"}
+EVERYWHERE = IDENTITY | {"workload", "ctx", "vars", "state"}
 OF_ITEMS = ITERATION | {"iter", "input", "args"}  # with the iterator: names whose values differ from item to item
 ENV_PREFIX = "NOETL_ENV_"  # the variables of a server that `env.*` of workload defaults may read
 

@@ -6,6 +6,7 @@ writes them all. Nothing is answered, kept or handed out before that append is c
   applied          the state is kept, items are answered, waiting workers get their commands, hints go out
   known            the state was not the last, or a row was gone: forget, reload, decide again; rows are read again by duties
   stale attempt    the report is refused, the rest of the part is decided again
+  state changed    somebody else wrote a state value: forget, reload, decide again with that as a fact
   shard lost       the shard and its states are dropped; items are answered `retry`
   not there        the outcome may be unknown: the states are forgotten, items are answered `retry`, keys absorb the repeat
 
@@ -22,19 +23,32 @@ from typing import assert_never
 
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
+from noetl.engine import playbook_state
 from noetl.engine.fold import evolve
 from noetl.engine.machine import Refusal, advance, interpret, quarantine
 from noetl.engine.state import Execution
 from noetl.faults import fault
 from noetl.log.limits import check_size
-from noetl.log.port import BATCH_EVENTS, Appended, Batch, EventLog, InboxRow, Known, Outcome, ShardLost, StaleAttempt
+from noetl.log.port import (
+    BATCH_EVENTS,
+    Appended,
+    Batch,
+    EventLog,
+    InboxRow,
+    Known,
+    Outcome,
+    ShardLost,
+    StaleAttempt,
+    StateChanged,
+)
 from noetl.model.clock import Clock
 from noetl.model.decisions import Send
 from noetl.model.errors import Unavailable
-from noetl.model.events import CommandCancelled
+from noetl.model.events import CommandCancelled, StateConflict
 from noetl.model.exchange import Held
 from noetl.model.ids import ExecutionId, Micros, TimerId
-from noetl.model.messages import LeaseLost, Message, Release, Report, Start, TimerDue
+from noetl.model.messages import Admitted, LeaseLost, Message, Release, Report, Start, TimerDue
+from noetl.model.playbook_state import StateValue
 from noetl.server.children import Children
 from noetl.server.shards import Shards
 from noetl.server.states import Loaded, States, Unfoldable
@@ -257,10 +271,14 @@ class Dispatcher:
         fixed = work.loaded.fixed
         retried = await self._retried(item.message)
         message = await self._children.pins.at_call(item.message, work.state, fixed.tenant)
-        given = interpret(fixed, work.state, message, self._clock.now(), retried=retried)
+        stored = await self._stored_state(work, message)
+        now = self._clock.now()
+        given = interpret(fixed, work.state, message, now, retried=retried, stored=stored)
         if isinstance(given, Refusal):
             self._refuse(work, item, given)
             return True
+        if item.conflicts:
+            given = (*playbook_state.conflicts(work.state, item.conflicts, now), *given)
         advanced = advance(fixed, work.state, *given)
         report = item.report
         payloads = sum([len(ref.payload or b"") for ref in report.refs]) if report is not None else 0
@@ -289,6 +307,18 @@ class Dispatcher:
             return None
         loaded = await self._states.read(message.retry_of)
         return None if loaded is None else loaded.state
+
+    async def _stored_state(self, work: Work, message: Message) -> dict[str, StateValue] | None:
+        """The playbook's state, when this message admits the execution; None: it does not, or the playbook uses none."""
+        assert work.loaded is not None
+        plan = work.loaded.fixed.plan
+        names = plan.state_names
+        waits = isinstance(message, Start) and plan.playbook.executor.spec.max_concurrent is not None
+        if waits or not isinstance(message, Start | Admitted) or (names is not None and not names):
+            return None
+        path = message.path if isinstance(message, Start) else work.state.path if work.state is not None else ""
+        rows = await self._log.read_state(work.loaded.fixed.tenant, path, None if names is None else sorted(names))
+        return {row.name: StateValue(row.version, row.value, row.unset) for row in rows}
 
     def _quarantine(self, work: Work, item: Item, error: Exception) -> None:
         assert work.state is not None
@@ -362,6 +392,8 @@ class Dispatcher:
                 self._known(work, outcome.key)
             case StaleAttempt():
                 self._stale(work, outcome.held)
+            case StateChanged():
+                self._state_changed(work, outcome)
             case ShardLost():
                 self._shards.drop(outcome.shard, epochs.get(outcome.shard))
                 self._give_up([work], work.all_items())
@@ -401,6 +433,16 @@ class Dispatcher:
             else:
                 item.reply("retry")  # rows are read again by their duty
         self._requeue(again)
+
+    def _state_changed(self, work: Work, outcome: StateChanged) -> None:
+        """Decide again from the log as it is, with what was found there."""
+        self._states.forget(work.execution_id)
+        work.give_back()
+        items = work.all_items()
+        conflict = StateConflict(name=outcome.name, expected=0, version=outcome.version, by=outcome.by)
+        for item in items:
+            item.conflicts = {**item.conflicts, outcome.name: conflict}
+        self._requeue(items)
 
     def _again(self, work: Work, fatal: str) -> None:
         """The same decision would fail the same way: its last item takes the execution out."""

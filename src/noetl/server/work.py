@@ -13,7 +13,7 @@ from noetl.log.limits import check_size
 from noetl.log.port import BATCH_EVENTS, Handoff, Part
 from noetl.model.commands import Command
 from noetl.model.decisions import Effect, Finish, Issue, Park, Requeue, Stop
-from noetl.model.events import Event
+from noetl.model.events import Event, StateConflict
 from noetl.model.exchange import Held
 from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, TimerId
 from noetl.model.messages import Message, Report, Start, StoredRef
@@ -36,6 +36,7 @@ class Item(Struct, eq=False):
     known: bool = False  # its event stands in the log already: consume it, record nothing
     fatal: str | None = None  # deciding it again cannot help
     tries: int = 0
+    conflicts: dict[str, StateConflict] = field(default_factory=dict)  # by name: versions that the last append found
 
     @property
     def report(self) -> Report | None:

@@ -310,3 +310,71 @@ def test_help_shows_an_example(app: typer.Typer, command: str) -> None:
 def test_a_lifetime_that_makes_no_sense_is_refused(output: str, words: str) -> None:
     with pytest.raises(PlaybookInvalid, match=words):
         load_or_raise(HEAD + f"workflow: [{{step: a, tool: {{kind: python, code: x, output: {output}}}}}]")
+
+
+# ---- state between executions ----
+
+
+def test_state_is_read_and_assigned() -> None:
+    assert found("""
+workflow:
+  - step: a
+    tool: {kind: noop, set: {state.total: 1}, spec: {policy: {rules: [{else: {then: {do: continue, set: {state.seen.eu: 1}}}}]}}}
+    set: {state.watermark: "{{ state.watermark | default(0) + 1 }}"}
+    next: [{step: b, when: "{{ state.set_by_a_person > 1 }}", set: {state.x: 1}}]
+  - {step: b}
+""") == []  # fmt: skip
+
+
+def test_parallel_items_assign_state_through_a_reducer_only() -> None:
+    body = """
+workflow:
+  - step: a
+    loop: {{in: [1], iterator: item, spec: {{mode: parallel{}}}}}
+    tool: {{kind: noop, set: {{state.total: "{{{{ item }}}}"}}}}
+"""
+    finding = only(body.format(""))
+    assert (finding.code, "reduce: {state.total: sum}" in (finding.hint or "")) == (Code.PARALLEL_CTX_WRITE, True)
+    assert found(body.format(", reduce: {state.total: sum}")) == []
+
+
+def test_state_names_no_step_task_or_iterator() -> None:
+    for body in (
+        "workflow: [{step: state}]",
+        "workflow: [{step: a, tool: [{name: state, kind: noop}]}]",
+        "workflow: [{step: a, loop: {in: [1], iterator: state}, tool: {kind: noop}}]",
+    ):
+        assert [finding.code for finding in found(body)] == [Code.RESERVED_NAME]
+
+
+def test_a_workload_key_named_state_keeps_its_meaning_and_forbids_assignments() -> None:
+    head = "workload: {state: CA}\nworkflow: [{step: a, tool: {kind: noop, input: {x: '{{ state }}'}}%s}]"
+    assert found(head % "") == []
+    finding = only(head % ", set: {state.n: 1}")
+    assert finding.code == Code.SHADOWED_NAME
+    assert "workload key" in finding.message
+
+
+def test_a_state_name_that_cannot_be_kept_is_refused() -> None:
+    finding = only(f"workflow: [{{step: a, set: {{state.{'n' * 65}: 1}}}}]")
+    assert (finding.code, "at most 64 characters" in finding.message) == (Code.BAD_NAME, True)
+
+
+def test_too_many_state_names_are_refused() -> None:
+    names = ", ".join(f"state.n{number}: 1" for number in range(101))
+    findings = found(f"workflow: [{{step: a, set: {{{names}}}}}]")
+    assert {finding.message for finding in findings} == {"the playbook sets 101 names of state, at most 100 are kept"}
+
+
+def test_a_state_name_that_is_almost_one_that_is_set_is_warned_of() -> None:
+    finding = only("""
+workflow:
+  - step: a
+    set: {state.watermark: "{{ state.watermrk | default(0) }}"}
+""")
+    assert (finding.code, finding.severity, finding.hint) == (Code.NEVER_SET, "warning", "did you mean `watermark`?")
+
+
+def test_state_does_not_exist_in_workload_defaults() -> None:
+    finding = only("workload: {since: '{{ state.watermark }}'}\nworkflow: [{step: a}]")
+    assert finding.code == Code.UNKNOWN_NAME

@@ -240,6 +240,8 @@ def _check_text(place: Place, source: str, world: World, editor: Editor) -> None
         _unknown(name, place, source, world, editor)
     for path in sorted(selections.used_paths(template), key=str):
         _check_path(path, place, source, world, editor)
+    for path in sorted(selections.paths(template), key=str):
+        _check_state(path, place, source, world, editor)
 
 
 def _unknown(name: str, place: Place, source: str, world: World, editor: Editor) -> None:
@@ -273,6 +275,16 @@ def _check_path(path: tuple[str | int, ...], place: Place, source: str, world: W
     if root in ("ctx", "vars") and name not in world.assigned:
         hint = _meant(name, world.assigned) or f"set it before, for example `set: {{ctx.{name}: …}}`"
         _report(at, Code.NEVER_SET, f"nothing sets `ctx.{name}`", hint, "warning", editor)
+
+
+def _check_state(path: tuple[str | int, ...], place: Place, source: str, world: World, editor: Editor) -> None:
+    """A name that nothing sets may be set by a person; one that is almost like one that is set is a mistake, `default` or not."""
+    if path[0] != "state" or len(path) < 2 or world.hides_state or path[1] in world.assigned_state:
+        return
+    hint = _meant(str(path[1]), world.assigned_state)
+    if hint is not None:
+        at = _found(f"state.{path[1]}", place, source, world, editor)
+        _report(at, Code.NEVER_SET, f"this playbook sets no `state.{path[1]}`", hint, "warning", editor)
 
 
 def _found(name: str, place: Place, source: str, world: World, editor: Editor) -> Mark:

@@ -3,13 +3,14 @@
 import re
 from typing import Any
 
+from noetl.model.playbook_state import MAX_STATE_NAMES, problem_with_name
 from noetl.playbook.dialect.editor import Editor, Node, maps
 from noetl.playbook.findings import Code
 from noetl.playbook.model import BUILT_IN, ON_SPARK
 from noetl.playbook.validation.shape import did_you_mean, every_task
 from noetl.playbook.validation.world import World, child, named, task_targets, tasks_of, text
 
-_SET = re.compile(r"(?:(?:ctx|iter|step)\.)?[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
+_SET = re.compile(r"(?:(?:ctx|iter|step|state)\.)?[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _STORAGE = frozenset({"postgres", "duckdb", "http", "file", "object", "nats", "artifact"})
 _OF_ACTION = {
@@ -22,9 +23,9 @@ _SOURCES = ("query", "path", "ref")
 def check(world: World, editor: Editor) -> None:
     for step in world.steps:
         editor.step = text(step, "step")
-        _assignments(step, editor)
+        _assignments(step, world, editor)
         for arc in maps(child(step, "next").get("arcs")):
-            _assignments(arc, editor)
+            _assignments(arc, world, editor)
         if isinstance(step.get("loop"), dict):
             _loop(step["loop"], editor)
             _on_spark(step, editor)
@@ -40,19 +41,37 @@ def check(world: World, editor: Editor) -> None:
 # ---- assignments ----
 
 
-def _assignments(node: Node, editor: Editor) -> None:
+def _assignments(node: Node, world: World, editor: Editor) -> None:
     given = child(node, "set")
     for name in given:
         root = name.split(".", 1)[0]
         if "." in name and root in ("workload", "output", "keychain", "input", "args", "loop"):
-            editor.fault(given, name, Code.BAD_VALUE, f"`{name}` cannot be assigned", "assign to ctx., iter. or step.")
-        elif "." in name and root not in ("ctx", "iter", "step"):
-            message = f"`{name}` is assigned nowhere: a name starts with ctx., iter. or step."
+            editor.fault(
+                given, name, Code.BAD_VALUE, f"`{name}` cannot be assigned", "assign to ctx., iter., step. or state."
+            )
+        elif "." in name and root not in ("ctx", "iter", "step", "state"):
+            message = f"`{name}` is assigned nowhere: a name starts with ctx., iter., step. or state."
             editor.fault(given, name, Code.BAD_VALUE, message, f"write ctx.{name}")
         elif not _SET.fullmatch(name):
             editor.fault(
                 given, name, Code.BAD_NAME, f"`{name}` is not a name that can be assigned", "ctx.total, iter.page"
             )
+        elif name.startswith("state."):
+            _state_assignment(given, name, world, editor)
+
+
+def _state_assignment(given: Node, name: str, world: World, editor: Editor) -> None:
+    problem = problem_with_name(name.split(".")[1])
+    if problem is not None:
+        editor.fault(given, name, Code.BAD_NAME, problem, "state.watermark")
+    if world.hides_state:
+        message = (
+            "`state` is a workload key or a step of this playbook, so that state between executions cannot be used"
+        )
+        editor.fault(given, name, Code.SHADOWED_NAME, message, "give the workload key or the step another name")
+    if len(world.assigned_state) > MAX_STATE_NAMES:
+        message = f"the playbook sets {len(world.assigned_state)} names of state, at most {MAX_STATE_NAMES} are kept"
+        editor.fault(given, name, Code.BAD_VALUE, message, "put several values into one map")
 
 
 # ---- loops ----
@@ -108,23 +127,23 @@ def _loop_extras(spec: Node, mode: Any, editor: Editor) -> None:
         editor.report(spec, "max_in_flight", Code.IGNORED_FIELD, message, "add `mode: parallel`", "warning")
     reduced = child(spec, "reduce")
     for name in reduced:
-        if "." in name and not name.startswith("ctx."):
-            editor.fault(
-                reduced, name, Code.BAD_VALUE, f"only ctx names are reduced, not `{name}`", f"ctx.{name.split('.')[-1]}"
-            )
+        if "." in name and not name.startswith(("ctx.", "state.")):
+            message = f"only names of ctx and state are reduced, not `{name}`"
+            editor.fault(reduced, name, Code.BAD_VALUE, message, f"ctx.{name.split('.')[-1]}")
 
 
 def _parallel_writes(step: Node, editor: Editor) -> None:
-    """Iterations that run together may write `ctx` only through a reducer."""
+    """Iterations that run together may write `ctx` and `state` only through a reducer."""
     spec = child(step, "loop", "spec")
     if spec.get("mode") not in ("parallel", "cursor") and child(spec, "policy").get("exec") != "spark":
         return
-    reduced = {name.removeprefix("ctx.").split(".")[0] for name in child(spec, "reduce")}
+    reduced = {_root(name) for name in child(spec, "reduce")}
     for task in tasks_of(step):
         for node in (task, *(child(rule, "then") for rule in maps(child(task, "spec", "policy").get("rules")))):
             given = child(node, "set")
             for name in given:
-                if (name.startswith("ctx.") or "." not in name) and _root(name) not in reduced:
+                shared = name.startswith(("ctx.", "state.")) or "." not in name
+                if shared and _root(name) not in reduced:
                     _unreduced(given, name, editor)
         into = text(child(task, "spec", "paginate", "collect"), "into")
         if into is not None and _root(into) not in reduced:
@@ -132,18 +151,21 @@ def _parallel_writes(step: Node, editor: Editor) -> None:
     targets = {name for task in tasks_of(step) for name in task_targets(task)}
     written = {_root(name) for name in targets if name.startswith("ctx.") or "." not in name}
     for name in child(spec, "reduce"):
-        if _root(name) not in written:
+        if not name.startswith("state.") and _root(name) not in written:
             hint = did_you_mean(_root(name), written)
             message = f"no task of this loop sets `{name}`"
             editor.report(spec["reduce"], name, Code.IGNORED_FIELD, message, hint, "warning")
 
 
 def _root(name: str) -> str:
+    """The variable that an assignment changes; of state with `state.` before it."""
+    if name.startswith("state."):
+        return ".".join(name.split(".")[:2])
     return name.removeprefix("ctx.").split(".")[0]
 
 
 def _unreduced(node: Node, name: str, editor: Editor) -> None:
-    ctx = name if name.startswith("ctx.") else f"ctx.{node[name] if name == 'into' else name}"
+    ctx = name if name.startswith(("ctx.", "state.")) else f"ctx.{node[name] if name == 'into' else name}"
     message = f"parallel iterations all write `{ctx}`, and no reducer says how to combine them"
     hint = f"add `loop.spec.reduce: {{{ctx}: sum}}` (sum, min, max, append, merge, last), or write to iter."
     editor.fault(node, name, Code.PARALLEL_CTX_WRITE, message, hint)
@@ -153,8 +175,8 @@ def _unreduced(node: Node, name: str, editor: Editor) -> None:
 
 
 def _task(task: Node, world: World, editor: Editor) -> None:
-    _assignments(task, editor)
-    _policy(task, editor)
+    _assignments(task, world, editor)
+    _policy(task, world, editor)
     match task.get("kind"):
         case "sink":
             _target(child(task, "target"), editor)
@@ -173,12 +195,12 @@ def _task(task: Node, world: World, editor: Editor) -> None:
     _output(task, editor)
 
 
-def _policy(task: Node, editor: Editor) -> None:
+def _policy(task: Node, world: World, editor: Editor) -> None:
     rules = maps(child(task, "spec", "policy").get("rules"))
     for index, rule in enumerate(rules):
         then = child(rule, "then")
         _action(then, editor)
-        _assignments(then, editor)
+        _assignments(then, world, editor)
         if rule.get("when", True) in (True, None) and index < len(rules) - 1:
             message = "this rule always matches; the rules after it are never tried"
             editor.report(rule, "when", Code.UNREACHABLE_ARC, message, "`else` stands last", "warning")

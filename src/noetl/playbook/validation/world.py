@@ -70,6 +70,16 @@ class World:
         return frozenset(_first(name) for name in self._written if name.startswith("ctx.") or "." not in name)
 
     @cached_property
+    def assigned_state(self) -> frozenset[str]:
+        """Names that something sets in `state`."""
+        return frozenset(name.split(".")[1] for name in self._written if name.startswith("state."))
+
+    @cached_property
+    def hides_state(self) -> bool:
+        """The playbook has another use for the name `state`."""
+        return "state" in self.workload or "state" in self.known_steps
+
+    @cached_property
     def scratch(self) -> frozenset[str]:
         """Names that something sets in `iter` or `step`."""
         return frozenset(_first(name) for name in self._written if name.startswith(("iter.", "step.")))

@@ -1,0 +1,177 @@
+"""State between executions, as one execution sees it: read once, changed by its own writes, fenced by versions.
+
+Facts: `state.read` brings values and versions; every event with a `set` of `state.name` is a write of it; `state.conflict` says
+that somebody else wrote the name. From then on each write of the name is refused, and the step that tries fails (STATE_CONFLICT).
+A write becomes a `SetState` effect with the version that this execution knows; whether it still holds is found by the append.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import json
+from msgspec.structs import replace
+
+from noetl.engine.state import Activation, Execution, Fixed, KnownState
+from noetl.model import events as e
+from noetl.model.decisions import SetState
+from noetl.model.errors import Failure
+from noetl.model.ids import Micros
+from noetl.model.playbook_state import UNKNOWN, StateValue, problem_with_value
+from noetl.playbook.assignments import state_writes
+
+READ_BYTES = 8_000  # of the values in one event
+NOTHING_KNOWN = KnownState(unset=True)
+
+
+def visible(state: Execution) -> dict[str, Any]:
+    """What templates see as `state`."""
+    return {name: known.value for name, known in state.playbook_state.items() if not known.unset}
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------------
+
+
+def read(fixed: Fixed, state: Execution, stored: dict[str, StateValue], at: Micros) -> list[e.StateRead]:
+    """The names that the playbook uses, with what is stored for them; none that this execution knows already."""
+    wanted = fixed.plan.state_names
+    names = stored.keys() if wanted is None else wanted
+    found = {name: stored.get(name, UNKNOWN) for name in sorted(names) if name not in state.playbook_state}
+    return [e.StateRead(at=at, values=part) for part in _parts(found)]
+
+
+def inherit(fixed: Fixed, retried: Execution, at: Micros) -> list[e.StateRead]:
+    """Values that steps which do not run again have used, as they were then: what follows from them must not be written over a
+    later value."""
+    names = {name for step in _inherited_steps(retried) for name in _used(fixed, retried, step)}
+    values: dict[str, StateValue] = {}
+    for name in sorted(names):
+        known = retried.playbook_state[name]
+        values[name] = StateValue(known.version, known.value, known.unset)
+    return [e.StateRead(at=at, values=part, inherited=True) for part in _parts(values)]
+
+
+def _inherited_steps(retried: Execution) -> list[str]:
+    again = {unfinished.step for unfinished in retried.unfinished}
+    return [step for step, record in retried.steps.items() if record.result is not None and step not in again]
+
+
+def _used(fixed: Fixed, retried: Execution, step: str) -> list[str]:
+    plan = fixed.plan.steps.get(step)
+    uses = None if plan is None else plan.uses.state
+    return [name for name in retried.playbook_state if uses is None or name in uses]
+
+
+def _parts(values: dict[str, StateValue]) -> Iterator[dict[str, StateValue]]:
+    """In parts that fit an event."""
+    part: dict[str, StateValue] = {}
+    size = 0
+    for name, value in values.items():
+        added = len(json.encode({name: value}))
+        if part and size + added > READ_BYTES:
+            yield part
+            part, size = {}, 0
+        part[name] = value
+        size += added
+    if part:
+        yield part
+
+
+def fold_read(state: Execution, event: e.StateRead) -> Execution:
+    found = {
+        name: KnownState(value=each.value, version=each.version, unset=each.unset, read=each.version)
+        for name, each in event.values.items()
+    }
+    return replace(state, playbook_state={**state.playbook_state, **found})
+
+
+# ---- conflicts -----------------------------------------------------------------------------------------------------------
+
+
+def conflicts(state: Execution, found: dict[str, e.StateConflict], at: Micros) -> list[e.StateConflict]:
+    """What the append found, as far as it is news: a version that this execution knows by now is its own write."""
+    news: list[e.StateConflict] = []
+    for name, conflict in found.items():
+        known = state.playbook_state.get(name, NOTHING_KNOWN)
+        if known.conflict is None and conflict.version != known.version:
+            news.append(replace(conflict, at=max(at, state.last_at), expected=known.version))
+    return news
+
+
+def fold_conflict(state: Execution, event: e.StateConflict) -> Execution:
+    known = state.playbook_state.get(event.name, NOTHING_KNOWN)
+    changed = replace(known, conflict=event.version, conflict_by=event.by)
+    return replace(state, playbook_state={**state.playbook_state, event.name: changed})
+
+
+# ---- writing -------------------------------------------------------------------------------------------------------------
+
+
+def writes_state(values: dict[str, Any]) -> bool:
+    return any(target.startswith("state.") for target in values)
+
+
+def refusal(state: Execution, values: dict[str, Any]) -> Failure | None:
+    """Why these assignments cannot be made; None if they write no state, or may."""
+    if not values or not writes_state(values):
+        return None
+    for name, value in state_writes(visible(state), values).items():
+        failure = _refused(state.playbook_state.get(name, NOTHING_KNOWN), name, value)
+        if failure is not None:
+            return failure
+    return None
+
+
+def _refused(known: KnownState, name: str, value: Any) -> Failure | None:
+    problem = problem_with_value(name, value)
+    if problem is not None:
+        return Failure(code="STATE_VALUE", kind="state", message=problem)
+    if known.conflict is None:
+        return None
+    by = f" by {known.conflict_by}" if known.conflict_by is not None else ""
+    message = (
+        f"state.{name} was written{by} since this execution read version {known.version} of it: "
+        f"it has version {known.conflict} now. Nothing was written; `noetl exec rerun` starts from the new value"
+    )
+    detail = {"name": name, "expected": known.version, "found": known.conflict, "by": known.conflict_by}
+    return Failure(code="STATE_CONFLICT", kind="state", message=message, detail=detail)
+
+
+def fold_writes(state: Execution, event: Any) -> Execution:
+    """What an event assigns to state: all of it, or nothing and the step fails."""
+    failure = refusal(state, event.set)
+    if failure is not None:
+        return _fail(state, event, failure)
+    entries = dict(state.playbook_state)
+    for name, value in state_writes(visible(state), event.set).items():
+        known = entries.get(name, NOTHING_KNOWN)
+        if known.writes and _same(known.value, value):
+            continue  # a retry's entry and the one after it say the same
+        entries[name] = replace(known, value=value, unset=False, version=known.version + 1, writes=known.writes + 1)
+    return replace(state, playbook_state=entries)
+
+
+def _same(left: Any, right: Any) -> bool:
+    return json.encode(left) == json.encode(right)
+
+
+def _fail(state: Execution, event: Any, failure: Failure) -> Execution:
+    """The step fails with this once its commands have stopped."""
+    activation = state.activations.get(event.activation)
+    if activation is None:
+        return state
+    failing: Activation
+    if activation.loop is not None and activation.phase == "loop":
+        failing = replace(activation, loop=replace(activation.loop, broken=failure, stopping=True))
+    else:
+        failing = replace(activation, unwritten=failure, stopped=True)
+    return replace(state, activations={**state.activations, failing.id: failing})
+
+
+def effects(before: Execution, after: Execution, event: e.Event) -> Iterator[SetState]:
+    """The writes between two states that the event lies between."""
+    if before.playbook_state is after.playbook_state:
+        return
+    for name, known in after.playbook_state.items():
+        earlier = before.playbook_state.get(name, NOTHING_KNOWN)
+        if known.writes > earlier.writes:
+            yield SetState(after.path, name, known.value, earlier.version, event.key)

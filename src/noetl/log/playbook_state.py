@@ -1,0 +1,65 @@
+"""State between executions in Postgres: reads, and writes by people. What executions write comes with their events (`append`)."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from noetl.database import Database, Record
+from noetl.log.limits import check_put
+from noetl.log.port import StateRow
+from noetl.model.ids import ExecutionId, Tenant
+from noetl.model.playbook_state import KEPT_VERSIONS, MAX_STATE_NAMES
+from noetl.sql import load
+
+_SQL = load(Path(__file__).with_name("playbook_state.sql"))
+
+
+class PlaybookStatePostgres:
+    """A part of `LogPostgres`."""
+
+    def __init__(self, database: Database) -> None:
+        self._pool = database.main
+
+    async def read(self, tenant: Tenant, path: str, names: list[str] | None) -> list[StateRow]:
+        return [_row(row) for row in await self._pool.read(_SQL["read_state"], tenant=tenant, path=path, names=names)]
+
+    async def page(self, tenant: Tenant, after: tuple[str, str], limit: int) -> list[StateRow]:
+        path, name = after
+        rows = await self._pool.read(_SQL["list_state"], tenant=tenant, path=path, name=name, limit=limit)
+        return [_row(row) for row in rows]
+
+    async def history(self, tenant: Tenant, path: str, name: str, before: int, limit: int) -> list[StateRow]:
+        rows = await self._pool.read(
+            _SQL["state_history"], tenant=tenant, path=path, name=name, before=before, limit=limit
+        )
+        return [_row(row) for row in rows]
+
+    async def put(
+        self, tenant: Tenant, path: str, name: str, encoded: str | None, expected: int | None, by: str | None
+    ) -> int:
+        (row,) = await self._pool.write(
+            _SQL["put_state"],
+            tenant=tenant,
+            path=path,
+            name=name,
+            value=encoded,
+            expected=expected,
+            by=by,
+            kept=KEPT_VERSIONS,
+            most=MAX_STATE_NAMES,
+        )
+        check_put(path, name, row["written"], row["is_full"], row["version"], expected)
+        version: int = row["version"]
+        return version
+
+
+def _row(row: Record) -> StateRow:
+    columns: dict[str, Any] = dict(row)
+    value, execution = columns.pop("value"), columns.pop("execution_id")
+    return StateRow(
+        value=None if value is None else msgspec.json.decode(value),
+        unset=value is None,
+        execution_id=None if execution is None else ExecutionId(str(execution)),
+        **columns,
+    )
