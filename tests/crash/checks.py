@@ -77,6 +77,8 @@ def check_loops(events: list[e.Event]) -> None:
     accepted: dict[str, list[int]] = defaultdict(list)
     alone: dict[str, int] = defaultdict(int)  # items that were a command of their own
     for event in events:
+        if isinstance(event, e.FrameClaimed):
+            sizes[event.activation] += event.size
         if isinstance(event, e.CommandCompleted | e.CommandProgress) and event.activation in sizes:
             if event.items is None:
                 alone[event.activation] += 1

@@ -56,6 +56,29 @@ LOOP = """
 """
 
 
+# A claim gives more rows than a frame has, or fewer.
+CURSOR = """
+- step: each
+  loop:
+    iterator: row
+    cursor:
+      kind: postgres
+      auth: rows
+      claim: |
+        with taken as (
+          update job set claimed = true
+          where n in (select n from job where not claimed order by n limit {{ workload.claim }} for update skip locked)
+          returning n)
+        select n from taken order by n
+    spec: {mode: cursor, frame: {size: 5}}
+  tool:
+    - {name: square, kind: python, input: {n: "{{ row.n }}"}, code: "result = {'n': n, 'square': n * n}"}
+    - {name: keep, kind: sink, target: {kind: postgres, auth: rows, table: item_row}}
+  next: all
+- {step: all, tool: {kind: python, input: {rows: "{{ each.rows }}"}, code: "result = rows"}}
+"""
+
+
 @pytest.fixture(scope="module")
 def api() -> Iterator[Api]:
     with served() as made:
@@ -66,6 +89,7 @@ def api() -> Iterator[Api]:
 def here() -> Iterator[House]:
     with server().database() as dsn:
         do(dsn, "create table page_row (id int, name text, score int); create table item_row (n int, square int);"
+                "create table job (n int primary key, claimed bool not null);"
                 "create table mark (execution bigint, task text)")  # fmt: skip
         with house(dsn, NOETL_CREDENTIAL_ROWS=f'{{"dsn": "{dsn}"}}') as made:
             yield made
@@ -138,6 +162,20 @@ def test_items_that_were_stored_and_not_reported_are_not_stored_again(here: Hous
     do(here.dsn, "truncate item_row")
     asyncio.run(killed(here, document("rows", LOOP, items=0), {"items": 40}, "tool.after", nth))
     assert do(here.dsn, "select n, square from item_row order by n") == [(n, n * n) for n in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("claim", "point", "nth"), [(3, "tool.after", 12), (8, "tool.after", 21), (8, "persist.after", 2)]
+)
+def test_cursor_loop_keeps_one_result_per_row_when_its_worker_dies(
+    here: House, claim: int, point: str, nth: int
+) -> None:
+    """It dies between an item and its report, or when the results of a frame are stored and not reported."""
+    do(here.dsn, "truncate item_row, job; insert into job select n, false from generate_series(0, 19) n")
+    result, _ = asyncio.run(killed(here, document("cursor", CURSOR, claim=0), {"claim": claim}, point, nth))
+    wanted = [(n, n * n) for n in range(20)]
+    assert [(row["n"], row["square"]) for row in result] == wanted
+    assert do(here.dsn, "select n, square from item_row order by n") == wanted
 
 
 @pytest.mark.long

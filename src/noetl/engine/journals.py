@@ -60,8 +60,15 @@ def shard(state: Execution, event: e.LoopShardDone) -> Execution:
 
 
 def frame(state: Execution, event: e.FrameClaimed) -> Execution:
+    """Its rows follow those of every frame that was claimed before."""
     live = state.commands[event.command_id]
-    return _with(state, live, replace(live.journal, frame=event.reference, frame_size=event.size))
+    activation = state.activations[live.activation]
+    loop = activation.loop
+    assert loop is not None, "only a loop claims frames"
+    changed = replace(activation, loop=replace(loop, claimed=loop.claimed + event.size))
+    state = replace(state, activations={**state.activations, changed.id: changed})
+    placed = replace(live, place=loop.claimed)
+    return _with(state, placed, replace(live.journal, frame=event.reference, frame_size=event.size))
 
 
 def knows(live: Live, event: e.Reported) -> bool:

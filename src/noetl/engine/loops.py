@@ -14,6 +14,7 @@ from noetl.engine.issuing import Made, ask, command_for, held, issued, step_time
 from noetl.engine.sites import Moment, NeedsWorker
 from noetl.engine.state import Activation, Execution, Fixed, LoopState
 from noetl.model import events as e
+from noetl.model.commands import MAX_FRAME_ROWS
 from noetl.model.decisions import AddPart, Issue, SetTimer, Stop
 from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
@@ -169,7 +170,7 @@ def part(event: e.CommandCompleted | e.CommandFailed | e.CommandProgress) -> Mad
     """The results it brings become a part of the loop's manifest."""
     reference, items = event.result.reference, event.items
     if reference is not None and items is not None:
-        yield AddPart(event.activation, items.first, reference.rows or 0, reference)
+        yield AddPart(event.activation, items.first, reference.rows or 0, reference, items.shift)
 
 
 def go_on(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:
@@ -290,15 +291,17 @@ def _items(
 
 
 def _frames(fixed: Fixed, state: Execution, activation: Activation, loop: LoopState, moment: Moment) -> Made:
-    """Cursor: each lane claims a frame, works on it and claims again, until a claim comes back empty."""
+    """Cursor: each lane claims a frame, works on it and claims again, until a claim comes back empty. One lane counts its items
+    on; of several nobody knows who claims first, so each frame counts from a number that no other frame reaches."""
     if loop.drained:
         return
     for number in range(loop.frames, loop.frames + loop.window - loop.live):
+        first = loop.claimed if loop.window == 1 else number * MAX_FRAME_ROWS
         command = command_for(
             fixed, state, activation, "frame", moment, number=number, count=loop.frame,
             stop_on_failure=loop.max_failed == 0,
         )  # fmt: skip
-        command = msgspec.structs.replace(command, first=number * loop.frame)
+        command = msgspec.structs.replace(command, first=first)
         yield issued(command, moment)
         yield Issue(command)
 

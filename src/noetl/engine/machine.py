@@ -166,7 +166,16 @@ def _report(state: Execution, report: m.Report, at: Micros) -> tuple[e.Event, ..
         step=live.step,
         activation=live.activation,
     )
+    items = getattr(filled, "items", None)
+    if items is not None and live.shift:
+        filled = replace(filled, items=_shifted(items, live.shift))
     return (replace(filled, worker=report.worker) if hasattr(filled, "worker") else filled,)
+
+
+def _shifted(items: e.Items, shift: int) -> e.Items:
+    """Counted from the loop's first row instead of the frame's."""
+    first_failed = None if items.first_failed is None else items.first_failed + shift
+    return replace(items, first=items.first + shift, first_failed=first_failed, shift=shift)
 
 
 def _lease_lost(state: Execution, lost: m.LeaseLost, at: Micros) -> tuple[e.Event, ...] | Refusal:

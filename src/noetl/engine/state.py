@@ -159,11 +159,17 @@ class Live(Struct, frozen=True, omit_defaults=True, kw_only=True):
     together: int = 1
     attempts: int = 0
     site: str | None = None
+    place: int | None = None  # of a frame's first row among all rows that the loop has claimed
     journal: Journal = Journal()
     parked: Parked | None = None
     resolved_by: str | None = None  # key of the event that ended its last wait
     worker: str | None = None
     order: int = 0
+
+    @property
+    def shift(self) -> int:
+        """From the positions that a frame's worker counts to those of the loop."""
+        return 0 if self.place is None else self.place - self.first
 
 
 class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -24,7 +24,7 @@ def issued(loop: LoopState, event: e.CommandIssued) -> LoopState:
 
 
 def progressed(loop: LoopState, live: Live, done: int, items: e.Items) -> LoopState:
-    return _count(loop, items, max(live.journal.done, live.first), done)
+    return _count(loop, items, max(live.journal.done, live.first) + live.shift, done + live.shift)
 
 
 def sharded(loop: LoopState, items: e.Items) -> LoopState:
@@ -40,11 +40,12 @@ def reported(loop: LoopState, live: Live, event: e.CommandCompleted | e.CommandF
     items = items or e.Items(ok=_rest(live))
     if live.kind == "frame":
         claimed = items.claimed or 0
-        loop = replace(loop, claimed=loop.claimed + claimed, drained=loop.drained or not claimed)
+        loop = replace(loop, claimed=loop.claimed + _uncounted(live, claimed), drained=loop.drained or not claimed)
         if isinstance(event, e.CommandFailed) and not claimed:
             loop = replace(loop, broken=event.result.error)
     low = max(live.journal.done, live.first)
-    return _count(loop, items, low, live.first + max(live.count, items.claimed or 0))
+    high = live.first + (live.count if items.claimed is None else items.claimed)
+    return _count(loop, items, low + live.shift, high + live.shift)
 
 
 def lost(loop: LoopState, live: Live, failure: Failure) -> LoopState:
@@ -53,19 +54,25 @@ def lost(loop: LoopState, live: Live, failure: Failure) -> LoopState:
 
 def cancelled(loop: LoopState, live: Live) -> LoopState:
     """Items that did not run are skipped: known only when the loop is closed."""
-    if live.kind == "frame" and live.journal.frame_size is not None:
-        loop = replace(loop, claimed=loop.claimed + live.journal.frame_size)
+    if live.kind == "frame":
+        loop = replace(loop, claimed=loop.claimed + _uncounted(live, live.journal.frame_size or 0))
     return _released(loop, live)
+
+
+def _uncounted(live: Live, claimed: int) -> int:
+    """Rows of a frame are counted when it is claimed; older states counted them when it ended."""
+    return claimed if live.place is None else 0
 
 
 def _rest_failed(loop: LoopState, live: Live, failure: Failure) -> LoopState:
     if live.kind == "frame":
         size = live.journal.frame_size
-        loop = replace(loop, claimed=loop.claimed + (size or 0), broken=failure if size is None else loop.broken)
+        claimed = loop.claimed + _uncounted(live, size or 0)
+        loop = replace(loop, claimed=claimed, broken=failure if size is None else loop.broken)
     if loop.mode == "spark":  # it is not the items that failed
         loop = replace(loop, broken=failure)
-    rest = _rest(live)
-    return _count(loop, e.Items(failed=rest, first_error=failure, first_failed=live.first), live.first, live.first)
+    rest, first = _rest(live), live.first + live.shift
+    return _count(loop, e.Items(failed=rest, first_error=failure, first_failed=first), first, first)
 
 
 def _rest(live: Live) -> int:

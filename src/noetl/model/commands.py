@@ -13,6 +13,7 @@ DEFAULT_POOL = "cpu"
 USUAL_POOLS = (DEFAULT_POOL, "gpu", "spark", "qpu")  # what the one worker of a command on this machine takes
 MAX_LEASES = 5  # leases lost before a command is dead
 SUSPECT = 2  # leases lost from which on a command shares no worker with another such one; in the migrations too
+MAX_FRAME_ROWS = 1_000_000  # that one claim of a cursor loop may give
 LONGEST_HELD_DELAY: Micros = 5_000_000  # a try delayed longer holds no worker
 
 

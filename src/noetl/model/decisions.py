@@ -76,13 +76,15 @@ class Send(Struct, frozen=True):
     message: Message
 
 
-class AddPart(Struct, frozen=True):
-    """One part of a manifest (a loop's results, the pages of a call): items [first, first + count)."""
+class AddPart(Struct, frozen=True, omit_defaults=True):
+    """One part of a manifest (a loop's results, the pages of a call): items [first, first + count). An item's index is the one
+    in its row plus `shift`."""
 
     manifest: str
     first: int
     count: int
     reference: Reference
+    shift: int = 0
 
 
 class AskAdmission(Struct, frozen=True):

@@ -502,7 +502,9 @@ class Recovered(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Items(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a chunk or frame did from item `first` on, summed up. `partial` are reductions of its ctx writes, in item order."""
+    """What a chunk or frame did from item `first` on, summed up. `partial` are reductions of its ctx writes, in item order.
+
+    A frame's rows are numbered before anyone knows its place in the loop; `shift` is what their index lacks."""
 
     first: int = 0
     ok: int = 0
@@ -515,6 +517,7 @@ class Items(Struct, frozen=True, omit_defaults=True, kw_only=True):
     deferred: tuple[Deferred, ...] = ()
     partial: dict[str, Any] = {}
     recovered: Recovered | None = None
+    shift: int = 0
 
 
 class CommandCompleted(Base, frozen=True, tag="command.completed"):

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from noetl.model import events as e
 from noetl.model.clock import iso
-from noetl.model.commands import Command
+from noetl.model.commands import MAX_FRAME_ROWS, Command
 from noetl.model.envelope import Envelope, Meta
 from noetl.model.errors import Failure
 from noetl.model.ids import ExecutionId, derive
@@ -373,6 +373,9 @@ async def _claim(context: Context) -> list[Any]:
     rows = value.get("rows") if isinstance(value, dict) else value
     if rows is not None and not isinstance(rows, list):
         raise Failing(Failure(code="CLAIM_INVALID", kind="config", message="the claim statement gave no rows"))
+    if len(rows or ()) > MAX_FRAME_ROWS:
+        message = f"the claim gave {len(rows or ())} rows, the limit is {MAX_FRAME_ROWS}; claim fewer with `limit`"
+        raise Failing(Failure(code="CLAIM_TOO_LARGE", kind="config", message=message))
     return rows or []
 
 

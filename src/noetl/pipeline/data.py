@@ -293,10 +293,10 @@ class Payloads:
     async def _part(self, part: AddPart, start: int, stop: int) -> dict[int, dict[str, Any]]:
         """Its rows are in order of their indexes, the first one's is `first` or more: item i is row i - first, or one before."""
         low, high = max(0, min(start - part.first, part.count - 1)), min(part.count, stop - part.first)
-        rows = await self.range(part.reference, low, high)
+        rows = await self._shifted(part, low, high)
         while low > 0 and rows and rows[0]["index"] > start:
             earlier = max(0, low - (rows[0]["index"] - start))
-            rows = await self.range(part.reference, earlier, low) + rows
+            rows = await self._shifted(part, earlier, low) + rows
             low = earlier
         return {row["index"]: row for row in rows if start <= row["index"] < stop}
 
@@ -304,9 +304,14 @@ class Payloads:
         """Of parts whose rows may have any index."""
         found: dict[int, dict[str, Any]] = {}
         for part in parts:
-            rows = await self.range(part.reference, 0, part.count)
+            rows = await self._shifted(part, 0, part.count)
             found |= {row["index"]: row for row in rows if start <= row["index"] < stop}
         return found
+
+    async def _shifted(self, part: AddPart, low: int, high: int) -> list[dict[str, Any]]:
+        """Rows [low, high) of a part, with their index in the loop."""
+        rows = await self.range(part.reference, low, high)
+        return [{**row, "index": row["index"] + part.shift} for row in rows] if part.shift else rows
 
     async def size(self, reference: Reference) -> int:
         if reference.rows is not None:

@@ -401,7 +401,7 @@ class Pipeline:
             ),
             keep=True,
         )  # fmt: skip
-        if verdict.delay > LONGEST_HELD_DELAY:
+        if verdict.delay > LONGEST_HELD_DELAY and self.command.kind != "frame":  # a frame's item cannot be issued alone
             return Parked(turn.task.name, delay=verdict.delay, tries=at.tries, failure=error)
         if verdict.delay:
             await asyncio.sleep(verdict.delay / 1_000_000)

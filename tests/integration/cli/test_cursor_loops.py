@@ -1,0 +1,62 @@
+"""Cursor loops on a real queue table: every claimed row has one result and is stored once, whatever a claim gives."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.conftest import Noetl
+
+QUEUE = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: drain, path: test/drain_{claim}_{lanes}}}
+workflow:
+  - step: make
+    tool:
+      kind: postgres
+      auth: local
+      query:
+        - drop table if exists job, job_done
+        - create table job (id int primary key, claimed bool not null default false)
+        - create table job_done (id int, square int)
+        - insert into job select generate_series(1, 20)
+    next: drain
+  - step: drain
+    loop:
+      iterator: row
+      cursor:
+        kind: postgres
+        auth: local
+        claim: |
+          with taken as (
+            update job set claimed = true
+            where id in (select id from job where not claimed order by id limit {claim} for update skip locked)
+            returning id)
+          select id from taken order by id
+      spec: {{mode: cursor, max_in_flight: {lanes}, frame: {{size: 5}}}}
+    tool:
+      - {{name: square, kind: python, input: {{id: "{{{{ row.id }}}}"}}, code: "result = {{'id': id, 'square': id * id}}"}}
+      - {{name: keep, kind: sink, target: {{kind: postgres, auth: local, table: job_done}}}}
+    next: stored
+  - step: stored
+    tool: {{kind: postgres, auth: local, query: "select id, square from job_done order by id"}}
+    next: both
+  - step: both
+    tool:
+      kind: python
+      input: {{loop: "{{{{ drain.rows }}}}", table: "{{{{ stored.rows }}}}"}}
+      code: "result = {{'loop': loop, 'table': table}}"
+"""
+WANTED = [{"id": number, "square": number * number} for number in range(1, 21)]
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("claim", [1, 3, 5, 8])
+def test_cursor_loop_has_one_result_per_claimed_row(noetl: Noetl, tmp_path: Path, claim: int, lanes: int) -> None:
+    file = tmp_path / "drain.yaml"
+    file.write_text(QUEUE.format(claim=claim, lanes=lanes))
+    found = noetl.json("run", str(file))["result"]
+    assert found["table"] == WANTED
+    if lanes == 1:
+        assert found["loop"] == WANTED
+    assert sorted(found["loop"], key=lambda row: row["id"]) == WANTED
