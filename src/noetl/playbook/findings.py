@@ -58,6 +58,8 @@ class Code(StrEnum):
     TEMPLATE_IN_CODE = "TEMPLATE_IN_CODE", "`{{ }}` in code, which is never rendered"
     NEVER_SET = "NEVER_SET", "`ctx.x` or `state.x` is read, nothing sets it, and something sets a name like it"
     PYTHON_SYNTAX = "PYTHON_SYNTAX", "Python code that does not compile"
+    SQL_PLACE = "SQL_PLACE", "a value in SQL stands where a name, a keyword or a statement belongs"
+    SQL_ESCAPED = "SQL_ESCAPED", "the quotes of a value in SQL are doubled, which is not needed"
     FORBIDDEN_CONF = "FORBIDDEN_CONF", "a Spark setting a playbook may not change"
     PARALLEL_CTX_WRITE = (
         "PARALLEL_CTX_WRITE",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
@@ -21,6 +21,7 @@ import jinja2
 from jinja2 import nodes
 from jinja2.parser import Parser
 
+from noetl.playbook.doubling import undoubled
 from noetl.playbook.expressions import (
     PLAIN,
     SCALARS,
@@ -95,11 +96,17 @@ Selected: TypeAlias = Callable[[Selection], Value]  # may return an Undefined or
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A value that stands in marked text as `marker`."""
+    """A value that stands in marked text as `marker`.
+
+    `source` is the expression that gave it, `line` the line of the template in which it stands. `undoubled` is the value without
+    `replace("'", "''")`: see `doubling.py`."""
 
     marker: str
     value: Value
     kind: Literal["value", "identifier", "sql"]
+    source: str = ""
+    line: int = 1
+    undoubled: Value = None
 
 
 class Frame(Calls):
@@ -653,10 +660,15 @@ class _Compiler:
         if isinstance(node, nodes.Filter) and node.name in ("identifier", "sql") and node.node is not None:
             kind = "identifier" if node.name == "identifier" else "sql"
             inside = self.expression(node.node)
+        single = undoubled(node)
+        without = inside if single is None else self.expression(single)
+        source, line = unparse(node), node.lineno
 
         def emit(frame: Frame) -> None:
             if frame.marks is not None:
-                frame.out.append(_mark(frame, inside(frame), kind))
+                value = inside(frame)
+                kept = value if single is None else without(frame)
+                frame.out.append(_mark(frame, Marked("", value, kind, source, line, kept)))
                 return
             value = evaluate(frame)
             made = value if type(value) is str else text(frame, value)
@@ -825,12 +837,14 @@ def _data(data: str) -> Emit:
     return emit
 
 
-def _mark(frame: Frame, value: Value, kind: Literal["value", "identifier", "sql"]) -> str:
+def _mark(frame: Frame, found: Marked) -> str:
     assert frame.marks is not None
     frame.work(1)
     marker = f"{frame.mark}{len(frame.marks)}{frame.mark}"
     frame.make_text(len(marker))
-    frame.marks.append(Marked(marker, plain(frame, value), kind))
+    value = plain(frame, found.value)
+    single = value if found.undoubled is found.value else plain(frame, found.undoubled)
+    frame.marks.append(replace(found, marker=marker, value=value, undoubled=single))
     return marker
 
 

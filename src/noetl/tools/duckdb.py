@@ -6,6 +6,7 @@ row set, which is scanned where it is and never held whole. Rows go to the store
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -17,9 +18,10 @@ from noetl.model.errors import Failure
 from noetl.results.rowsets import NUMERIC, Reader, Writer
 from noetl.results.staging import Staging
 from noetl.tools.port import Call, Failed, Outcome, Success
-from noetl.tools.sql import PLANNED, SqlError, Statement, changed, column_names, identifier
+from noetl.tools.sql import Parameter, SqlError, Statement, changed, column_names, identifier, listed, quoted, scalar
 from noetl.tools.sql_task import RAW, prepared
-from noetl.tools.tabular import listed, table
+from noetl.tools.tabular import listed as rows_of
+from noetl.tools.tabular import table
 from noetl.tools.threads import in_thread
 
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {"threads": 2}  # a worker runs several calls at once
@@ -32,9 +34,10 @@ class Duckdb:
     raw = RAW | {"inputs"}
 
     async def run(self, call: Call) -> Outcome:
-        found = await prepared(call)
+        found = await prepared(call, "duckdb")
         if isinstance(found, Failure):
             return Failed(found)
+        session: _Session | None = None
         try:
             async with _inputs(call) as inputs:
                 session = _Session(call, found, inputs)
@@ -42,7 +45,7 @@ class Duckdb:
         except SqlError as error:
             return Failed(error.failure)
         except duckdb.Error as error:
-            return Failed(failure(error))
+            return Failed(failure(error, None if session is None else session.current))
         return Success(value, {"pg": {"statements": len(found)}})
 
 
@@ -55,6 +58,7 @@ class _Session:
         self._statements = found
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._interrupted = False
+        self.current: Statement | None = None  # the one that is run
 
     def interrupt(self) -> None:
         self._interrupted = True
@@ -89,15 +93,19 @@ class _Session:
     def _all(self, connection: duckdb.DuckDBPyConnection) -> Any:
         for statement in self._statements[:-1]:
             self._check()
-            _execute(connection, statement)
+            self._execute(connection, statement)
         self._check()
         last = self._statements[-1]
-        found = _execute(connection, last)
+        found = self._execute(connection, last)
         if found is None:
             return changed(0)
         if found.columns == ["Count"] and last.first in CHANGING:  # such statements answer with one number
             return changed(sum(count for (count,) in found.fetchall()))
         return self._rows(found)
+
+    def _execute(self, connection: duckdb.DuckDBPyConnection, statement: Statement) -> duckdb.DuckDBPyRelation | None:
+        self.current = statement
+        return connection.sql(statement.written(_written))
 
     def _check(self) -> None:
         if self._interrupted:
@@ -166,31 +174,30 @@ def _parts(kind: Any) -> list[tuple[str, Any]]:
             return []
 
 
-def _execute(connection: duckdb.DuckDBPyConnection, statement: Statement) -> duckdb.DuckDBPyRelation | None:
-    if statement.first in PLANNED:
-        query, values = statement.bound()
-        return connection.sql(query, params=values or None)
-    return connection.sql(statement.quoted(literal))
-
-
 def _rollback(connection: duckdb.DuckDBPyConnection) -> None:
     with suppress(duckdb.Error):  # the error may have ended the transaction already
         connection.rollback()
 
 
+def _double(value: float) -> str:
+    """With an exponent: without one it would be a decimal, whose digits run out."""
+    written = repr(value) if "e" in repr(value) else f"{value!r}e0"
+    return written if value >= 0 else f"({written})"
+
+
+def _written(given: Parameter) -> str:
+    return listed(given, _written) if given.in_list and isinstance(given.value, list) else literal(given.value)
+
+
 def literal(value: Any) -> str:
-    """For statements without parameters."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, int | float):
-        return repr(value)
+    known = scalar(value)
+    if known is not None:
+        return _double(value) if isinstance(value, float) else known
     if isinstance(value, list):
         return "[" + ", ".join(literal(part) for part in value) + "]"
-    if "\0" in value:
-        raise SqlError("SQL_VALUE", "a text in this statement cannot hold the character zero")
-    return "'" + str(value).replace("'", "''") + "'"
+    if "\0" in value:  # which no text of a statement can hold
+        return "(" + " || chr(0) || ".join(map(quoted, value.split("\0"))) + ")"
+    return quoted(value)
 
 
 # ---- inputs ------------------------------------------------------------------------------------------------------------
@@ -213,7 +220,7 @@ async def _inputs(call: Call) -> AsyncIterator[dict[str, Any]]:
 @contextmanager
 def registered(connection: duckdb.DuckDBPyConnection, name: str, given: Any, staging: Staging) -> Iterator[None]:
     if not isinstance(given, Reader):
-        _view(connection, name, table(listed(name, given)))
+        _view(connection, name, table(rows_of(name, given)))
         yield
         return
     with given.local(staging) as paths:
@@ -253,7 +260,27 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-def failure(error: duckdb.Error) -> Failure:
+_LINE = re.compile(r"\n\s*LINE (\d+): (.*)\n( *)\^[\s\S]*")
+
+
+def failure(error: duckdb.Error, statement: Statement | None = None) -> Failure:
     kind = next((kind for known, kind in _KINDS if isinstance(error, known)), "sql")
     message = str(error).strip()
+    if statement is not None and kind != "timeout":
+        found = _LINE.search(message)
+        position = None if found is None else _position(found, statement.written(_written))
+        message = f"{_LINE.sub('', message).strip()}\n{statement.excerpt(position, _written)}"
     return Failure(code="SQL_ERROR", kind=kind, message=message, retryable=kind in ("conflict", "resource", "timeout"))
+
+
+def _position(found: re.Match[str], sent: str) -> int | None:
+    """Where in the statement the caret of a message points to, from 1. DuckDB shows a part of a long line."""
+    label, shown, indent = f"LINE {found[1]}: ", found[2], found[3]
+    line = int(found[1])
+    lines = sent.split("\n")
+    part = shown.removeprefix("...").removesuffix("...")
+    at = lines[line - 1].find(part) if line <= len(lines) else -1
+    if at < 0:
+        return None
+    column = len(indent) - len(label) - (len(shown) - len(shown.removeprefix("...")))
+    return sum(len(each) + 1 for each in lines[: line - 1]) + at + column + 1

@@ -8,7 +8,7 @@ up, is cancelled in the server before `run` returns.
 import asyncio
 import hashlib
 import select
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,15 +19,13 @@ from psycopg import AsyncConnection, AsyncRawCursor
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.generators import fetch
 from psycopg.pq import ExecStatus, TransactionStatus
-from psycopg.sql import Literal
-from psycopg.types.numeric import Int4, Int8
 
 from noetl.model.errors import Failure
 from noetl.results.rowsets import Writer
 from noetl.results.tables import Tables
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.postgres_types import Column, as_stored, columns
-from noetl.tools.sql import PLANNED, SqlError, Statement, changed, column_names
+from noetl.tools.sql import Parameter, SqlError, Statement, changed, column_names, listed, quoted, scalar
 from noetl.tools.sql_task import RAW, prepared
 from noetl.tools.threads import in_thread
 
@@ -62,7 +60,7 @@ class Postgres:
                 await pool.close()
 
     async def run(self, call: Call) -> Outcome:
-        found = await prepared(call)
+        found = await prepared(call, "postgres")
         if isinstance(found, Failure):
             return Failed(found)
         try:
@@ -73,6 +71,8 @@ class Postgres:
                     value = await _run(connection, found, call)
         except SqlError as error:
             return Failed(error.failure)
+        except StatementFailed as failed:
+            return Failed(failure(failed.error, failed.excerpt), {"pg": {"sqlstate": failed.error.sqlstate}})
         except psycopg.Error as error:
             return Failed(failure(error), {"pg": {"sqlstate": error.sqlstate}})
         except pa.ArrowException as error:
@@ -118,9 +118,11 @@ def address(auth: Any, database: Any = None) -> str:
 
 async def _in_bulk(connection: AsyncConnection[Any], conninfo: str, found: list[Statement], call: Call) -> Any:
     """None: it is not one query that gives many rows, or not one whose columns can come that way."""
-    if len(found) > 1 or found[0].first not in COPIED or call.config.get("autocommit"):
+    if len(found) > 1 or found[0].first not in COPIED or found[0].has_secrets or call.config.get("autocommit"):
         return None
-    query = found[0].quoted(lambda value: _literal(value, connection))
+    if not _conforms(connection):
+        return None
+    query = found[0].written(literal)
     if await _estimate(connection, query) < BULK:
         return None
     from noetl.tools.postgres_bulk import Bulk, BulkError, is_lost  # its driver is for those who need it
@@ -137,7 +139,7 @@ async def _in_bulk(connection: AsyncConnection[Any], conninfo: str, found: list[
 async def _estimate(connection: AsyncConnection[Any], query: str) -> int:
     """How many rows the planner expects. A statement that is wrong shows what is wrong when it is run."""
     try:
-        explained = await connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode())
+        explained = await connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode(connection.info.encoding))
         [(plan,)] = await explained.fetchall()
         return int(plan[0]["Plan"]["Plan Rows"])
     except psycopg.Error:
@@ -160,13 +162,36 @@ async def _all(connection: AsyncConnection[Any], found: list[Statement], call: C
     return await _one(connection, found[-1], call.tables)
 
 
+class StatementFailed(Exception):
+    """An error of the database, and the line of the statement that it is about."""
+
+    def __init__(self, error: psycopg.Error, statement: Statement) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.excerpt = ""
+        if error.diag.message_primary:  # else it is not the database that complains
+            position = error.diag.statement_position
+            self.excerpt = statement.excerpt(int(position) if position else None, literal)
+
+
 async def _one(connection: AsyncConnection[Any], statement: Statement, tables: Tables | None) -> Any:
+    try:
+        return await _streamed(connection, statement, tables)
+    except psycopg.Error as error:
+        raise StatementFailed(error, statement) from error
+
+
+async def _streamed(connection: AsyncConnection[Any], statement: Statement, tables: Tables | None) -> Any:
     """Rows go to the tables, if any."""
-    query, values = _bound(connection, statement)
+    query, values = _bound(statement)
+    if not _conforms(connection):  # else a backslash would end what `literal` wrote
+        await connection.execute("SET standard_conforming_strings = on")
     async with _Cursor(connection) as cursor:
         as_stored(cursor.adapters)
         rows = None if tables is None else _Rows(cursor, tables)
-        found: Any = cursor.stream(query, values or None, size=BATCH)  # a generator, though it is typed as an iterator
+        found: Any = cursor.stream(
+            query.encode(), values or None, size=BATCH
+        )  # a generator, though it is typed as an iterator
         try:
             async with aclosing(found) as stream:  # closed at once when a row is refused: that cancels the rest
                 async for row in stream:
@@ -246,24 +271,67 @@ class _Cursor(AsyncRawCursor[Any]):
         return self._raise_for_result(found)
 
 
-def _bound(connection: AsyncConnection[Any], statement: Statement) -> tuple[bytes, list[Any]]:
-    if statement.first in PLANNED:
-        query, values = statement.bound()
-        return query.encode(), [_typed(value) for value in values]
-    return statement.quoted(lambda value: _literal(value, connection)).encode(), []
+def _conforms(connection: AsyncConnection[Any]) -> bool:
+    """Whether a backslash in quotes is a backslash, as in SQL's standard. It is, unless somebody has turned that off."""
+    return connection.pgconn.parameter_status(b"standard_conforming_strings") != b"off"
 
 
-def _literal(value: Any, connection: AsyncConnection[Any]) -> str:
-    return Literal(value).as_string(connection)
+def _bound(statement: Statement) -> tuple[str, list[Any]]:
+    """Secrets are parameters where there may be any, so that they stand in no log of the server."""
+    return statement.bound(literal) if statement.has_secrets else (statement.written(literal), [])
 
 
-def _typed(value: Any) -> Any:
-    """A whole number has the type it would have when written: integer, or bigint."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return value
-    if -(2**31) <= value < 2**31:
-        return Int4(value)
-    return Int8(value) if -(2**63) <= value < 2**63 else value
+# of what type an argument is, these ask the argument
+_ASK_THEIR_ARGUMENT = frozenset({"TO_JSON", "TO_JSONB", "JSON_AGG", "JSONB_AGG", "ARRAY_AGG"})
+
+
+def literal(given: Parameter) -> str:
+    """As one would write the value there by hand."""
+    value = given.value
+    if isinstance(value, list):
+        return listed(given, literal) if given.in_list else _array(given)
+    known = scalar(value)
+    if known is not None:
+        return known
+    if "\0" in value:
+        raise SqlError("SQL_VALUE", f"{given.shown}: Postgres has no text with the character zero", "data")
+    written = quoted(str(value))
+    return f"{written}::text" if given.function in _ASK_THEIR_ARGUMENT else written
+
+
+def _array(given: Parameter) -> str:
+    """Numbers have a type of their own. Texts have that of the column beside them, when there is one."""
+    if any(isinstance(part, bool | int | float) for part in _leaves(given.value)):
+        return _constructed(given.value)
+    if given.typed_by_place:
+        return quoted(_array_text(given.value))
+    if all(part is None for part in _leaves(given.value)):
+        return f"{quoted(_array_text(given.value))}::text[]"
+    return _constructed(given.value)
+
+
+def _leaves(value: list[Any]) -> Iterator[Any]:
+    for part in value:
+        if isinstance(part, list):
+            yield from _leaves(part)
+        else:
+            yield part
+
+
+def _constructed(value: list[Any]) -> str:
+    parts = (_constructed(part) if isinstance(part, list) else literal(Parameter(part)) for part in value)
+    return f"ARRAY[{', '.join(parts)}]"
+
+
+def _array_text(value: Any) -> str:
+    """As Postgres reads an array from text."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, list):
+        return "{" + ",".join(map(_array_text, value)) + "}"
+    if "\0" in value:
+        raise SqlError("SQL_VALUE", "Postgres has no text with the character zero", "data")
+    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 # ---- what went wrong ---------------------------------------------------------------------------------------------------
@@ -280,7 +348,7 @@ def _kind(state: str | None) -> str:
     return "sql" if state is None else OWN.get(state, KINDS.get(state[:2], "sql"))
 
 
-def failure(error: psycopg.Error) -> Failure:
+def failure(error: psycopg.Error, excerpt: str = "") -> Failure:
     diag, state = error.diag, error.sqlstate
     kind = _kind(state)
     if state is None:
@@ -290,6 +358,7 @@ def failure(error: psycopg.Error) -> Failure:
     hint = f" ({diag.message_hint})" if diag.message_hint else ""
     if state == "25001":
         hint = " (set autocommit: true)"
+    where = f"\n{excerpt}" if excerpt and kind not in ("connection", "timeout", "unavailable") else ""
     detail = {
         "detail": diag.message_detail, "position": diag.statement_position, "table": diag.table_name,
         "column": diag.column_name, "constraint": diag.constraint_name,
@@ -297,7 +366,7 @@ def failure(error: psycopg.Error) -> Failure:
     return Failure(
         code="CONNECTION_FAILED" if kind == "connection" and state is None else "SQL_ERROR",
         kind=kind,
-        message=f"{message}{hint}",
+        message=f"{message}{hint}{where}",
         retryable=kind in RETRYABLE,
         sqlstate=state,
         detail={name: value for name, value in detail.items() if value is not None},

@@ -3,6 +3,7 @@
 from typing import Any
 
 from noetl.model.errors import Failure
+from noetl.playbook.sqltext import Dialect
 from noetl.tools.port import Call
 from noetl.tools.python import source
 from noetl.tools.sql import SqlError, Statement, check_transaction, statements
@@ -10,14 +11,14 @@ from noetl.tools.sql import SqlError, Statement, check_transaction, statements
 RAW = frozenset({"query"})
 
 
-async def prepared(call: Call) -> list[Statement] | Failure:
+async def prepared(call: Call, dialect: Dialect) -> list[Statement] | Failure:
     """Every statement of the task. A query is a template; a script is not: its values come by `params`."""
     params = call.config.get("params") or {}
     try:
         found: list[Statement] = []
         for query in await _queries(call):
             text, marks = query if isinstance(query, tuple) else (query, [])
-            found += statements(text, marks, params)
+            found += statements(text, marks, params, dialect)
         if not call.config.get("autocommit"):
             check_transaction(found)
     except _Unavailable as error:

@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from noetl.model.ids import ExecutionId
+from noetl.playbook.expressions import WORKER_LIMITS
 from noetl.playbook.templates import Marked, render_marked, render_value
 from noetl.results.tables import Table
 from noetl.tools.port import Call, Failed, Identity, Outcome, Rows, Success, Tool
@@ -28,7 +29,7 @@ class Scope:
         return template if isinstance(template, Rows) else render_value(template, self._names)
 
     async def marked(self, template: str) -> tuple[str, list[Marked]]:
-        return render_marked(template, self._names)
+        return render_marked(template, self._names, limits=WORKER_LIMITS)
 
 
 def call(config: dict[str, Any], scope: dict[str, Any] | None = None, **more: Any) -> Call:

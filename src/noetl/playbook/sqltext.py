@@ -1,0 +1,190 @@
+"""SQL as a sequence of tokens: where literals, names, comments and statements begin and end.
+
+The text may have markers in it, each in place of a template's expression (`templates.render_marked`). A marker outside of quotes
+is a token of its own; one inside quotes is part of that token. The rules are those of Postgres, which DuckDB shares; those of
+Spark differ in what quotes and backslashes mean.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "word", "number", "literal", "escaped", "unicode", "raw", "name", "dollar", "parameter", "comment", "mark", "symbol", "end"
+]  # fmt: skip
+Dialect = Literal["postgres", "duckdb", "spark"]
+LITERALS = frozenset({"literal", "escaped", "unicode", "raw", "dollar"})
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    kind: Kind
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+    @property
+    def word(self) -> str:
+        """A word in capitals; of anything else nothing."""
+        return self.text.upper() if self.kind == "word" else ""
+
+
+class Unterminated(ValueError):
+    """A quote or a comment that does not end."""
+
+    def __init__(self, what: str, line: int) -> None:
+        super().__init__(f"a {what} that begins in line {line} of the statement does not end")
+
+
+_PLAIN = r"""
+      | (?P<word>[^\W\d][\w$]*)
+      | (?P<dollar>\$(?:[^\W\d]\w*)?\$)
+      | (?P<parameter>\$\w+)
+      | (?P<number>\d[\w.]*)
+      | (?P<end>;)
+      | (?P<symbol>::|->>|->|\|\||[^\s])"""
+_POSTGRES = r"(?P<escaped>[eE]')|(?P<unicode>[uU]&['\"])|(?P<literal>')|(?P<name>\")|(?P<line>--)|(?P<block>/\*)"
+_SPARK = r"(?P<raw>[rR]['\"])|(?P<literal>['\"])|(?P<name>`)|(?P<line>--)|(?P<block>/\*)"
+_NO_MARK = r"(?!)"
+_IN_BLOCK = re.compile(r"/\*|\*/")
+_LINE_END = re.compile(r"[\r\n]")
+_IN_ESCAPED = re.compile(r"\\.|''|'", re.DOTALL)
+_CONTINUED = re.compile(r"[ \t\f\v]*[\r\n]\s*'")  # 'a' and 'b' in two lines are one literal
+
+
+def marker_pattern(private: str) -> re.Pattern[str]:
+    """What markers look like that begin and end with this character."""
+    return re.compile(f"{re.escape(private)}\\d+{re.escape(private)}")
+
+
+def tokens(source: str, private: str = "", dialect: Dialect = "postgres") -> Iterator[Token]:
+    """Every token but white space. `private` is the character of the markers."""
+    mark = f"{re.escape(private)}\\d+{re.escape(private)}" if private else _NO_MARK
+    opening = re.compile(
+        f"(?P<mark>{mark})|{_SPARK if dialect == 'spark' else _POSTGRES}{_PLAIN}", re.VERBOSE | re.DOTALL
+    )
+    at = 0
+    while (found := opening.search(source, at)) is not None:
+        kind, stop = _token_end(source, found, dialect)
+        yield Token(kind, source[found.start() : stop], found.start())
+        at = stop
+
+
+def split(found: Iterator[Token]) -> Iterator[list[Token]]:
+    """The tokens of one statement after the other. The semicolon belongs to none; empty ones come too."""
+    statement: list[Token] = []
+    for token in found:
+        if token.kind == "end":
+            yield statement
+            statement = []
+        else:
+            statement.append(token)
+    yield statement
+
+
+def significant(statement: Sequence[Token]) -> list[Token]:
+    return [token for token in statement if token.kind != "comment"]
+
+
+def inside(token: Token) -> str:
+    """The text between the quotes, as the database reads it. Of a literal with escapes: as it is written."""
+    match token.kind:
+        case "literal" | "name":
+            quote = token.text[0]
+            return token.text[1:-1].replace(quote * 2, quote)
+        case "dollar":
+            tag = token.text.index("$", 1) + 1
+            return token.text[tag:-tag]
+        case _:
+            return token.text[token.text.index(token.text[-1]) + 1 : -1]
+
+
+def _token_end(source: str, found: re.Match[str], dialect: Dialect) -> tuple[Kind, int]:
+    start, at = found.start(), found.end()
+    match found.lastgroup:
+        case "line":
+            end = _LINE_END.search(source, at)
+            return "comment", len(source) if end is None else end.start()
+        case "block":
+            return "comment", _block_end(source, start, nested=dialect != "spark")
+        case "escaped":
+            return "escaped", _escaped_end(source, start, at)
+        case "literal" if dialect == "spark":
+            return "literal", _backslashed_end(source, start)
+        case "raw":
+            end_of_raw = source.find(found[0][-1], at)
+            if end_of_raw < 0:
+                raise _unterminated("literal", source, start)
+            return "raw", end_of_raw + 1
+        case "literal":
+            return "literal", _doubled_end(source, at - 1, "literal")
+        case "unicode":
+            return "unicode", _doubled_end(source, at - 1, "literal")
+        case "name":
+            return "name", _doubled_end(source, at - 1, "name")
+        case "dollar":
+            end_of_quote = source.find(found[0], at)
+            if end_of_quote < 0:
+                raise _unterminated("dollar quote", source, start)
+            return "dollar", end_of_quote + len(found[0])
+        case "mark" | "word" | "parameter" | "number" | "end" as kind:
+            return kind, at
+        case _:
+            return "symbol", at
+
+
+def _block_end(source: str, start: int, *, nested: bool) -> int:
+    depth, at = 1, start + 2
+    while depth:
+        found = _IN_BLOCK.search(source, at)
+        if found is None:
+            raise _unterminated("comment", source, start)
+        at = found.end()
+        if found[0] == "*/":
+            depth -= 1
+        elif nested:
+            depth += 1
+    return at
+
+
+def _escaped_end(source: str, start: int, at: int) -> int:
+    """Of E'…', which may go on in the next line, still with escapes."""
+    while True:
+        found = _IN_ESCAPED.search(source, at)
+        if found is None:
+            raise _unterminated("literal", source, start)
+        at = found.end()
+        if found[0] == "'":
+            more = _CONTINUED.match(source, at)
+            if more is None:
+                return at
+            at = more.end()
+
+
+def _backslashed_end(source: str, start: int) -> int:
+    at = start + 1
+    while at < len(source) and source[at] != source[start]:
+        at += 2 if source[at] == "\\" else 1
+    if at >= len(source):
+        raise _unterminated("literal", source, start)
+    return at + 1
+
+
+def _doubled_end(source: str, opened: int, what: str) -> int:
+    """Where a quoted text ends in which a quote is written twice."""
+    quote, at = source[opened], opened + 1
+    while True:
+        end = source.find(quote, at)
+        if end < 0:
+            raise _unterminated(what, source, opened)
+        if source[end + 1 : end + 2] != quote:
+            return end + 1
+        at = end + 2
+
+
+def _unterminated(what: str, source: str, start: int) -> Unterminated:
+    return Unterminated(what, source.count("\n", 0, start) + 1)

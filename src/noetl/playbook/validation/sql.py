@@ -1,0 +1,107 @@
+"""SQL with values in it: a value stands where a literal may, and nobody needs to double its quotes.
+
+What a statement means is the database's business; here only the places of `{{ expressions }}` are looked at.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from noetl.playbook import outlines, templates
+from noetl.playbook.dialect.editor import Editor, Node
+from noetl.playbook.expressions import TemplateError
+from noetl.playbook.findings import Code, Finding, Severity
+from noetl.playbook.outlines import PRIVATE, Outline, Spot, marker
+from noetl.playbook.sqlplaces import misplaced
+from noetl.playbook.sqltext import LITERALS, Dialect, Token, Unterminated, marker_pattern, significant, split, tokens
+from noetl.playbook.validation.names import within
+from noetl.playbook.validation.shape import every_task
+from noetl.playbook.validation.world import World, child, text
+
+_DIALECTS: dict[str, Dialect] = {"postgres": "postgres", "duckdb": "duckdb", "spark": "spark"}
+_SQL_KEY = {"postgres": "query", "duckdb": "query", "spark": "sql"}
+Found = tuple[Any, str | int, Dialect]
+Note = tuple[Spot, Code, str, str, Severity]
+
+
+def check(world: World, editor: Editor) -> None:
+    for step, task in every_task(world.document):
+        editor.step = step
+        for found in _of_task(task):
+            _check(found, world, editor)
+    for each in world.steps:
+        editor.step = text(each, "step")
+        cursor = child(each, "loop", "cursor")
+        dialect = _DIALECTS.get(str(cursor.get("kind")))
+        if dialect is not None and "claim" in cursor:
+            _check((cursor, "claim", dialect), world, editor)
+    editor.step = None
+
+
+def _of_task(task: Node) -> Iterator[Found]:
+    kind = str(task.get("kind"))
+    if kind in _DIALECTS:
+        yield from _texts(task, _SQL_KEY[kind], _DIALECTS[kind])
+    if kind == "transfer":
+        source = child(task, "source")
+        yield from _texts(source, "query", _DIALECTS.get(str(source.get("kind")), "postgres"))
+    if kind == "spark":
+        for given in child(task, "inputs").values():
+            if isinstance(given, dict):
+                yield from _texts(given, "query", "postgres")
+
+
+def _texts(holder: Node, key: str, dialect: Dialect) -> Iterator[Found]:
+    value = holder.get(key)
+    if isinstance(value, str):
+        yield holder, key, dialect
+    elif isinstance(value, list):
+        yield from ((value, index, dialect) for index, each in enumerate(value) if isinstance(each, str))
+
+
+def _check(found: Found, world: World, editor: Editor) -> None:
+    holder, key, dialect = found
+    source = holder[key]
+    if "{{" not in source:
+        return
+    try:
+        template = templates.parse(source)
+    except TemplateError:
+        return  # `names` has told
+    notes = dict.fromkeys(note for outline in outlines.outlines(template) for note in _notes(outline, dialect))
+    mark = editor.value_mark(holder, key)
+    for spot, code, message, hint, severity in notes:
+        at = within(mark, world.lines, spot.line, _column(source, spot.line))
+        editor.findings.append(Finding(editor.file, at.line, at.column, editor.step, code, message, hint, severity))
+
+
+def _column(source: str, line: int) -> int:
+    written = source.split("\n")[line - 1]
+    return max(written.find("{{"), 0) + 1
+
+
+def _notes(outline: Outline, dialect: Dialect) -> Iterator[Note]:
+    kinds = {marker(number): spot.kind for number, spot in enumerate(outline.spots)}
+    try:
+        statements = list(split(tokens(outline.text, PRIVATE, dialect)))
+    except Unterminated:
+        return  # a branch alone may end within quotes
+    for statement in statements:
+        for wrong in misplaced(significant(statement), kinds, PRIVATE, dialect):
+            spot = _spots(wrong.token, outline)[0]
+            message = f"`{{{{ {spot.source} }}}}` in SQL is data: {wrong.message}"
+            yield spot, Code.SQL_PLACE, message, wrong.hint, "error"
+        for token in statement:
+            if token.kind in LITERALS and token.kind != "dollar":
+                yield from _doubled(token, outline)
+
+
+def _doubled(token: Token, outline: Outline) -> Iterator[Note]:
+    for spot in _spots(token, outline):
+        if spot.doubles:
+            message = f"`{{{{ {spot.source} }}}}`: the quotes of a value need no doubling, and it is left out"
+            yield spot, Code.SQL_ESCAPED, message, "a value in SQL is data, whatever is in it", "warning"
+
+
+def _spots(token: Token, outline: Outline) -> list[Spot]:
+    found = marker_pattern(PRIVATE).findall(token.text)
+    return [outline.spots[int(each.strip(PRIVATE))] for each in found]

@@ -1,0 +1,80 @@
+"""Ordinary SQL with values works on both databases, and no value changes a statement: see `sql_corpus.py`."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from noetl.playbook.sqltext import Dialect
+from noetl.results.tables import Tables
+from noetl.tools.duckdb import Duckdb
+from noetl.tools.port import Outcome
+from noetl.tools.postgres import Postgres
+from tests.integration.tools.sql_corpus import CASES, HOSTILE, HOSTILES, REFUSED, SCOPE, Case, Hostile, Refused
+from tests.postgres import Postgres as Server
+from tests.unit.tools.calls import call, failure, value
+
+
+class Databases:
+    """Both, with one connection for all statements; nothing of a statement is kept."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._runner = asyncio.Runner()
+        self._postgres = Postgres()
+        self._duckdb = Duckdb()
+
+    def ask(self, database: Dialect, sql: str, scope: dict[str, Any], **params: Any) -> Outcome:
+        tool = self._postgres if database == "postgres" else self._duckdb
+        asked = call({"query": sql, "params": params}, scope, auth={"dsn": self._dsn}, tables=Tables())
+        return self._runner.run(asyncio.wait_for(tool.run(asked), 30))
+
+    def close(self) -> None:
+        self._runner.run(self._postgres.close())
+        self._runner.close()
+
+
+@pytest.fixture(scope="module")
+def databases(postgres: Server) -> Iterator[Databases]:
+    with postgres.database() as dsn:
+        made = Databases(dsn)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def each(cases: list[Any]) -> list[Any]:
+    return [pytest.param(database, case, id=f"{database}-{case.name}") for case in cases for database in case.on]
+
+
+@pytest.mark.parametrize(("database", "case"), each(CASES))
+def test_ordinary_sql_takes_values(database: Dialect, case: Case, databases: Databases) -> None:
+    found = value(databases.ask(database, case.sql, SCOPE, given=5))
+    assert found["rows"] == case.rows
+
+
+@pytest.mark.parametrize(("database", "case"), each(REFUSED))
+def test_a_value_that_would_be_sql_is_refused(database: Dialect, case: Refused, databases: Databases) -> None:
+    assert case.message in failure(databases.ask(database, case.sql, SCOPE, given=5)).message
+
+
+@pytest.mark.parametrize(("database", "case"), each(HOSTILES))
+def test_hostile_values_come_back_unchanged(database: Dialect, case: Hostile, databases: Databases) -> None:
+    for x in HOSTILE:
+        found = value(databases.ask(database, case.sql, {**SCOPE, "x": x}, x=x))
+        assert found["rows"] == case.rows(x), repr(x[:60])
+
+
+def test_a_text_with_the_character_zero_is_kept_or_refused(databases: Databases) -> None:
+    x = "a\0'b"
+    rows = value(databases.ask("duckdb", "select {{ x }} as a, '{{ x }}' as b", {"x": x}))["rows"]
+    assert rows == [{"a": x, "b": x}]
+    for place in ("{{ x }}", "'{{ x }}'", "E'{{ x }}'", "{{ [x] }}"):
+        refused = failure(databases.ask("postgres", f"select {place} as a", {"x": x}))
+        assert (refused.code, "character zero" in refused.message) == ("SQL_VALUE", True)
+
+
+def test_there_are_enough_statements() -> None:
+    assert len(CASES) + len(HOSTILES) >= 80
