@@ -15,16 +15,18 @@ from noetl.spark.profiles import profile
 from noetl.spark.serve import Serving
 from noetl.spark.starting import ensure, stop
 
-SERVING = Serving(java_options="-Xmx1g -XX:TieredStopAtLevel=1")  # short work: compiling well would take longer
+ELSEWHERE = "viewfs://lake"  # before a path of this machine: a file system that only Spark knows
+JAVA_OPTIONS = "-Xmx1g -XX:TieredStopAtLevel=1"  # short work: compiling well would take longer
 
 
 @contextmanager
 def served(home: Path) -> Iterator[str]:
-    """Its address."""
+    """Its address. It reaches what is beside `home` by `ELSEWHERE` too."""
     place = SparkPlace.below(home)
+    mounted = f"-Dspark.hadoop.fs.viewfs.mounttable.lake.link.{home.parent}=file://{home.parent}"
     used = place.use()
     try:
-        yield ensure(home, profile("local"), SERVING)
+        yield ensure(home, profile("local"), Serving(java_options=f"{JAVA_OPTIONS} {mounted}"))
     finally:
         place.leave(used)
         with place.unused(time.time(), 0.0) as last:

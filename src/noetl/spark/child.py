@@ -33,10 +33,14 @@ from pyspark.sql.types import (
 
 from noetl.spark import entry
 from noetl.spark.arrow import native_schema
-from noetl.spark.failures import INTERRUPTED, Broken, TooLarge, Wrong, failure, is_unknown
+from noetl.spark.commits import settle
+from noetl.spark.errors import Broken, TooLarge, Wrong
+from noetl.spark.failures import INTERRUPTED, failure, is_unknown
 from noetl.spark.numbers import exact
+from noetl.spark.paths import local_folder
 from noetl.spark.progress import Metrics
-from noetl.spark.writing import keep_manifest, publish, write
+from noetl.spark.publishing import publish
+from noetl.spark.writing import keep_manifest, write
 from noetl.tools import python_child
 
 SOCKET = 3
@@ -157,6 +161,9 @@ def run(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
         return {"frames": {"": _loop(spark, request)}, "single": True, "spark": metrics.told()}
     if any(given.get("format") == NOETL for given in request["inputs"].values()) or NOETL in request.get("code", ""):
         _register(spark, request["ticket"])
+    if "staged" in request:  # an earlier lease had computed the rows
+        rows = spark.createDataFrame([], "nothing int")
+        return {"frames": {"": publish(rows, request)}, "single": True, "spark": metrics.told()}
     frames = {name: _input(spark, name, given) for name, given in request["inputs"].items()}
     result = _sql(spark, request["sql"]) if "sql" in request else _code(spark, request, frames)
     return {**_answered(result, request), "spark": metrics.told()}
@@ -179,6 +186,8 @@ def _input(spark: SparkSession, name: str, given: dict[str, Any]) -> DataFrame:
             reader = spark.read.format(given["format"]).options(**given.get("options", {}))
             if "schema" in given:
                 reader = reader.schema(_schema(given))
+            for folder in filter(None, map(local_folder, given["paths"])):
+                settle(folder)
             frame = reader.load(given["paths"] if len(given["paths"]) > 1 else given["paths"][0])
         for column in given.get("decimals", ()):
             frame = frame.withColumn(column, exact(name, column))
@@ -262,6 +271,8 @@ def _stored(frame: DataFrame, name: str, request: dict[str, Any]) -> dict[str, A
     if request["output"].get("path"):
         return publish(frame, request)
     _check_types(frame.schema)
+    if request["output"].get("kind"):
+        request = {**request, "output": {}}  # how a table is written says nothing of the files on the way
     return write(frame, os.path.join(request["folder"], name or "result"), request)
 
 

@@ -7,6 +7,7 @@ import grpc  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import PythonException
 
+from noetl.spark.errors import Broken, TooLarge, Uncertain, Unmet, Wrong
 from noetl.tools import python_child
 
 LOST = "SPARK_LOST"
@@ -19,6 +20,10 @@ _CLASS = re.compile(r"\(?\b(?:[a-z][\w$]*\.){2,}[A-Z][\w$]*(?:Exception|Error)\)
 _NO_FILES = "No FileSystem for scheme"
 _NO_DRIVER = (
     "; this Spark cannot reach such a store: give a result, which goes to ours by itself, or use a profile that can"
+)
+_UNCERTAIN = (
+    "some of the rows may be there, and a second copy would double them: look at the path, then start the step anew "
+    "or use mode: overwrite_partitions, which may be repeated"
 )
 _LINE = re.compile(rf'File "{re.escape(python_child.FILE)}", line (\d+)')
 _GONE = "in a Spark task: its Python process ended without a word; it may have taken more memory than there is"
@@ -39,33 +44,14 @@ _CLOSED = (
 )
 
 
-class Broken(Exception):
-    """Something went wrong at a place that can be named."""
-
-    def __init__(self, where: str, error: BaseException) -> None:
-        super().__init__(where)
-        self.where = where
-        self.error = error
-
-
-class Unmet(Exception):
-    """Rows that do not meet what the step expects."""
-
-
-class Wrong(Exception):
-    """The step asks for something that cannot be."""
-
-
-class TooLarge(Exception):
-    """A value that is not for one message."""
-
-
 def failure(error: BaseException) -> dict[str, Any]:
     """The fields of a Failure."""
     if isinstance(error, Unmet):
         return {"code": "EXPECTATION_FAILED", "kind": "data", "message": str(error)}
     if isinstance(error, Wrong):
         return {"code": "SPARK_CONFIG", "kind": "config", "message": str(error)}
+    if isinstance(error, Uncertain):
+        return {"code": "SPARK_OUTPUT", "kind": "data", "message": f"{error}; {_UNCERTAIN}"}
     if isinstance(error, TooLarge):
         return {"code": "RESULT_TOO_LARGE", "kind": "python", "message": str(error)}
     if isinstance(error, Broken):

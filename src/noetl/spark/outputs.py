@@ -44,6 +44,8 @@ def _frame(call: Call, frame: dict[str, Any]) -> Any:
     files = frame["files"]
     if "path" in frame:
         told = {"path": frame["path"], "row_count": frame["rows"], "columns": frame["columns"]}
+        if frame.get("skipped"):
+            return {**told, "skipped": True}
         return {**told, "files": len(files)} if files else told  # those in an object store nobody has counted
     if not files:
         return {"rows": [], "row_count": 0, "columns": frame["columns"]}

@@ -1,8 +1,14 @@
 """A frame into a table of Postgres: its files by ADBC into a table of this session, then one statement, in one transaction.
 
-    insert    adds the rows; the key of the call goes into `noetl_sink` in the same transaction, so a second try adds nothing
-    upsert    rows replace those with the same `key`
-    replace   the table has these rows and no others
+    insert, append        adds the rows
+    upsert                rows replace those with the same `key`
+    replace, overwrite    the table has these rows and no others
+    overwrite_partitions  rows replace those with the same values in the columns of `partition_by`
+    error                 fails if the table has rows
+    ignore                adds nothing if the table has rows
+
+The key of the call goes into `noetl_sink` in the same transaction, so a second try changes nothing: neither are rows added
+twice, nor are those removed that others have written since.
 
 A table that is not there is made with the columns of the frame. Postgres has no type for structs and maps: they go into
 columns of `json` or `jsonb`, and become `jsonb` in a new table.
@@ -26,23 +32,22 @@ from noetl.tools.sinks import keys
 from noetl.tools.sql import SqlError, identifier
 from noetl.tools.threads import in_thread
 
-MODES = ("insert", "append", "upsert", "replace", "overwrite")
 LOCK = 7_201_402_613  # of whoever makes a table: making one twice at once fails
+TABLE_LOCKS = 720_140  # the first half of the lock of a table
+FORBIDDEN = "42501"
 STAGED = "noetl_spark_rows"
 JSON = ("json", "jsonb")
+ADDING = ("insert", "append", "error", "ignore")
 
 
 async def store(call: Call, output: dict[str, Any], answer: dict[str, Any], facts: dict[str, Any]) -> Outcome:
     frame = answer.get("frames", {}).get("")
     if frame is None or not frame["columns"]:
         return Failed(_failure("the step gives no single DataFrame to store"), facts)
-    mode, table, key = output.get("mode") or "insert", output.get("table"), list(output.get("key") or [])
-    if mode not in MODES or not table or (mode == "upsert") != bool(key):
-        return Failed(_failure(f"output to postgres needs a table, a mode of {', '.join(MODES)}, and a key for upsert"))
     auth = output.get("auth")
     try:
         conninfo = address(auth if call.credential is None else await call.credential(auth))
-        writing = Writing(conninfo, call, frame, str(table), mode, key)
+        writing = Writing(conninfo, call, frame, output)
         count = await in_thread(writing.run, writing.interrupt, "spark-postgres")
     except SqlError as error:
         return Failed(error.failure, facts)
@@ -52,7 +57,8 @@ async def store(call: Call, output: dict[str, Any], answer: dict[str, Any], fact
         return Failed(Failure(code="SQL_ERROR", kind="sql", message=said[0] if said else "", retryable=lost), facts)
     finally:
         remove(frame)
-    return Success({"table": table, "row_count": count, "columns": frame["columns"]}, facts)
+    told = {"table": output["table"], "row_count": count or 0, "columns": frame["columns"]}
+    return Success(told if count is not None else {**told, "skipped": True}, facts)
 
 
 def _failure(message: str) -> Failure:
@@ -62,33 +68,42 @@ def _failure(message: str) -> Failure:
 class Writing:
     """In a thread; only `interrupt` comes from elsewhere."""
 
-    def __init__(self, conninfo: str, call: Call, frame: dict[str, Any], table: str, mode: str, key: list[str]) -> None:
+    def __init__(self, conninfo: str, call: Call, frame: dict[str, Any], output: dict[str, Any]) -> None:
         self._conninfo = conninfo
         self._call = call
         self._frame = frame
-        self._table = identifier(table.split("."))
-        self._mode = mode
-        self._key = key
+        self._table = identifier(str(output["table"]).split("."))
+        self._mode = str(output.get("mode") or "insert")
+        self._key = list(output.get("key") or [])
+        self._partition_by = list(output.get("partition_by") or [])
         self._cursor: Any = None
 
     def interrupt(self) -> None:
         if self._cursor is not None:
             self._cursor.adbc_cancel()
 
-    def run(self) -> int:
+    def run(self) -> int | None:
+        """How many rows were stored; None if there were to be none, because the table has rows."""
         with adbc.connect(self._conninfo, autocommit=False) as connection, connection.cursor() as cursor:
             self._cursor = cursor
             try:
                 count = self._stored(cursor)
-                connection.commit()
+                if count is None:
+                    connection.rollback()  # a call that stored nothing is not remembered
+                else:
+                    connection.commit()
             finally:
                 self._cursor = None
         return count
 
-    def _stored(self, cursor: Any) -> int:
+    def _stored(self, cursor: Any) -> int | None:
         rows: int = sum(file["rows"] for file in self._frame["files"])
-        if self._mode in ("insert", "append") and not self._first_time(cursor):
-            return 0
+        if self._is_done(cursor):
+            return rows
+        if self._mode in ("error", "ignore") and self._has_rows(cursor):
+            if self._mode == "ignore":
+                return None
+            raise SqlError("SPARK_OUTPUT", f"{self._table} has rows already (mode: error)")
         files = [pq.ParquetFile(file["path"]) for file in self._frame["files"]]
         schema = files[0].schema_arrow.remove_metadata()
         texts = self._as_json(schema, self._types(cursor))
@@ -96,13 +111,48 @@ class Writing:
         batches = (_with_json(batch, wanted, texts) for batch in _batches(files))
         cursor.adbc_ingest(STAGED, pa.RecordBatchReader.from_batches(wanted, batches), mode="create", temporary=True)
         self._made(cursor, texts)
+        statement = self._statement(cursor)
         if self._mode in ("replace", "overwrite"):
             cursor.execute(f"DELETE FROM {self._table}")  # noqa: S608 - a quoted name
-        cursor.execute(self._statement(cursor))
+        if self._mode == "overwrite_partitions":
+            cursor.execute(self._removal(cursor))
+        cursor.execute(statement)
         return rows
 
-    def _first_time(self, cursor: Any) -> bool:
-        """False: this very call has been done."""
+    def _has_rows(self, cursor: Any) -> bool:
+        """Steps look at a table one after the other: two that look at once would both find none."""
+        cursor.execute(f"SELECT pg_advisory_xact_lock({TABLE_LOCKS}, hashtext($1))", (self._table,))
+        cursor.fetchall()
+        if not self._types(cursor):
+            return False
+        cursor.execute(f"SELECT EXISTS (SELECT FROM {self._table})")  # noqa: S608 - a quoted name
+        return bool(cursor.fetchone()[0])
+
+    def _removal(self, cursor: Any) -> str:
+        """Of rows whose partition is written anew; null is a value as any other."""
+        types = self._types(cursor)
+        if unknown := [name for name in self._partition_by if name not in self._frame["columns"]]:
+            raise SqlError("SINK_COLUMN", f"partition_by: the rows have no column {unknown[0]!r}")
+        names = [(identifier(name), types[name]) for name in self._partition_by]
+        staged = ", ".join(f"{name}::{kind} AS {name}" for name, kind in names)
+        same = " AND ".join(f"old.{name} IS NOT DISTINCT FROM new.{name}" for name, _ in names)
+        return f"DELETE FROM {self._table} old USING (SELECT DISTINCT {staged} FROM {STAGED}) new WHERE {same}"  # noqa: S608
+
+    def _is_done(self, cursor: Any) -> bool:
+        """This very call has been done. Whoever may not remember it here may only do what can be done twice."""
+        if self._mode in ADDING:
+            return not self._remembered(cursor)
+        cursor.execute("SAVEPOINT noetl")
+        try:
+            return not self._remembered(cursor)
+        except adbc_driver_manager.Error as error:
+            if error.sqlstate != FORBIDDEN:
+                raise
+            cursor.execute("ROLLBACK TO SAVEPOINT noetl")
+            return False
+
+    def _remembered(self, cursor: Any) -> bool:
+        """False: it was so before."""
         _make(cursor, "noetl_sink", keys.MAKE)
         identity = self._call.identity
         cursor.execute(

@@ -24,10 +24,11 @@ from uuid import UUID
 from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import derive
 from noetl.playbook.validation.code import ALLOWED_CONF
+from noetl.playbook.validation.spark import output_problem
 from noetl.results.rowsets import Reader
-from noetl.spark import folders, loops, outputs, tickets, to_postgres
+from noetl.spark import commits, folders, loops, outputs, tickets, to_postgres
 from noetl.spark.inputs import NOETL, InputError, Inputs
-from noetl.spark.paths import format_of, located, writing
+from noetl.spark.paths import check_output, format_of, local_folder, located, writing
 from noetl.spark.place import SparkPlace
 from noetl.spark.processes import Crashed, Processes
 from noetl.spark.profiles import Profile, profile
@@ -77,7 +78,7 @@ class Spark:
         return await _told(self._loop(call, items, told))
 
     async def _run(self, call: Call) -> Outcome:
-        work = await _work(call, self._profile(call))
+        work = await _work(call, self._profile(call), self._own_folders(call))
         with ExitStack() as held:
             with folders.passing(_parent(call)) as folder:
                 async with self._inputs(call, folder) as inputs, self._ticket(call, inputs.answer) as ticket:
@@ -109,6 +110,11 @@ class Spark:
             for number, shard in enumerate(shards):
                 await told(number, shard)
             return Looped(await asyncio.to_thread(outputs.value, call, answer), shards)
+
+    def _own_folders(self, call: Call) -> list[Path]:
+        """Where NoETL keeps its data on this machine: the results are beside what is on its way to them."""
+        staging = call.tables.staging.folder
+        return [self._settings.home] if staging is None else [self._settings.home, staging.parent]
 
     def _profile(self, call: Call) -> Profile:
         return profile(call.config.get("profile") or self._settings.profile)
@@ -151,7 +157,10 @@ class Spark:
                 return released
             for folder in (_place_of(call, session) for session in earlier):
                 held.enter_context(folders.held(folder))
-                if (found := _finished(folder)) is not None:
+                found = _finished(folder)
+                if found is not None and work.get("output", {}).get("path"):
+                    work = {**work, "staged": found["frames"][""]}
+                elif found is not None:
                     return found
         name = _name(call, call.identity.lease, call.identity.attempt)
         self._begun[name] += 1
@@ -162,6 +171,7 @@ class Spark:
             await asyncio.to_thread(folders.sweep, folder.parent)
         request = {
             **work, "op": "run", "session": session, "key": call.key, "folder": str(folder),
+            "copying": str(_copying(call)),
             "tags": [f"{call.identity.execution_id}.{call.identity.step}", call.key],
         }  # fmt: skip
         held.enter_context(folders.held(folder))
@@ -169,6 +179,7 @@ class Spark:
             answer = await self._processes.ask(request, call.log, call.progress)
         except (asyncio.CancelledError, Crashed):
             await self._end(work, session)
+            await asyncio.to_thread(_settle, work)
             shutil.rmtree(folder, ignore_errors=True)
             raise
         if "error" in answer:
@@ -221,13 +232,17 @@ async def _told(work: Coroutine[Any, Any, T]) -> T | Failed:
 # ---- what is asked ---------------------------------------------------------------------------------------------------------
 
 
-async def _work(call: Call, where: Profile) -> dict[str, Any]:
+async def _work(call: Call, where: Profile, own_folders: list[Path]) -> dict[str, Any]:
     config = call.config
     conf = {str(name): _conf(value) for name, value in (config.get("conf") or {}).items()}
     for name in conf:
         if not ALLOWED_CONF.fullmatch(name):
             raise InvalidInput(f"{name} may not be changed by a playbook", hint="it belongs to the profile")
-    work: dict[str, Any] = {"conf": conf, "expect": await _expected(call), "output": _output(config, where)}
+    work: dict[str, Any] = {
+        "conf": conf,
+        "expect": await _expected(call),
+        "output": _output(config, where, own_folders),
+    }
     if config.get("code") is not None:
         return {**work, "brings": True, "code": config["code"], "given": call.input}
     if config.get("sql") is None:
@@ -239,13 +254,14 @@ async def _work(call: Call, where: Profile) -> dict[str, Any]:
     return {**work, "brings": brings, "sql": [{"text": each.text, "values": each.values} for each in found]}
 
 
-def _output(config: dict[str, Any], where: Profile) -> dict[str, Any]:
+def _output(config: dict[str, Any], where: Profile, own_folders: list[Path]) -> dict[str, Any]:
     output = dict(config.get("output") or {})
-    if output.get("kind") not in (None, "postgres"):
-        raise InvalidInput(f"output: unknown kind {output['kind']!r}: the only one is postgres")
+    if (problem := output_problem(output)) is not None:
+        raise InvalidInput(f"output: {problem.message}", hint=problem.hint)
     if not output.get("path"):
         return output
     path = located(str(output["path"]), where)
+    check_output(path, own_folders)
     format = format_of(path, output.get("format"))
     return {**output, "path": path, "format": format, "options": writing(format, output.get("options"))}
 
@@ -301,6 +317,18 @@ def _parent(call: Call) -> Path:
 
 def _place_of(call: Call, session: str) -> Path:
     return _parent(call) / session
+
+
+def _copying(call: Call) -> Path:
+    """What is known of rows of this call that Spark copies to a path itself."""
+    return _parent(call).parent / "spark-copies" / call.key[:16]
+
+
+def _settle(work: dict[str, Any]) -> None:
+    """The process was ended: if that was in the middle of its commit, nobody else may come to finish it."""
+    folder = local_folder(work.get("output", {}).get("path") or "")
+    if folder is not None:
+        commits.settle(folder)
 
 
 def _finished(folder: Path) -> dict[str, Any] | None:

@@ -45,7 +45,7 @@ class Runner:
     folder: Path
 
     def call(self, config: dict[str, Any], scope: dict[str, Any] | None = None, **more: Any) -> Call:
-        tables = Tables(Staging(self.folder / "staging"))
+        tables = Tables(Staging(self.folder / "results" / "staging"))
         given = {"input": {}, "key": uuid4().hex, "identity": identity(), "tables": tables}
         return Call(config=config, rendering=Scope(scope or {}), **{**given, **more})
 

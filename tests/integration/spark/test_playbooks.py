@@ -93,3 +93,50 @@ def test_the_example_runs_twice_and_gives_the_same(noetl: Noetl, tmp_path: Path)
     assert first == second
     assert first["row_count"] == 12
     assert sum(row["orders"] for row in first["rows"]) == 30_000 - 1  # one has no amount
+
+
+# ---- partitions that are written, and those that are not ------------------------------------------------------------------
+
+DYNAMIC = """\
+  - step: go
+    next:
+      - {step: by_conf, when: "{{ workload.how == 'conf' }}"}
+      - {step: by_option, when: "{{ workload.how == 'option' }}"}
+      - {step: by_mode, when: "{{ workload.how == 'mode' }}"}
+      - {step: by_code}
+  - step: by_conf
+    tool:
+      kind: spark
+      conf: {spark.sql.sources.partitionOverwriteMode: dynamic}
+      sql: "select 1 as n, {{ workload.day }} as day"
+      output: {path: "{{ workload.folder }}", mode: overwrite, partition_by: [day]}
+  - step: by_option
+    tool:
+      kind: spark
+      sql: "select 1 as n, {{ workload.day }} as day"
+      output: {path: "{{ workload.folder }}", mode: overwrite, partition_by: [day], options: {partitionOverwriteMode: dynamic}}
+  - step: by_mode
+    tool:
+      kind: spark
+      sql: "select 1 as n, {{ workload.day }} as day"
+      output: {path: "{{ workload.folder }}", mode: overwrite_partitions, partition_by: [day]}
+  - step: by_code
+    tool:
+      kind: spark
+      code: |
+        spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+        spark.createDataFrame([(1, day)], "n int, day string").write.mode("overwrite").partitionBy("day").parquet(folder)
+        result = 1
+      input: {day: "{{ workload.day }}", folder: "{{ workload.folder }}"}
+"""
+
+
+@pytest.mark.parametrize("how", ["conf", "option", "mode", "code"])
+def test_a_day_that_is_written_leaves_the_other_days(noetl: Noetl, tmp_path: Path, how: str) -> None:
+    file = playbook(tmp_path, "dynamic", f"{DYNAMIC}workload: {{folder: {tmp_path}/lake, day: a, how: {how}}}\n")
+    for day in ("a", "b", "b"):
+        assert noetl.json("run", file, "--set", f"day={day}")["status"] == "completed"
+    assert sorted(path.name for path in (tmp_path / "lake").glob("day=*") if list(path.glob("*.parquet"))) == [
+        "day=a",
+        "day=b",
+    ]

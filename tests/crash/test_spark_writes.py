@@ -1,0 +1,163 @@
+"""Workers and Spark die by kill -9 while a step writes to a place of the user's: there is what was there before, then what the
+step writes, once.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from noetl.cli.remote import Remote
+from noetl.model.ids import ExecutionId
+from noetl.spark.place import SparkPlace
+from noetl.spark.starting import stop
+from tests.crash.house import House, house
+from tests.crash.test_spark import PATIENCE, SETTINGS, SMALL
+from tests.crash.workload import outcomes
+from tests.play import workflow
+from tests.postgres import server
+from tests.processes import children
+from tests.spark import ELSEWHERE, spark_url
+from tests.waiting import comes
+
+__all__ = ["spark_url"]
+Rows = list[tuple[int, str]]
+OLD: Rows = [(1, "a"), (2, "b")]
+BOTH: Rows = [(1, "a"), (2, "b"), (101, "a"), (102, "b")]
+NEW: Rows = [(101, "a"), (102, "b")]
+# A task of the first run waits for ever, when it is told to.
+CODE = """
+from pyspark.sql import functions as F
+
+with open(begun, "a") as file:
+    file.write("run\\n")
+    run = file.tell() // len("run\\n")
+
+@F.udf("int")
+def passed(number):
+    import time
+    open(f"{begun}.{run}", "a").close()
+    while held and run == 1:
+        time.sleep(0.1)
+    return number + 100
+
+result = lake.select(passed("n").alias("n"), "day")
+"""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The step reads the rows that are there, adds 100, and writes them: twice would be 200, or more rows."""
+
+    name: str
+    phase: str
+    after: Rows
+    output: dict[str, Any]
+    before: str = ""  # the path
+    table: bool = False
+
+
+PARTITIONED = {"partition_by": ["day"]}
+CELLS = [
+    Cell("append, while it runs", "running", BOTH, {"mode": "append", **PARTITIONED}),
+    Cell("append, before the report", "tool.after", BOTH, {"mode": "append", **PARTITIONED}),
+    Cell("overwrite, while it runs", "running", NEW, {"mode": "overwrite", **PARTITIONED}),
+    Cell("overwrite, before the report", "tool.after", NEW, {"mode": "overwrite", **PARTITIONED}),
+    Cell("overwrite_partitions, before the report", "tool.after", NEW, {"mode": "overwrite_partitions", **PARTITIONED}),
+    Cell("append elsewhere, before the report", "tool.after", BOTH, {"mode": "append", **PARTITIONED}, ELSEWHERE),
+    Cell("overwrite elsewhere, while it runs", "running", NEW, {"mode": "overwrite", **PARTITIONED}, ELSEWHERE),
+    Cell("append to a table, before the report", "tool.after", NEW, {"mode": "append"}, table=True),
+    Cell("overwrite of a table, before the report", "tool.after", NEW, {"mode": "overwrite"}, table=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+def test_a_worker_that_dies_while_it_writes(spark_url: str, tmp_path: Path, cell: Cell) -> None:
+    with server().database() as dsn, house(dsn, NOETL_SPARK_PROFILE=spark_url, **SETTINGS) as here:
+        asyncio.run(_worker_dies(here, cell, tmp_path))
+
+
+def test_spark_that_dies_while_it_writes(tmp_path: Path) -> None:
+    told = {"NOETL_SPARK_PROFILE": "local", "NOETL_SPARK_JAVA_OPTIONS": SMALL, **SETTINGS}
+    cell = Cell("overwrite", "running", NEW, {"mode": "overwrite", **PARTITIONED})
+    with server().database() as dsn, house(dsn, **told) as here:
+        try:
+            asyncio.run(_spark_dies(here, cell, tmp_path))
+        finally:
+            stop(SparkPlace.below(here.home))
+
+
+async def _worker_dies(here: House, cell: Cell, folder: Path) -> None:
+    await here.ready()
+    if cell.phase != "running":
+        here.worker.told(cell.phase, 1)
+    async with here.client() as client:
+        execution_id = await _begin(here, client, cell, folder)
+        if cell.phase == "running":
+            await _runs(folder)
+            assert _seen(here, cell, folder) == OLD
+            here.worker.kill()
+        else:
+            await here.worker.death()
+        here.restart()
+        await _ends(here, client, execution_id, cell, folder)
+
+
+async def _spark_dies(here: House, cell: Cell, folder: Path) -> None:
+    await here.ready()
+    async with here.client() as client:
+        execution_id = await _begin(here, client, cell, folder)
+        await _runs(folder)
+        assert _seen(here, cell, folder) == OLD
+        served = SparkPlace.below(here.home).served()
+        assert served is not None
+        os.kill(children(served.pid)[0], signal.SIGKILL)
+        await _ends(here, client, execution_id, cell, folder)
+
+
+async def _begin(here: House, client: Remote, cell: Cell, folder: Path) -> ExecutionId:
+    for number, day in OLD:
+        part = folder / "lake" / f"day={day}"
+        part.mkdir(parents=True)
+        pq.write_table(pa.table({"n": pa.array([number], pa.int32())}), part / "part-00000-old.parquet")
+    path = f"{cell.before}{folder / 'lake'}"
+    target = {"kind": "postgres", "auth": {"dsn": here.dsn}, "table": "t"} if cell.table else {"path": path}
+    tool = {
+        "kind": "spark",
+        "inputs": {"lake": {"path": path}},
+        "input": {"begun": str(folder / "begun"), "held": cell.phase == "running"},
+        "code": CODE,
+        "output": {**target, **cell.output},
+    }
+    steps = f"- {{step: write, tool: {json.dumps(tool)}}}"
+    await client.register(workflow(steps, metadata={"name": "writes", "path": "crash/writes"}))
+    return await client.start("crash/writes", None, {})
+
+
+async def _runs(folder: Path) -> None:
+    async with asyncio.timeout(PATIENCE):
+        await comes(lambda: asyncio.to_thread((folder / "begun.1").exists))
+
+
+async def _ends(here: House, client: Remote, execution_id: ExecutionId, cell: Cell, folder: Path) -> None:
+    story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
+    assert story.failure is None
+    assert story.result["row_count"] == len(NEW)
+    assert _seen(here, cell, folder) == cell.after
+
+
+def _seen(here: House, cell: Cell, folder: Path) -> Rows:
+    if cell.table:
+        with psycopg.connect(here.dsn or "") as connection:
+            return [(int(n), str(day)) for n, day in connection.execute("select n, day from t order by n").fetchall()]
+    found = ds.dataset(folder / "lake", format="parquet", partitioning="hive").to_table().to_pylist()
+    return sorted((row["n"], row["day"]) for row in found)
