@@ -210,5 +210,5 @@ def test_a_retry_that_is_used_up_gives_way_to_the_rules_after_it() -> None:
 
 
 def test_a_kind_without_a_tool_fails_at_once_whatever_its_pool() -> None:
-    status, _, _, failure = run("- {step: end, spec: {pool: gpu}, tool: {kind: nats, operation: publish, subject: s}}")
+    status, _, _, failure = run("- {step: end, spec: {pool: gpu}, tool: {kind: fax, number: 1}}")
     assert (status, failure.code) == ("failed", "TOOL_UNAVAILABLE")

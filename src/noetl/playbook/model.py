@@ -309,11 +309,18 @@ class TransferTask(Task):
 
 class NatsTask(Task):
     kind: Literal["nats"] = "nats"
-    operation: str
+    operation: Literal["publish", "request", "kv_get", "kv_put", "kv_delete"]
     subject: str | None = None
     bucket: str | None = None
     key: str | None = None
     value: Template = None
+
+    @model_validator(mode="after")
+    def _fields_of_operation(self) -> "NatsTask":
+        needed = ("subject",) if self.operation in ("publish", "request") else ("bucket", "key")
+        if absent := [name for name in needed if getattr(self, name) is None]:
+            raise ValueError(f"nats {self.operation} needs `{absent[0]}`")
+        return self
 
 
 class SparkTask(Task):

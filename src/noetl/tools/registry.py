@@ -5,6 +5,7 @@ A built-in tool is imported when it is first asked for, so a worker that runs no
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -78,6 +79,7 @@ def built_in() -> dict[str, Make]:
         "artifact": lambda: _class("artifact", "Artifact")(),
         "transfer": lambda: _class("transfer", "Transfer")(),
         "sink": lambda: _class("sink", "Sink")(postgres, http),
+        "nats": lambda: _class("nats", "Nats")(os.environ.get("NOETL_NATS_URL")),
         "secrets": lambda: _class("secrets", "Secrets")(),
     }
 

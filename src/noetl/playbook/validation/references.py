@@ -7,7 +7,7 @@ from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code
 from noetl.playbook.outcomes import mentions_facts_only
 from noetl.playbook.validation.shape import did_you_mean
-from noetl.playbook.validation.world import RESERVED, World, child, named, tasks_of, text
+from noetl.playbook.validation.world import RESERVED, World, child, tasks_of, text
 
 
 def check(world: World, editor: Editor) -> None:
@@ -79,7 +79,7 @@ def _tasks(step: Node, world: World, editor: Editor) -> None:
         _workbook(task, world, editor)
         for rule in maps(child(task, "spec", "policy").get("rules")):
             then = child(rule, "then")
-            target = named(then.get("to"))
+            target = text(then, "to")
             if target is not None and target != "previous" and target not in names:
                 message = f"jump to `{target}`, which is no task of this pipeline"
                 hint = did_you_mean(target, [*names, "previous"]) or f"tasks: {', '.join(names)}"
@@ -87,7 +87,7 @@ def _tasks(step: Node, world: World, editor: Editor) -> None:
 
 
 def _workbook(task: Node, world: World, editor: Editor) -> None:
-    name = named(task.get("task")) if task.get("kind") == "workbook" else None
+    name = text(task, "task") if task.get("kind") == "workbook" else None
     if name is not None and name not in world.workbook:
         hint = did_you_mean(name, world.workbook) or "define it under `workbook`"
         editor.fault(task, "task", Code.UNKNOWN_TASK, f"the workbook has no task `{name}`", hint)

@@ -12,7 +12,9 @@ from noetl.playbook.validation.world import World, child, named, task_targets, t
 
 _SET = re.compile(r"(?:(?:ctx|iter|step|state)\.)?[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
-_STORAGE = frozenset({"postgres", "duckdb", "http", "file", "object", "nats", "artifact"})
+_STORAGE = ("postgres", "duckdb", "http", "file", "object")  # where a sink can write
+_TRANSFER = ("postgres", "duckdb", "file")  # what a transfer reads and writes
+_CLAIMS = ("postgres", "duckdb")
 _OF_ACTION = {
     "attempts": "retry", "delay": "retry", "backoff": "retry", "multiplier": "retry", "max_delay": "retry",
     "jitter": "retry", "exhausted": "retry", "to": "jump", "max_jumps": "jump", "message": "fail",
@@ -81,6 +83,7 @@ def _loop(loop: Node, editor: Editor) -> None:
     spec = child(loop, "spec")
     mode = spec.get("mode", "sequential")
     if "cursor" in loop:
+        _cursor_kind(child(loop, "cursor"), editor)
         if mode != "cursor":
             message = "a loop with `cursor` needs `spec: {mode: cursor}`"
             editor.fault(loop, "cursor", Code.BAD_VALUE, message, "add the mode, or loop over `in`")
@@ -95,6 +98,18 @@ def _loop(loop: Node, editor: Editor) -> None:
     else:
         _collection(loop, editor)
     _loop_extras(spec, mode, editor)
+
+
+def _cursor_kind(cursor: Node, editor: Editor) -> None:
+    """A claim is a statement: of the built-in kinds two can run it; another may come with a package."""
+    kind = named(cursor.get("kind"))
+    if kind is None or kind in _CLAIMS:
+        return
+    hint = did_you_mean(kind, _CLAIMS) or f"a claim is a statement of {' or '.join(_CLAIMS)}"
+    if kind in BUILT_IN or did_you_mean(kind, _CLAIMS):
+        editor.fault(cursor, "kind", Code.UNKNOWN_KIND, f"a cursor cannot claim from `{kind}`", hint)
+    else:
+        editor.report(cursor, "kind", Code.UNKNOWN_KIND, f"no tool `{kind}` here", hint, "warning")
 
 
 def _on_spark(step: Node, editor: Editor) -> None:
@@ -179,10 +194,10 @@ def _task(task: Node, world: World, editor: Editor) -> None:
     _policy(task, world, editor)
     match task.get("kind"):
         case "sink":
-            _target(child(task, "target"), editor)
+            _target(child(task, "target"), _STORAGE, "a sink", editor)
         case "transfer":
             _source(task, editor)
-            _target(child(task, "target"), editor)
+            _target(child(task, "target"), _TRANSFER, "a transfer", editor)
         case "http":
             _http(task, editor)
         case "playbook":
@@ -191,7 +206,7 @@ def _task(task: Node, world: World, editor: Editor) -> None:
             pass
     sink = child(task, "spec", "paginate", "sink")
     if sink:
-        _target(child(sink, "target"), editor)
+        _target(child(sink, "target"), _STORAGE, "a sink", editor)
     _output(task, editor)
 
 
@@ -244,14 +259,12 @@ def _count(node: Node, key: str, editor: Editor) -> None:
         )
 
 
-def _target(target: Node, editor: Editor) -> None:
+def _target(target: Node, kinds: tuple[str, ...], who: str, editor: Editor) -> None:
     """Where a sink or a transfer writes."""
     kind = named(target.get("kind"))
-    if kind is not None and kind in BUILT_IN and kind not in _STORAGE:
-        message = f"`{kind}` stores nothing"
-        editor.fault(target, "kind", Code.UNKNOWN_KIND, message, "postgres, duckdb, http, or a file with `path`")
-    elif kind is not None and kind not in _STORAGE and (hint := did_you_mean(kind, _STORAGE)) is not None:
-        editor.fault(target, "kind", Code.UNKNOWN_KIND, f"unknown kind `{kind}`", hint)
+    if kind is not None and kind not in kinds:
+        hint = did_you_mean(kind, kinds) or f"{who} writes to {', '.join(kinds)}"
+        editor.fault(target, "kind", Code.UNKNOWN_KIND, f"{who} cannot write to `{kind}`", hint)
     if target.get("mode") == "upsert" and not target.get("key"):
         message = "mode upsert needs `key`: the columns that identify a row"
         editor.fault(target, "mode", Code.UPSERT_WITHOUT_KEY, message, "key: [id]")
@@ -271,6 +284,10 @@ def _source(task: Node, editor: Editor) -> None:
         if key not in known:
             hint = did_you_mean(key, known) or f"known here: {', '.join(known)}"
             editor.fault(source, key, Code.UNKNOWN_KEY, f"unknown key `{key}` in the source of a transfer", hint)
+    kind = named(source.get("kind"))
+    if kind is not None and kind not in _TRANSFER and "ref" not in source:
+        hint = did_you_mean(kind, _TRANSFER) or f"a transfer reads {', '.join(_TRANSFER)}, or `ref`"
+        editor.fault(source, "kind", Code.UNKNOWN_KIND, f"a transfer cannot read `{kind}`", hint)
     given = [key for key in _SOURCES if key in source]
     if "kind" not in source and "ref" not in source:
         editor.fault(task, "source", Code.MISSING_FIELD, "`kind` is missing in the source of a transfer")
