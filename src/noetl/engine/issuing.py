@@ -156,6 +156,8 @@ def scope_for(fixed: Fixed, state: Execution, activation: Activation, uses: Uses
         event=activation.event,
         own=activation.outcome,
         status=state.finished or state.status,
+        error=state.failure,
+        failed_step=state.failed_step,
         outer=state.parent.iter if state.parent is not None else {},
     )
 

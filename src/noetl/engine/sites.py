@@ -17,11 +17,11 @@ from noetl.model.envelope import Envelope, Selected
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
 from noetl.playbook.assignments import REFERENCE, is_reference
-from noetl.playbook.expressions import NeedsData, TemplateError, Undefined, Value
+from noetl.playbook.expressions import NO_ERROR, NeedsData, OptionalMap, TemplateError, Undefined, Value
 from noetl.playbook.functions import Seeded
 from noetl.playbook.plan import Site
 from noetl.playbook.scopes import ended_loop, handled_event, identity, outer_iteration
-from noetl.playbook.templates import Selection, Template, guard, parse_expression, render_value, verdict
+from noetl.playbook.templates import Selection, Template, guard, parse_expression, probe, render_value, verdict
 from noetl.playbook.templates import evaluate as evaluate_template
 
 SAW_VALUES, SAW_BYTES = 8, 200
@@ -115,7 +115,7 @@ def _each(
     if one is _guard and not any(isinstance(value, Template) for value in site.cut):
         return [verdict(value) for value in site.cut]
     scope = names(fixed, state, activation, moment)
-    selected = _selected(state, activation)
+    selected = _selected(fixed, state, activation)
     places = zip(site.keys, site.cut, strict=True)
     try:
         return [one(value, scope, moment.functions(f"{site.name}.{key}"), selected) for key, value in places]
@@ -147,6 +147,8 @@ def _reported(value: Selected, as_guard: bool) -> Any:
     """What a worker evaluated for us."""
     if value.error is not None:
         return Failure(code="EXPRESSION", kind="template", message=value.error)
+    if value.missing is not None and value.absent and as_guard:
+        return False
     if value.missing is not None:
         return Failure(code="TEMPLATE_UNDEFINED", kind="template", message=f"{value.missing} is undefined")
     if value.reference is not None:
@@ -175,7 +177,14 @@ def names(fixed: Fixed, state: Execution, activation: Activation, moment: Moment
         "step": activation.scratch,
         "iter": activation.scratch,
         "event": handled_event(activation.event, activation.step, iso(moment.at)),
-        **identity(state.execution_id, state.path, state.version, state.finished or state.status),
+        **identity(
+            state.execution_id,
+            state.path,
+            state.version,
+            state.finished or state.status,
+            state.failure,
+            state.failed_step,
+        ),
     }
     outer = state.parent.iter if state.parent is not None else {}
     if outer:
@@ -186,8 +195,7 @@ def names(fixed: Fixed, state: Execution, activation: Activation, moment: Moment
         if fixed.plan.steps[activation.step].step.loop is not None:
             scope["loop"] = ended_loop(activation.event, activation.outcome)
         scope["output"] = scope["outcome"] = output
-        if "error" in output:
-            scope["error"] = output["error"]
+        scope["error"] = output.get("error", NO_ERROR)
     return scope
 
 
@@ -205,34 +213,36 @@ def view(outcome: Envelope | None, activation: Activation | None = None) -> dict
         shown["error"] = outcome.error.shown()
     if shown["status"] == "break":
         shown["status"] = "ok"
-    return shown
+    return OptionalMap(shown, "error")
 
 
-def _selected(state: Execution, activation: Activation) -> Callable[[Selection], Value]:
+def _selected(fixed: Fixed, state: Execution, activation: Activation) -> Callable[[Selection], Value]:
     def resolve(selection: Selection) -> Value:
         own = selection.step == activation.step and activation.outcome is not None
         record = state.steps.get(selection.step)
         envelope = activation.outcome if own else (record.result if record is not None else None)
         found = envelope.selected(selection.id) if envelope is not None else None
         if found is None:
-            return _from_envelope(selection, envelope, activation.args if own else {})
+            return _from_envelope(fixed, selection, envelope, activation.args if own else {})
         if found.error is not None:
             raise SelectionFailed(f"{selection.source}: {found.error}")
         if found.missing is not None:
-            return Undefined(selection.source, found.missing)
+            return Undefined(selection.source, found.missing, found.absent)
         return Distant(found.reference) if found.reference is not None else found.value
 
     return resolve
 
 
-def _from_envelope(selection: Selection, envelope: Envelope | None, args: dict[str, Any]) -> Value:
+def _from_envelope(fixed: Fixed, selection: Selection, envelope: Envelope | None, args: dict[str, Any]) -> Value:
     """No worker reported this selection (a loop, a lost worker, a step that has not run): the envelope is all there is, and
     what arcs brought."""
+    scope: dict[str, Value] = {**fixed.workload, "workload": fixed.workload, "input": args, "args": args}
     if envelope is None:
-        return Undefined(selection.source, selection.step)
-    known = view(envelope) or {}
-    scope = {selection.step: known, "output": known, "outcome": known, "input": args, "args": args}
-    return evaluate_template(parse_expression(selection.source), scope)
+        scope[selection.step] = Undefined(selection.step, selection.step, "step")
+    else:
+        known = view(envelope)
+        scope |= {selection.step: known, "output": known, "outcome": known}
+    return probe(parse_expression(selection.source), scope)
 
 
 def saw(fixed: Fixed, state: Execution, activation: Activation, site: Site, arc: int, moment: Moment) -> dict[str, Any]:
@@ -240,7 +250,7 @@ def saw(fixed: Fixed, state: Execution, activation: Activation, site: Site, arc:
     source = site.cut[arc]
     if not isinstance(source, Template) or site.needs_worker:
         return {}
-    selected = _selected(state, activation)
+    selected = _selected(fixed, state, activation)
     seen: dict[str, Any] = {}
     for selection in source.selections[:SAW_VALUES]:
         try:

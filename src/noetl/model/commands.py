@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from noetl.model.envelope import Envelope
+from noetl.model.errors import Failure
 from noetl.model.events import Collection, CommandKind, Items, Recovered
 from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, Micros, Tenant
 from noetl.model.reference import Reference
@@ -30,6 +31,8 @@ class Scope(Struct, frozen=True, omit_defaults=True, kw_only=True):
     path: str = ""
     version: int | None = None
     event: str = ""
+    error: Failure | None = None  # of the execution, once a step has failed and nothing handled it
+    failed_step: str | None = None
     own: Envelope | None = None
     status: str = ""
     outer: dict[str, Any] = {}

@@ -20,6 +20,7 @@ class Selected(Struct, frozen=True, omit_defaults=True):
     missing: str | None = None
     error: str | None = None
     reference: str | None = None
+    absent: Literal["", "error", "step"] = ""  # why it is missing, when there is nothing to tell
 
 
 class Input(Struct, frozen=True, omit_defaults=True):

@@ -52,7 +52,7 @@ class Context(Struct, frozen=True):
         async def journal_clean(sent: Sent) -> None:
             await journal(env.clean(sent))
 
-        shared = Shared.by(env, command, plan.steps[command.step].step, plan.workbook, payloads, persist)
+        shared = Shared.by(env, command, plan.steps[command.step], plan.workbook, payloads, persist)
         return cls(env, plan, command, journal_clean, payloads, persist, shared, claimed_at, env.clock.now())
 
     @property

@@ -23,7 +23,7 @@ from noetl.pipeline.failures import Failing
 from noetl.pipeline.keychain import Entry, Handle, Keychain
 from noetl.pipeline.patience import patiently
 from noetl.playbook.assignments import REFERENCE
-from noetl.playbook.expressions import FailedError, NeedsData, item, kind_of, member
+from noetl.playbook.expressions import NO_ERROR, FailedError, NeedsData, item, kind_of, member
 from noetl.results.encoding import ARROW, JSON, PARQUET, PARTS, ref_id_of
 from noetl.results.encoding import is_rowset as starts_rowset
 from noetl.results.port import ResultStore
@@ -422,6 +422,8 @@ class Stored:
                 return self.length() if self._is_list() else envelope.context["row_count"]
             case "results":
                 return {task: self._task(found) for task, found in self._tasks().items()}
+            case "error" if envelope.error is None:
+                return NO_ERROR
             case "ref" | "status" | "error" | "context" | "meta":
                 return view(envelope)[name]
             case "http" | "pg" | "py" | "spark" | "columns" | "stats":

@@ -37,7 +37,10 @@ def site_rendering(context: Context) -> Rendering:
     now = iso(context.env.clock.now())
     names = Names(context.shared.issued, context.writes(), None, now, journaled=False)
     event = command.scope.event
-    scope = names.scope(_own(context), command.step) | {"event": handled_event(event, command.step, now)}
+    own = _own(context)
+    scope = names.scope(own, command.step) | {"event": handled_event(event, command.step, now)}
+    if own is not None:
+        scope[command.step] = own  # also when it failed
     for name in ("_prev", "results"):  # of a pipeline, which does not run here
         del scope[name]
     if context.step.loop is not None and command.scope.own is not None:

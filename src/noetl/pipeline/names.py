@@ -16,7 +16,7 @@ from noetl.model.playbook_state import problem_with_value
 from noetl.pipeline.data import Payloads, Stored, answer, held, view
 from noetl.pipeline.failures import Failing
 from noetl.playbook.assignments import full_name, placed, root_of
-from noetl.playbook.expressions import FailedError
+from noetl.playbook.expressions import NO_ERROR, FailedError, OptionalMap, Undefined
 from noetl.playbook.reducers import MISSING, fold, partial
 from noetl.playbook.scopes import IDENTITY, handled_event, identity, iteration, outer_iteration
 
@@ -69,12 +69,14 @@ class Issued(Struct, frozen=True):
     fixed: dict[str, Any]
 
     @classmethod
-    def by(cls, command: Command, payloads: Payloads) -> "Issued":
+    def by(cls, command: Command, payloads: Payloads, steps_used: frozenset[str]) -> "Issued":
+        """`steps_used`: steps that its templates read; those without a result have not run."""
         scope = command.scope
         args = {name: held(value, payloads) for name, value in scope.args.items()}
         steps = {name: Stored(envelope, payloads) for name, envelope in scope.results.items()}
         payloads.known |= {each.reference.uri for each in scope.results.values() if each.reference is not None}
-        fixed = {**scope.workload, **steps, **_identity(command), "workload": scope.workload}
+        not_run = {name: Undefined(name, name, "step") for name in steps_used - steps.keys() - scope.workload.keys()}
+        fixed = {**not_run, **scope.workload, **steps, **_identity(command), "workload": scope.workload}
         fixed["keychain"] = payloads.keychain
         if scope.outer:
             fixed["_loop"] = outer_iteration(scope.outer)
@@ -89,7 +91,8 @@ def keychain_names(command: Command) -> dict[str, Any]:
 
 def _identity(command: Command) -> dict[str, Any]:
     scope = command.scope
-    return identity(command.execution_id, scope.path, scope.version, scope.status or "running")
+    status = scope.status or "running"
+    return identity(command.execution_id, scope.path, scope.version, status, scope.error, scope.failed_step)
 
 
 class Names:
@@ -144,10 +147,11 @@ class Names:
     def output(self, outcome: Stored) -> dict[str, Any]:
         envelope = outcome.envelope
         value = answer(outcome)
-        shown = {**view(envelope), "data": value}
-        names = {"output": shown, "outcome": shown, "response": value, "result": value}
+        shown = OptionalMap({**view(envelope), "data": value}, "error")
+        names: dict[str, Any] = {"output": shown, "outcome": shown, "response": value, "result": value}
         names["event"] = self._event("call.done" if envelope.ok else "call.error")
-        return names if envelope.error is None else names | {"error": envelope.error.shown()}
+        names["error"] = NO_ERROR if envelope.error is None else envelope.error.shown()
+        return names
 
     def _event(self, name: str) -> dict[str, Any]:
         return handled_event(name, self._command.step, self._now)

@@ -34,6 +34,7 @@ from noetl.pipeline.provenance import made_with
 from noetl.pipeline.rendering import Rendering
 from noetl.playbook.assignments import full_name
 from noetl.playbook.model import NoopTask, SinkTask, Step, Target, Task
+from noetl.playbook.plan import StepPlan
 from noetl.tools.port import Failed, Success, Suspend
 from noetl.tools.workbook import called
 
@@ -94,8 +95,10 @@ class Shared(Struct, frozen=True):
 
     @classmethod
     def by(
-        cls, env: Environment, command: Command, step: Step, workbook: Mapping[str, Task], payloads: Payloads, persist: Persist
+        cls, env: Environment, command: Command, plan: StepPlan, workbook: Mapping[str, Task], payloads: Payloads,
+        persist: Persist,
     ) -> "Shared":  # fmt: skip
+        step = plan.step
         tasks: list[Task] = []
         broken: dict[str, Failure] = {}
         for task in tasks_of(step):
@@ -103,7 +106,7 @@ class Shared(Struct, frozen=True):
             if isinstance(found, Failure):
                 broken[task.name] = found
             tasks.append(task if isinstance(found, Failure) else found)
-        return cls(env, command, step, tuple(tasks), broken, persist, Issued.by(command, payloads))
+        return cls(env, command, step, tuple(tasks), broken, persist, Issued.by(command, payloads, plan.uses.steps))
 
 
 class Pipeline:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import orjson
 from jinja2 import nodes
@@ -92,13 +92,32 @@ class NeedsData(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Undefined:
-    """What a missing name or member evaluates to: the expression asked for, and its first part that is missing."""
+    """What a missing name or member evaluates to: the expression asked for, and its first part that is missing.
+
+    `absent` says that it is missing because there is nothing to tell, not because nobody knows the name. A truth test takes such
+    a value for false. `error`: the call did not fail; comparing any field of its error gives false (and `!=` true). `step`: the
+    step has not run.
+    """
 
     expression: str
     missing: str
+    absent: Literal["", "error", "step"] = ""
 
     def error(self) -> UndefinedError:
         return UndefinedError(self.expression, self.missing)
+
+
+NO_ERROR = Undefined("error", "error", "error")
+
+
+class OptionalMap(dict[str, Value]):
+    """A map with keys that are there only after a failure, such as `error` of `output`: missing, they are absent."""
+
+    __slots__ = ("optional",)
+
+    def __init__(self, values: Mapping[str, Value], *optional: str) -> None:
+        super().__init__(values)
+        self.optional = optional
 
 
 class Lazy(Protocol):
@@ -280,12 +299,14 @@ def member(value: Value, name: str, expression: str) -> Value:
         return Undefined(expression, expression)
     if _is_lazy_type(kind):
         try:
-            return value.member(name)
+            found = value.member(name)
         except LookupError:
             return Undefined(expression, expression)
+        return Undefined(expression, expression, found.absent) if type(found) is Undefined else found
     if isinstance(value, Mapping) and name in value:
         return value[name]
-    return Undefined(expression, expression)
+    absent = kind is OptionalMap and name in value.optional
+    return Undefined(expression, expression, "error" if absent else "")
 
 
 def item(value: Value, key: Value, expression: str) -> Value:
@@ -441,7 +462,14 @@ def _dump(value: Value, indent: int | None) -> str:
 
 
 def truth(value: Value) -> bool:
+    if type(value) is Undefined and value.absent:
+        return False
     return bool(settle(value))
+
+
+def is_no_error(value: Value) -> bool:
+    """Whether it is the error, or a part of the error, of a call that did not fail."""
+    return type(value) is Undefined and value.absent == "error"
 
 
 def equal(meter: Meter, left: Value, right: Value) -> bool:

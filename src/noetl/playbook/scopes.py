@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import Any
 
 from noetl.model.envelope import Envelope
+from noetl.model.errors import Failure
+from noetl.playbook.expressions import OptionalMap
 
 OUTCOME = frozenset({"output", "outcome", "response", "result", "error"})
 ACTIVATION = frozenset({"input", "args", "step", "iter", "event", "_loop"})
@@ -27,10 +29,23 @@ _OUTPUT = ("status", "data", "ref", "error", "http", "pg", "py", "meta", "contex
 # ---- builders ----
 
 
-def identity(execution_id: str, path: str, version: int | None, status: str) -> dict[str, Any]:
+AFTER_FAILURE = ("error", "failed_step")  # of `execution`: there once a step has failed and nothing handled it
+
+
+def identity(
+    execution_id: str,
+    path: str,
+    version: int | None,
+    status: str,
+    failure: Failure | None = None,
+    failed_step: str | None = None,
+) -> dict[str, Any]:
+    execution: dict[str, Any] = {"id": execution_id, "status": status}
+    if failure is not None:
+        execution |= {"error": failure.shown(), "failed_step": failed_step}
     return {
         "execution_id": execution_id,
-        "execution": {"id": execution_id, "status": status},
+        "execution": OptionalMap(execution, *AFTER_FAILURE),
         "job": {"id": execution_id, "uuid": execution_id, "execution_id": execution_id, "path": path},
         "catalog": {"path": path, "version": version},
     }
@@ -121,7 +136,9 @@ def names_at(at: At, step: StepNames | None = None) -> Visible:
     """Without workload keys, steps and functions, which every place has."""
     step = step or StepNames()
     if at is At.WORKLOAD:
-        return _visible(IDENTITY | {"workload", "env"})
+        return _visible(
+            IDENTITY | {"workload", "env"}, {"execution": frozenset(identity("", "", None, "")["execution"])}
+        )
     if at is At.KEYCHAIN:
         return _visible(IDENTITY | {"workload", "keychain"})
     before = EVERYWHERE | ACTIVATION
@@ -157,7 +174,8 @@ def _fixed_members() -> dict[str, frozenset[str]]:
     item = iteration(0, None, "item", 1, "", {})
     parts = {**identity("", "", None, ""), "event": handled_event("", "", ""), "_loop": item["_loop"]}
     fixed = {name: frozenset(part) for name, part in parts.items() if isinstance(part, dict)}
-    return {**fixed, "output": output, "outcome": output}
+    execution = fixed["execution"] | set(AFTER_FAILURE)
+    return {**fixed, "execution": execution, "output": output, "outcome": output}
 
 
 _MEMBERS = _fixed_members()

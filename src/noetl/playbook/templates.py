@@ -47,6 +47,7 @@ from noetl.playbook.expressions import (
     equal,
     floor_divide,
     is_lazy,
+    is_no_error,
     item,
     kind_of,
     member,
@@ -552,7 +553,7 @@ class _Compiler:
 
     def _compare(self, node: nodes.Compare) -> Evaluate:
         first = self.expression(node.expr)
-        rest = [(_COMPARE[operand.op], self.expression(operand.expr)) for operand in node.ops]
+        rest = [(_comparison(operand.op), self.expression(operand.expr)) for operand in node.ops]
         if len(rest) == 1:
             operation, other = rest[0]
             return lambda frame: operation(frame, first(frame), other(frame))
@@ -739,6 +740,20 @@ _STATEMENTS: dict[type[nodes.Node], str] = {
 # --- what closures share
 
 
+def _comparison(name: str) -> Callable[[Frame, Value, Value], bool]:
+    """A comparison in which the error of a call that did not fail equals nothing, is in nothing and has no order."""
+    operation = _COMPARE[name]
+    otherwise = name in ("ne", "notin")
+
+    def compared(frame: Frame, left: Value, right: Value) -> bool:
+        if type(left) is Undefined or type(right) is Undefined:
+            if is_no_error(left) or is_no_error(right):
+                return otherwise
+        return operation(frame, left, right)
+
+    return compared
+
+
 def _scoped(root: str, keys: tuple[str, ...], expression: str) -> Evaluate:
     missing = Undefined(expression, root)
     if not keys:
@@ -755,7 +770,7 @@ def _scoped(root: str, keys: tuple[str, ...], expression: str) -> Evaluate:
             value = member(value, key, expression)
             if type(value) is Undefined:
                 if value.missing == expression:
-                    return Undefined(expression, ".".join((root, *keys[: at + 1])))
+                    return Undefined(expression, ".".join((root, *keys[: at + 1])), value.absent)
                 return value
         return value
 
@@ -1057,8 +1072,19 @@ def guard(
     """The verdict of a `when`: a bool as it is, text by its word, anything else by its truth (null is false)."""
     value: Value = template
     if isinstance(template, (str, Template)):
-        value = render(template, scope, limits=limits, functions=functions, selected=selected)
+        try:
+            value = render(template, scope, limits=limits, functions=functions, selected=selected)
+        except UndefinedError:
+            if is_absent(template, scope, limits=limits, functions=functions, selected=selected):
+                return False
+            raise
     return verdict(value)
+
+
+def is_absent(template: Template | str, scope: Scope, **more: Any) -> bool:
+    """Whether its value is missing because there is nothing to tell: the error of a success, a step that has not run."""
+    found = probe(template, scope, **more)
+    return isinstance(found, Undefined) and bool(found.absent)
 
 
 def verdict(value: Value) -> bool:

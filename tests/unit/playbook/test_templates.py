@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from noetl.playbook.expressions import (
+    NO_ERROR,
     SERVER_LIMITS,
     WORKER_LIMITS,
     FailedError,
@@ -19,8 +20,10 @@ from noetl.playbook.expressions import (
     LimitError,
     Limits,
     NeedsData,
+    OptionalMap,
     TemplateError,
     TemplateSyntaxError,
+    Undefined,
     UndefinedError,
 )
 from noetl.playbook.functions import Seeded
@@ -718,3 +721,54 @@ def test_integers_beyond_64_bits_pass_but_are_not_computed_with() -> None:
     assert render("{{ [big] | tojson }}", scope) == f"[{2**70}]"
     with pytest.raises(LimitError):
         render("{{ big + 1 }}", scope)
+
+
+ABSENT = {
+    "error": NO_ERROR,
+    "output": OptionalMap({"status": "ok"}, "error"),
+    "a": Undefined("a", "a", "step"),
+    "b": {"x": 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("'yes' if error else 'no'", "no"),
+        ("not error", True),
+        ("not output.error.retryable", True),
+        ("output['error'].code is defined", False),
+        ("error.code | default('none')", "none"),
+        ("error.code == 'X'", False),
+        ("error.code != 'X'", True),
+        ("error.http_status >= 500", False),
+        ("error.code in ['X']", False),
+        ("error.code not in ['X']", True),
+        ("output.error.code == 'X' or output.status == 'ok'", True),
+        ("a.x if a else b.x", 2),
+        ("b.x if not a.x else 0", 2),
+        ("output | tojson", '{"status":"ok"}'),
+        ("'error' in output", False),
+    ],
+)
+def test_absent_value_is_false_in_a_truth_test(expression: str, value: Any) -> None:
+    assert render(f"{{{{ {expression} }}}}", ABSENT) == value
+
+
+@pytest.mark.parametrize("expression", ["error", "error.code", "output.error.retryable", "a", "a.x", "error and b.x"])
+def test_absent_value_is_false_as_a_guard(expression: str) -> None:
+    assert guard(f"{{{{ {expression} }}}}", ABSENT) is False
+
+
+@pytest.mark.parametrize("expression", ["error.code", "error.code ~ 'x'", "a.x", "a.x == 2", "a.x > 1", "error and 1"])
+def test_absent_value_cannot_be_used(expression: str) -> None:
+    with pytest.raises(UndefinedError):
+        render(f"{{{{ {expression} }}}}", ABSENT)
+
+
+@pytest.mark.parametrize(
+    "expression", ["nothing", "b.nothing", "not b.nothing", "output.nothing", "a.x > 1", "a.x + 1"]
+)
+def test_name_that_nobody_knows_is_an_error_in_a_guard(expression: str) -> None:
+    with pytest.raises(UndefinedError):
+        guard(f"{{{{ {expression} }}}}", ABSENT)
