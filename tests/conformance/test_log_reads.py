@@ -1,7 +1,8 @@
 """What people read: lists of executions by page, the queue, workers, and what became of a message."""
 
 from noetl.log.port import Depth, Present, Projection, Queued, Received, ShardRows, Wanted
-from noetl.model.decisions import Finish
+from noetl.model.decisions import Finish, StartChild
+from noetl.model.events import Parent
 from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, Tenant, shard_of
 from noetl.model.messages import Pause, Start
 from tests.conformance.conftest import SHARDS, World
@@ -54,6 +55,32 @@ async def test_filters_of_the_list_hold_together(world: World) -> None:
     assert await ids(world, Wanted(since=60)) == ["3", "2"]
     assert await ids(world, Wanted(status="failed", path="q", since=60)) == ["3"]
     assert await ids(world, Wanted(status="failed"), before=ExecutionId("3"), limit=1) == ["1"]
+
+
+async def test_a_path_may_have_wildcards(world: World) -> None:
+    owned = await owner(world)
+    for number, path in enumerate(("etl/a", "etl/b_c", "etlx", "etl/b/d"), 1):
+        await project(owned, ExecutionId(str(number)), path=path, status="failed" if number % 2 else "completed")
+    assert await ids(world, Wanted(path="etl/*")) == ["4", "2", "1"]
+    assert await ids(world, Wanted(path="*/b_*")) == ["2"]
+    assert await ids(world, Wanted(path="etl/*", status="failed")) == ["1"]
+    assert await ids(world, Wanted(path="etl/*", roots=True), limit=1) == ["4"]
+
+
+async def test_a_list_of_roots_leaves_out_whatever_another_execution_started(world: World) -> None:
+    """Also a child that its parent does not wait for: it has no parent, and was started all the same."""
+    owned, root = await owner(world), ExecutionId("1")
+    waited, detached = ExecutionId("40"), ExecutionId("41")
+    for call, child in (("a", waited), ("b", detached)):
+        parent = Parent(root, call)
+        start = Start(execution_id=child, path="p", playbook="h", parent=parent if child == waited else None)
+        effect = StartChild(parent=parent, path="p", detached=child == detached)
+        await owned.write(root, signal_like(call), effects=(effect,), starts=(start,))
+    await project(owned, waited, parent=root)
+    await project(owned, detached)
+    await project(owned, ExecutionId("30"))
+    assert await ids(world, Wanted(roots=True)) == ["30"]
+    assert await ids(world, Wanted(roots=True, status="running"), before=ExecutionId("30")) == []
 
 
 async def test_a_list_shows_one_tenant_only(world: World) -> None:

@@ -231,6 +231,21 @@ def test_loop_over_children_ends_when_a_child_fails(stack: Stack, failure: str) 
         assert {stack.ended(child["execution_id"])["status"] for child in stack.children(parent)} >= {"failed"}
 
 
+def test_the_latest_execution_is_no_child_however_many_there_are(stack: Stack) -> None:
+    child = stack.register("- {step: half, tool: {kind: noop}}\n")
+    parent = stack.start(stack.register(EACH.format(path=child).replace("next: sum", "")), count=60)
+    row = stack.ended(parent)
+    noetl = stack.noetl
+    assert noetl.json("exec", "get", "@latest")["execution_id"] == parent
+    assert len(noetl.json("exec", "list", "--parent", "@latest", "-n", 100)) == 60 == row["children"]["total"]
+    assert noetl.json("exec", "list", "--parent", parent, "--failed") == []
+    since = noetl.json("exec", "list", "--since", "1h", "--path", "test/*", "-n", 500)
+    assert parent in {each["execution_id"] for each in since}
+    assert noetl.json("exec", "list", "--since", row["ended_at"], "--parent", parent) == []
+    refused = noetl("exec", "list", "--since", "yesterday")
+    assert (refused.code, "not a time" in refused.err) == (2, True)
+
+
 HANGS = """
 - step: hang
   tool:

@@ -5,7 +5,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from noetl.model.errors import NotFound
-from noetl.model.ids import BY_EXECUTION, ExecutionId
+from noetl.model.ids import ExecutionId
 
 if TYPE_CHECKING:  # loaded by the command that runs: `--help` must not wait for it
     from noetl.log.port import Recorded
@@ -21,7 +21,6 @@ Row = dict[str, Any]  # as the API has it
 Span = tuple[int, int | None]  # rows [first, last)
 LATEST = "@latest"
 MOST_NODES = 1_000
-_LOOKED_AT = 50
 
 
 class Client(Protocol):
@@ -54,9 +53,10 @@ class Client(Protocol):
     async def change(self, execution_id: ExecutionId, how: Change) -> Row: ...
     async def signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row: ...
 
-    async def executions(
-        self, *, status: str | None = None, path: str | None = None, before: str | None = None, limit: int = 50
-    ) -> list[Row]: ...
+    async def executions(self, *, before: str | None = None, limit: int = 50, **filters: Any) -> list[Row]:
+        """Newest first. Filters: status, path, parent, since, roots, as the API has them."""
+        ...
+
     async def execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row: ...
     async def workload(self, execution_id: ExecutionId) -> Row: ...
     async def cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
@@ -152,13 +152,6 @@ async def named(client: Client, text: str) -> ExecutionId:
         if not (text.isascii() and text.isdigit()):
             raise NotFound(f"{text!r} is not an execution id", hint="a number, or @latest; noetl exec list shows them")
         return ExecutionId(text)
-    for row in await client.executions(limit=_LOOKED_AT):
-        if row["parent"] is None and not await _is_detached(client, ExecutionId(row["execution_id"])):
-            return ExecutionId(row["execution_id"])
+    for row in await client.executions(roots=True, limit=1):
+        return ExecutionId(row["execution_id"])
     raise NotFound("there is no execution yet", hint="noetl run FILE starts one")
-
-
-async def _is_detached(client: Client, execution_id: ExecutionId) -> bool:
-    """Another execution started it and did not wait: it has no parent, but its beginning says who it was."""
-    by = (await client.execution(execution_id))["by"]
-    return by is not None and by.startswith(BY_EXECUTION)

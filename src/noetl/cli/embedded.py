@@ -24,7 +24,7 @@ from noetl.cli.tools import tools, usual
 from noetl.database import Database, connect
 from noetl.embedded import ensure, stop
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.port import Projection, Recorded, Wanted
+from noetl.log.port import Projection, Recorded
 from noetl.log.postgres import LogPostgres
 from noetl.migrations import migrate
 from noetl.model.clock import iso
@@ -333,13 +333,12 @@ class Local:
         asked = await self._signals.send(LOCAL, execution_id, Outside(name, payload))
         return {"execution_id": execution_id, "request": asked.request, "status": asked.status, "seq": asked.seq}
 
-    async def executions(
-        self, *, status: str | None = None, path: str | None = None, before: str | None = None, limit: int = 50
-    ) -> list[Row]:
+    async def executions(self, *, before: str | None = None, limit: int = 50, **filters: Any) -> list[Row]:
         from noetl.server.api import shapes
+        from noetl.server.services.executions import wanted_executions
 
         older = None if before is None else ExecutionId(before)
-        rows = await self._ports.log.executions(LOCAL.tenant, Wanted(status=status, path=path), older, limit)
+        rows = await self._ports.log.executions(LOCAL.tenant, wanted_executions(**filters), older, limit)
         return [shapes.execution(row) for row in rows]
 
     async def execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:

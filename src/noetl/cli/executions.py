@@ -62,7 +62,12 @@ def list_executions(
     status: Annotated[
         str | None, typer.Option("--status", help="running, completed, failed, cancelled, paused, quarantined …")
     ] = None,
-    path: Annotated[str | None, typer.Option("--path", help="of this playbook only")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="the same as --status failed")] = False,
+    path: Annotated[str | None, typer.Option("--path", help="of this playbook only, or like 'etl/*'")] = None,
+    parent: Annotated[str | None, typer.Option("--parent", metavar="ID", help="children of this one only")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="T", help="started since: 1d, 2h, or 2026-01-31T08:00:00Z")
+    ] = None,
     before: Annotated[
         str | None, typer.Option("--before", metavar="ID", help="older than this one: the next page")
     ] = None,
@@ -71,20 +76,33 @@ def list_executions(
 ) -> None:
     """List executions, newest first.
 
-    Example: noetl exec list --status failed --path examples/hello
+    \b
+    Examples:
+      noetl exec list --failed --since 1d
+      noetl exec list --status running --path 'etl/*'
+      noetl exec list --parent @latest
     """
-    from noetl.server.services.executions import known_status
+    from noetl.server.services.executions import wanted_executions
 
-    known_status(status)
+    if failed and status not in (None, "failed"):
+        raise InvalidInput(f"--failed and --status {status} exclude each other", hint="give one of them")
+    status = "failed" if failed else status
+    wanted_executions(status, path, None, since)  # says what is wrong before anything is asked
     if before is not None and not before.isdecimal():
         raise InvalidInput(
             f"--before {before!r}: not an execution id", hint="the id of the last one on the page before"
         )
-    rows = talk(lambda client: client.executions(status=status, path=path, before=before, limit=limit))
+
+    async def work(client: Client) -> list[Row]:
+        above = None if parent is None else await named(client, parent)
+        return await client.executions(status=status, path=path, parent=above, since=since, before=before, limit=limit)
+
+    rows = talk(work)
     if as_json:
         say_json(rows)
     elif not rows:
-        say("no executions" + (" like that" if status or path or before else " yet: noetl run FILE starts one"))
+        filtered = any((status, path, parent, since, before))
+        say("no executions like that" if filtered else "no executions yet: noetl run FILE starts one")
     else:
         columns(("EXECUTION", "STATUS", "STARTED", "SECONDS", "PLAYBOOK", "ERROR"), [_line(row) for row in rows])
 

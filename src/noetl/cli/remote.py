@@ -119,10 +119,8 @@ class Remote:
     async def signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row:
         return await self._post(f"/api/executions/{execution_id}/signals/{quote(name, safe='')}", {"payload": payload})
 
-    async def executions(
-        self, *, status: str | None = None, path: str | None = None, before: str | None = None, limit: int = 50
-    ) -> list[Row]:
-        page = await self._get("/api/executions", status=status, path=path, before=before, limit=limit)
+    async def executions(self, *, before: str | None = None, limit: int = 50, **filters: Any) -> list[Row]:
+        page = await self._get("/api/executions", before=before, limit=limit, **filters)
         rows: list[Row] = page["executions"]
         return rows
 

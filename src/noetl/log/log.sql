@@ -165,28 +165,42 @@ select execution_id, shard, tenant, path, status, last_seq, started_at, updated_
 from noetl.execution where tenant = :tenant order by execution_id desc limit :limit;
 
 -- name: executions
--- Newest first, a page after the id given, without states. One branch runs: the one whose index fits the filters best.
+-- Newest first, a page after the id given, without states. One branch runs: the one whose index fits the filters best. `floor`
+-- is an id drawn well before `since`: it bounds the walk when little or nothing is as new. A path with wildcards is `pattern`.
 with page as (
     (select x.execution_id from noetl.execution x
-     where :parent::bigint is null and :status::text is null and :path::text is null
-         and x.tenant = :tenant and x.execution_id < :before and x.started_at >= :since
+     where not :roots::bool and :parent::bigint is null and :status::text is null and :path::text is null
+         and x.tenant = :tenant and x.execution_id < :before and x.execution_id >= :floor and x.started_at >= :since
+         and (:pattern::text is null or x.path like :pattern)
      order by x.execution_id desc limit :limit)
     union all
     (select x.execution_id from noetl.execution x
-     where :parent is not null
-         and x.parent = :parent and x.execution_id < :before and x.tenant = :tenant and x.started_at >= :since
+     where not :roots and :parent is not null
+         and x.parent = :parent and x.execution_id < :before and x.execution_id >= :floor and x.tenant = :tenant
+         and x.started_at >= :since and (:pattern is null or x.path like :pattern)
          and (:status is null or x.status = :status) and (:path is null or x.path = :path)
      order by x.execution_id desc limit :limit)
     union all
     (select x.execution_id from noetl.execution x
-     where :parent is null and :path is not null
-         and x.tenant = :tenant and x.path = :path and x.execution_id < :before and x.started_at >= :since
+     where not :roots and :parent is null and :path is not null
+         and x.tenant = :tenant and x.path = :path and x.execution_id < :before and x.execution_id >= :floor
+         and x.started_at >= :since
          and (:status is null or x.status = :status)
      order by x.execution_id desc limit :limit)
     union all
     (select x.execution_id from noetl.execution x
-     where :parent is null and :path is null and :status is not null
-         and x.tenant = :tenant and x.status = :status and x.execution_id < :before and x.started_at >= :since
+     where not :roots and :parent is null and :path is null and :status is not null
+         and x.tenant = :tenant and x.status = :status and x.execution_id < :before and x.execution_id >= :floor
+         and x.started_at >= :since and (:pattern is null or x.path like :pattern)
+     order by x.execution_id desc limit :limit)
+    union all
+    (select x.execution_id from noetl.execution x
+     where :roots
+         and x.tenant = :tenant and x.parent is null and x.execution_id < :before and x.execution_id >= :floor
+         and x.started_at >= :since and (:status is null or x.status = :status)
+         and (:path is null or x.path = :path) and (:pattern is null or x.path like :pattern)
+         and not exists (select from noetl.start_key k
+                         where k.execution_id = x.execution_id and starts_with(k.key, 'child:'))
      order by x.execution_id desc limit :limit))
 select x.execution_id, x.shard, x.tenant, x.path, x.status, x.last_seq, x.started_at, x.updated_at, x.ended_at, x.parent,
        x.retry_of, x.error, x.steps, x.recovered, null::bytea as state, x.state_hash

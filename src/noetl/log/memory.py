@@ -1,6 +1,7 @@
 """The log in memory: the twin of the one in Postgres, same constraints. Every method is one critical section."""
 
 import heapq
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
@@ -41,6 +42,7 @@ from noetl.log.port import (
     Traced,
     Used,
     Wanted,
+    has_wildcard,
 )
 from noetl.log.tables import FINISHED, CommandRow, Database, EventRow, Posted, WorkerRow
 from noetl.model import codec
@@ -248,6 +250,8 @@ class LogMemory:
     ) -> list[Projection]:
         older = [each for each in self._db.projections if before is None or int(each) < int(before)]
         newest = (self._projection(each) for each in sorted(older, key=int, reverse=True))
+        called = set(self._db.children.values()) if wanted.roots else set()
+        newest = (row for row in newest if row is None or row.execution_id not in called)
         rows = (row for row in newest if row is not None and row.tenant == tenant and _is_wanted(row, wanted))
         return [msgspec.structs.replace(row, state=None) for row in islice(rows, limit)]
 
@@ -643,11 +647,18 @@ def _inbox_row(row: Posted) -> InboxRow:
     return InboxRow(row.inbox_id, row.shard, row.execution_id, codec.decode_message(row.data))
 
 
+def _is_path(path: str, wanted: str) -> bool:
+    if not has_wildcard(wanted):
+        return path == wanted
+    return re.fullmatch(".*".join(map(re.escape, wanted.split("*"))), path) is not None
+
+
 def _is_wanted(row: Projection, wanted: Wanted) -> bool:
     return (
         wanted.status in (None, row.status)
-        and wanted.path in (None, row.path)
+        and (wanted.path is None or _is_path(row.path, wanted.path))
         and wanted.parent in (None, row.parent)
+        and not (wanted.roots and row.parent is not None)
         and (wanted.since is None or row.started_at >= wanted.since)
     )
 

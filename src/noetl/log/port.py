@@ -188,9 +188,14 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """Which executions a list is to show; None: any."""
 
     status: str | None = None
-    path: str | None = None
+    path: str | None = None  # `*` stands for any letters: `etl/*`
     parent: ExecutionId | None = None
     since: Micros | None = None  # started then or later
+    roots: bool = False  # no execution started them, neither one that waits nor one that does not
+
+
+def has_wildcard(path: str | None) -> bool:
+    return path is not None and "*" in path
 
 
 class Queued(Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ Duties use the background pool, so that neither a slow projection nor a long inb
 """
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ from noetl.log.port import (
     Traced,
     Used,
     Wanted,
+    has_wildcard,
 )
 from noetl.log.writes import Writes, command_of, join, lifetime_row, message_columns, ref_row
 from noetl.model import codec
@@ -48,7 +50,7 @@ from noetl.model.decisions import AddPart
 from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound
 from noetl.model.events import Ending
 from noetl.model.exchange import Held
-from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId, shard_of
+from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId, first_id, shard_of
 from noetl.model.messages import Message, Report, Start, StoredRef
 from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Lifetime, Reference, parse_uri
@@ -289,7 +291,10 @@ class LogPostgres:
             _SQL["executions"],
             tenant=tenant,
             status=wanted.status,
-            path=wanted.path,
+            path=None if has_wildcard(wanted.path) else wanted.path,
+            pattern=_like(wanted.path) if has_wildcard(wanted.path) else None,
+            roots=wanted.roots,
+            floor=0 if wanted.since is None else first_id(wanted.since - LONGEST_WAIT),
             parent=None if wanted.parent is None else int(wanted.parent),
             since=wanted.since or 0,
             before=LAST_ID if before is None else int(before),
@@ -511,6 +516,7 @@ class LogPostgres:
         return [Present(**{**row, "pools": tuple(row["pools"])}) for row in rows]
 
 
+LONGEST_WAIT = 7 * 86_400 * 1_000_000  # microseconds between the drawing of an execution's id and its start
 _SAME: dict[str, Callable[[list[Any]], str]] = {
     "tenant": numbers, "path": texts, "status": texts, "last_seq": numbers, "started_at": numbers, "updated_at": numbers,
     "ended_at": numbers, "error": texts, "steps": numbers, "recovered": numbers, "state_hash": texts,
@@ -518,6 +524,12 @@ _SAME: dict[str, Callable[[list[Any]], str]] = {
 _REF_COLUMNS = (
     "r_id", "r_tier", "r_uri", "r_sha256", "r_bytes", "r_rows", "r_format", "r_parent", "r_payload",
 )  # fmt: skip
+
+
+def _like(path: str | None) -> str:
+    """The pattern of LIKE for a path with wildcards."""
+    escaped = re.sub(r"([\\%_])", r"\\\1", path or "")
+    return escaped.replace("*", "%")
 
 
 def _id(number: int) -> ExecutionId:

@@ -16,7 +16,7 @@ Tenant = NewType("Tenant", int)
 DEFAULT_TENANT = Tenant(1)
 BY_EXECUTION = "execution:"  # of who started one: this, and an id
 SNOWFLAKE_EPOCH_MS = 1_735_689_600_000  # 2025-01-01
-_NODE_BITS, _COUNT_BITS = 10, 12
+_ID_BITS, _NODE_BITS, _COUNT_BITS = 63, 10, 12
 
 
 def derive(*cause: str | int) -> str:
@@ -53,6 +53,13 @@ def shard_of(execution: str, count: int) -> int:
 def born(execution: str) -> Micros:
     """When the id was drawn."""
     return ((int(execution) >> (_NODE_BITS + _COUNT_BITS)) + SNOWFLAKE_EPOCH_MS) * 1_000
+
+
+def first_id(at: Micros) -> int:
+    """No id that was drawn at this moment or later is smaller."""
+    ms = at // 1_000 - SNOWFLAKE_EPOCH_MS
+    longest = (1 << _ID_BITS - _NODE_BITS - _COUNT_BITS) - 1
+    return min(max(0, ms), longest) << (_NODE_BITS + _COUNT_BITS)
 
 
 class Snowflakes:

@@ -119,8 +119,14 @@ MinSeq = Annotated[
 ]
 Limit = Annotated[int, Query(ge=1, le=500, description="how many at most")]
 OfStatus = Annotated[str | None, Query(max_length=20, description="of this status only")]
-OfPath = Annotated[str | None, Query(max_length=200, description="of this playbook only")]
+OfPath = Annotated[
+    str | None, Query(max_length=200, description="of this playbook only; `*` stands for any letters: etl/*")
+]
 OfParent = Annotated[str | None, Query(pattern=rf"^{EXECUTION_ID}$", description="started by this execution only")]
 Since = Annotated[
-    str | None, Query(max_length=40, description="started then or later: ISO 8601, UTC when it names no zone")
+    str | None,
+    Query(
+        max_length=40,
+        description="started since: how long ago (1d, 2h), or ISO 8601, UTC when it names no zone",
+    ),
 ]

@@ -1,6 +1,5 @@
 """Executions: start, list, read, change."""
 
-from datetime import UTC, datetime
 from re import fullmatch
 from typing import Annotated, Any, Literal
 
@@ -8,10 +7,9 @@ import msgspec
 from fastapi import Path, Query, Response
 from pydantic import Field, model_validator
 
-from noetl.log.port import Recorded, Wanted
-from noetl.model.errors import InvalidInput
+from noetl.log.port import Recorded
 from noetl.model.identity import Identity
-from noetl.model.ids import ExecutionId, Micros
+from noetl.model.ids import ExecutionId
 from noetl.server.api import shapes
 from noetl.server.api.bodies import (
     EXECUTION_ID,
@@ -30,7 +28,7 @@ from noetl.server.api.bodies import (
 )
 from noetl.server.api.depends import Has, Who
 from noetl.server.services.all import Services
-from noetl.server.services.executions import Started, known_status
+from noetl.server.services.executions import Started, wanted_executions
 from noetl.server.services.requests import Asked, Fate
 from noetl.server.services.signals import Outside
 
@@ -297,12 +295,15 @@ async def list_executions(
     path: OfPath = None,
     parent: OfParent = None,
     since: Since = None,
+    roots: Annotated[bool, Query(description="without those that another execution started")] = False,
     before: Before = None,
     limit: Limit = 50,
     min_seq: MinSeq = None,
 ) -> ExecutionsView:
     """Newest first. `next` is the `before` of the page that follows."""
-    rows = await has.executions.page(who, wanted(status, path, parent, since), _id(before), limit, min_seq)
+    rows = await has.executions.page(
+        who, wanted_executions(status, path, parent, since, roots), _id(before), limit, min_seq
+    )
     return ExecutionsView(
         executions=[ExecutionView(**shapes.execution(row)) for row in rows],
         next=rows[-1].execution_id if len(rows) == limit else None,
@@ -371,21 +372,6 @@ async def explain_step(execution_id: Id, step: Name, has: Has, who: Who) -> Expl
     """Why the step ran, did not run, or waits."""
     found = await has.executions.explain(who, ExecutionId(execution_id), step)
     return ExplanationView(step=found.step, verdict=found.verdict, because=list(found.because), runs=found.runs)
-
-
-def wanted(status: str | None, path: str | None, parent: str | None, since: str | None) -> Wanted:
-    return Wanted(
-        status=known_status(status), path=path, parent=_id(parent), since=None if since is None else micros(since)
-    )
-
-
-def micros(text: str) -> Micros:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidInput(f"{text!r} is not a time", hint="ISO 8601, for example 2026-01-31T08:00:00Z") from error
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1_000_000)
 
 
 def _id(text: str | None) -> ExecutionId | None:

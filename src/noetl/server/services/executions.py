@@ -2,9 +2,11 @@
 projection has come that far, so that a client sees what it wrote."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,7 +18,8 @@ from noetl.log.port import EventLog, Projection, Recorded, Wanted
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 from noetl.model.identity import Identity
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import ExecutionId, Micros
+from noetl.playbook import durations
 from noetl.playbook.children import asks_latest
 from noetl.server.playbooks import Playbooks, Version
 from noetl.server.requests import Requests
@@ -374,6 +377,36 @@ class ExecutionService:
                 if self._live.closing or (left := deadline - loop.time()) <= 0:
                     raise NotYet(f"seq {min_seq} is not visible yet", hint="try again, or read without min_seq")
                 await watch.changed(min(left, LOOK_EVERY))
+
+
+def wanted_executions(
+    status: str | None = None,
+    path: str | None = None,
+    parent: str | None = None,
+    since: str | None = None,
+    roots: bool = False,
+) -> Wanted:
+    """From what a person says: `since` is a time, or how long ago."""
+    return Wanted(
+        status=known_status(status),
+        path=path,
+        parent=None if parent is None else ExecutionId(parent),
+        since=None if since is None else moment(since, time.time_ns() // 1_000),
+        roots=roots,
+    )
+
+
+def moment(text: str, now: Micros) -> Micros:
+    """A time, or how long ago: `2026-01-31T08:00:00Z`, `1d`."""
+    with suppress(ValueError):
+        return now - durations.micros(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        hint = "how long ago (1d, 2h, 30m), or ISO 8601, for example 2026-01-31T08:00:00Z"
+        raise InvalidInput(f"{text!r} is not a time", hint=hint) from error
+    found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return round(found.timestamp() * 1_000_000)
 
 
 def known_status(status: str | None) -> str | None:

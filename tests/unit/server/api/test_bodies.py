@@ -13,9 +13,9 @@ from noetl.playbook.validation import PlaybookInvalid
 from noetl.server.api import problems
 from noetl.server.api.bodies import DEEPEST, decode, depth
 from noetl.server.api.commands import ROUTES
-from noetl.server.api.executions import micros
 from noetl.server.api.guard import is_loopback
 from noetl.server.app import openapi
+from noetl.server.services.executions import moment
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 VALUES = st.recursive(
@@ -108,8 +108,12 @@ def test_other_names(host: str) -> None:
 
 
 def test_times_without_a_zone_are_utc() -> None:
-    assert micros("2026-01-02T03:04:05.000006Z") == micros("2026-01-02T03:04:05.000006") == 1767323045000006
-    assert micros("2026-01-02T04:04:05.000006+01:00") == 1767323045000006
+    assert moment("2026-01-02T03:04:05.000006Z", 0) == moment("2026-01-02T03:04:05.000006", 0) == 1767323045000006
+    assert moment("2026-01-02T04:04:05.000006+01:00", 0) == 1767323045000006
+
+
+def test_a_duration_is_so_long_ago() -> None:
+    assert moment("1d", 100_000_000_000) == 100_000_000_000 - 86_400_000_000
 
 
 @pytest.mark.parametrize("text", ['"\\u0000"', '{"a\\u0000": 1}', '"\\\\\\u0000"'])

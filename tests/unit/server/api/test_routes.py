@@ -29,6 +29,7 @@ from noetl.server.api import (
 )
 from noetl.server.app import openapi
 from noetl.server.services.all import Services
+from noetl.server.services.executions import wanted_executions
 
 MODULES = (
     catalog, credentials, events, executions, health, hooks, logs, queue, render, results, schedules, streams, vars,
@@ -87,6 +88,6 @@ def test_ids_are_text_everywhere() -> None:
 
 def test_every_status_that_an_execution_may_have_can_be_asked_for() -> None:
     assert {*get_args(Status)} - {"new"} <= {*STATUSES}
-    assert executions.wanted("paused", None, None, None).status == "paused"
+    assert wanted_executions("paused", None, None, None).status == "paused"
     with pytest.raises(InvalidInput, match="pausd"):
-        executions.wanted("pausd", None, None, None)
+        wanted_executions("pausd", None, None, None)
