@@ -166,7 +166,7 @@ def looping(rng: Random) -> Case:
 def bad_loop(rng: Random) -> Case:
     """Items 1 and 3 always fail."""
     size, mode = rng.choice((3, 5)), rng.choice(("sequential", "parallel"))
-    policy = rng.choice(("fail_fast", "best_effort", "{max_failed: 1}", "{max_failed: 50%}"))
+    policy = rng.choice(("fail_fast", "best_effort", "at_end", "{max_failed: 1}", "{max_failed: 50%}"))
     window = rng.choice((", max_in_flight: 2", ", chunk: 2", ""))
     if mode == "sequential":
         window = window.replace(", max_in_flight: 2", "")
@@ -178,19 +178,20 @@ def bad_loop(rng: Random) -> Case:
     )  # fmt: skip
     steps += step("last", tool("ok()"))
     steps += step("rescue", tool("ok()"))
-    settled = policy == "best_effort" or (mode == "sequential" and "chunk" not in window)
+    settled = policy in ("best_effort", "at_end") or (mode == "sequential" and "chunk" not in window)
     return Case(f"bad_loop-{size}-{mode}-{policy}-{window}", book("bad_loop", steps), settled=settled)
 
 
 def retried_loop(rng: Random) -> Case:
-    """A loop with failed items fails its execution; a retry runs the failed ones only."""
+    """A loop with failed items fails its execution, or not; a retry runs the failed ones only."""
+    policy = rng.choice(("{max_failed: 0}", "at_end", "best_effort"))
     steps = step("s0", tool("rows(4)"), after="each")
     steps += step(
         "each", tool("fail_items(1, 3)", input='{item: "{{ item }}"}'),
-        loop=_loop('"{{ s0.rows }}"', "parallel", ", chunk: 1, policy: {failure: {max_failed: 0}}"), after="last",
+        loop=_loop('"{{ s0.rows }}"', "parallel", f", chunk: 1, policy: {{failure: {policy}}}"), after="last",
     )  # fmt: skip
     steps += step("last", tool("ok()"))
-    return Case("retried_loop", book("retried_loop", steps), retry=True, settled=False)
+    return Case(f"retried_loop-{policy}", book("retried_loop", steps), retry=True, settled=False)
 
 
 def deferred_loop(rng: Random) -> Case:

@@ -21,6 +21,7 @@ from typing import Any
 from noetl import faults as points
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory
+from noetl.engine.inheriting import loops_with_failed_items
 from noetl.engine.outcome import outcome_hash
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import Database, LogMemory
@@ -367,7 +368,8 @@ class World:
     async def _retry(self, number: int, copy: int, execution_id: Any) -> None:
         while not self.oracle.ended(execution_id):  # noqa: ASYNC110  # people look from time to time
             await asyncio.sleep(1.0)
-        if self.oracle.states[execution_id].status == "completed":
+        ended = self.oracle.states[execution_id]
+        if ended.status == "completed" and not loops_with_failed_items(ended):
             return
         retried = await self.ask(lambda server: server.requests.retry(execution_id, f"again-{number}-{copy}"))
         self.retried[number, copy] = retried

@@ -451,6 +451,8 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="follow it and print 
 def retry(execution: ID, watch: Watch = False, as_json: AsJson = False) -> None:
     """Run again what did not finish: a new execution that takes over the results of the finished steps.
 
+    Of a loop only the failed items run again, also when it completed with them (`best_effort`); the steps after it follow.
+
     On this machine it runs here, to its end, as `noetl run` does; with NOETL_SERVER_URL its workers run it.
 
     Example: noetl exec retry @latest

@@ -132,7 +132,7 @@ def _start(fixed: Fixed, activation: Activation, collection: e.Collection, momen
         window=_window(loop, mode, collection.size),
         chunk=0 if spec.chunk == "auto" else spec.chunk,
         frame=spec.frame.size if spec.frame is not None else 50,
-        max_failed=_max_failed(loop, collection.size),
+        max_failed=_max_failed(loop, collection.size if collection.total is None else collection.total),
         single=fixed.plan.steps[activation.step].alone,
         reduce=dict(spec.reduce),
         timer=timer,
@@ -152,8 +152,9 @@ def _window(loop: Loop, mode: str, size: int) -> int:
 
 
 def _max_failed(loop: Loop, size: int) -> int | None:
+    """Failed items beyond which the loop stops; None: every item runs."""
     policy = loop.spec.policy.failure
-    if policy == "best_effort":
+    if policy in ("best_effort", "at_end"):
         return None
     if isinstance(policy, MaxFailed):
         limit = policy.max_failed
@@ -341,6 +342,8 @@ def _verdict(fixed: Fixed, activation: Activation, loop: LoopState, stats: e.Sta
     limit = loop.max_failed
     if limit is None and isinstance(policy, MaxFailed):  # a share of a cursor's items: known only now
         limit = int(stats.total * float(str(policy.max_failed).rstrip("%")) / 100)
+    if policy == "at_end":
+        limit = 0
     if limit is None or stats.failed <= limit:
         return None
     first = loop.first_error

@@ -94,7 +94,7 @@ def _start(
     if state.status != "new":
         return Refusal("known")
     timeout = fixed.plan.playbook.executor.spec.timeout
-    begin = inheriting.start_at(retried) if retried is not None else ()
+    begin = inheriting.start_at(fixed.plan, retried) if retried is not None else ()
     first = e.PlaybookInitialized(
         at=at,
         execution_id=start.execution_id,
@@ -113,7 +113,7 @@ def _start(
     )
     taken_over: list[e.Event] = []
     if retried is not None:
-        taken_over += inheriting.inherited(retried, at)
+        taken_over += inheriting.inherited(fixed.plan, retried, at)
         taken_over += playbook_state.inherit(fixed, retried, at)
     if stored is None:
         return (first, *taken_over)

@@ -156,9 +156,10 @@ def with_inherited(counted: e.Stats, collection: e.Collection) -> e.Stats:
 
 
 def inheritance(activation: Activation, outcome: Envelope) -> e.LoopInherited | None:
-    """What a retry needs of a loop that failed: its collection and which of its items to run again."""
+    """What a retry needs of a loop with failed items: its collection and which of them to run again. What the others gave to
+    the reducers is in `ctx` already when the loop completed."""
     loop = activation.loop
-    if loop is None or loop.mode == "cursor" or outcome.ok:
+    if loop is None or loop.mode == "cursor" or (outcome.ok and not loop.failed):
         return None
     return e.LoopInherited(
         collection=loop.collection,
@@ -166,5 +167,6 @@ def inheritance(activation: Activation, outcome: Envelope) -> e.LoopInherited | 
         total=loop.collection.total if loop.collection.total is not None else loop.size,
         failed=loop.size - loop.ok - loop.skipped,
         skipped=loop.skipped + loop.collection.skipped,
-        partial=reduced(loop),
+        partial={} if outcome.ok else reduced(loop),
+        args=activation.args,
     )

@@ -87,7 +87,7 @@ class WorkflowInitialized(Base, frozen=True, tag="workflow.initialized"):
 
 
 class LoopInherited(Struct, frozen=True, omit_defaults=True):
-    """A failed loop of the execution that is retried: only its failed items run again."""
+    """A loop of the execution that is retried, which failed or completed with failed items: only those run again."""
 
     collection: "Collection"
     manifest: Reference | None
@@ -95,6 +95,7 @@ class LoopInherited(Struct, frozen=True, omit_defaults=True):
     failed: int
     skipped: int = 0
     partial: dict[str, Any] = {}  # reductions of the items that do not run again: they stand before those that do
+    args: dict[str, Any] = {}  # what the arc that led to it had given it
 
 
 class StepInherited(Base, frozen=True, tag="step.inherited"):

@@ -463,7 +463,10 @@ Reducer = Literal["sum", "min", "max", "append", "merge", "last"]
 
 class LoopPolicy(Model):
     exec: Literal["local", "distributed", "spark"] = "local"
-    failure: Literal["fail_fast", "best_effort"] | MaxFailed = "fail_fast"
+    failure: Literal["fail_fast", "at_end", "best_effort"] | MaxFailed = Field(
+        default="fail_fast",
+        description="fail_fast: stop at the first failure; at_end: run every item, then fail; best_effort: never fail",
+    )
 
 
 class Frame(Model):

@@ -7,6 +7,7 @@ from typing import Any, TypedDict, Unpack
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
 from noetl.catalog.port import Entry
+from noetl.engine.inheriting import loops_with_failed_items
 from noetl.engine.state import Execution
 from noetl.log.port import EventLog, Pinned
 from noetl.model import codec
@@ -135,8 +136,11 @@ class Requests:
         ended = await self._ended(execution_id)
         if ended is None:
             raise Conflict(f"execution {execution_id} has not ended", hint="cancel it first, or wait for its end")
-        if retry and ended.status == "completed":
-            raise Conflict(f"execution {execution_id} has completed: nothing is left to run", hint="rerun it")
+        if retry and ended.status == "completed" and not loops_with_failed_items(ended):
+            message = (
+                f"execution {execution_id} has completed, and no item of its loops has failed: nothing is left to run"
+            )
+            raise Conflict(message, hint="rerun it")
         start = Start(
             execution_id=self._new_id(),
             path=ended.path,

@@ -404,6 +404,61 @@ def test_a_retried_loop_runs_its_failed_items_only() -> None:
     assert first.reference == old.last(e.LoopDone).result.reference, "the results that stand are the old manifest's"
 
 
+def retry_of(old: Play, text: str) -> Play:
+    new = Play(text)
+    again = m.Start(execution_id=m.ExecutionId("7"), path="test", playbook="hash", retry_of=m.ExecutionId("6"))
+    new.tell(again, old.state)
+    return new
+
+
+def test_retry_of_a_loop_that_completed_with_failed_items_runs_them_and_the_steps_after_it() -> None:
+    text = workflow(f"""
+- {{step: load, {PYTHON}, next: [{{step: each, args: {{k: 5}}}}]}}
+- step: each
+  loop: {{in: [1, 2, 3, 4], spec: {{mode: parallel, chunk: 1, policy: {{failure: best_effort}}, reduce: {{ctx.total: sum}}}}}}
+  {PYTHON}
+  next: report
+- {{step: report, {PYTHON}}}
+""")
+    old = Play(text).start()
+    old.done(old.command("load"), {"n": 1})
+    for number, command in enumerate(old.ready()):
+        failed = (number,) if number == 2 else ()
+        old.chunk(command, failed=failed, partial={} if failed else {"ctx.total": 10})
+    old.run()
+    assert (old.state.status, old.state.ctx) == ("completed", {"total": 30})
+    new = retry_of(old, text)
+    started = new.last(e.LoopStarted).collection
+    assert (started.kind, started.size, started.total) == ("failed", 1, 4)
+    command = new.command("each")
+    assert command.scope.args == {"k": 5}
+    new.chunk(command, partial={"ctx.total": 10})
+    assert new.state.ctx == {"total": 40}, "what the other items gave is there already"
+    assert "report" not in new.state.steps or new.state.steps["report"].status != "inherited"
+    assert new.run().check().path() == ["each", "report"]
+    assert new.last(e.LoopDone).result.context["stats"] == {"total": 4, "ok": 4, "failed": 0, "skipped": 0}
+
+
+def test_retry_of_two_loops_with_failed_items_begins_at_the_first() -> None:
+    policy = "spec: {mode: parallel, chunk: 1, policy: {failure: best_effort}}"
+    text = workflow(f"""
+- {{step: one, loop: {{in: [1, 2], {policy}}}, {PYTHON}, next: two}}
+- {{step: two, loop: {{in: [1, 2, 3], {policy}}}, {PYTHON}}}
+""")
+    old = Play(text).start()
+    for size in (2, 3):
+        for number, command in enumerate(old.ready()):
+            old.chunk(command, failed=(number,) if number == size - 1 else ())
+    new = retry_of(old, text).run()
+    loops = [
+        (event.step, event.collection.kind, event.collection.size)
+        for event in new.log
+        if isinstance(event, e.LoopStarted)
+    ]
+    assert loops == [("one", "failed", 1), ("two", "workload", 3)], "the second rests on the first"
+    assert new.check().state.status == "completed"
+
+
 def test_a_retried_loop_reduces_what_its_other_items_gave() -> None:
     policy = "policy: {failure: {max_failed: 0}}, reduce: {ctx.total: sum, ctx.seen: append}"
     text = workflow(f"""

@@ -462,3 +462,30 @@ def test_items_that_wait_or_go_back_fill_the_window_each_in_a_command_of_its_own
     text = f"- {{step: each, loop: {loop}, tool: {tasks}}}"
     p = Play(workflow(text)).start()
     assert [(c.count, c.together) for c in p.ready()] == ([(1, 1)] * 40 if alone else [(2, 2)] * LANES)
+
+
+@pytest.mark.parametrize("where", ["", "exec: spark, "])
+def test_loop_that_fails_at_the_end_runs_every_item_first(where: str) -> None:
+    p = loop(f"{{mode: parallel, chunk: 1, policy: {{{where}failure: at_end}}}}", 6)
+    while commands := p.ready():
+        failed = tuple(index for index in (1, 4) if commands[0].first <= index < commands[0].first + commands[0].count)
+        assert not commands[0].stop_on_failure
+        p.chunk(commands[0], failed=failed)
+    assert stats(p) == (6, 4, 2, 0)
+    assert p.check().last(e.LoopDone).result.error.code == "LOOP_FAILED"
+
+
+def test_cursor_loop_that_fails_at_the_end_claims_until_a_claim_is_empty() -> None:
+    p = Play(
+        workflow(f"""
+- step: each
+  loop:
+    cursor: {{kind: postgres, claim: "select 1"}}
+    spec: {{mode: cursor, policy: {{failure: at_end}}}}
+  {PYTHON}
+""")
+    ).start()
+    for items in (e.Items(ok=1, failed=1, claimed=2), e.Items(ok=2, claimed=2), e.Items(claimed=0)):
+        p.done(p.command("each"), [], items=items)
+    assert stats(p) == (4, 3, 1, 0)
+    assert p.check().last(e.LoopDone).result.error.code == "LOOP_FAILED"

@@ -238,7 +238,8 @@ async def start_execution(body: Execute, has: Has, who: Who, key: Key = None, wa
 
 @routes.post("/api/executions/{execution_id}/retry", status_code=202)
 async def retry_execution(execution_id: Id, has: Has, who: Who, key: Key = None, wait: Wait = False) -> StartedView:
-    """A new execution that takes over what the ended one finished, and runs the rest."""
+    """A new execution that takes over what the ended one finished, and runs the rest. One that completed is retried from its
+    loops with failed items (`best_effort`): these items run again, and the steps after the loop."""
     return started_view(await has.executions.retry(who, ExecutionId(execution_id), key, wait=wait))
 
 
