@@ -65,6 +65,7 @@ def application() -> typer.Typer:
         schedules,
         server,
         spark,
+        state,
         testing,
         worker,
     )
@@ -80,7 +81,8 @@ def application() -> typer.Typer:
     )
     app.callback()(root)
     for module in (
-        run, testing, playbooks, executions, results, catalog, credentials, schedules, hooks, server, worker, spark, jobs, doctor,
+        run, testing, playbooks, executions, results, catalog, credentials, state, schedules, hooks, server, worker, spark, jobs,
+        doctor,
     ):  # fmt: skip
         module.register(app)
     return app

@@ -34,6 +34,18 @@ def loop_text(loop: Row | None) -> str:
     return f"{loop['done']} of {total}{counted}"
 
 
+def print_state(state: Row) -> None:
+    """What the execution read and wrote of its playbook's state, a line for each name."""
+    for number, (name, known) in enumerate(state.items()):
+        label = "state" if number == 0 else ""
+        value = "not set" if known["unset"] else to_json(known["value"])
+        facts = [f"read version {known['read_version']}"] if known["read_version"] else []
+        facts += [f"wrote version {known['version']}"] if known["writes"] else []
+        facts += [f"version {known['conflict_version']} was written since"] if known["conflict_version"] else []
+        more = f"  {dim(', '.join(facts))}" if facts else ""
+        say(f"{label:<10} {name}: {value[:200]}{more}")
+
+
 def print_workload(workload: Row | None) -> None:
     """On one line, cut when it is long: `--json` has it whole."""
     if workload is None:

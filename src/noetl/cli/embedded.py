@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # services bring more than `noetl run` needs: they are loaded
     from noetl.server.services.credentials import CredentialService
     from noetl.server.services.executions import ExecutionService
     from noetl.server.services.hooks import HookService
+    from noetl.server.services.playbook_state import PlaybookStateService
     from noetl.server.services.results import ResultService
     from noetl.server.services.schedules import ScheduleService
     from noetl.server.services.signals import SignalService
@@ -260,6 +261,34 @@ class Local:
     async def delete_credential(self, name: str) -> Row:
         await stored_credentials(self._ports).delete(LOCAL, name)
         return {"name": name}
+
+    # -- state between executions --
+
+    async def state_values(self, path: str | None) -> list[Row]:
+        from noetl.server.api import shapes
+
+        state = self._state
+        found = await (state.page(LOCAL, limit=100_000) if path is None else state.of_path(LOCAL, path))
+        return [shapes.state_value(row) for row in found]
+
+    async def state_value(self, path: str, name: str) -> Row:
+        from noetl.server.api import shapes
+
+        return shapes.state_value(await self._state.get(LOCAL, path, name))
+
+    async def set_state(self, path: str, name: str, value: Any, expected: int | None) -> Row:
+        from noetl.server.api import shapes
+
+        return shapes.state_value(await self._state.put(LOCAL, path, name, value, expected))
+
+    async def unset_state(self, path: str, name: str, expected: int | None) -> Row:
+        return {"path": path, "name": name, "version": await self._state.unset(LOCAL, path, name, expected)}
+
+    async def state_history(self, path: str, name: str) -> list[Row]:
+        from noetl.server.api import shapes
+
+        rows = await self._state.history(LOCAL, path, name)
+        return [{**shapes.state_value(row), "unset": row.unset} for row in rows]
 
     # -- what starts executions --
 
@@ -515,6 +544,12 @@ class Local:
         from noetl.server.services.schedules import ScheduleService
 
         return ScheduleService(self._ports.schedules, self._server.playbooks, self._server.clock)
+
+    @cached_property
+    def _state(self) -> "PlaybookStateService":
+        from noetl.server.services.playbook_state import PlaybookStateService
+
+        return PlaybookStateService(self._ports.log, self._playbooks)
 
     @cached_property
     def _hooks(self) -> "HookService":

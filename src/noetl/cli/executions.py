@@ -130,7 +130,7 @@ def get(execution: ID, as_json: AsJson = False) -> None:
 
     Example: noetl exec get @latest
     """
-    from noetl.cli.details import print_cause, print_children, print_workload
+    from noetl.cli.details import print_cause, print_children, print_state, print_workload
 
     async def work(client: Client) -> Row:
         execution_id = await named(client, execution)
@@ -151,6 +151,7 @@ def get(execution: ID, as_json: AsJson = False) -> None:
         if row[name]:
             say(f"{label:<10} {row[name]}")
     print_workload(row["workload"])
+    print_state(row["state"])
     if row["steps"]:
         say()
         columns(("STEP", "STATUS", "RUNS", "TIME", "ITEMS"), [_step_line(*each) for each in row["steps"].items()])

@@ -104,6 +104,32 @@ class Remote:
     async def delete_hook(self, name: str) -> Row:
         return await self._delete(f"/api/hooks/{quote(name, safe='')}")
 
+    # -- state between executions --
+
+    async def state_values(self, path: str | None) -> list[Row]:
+        if path is None:
+            return await self._pages("/api/state", "state")
+        rows: list[Row] = (await self._get(f"/api/state/values/{quote(path)}"))["state"]
+        return rows
+
+    async def state_value(self, path: str, name: str) -> Row:
+        return await self._get(f"/api/state/value/{quote(name, safe='')}/{quote(path)}")
+
+    async def set_state(self, path: str, name: str, value: Any, expected: int | None) -> Row:
+        body = {"value": value, "expected_version": expected}
+        answer: Row = (
+            await self._ask("PUT", f"/api/state/value/{quote(name, safe='')}/{quote(path)}", json=body)
+        ).json()
+        return answer
+
+    async def unset_state(self, path: str, name: str, expected: int | None) -> Row:
+        query = "" if expected is None else f"?expected_version={expected}"
+        return await self._delete(f"/api/state/value/{quote(name, safe='')}/{quote(path)}{query}")
+
+    async def state_history(self, path: str, name: str) -> list[Row]:
+        rows: list[Row] = (await self._get(f"/api/state/history/{quote(name, safe='')}/{quote(path)}"))["versions"]
+        return rows
+
     # -- executions --
 
     async def start(self, path: str, version: int | None, payload: dict[str, Any]) -> ExecutionId:

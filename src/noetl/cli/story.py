@@ -11,6 +11,7 @@ import msgspec
 from noetl.cli.client import Row
 from noetl.cli.details import loop_text, print_cause, print_children, print_workload, seconds_text
 from noetl.cli.output import coloured, columns, dim, log_line, log_lines, recovery_line, status_text
+from noetl.engine import playbook_state
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, LoopState, empty
 from noetl.log.port import Recorded
@@ -143,6 +144,7 @@ class Story:
             "error": failure and {"code": failure.code, "message": failure.message, "step": self.state.failed_step},
             "result": self.result,
             "ctx": self.ctx,
+            "state": playbook_state.shown(self.state),
             "steps": {name: step.shown() for name, step in steps_of(self.state).items()},
             "workload": self.workload,
             "children": self.children_seen(),

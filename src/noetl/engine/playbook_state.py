@@ -28,6 +28,22 @@ def visible(state: Execution) -> dict[str, Any]:
     return {name: known.value for name, known in state.playbook_state.items() if not known.unset}
 
 
+def shown(state: Execution) -> dict[str, dict[str, Any]]:
+    """What the execution read and wrote, for people, by name."""
+    return {
+        name: {
+            "value": known.value,
+            "unset": known.unset,
+            "read_version": known.read,
+            "version": known.version,
+            "writes": known.writes,
+            "conflict_version": known.conflict,
+            "conflict_by": known.conflict_by,
+        }
+        for name, known in state.playbook_state.items()
+    }
+
+
 # ---- reading -------------------------------------------------------------------------------------------------------------
 
 

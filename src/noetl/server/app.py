@@ -35,6 +35,7 @@ from noetl.server.api import (
     health,
     hooks,
     logs,
+    playbook_state,
     problems,
     queue,
     render,
@@ -61,6 +62,7 @@ from noetl.server.services.keys import KeyFile
 from noetl.server.services.lineage import LineageService
 from noetl.server.services.live import HeardLog, Live, announce, hear, heard
 from noetl.server.services.logs import LogService
+from noetl.server.services.playbook_state import PlaybookStateService
 from noetl.server.services.queue import QueueService
 from noetl.server.services.rendering import RenderService
 from noetl.server.services.results import ResultService
@@ -157,6 +159,7 @@ def make_services(
         signals=SignalService(eventlog, server.requests, access),
         schedules=ScheduleService(ports.schedules, server.playbooks, server.clock),
         hooks=HookService(ports.hooks, server.playbooks, server.requests, stored.reveal),
+        playbook_state=PlaybookStateService(eventlog, playbooks),
         queue=QueueService(eventlog),
         rendering=RenderService(eventlog, executions_),
         streams=StreamService(eventlog, live, access),
@@ -200,7 +203,8 @@ def _routes(worker_routes: list[Route]) -> FastAPI:
     problems.install(app)
     app.router.routes[:0] = worker_routes  # first: every command passes through them
     for module in (
-        streams, catalog, credentials, executions, events, logs, results, vars, queue, render, schedules, hooks, health,
+        streams, catalog, credentials, executions, events, logs, results, vars, playbook_state, queue, render, schedules, hooks,
+        health,
     ):  # fmt: skip
         app.include_router(module.routes)
     app.router.routes.extend(queue.GONE)

@@ -49,6 +49,22 @@ def test_a_table_is_worked_through_as_a_queue(noetl: Noetl) -> None:
     assert said["result"]["rows"] == [{"invoices": 60, "open": 0, "total": 21777}]
 
 
+def test_each_incremental_load_goes_on_where_the_last_one_stopped(noetl: Noetl) -> None:
+    for arriving, expected in ((100, (100, 100, 100)), (20, (20, 120, 120)), (0, (0, 120, 120))):
+        said = noetl.json("run", "examples/incremental.yaml", "--set", f"arriving={arriving}")
+        assert said["result"]["rows"] == [dict(zip(("new", "loaded", "watermark"), expected, strict=True))]
+    assert noetl.json("state", "get", "examples/incremental", "watermark")["value"] == 120
+    written = noetl.json("state", "history", "examples/incremental", "watermark")
+    assert [(row["version"], row["value"]) for row in written] == [(2, 120), (1, 100)]
+    assert noetl("state", "set", "examples/incremental", "watermark", "50", "--if-version", "1").code == 2
+    noetl.json("state", "set", "examples/incremental", "watermark", "50", "--if-version", "2")
+    said = noetl.json("run", "examples/incremental.yaml", "--set", "arriving=0")
+    assert said["result"]["rows"] == [{"new": 70, "loaded": 120, "watermark": 120}]
+    assert "read version 3, wrote version 4" in noetl("exec", "get", said["execution_id"]).out
+    noetl.json("state", "unset", "examples/incremental", "watermark")
+    assert noetl.json("state", "list") == []
+
+
 def test_a_failure_that_is_handled_is_none(noetl: Noetl) -> None:
     said = noetl.json("run", "examples/recovered_failure.yaml")
     assert said["result"] == {"cheapest": "tea", "because": "HTTP_CONNECTION"}

@@ -183,6 +183,7 @@ def test_a_completed_execution_shows_its_last_result() -> None:
         "error": None,
         "result": "hi",
         "ctx": {"n": 1},
+        "state": {},
         "steps": {
             "greet": {
                 "status": "completed",

@@ -148,6 +148,16 @@ class RecoveryView(View):
     count: int
 
 
+class StateUseView(View):
+    value: Any = Field(description="as this execution sees it")
+    unset: bool = Field(description="nobody has set it")
+    read_version: int
+    version: int = Field(description="after its own writes")
+    writes: int
+    conflict_version: int | None = Field(description="what somebody else has written since: writes of it fail")
+    conflict_by: str | None
+
+
 class DetailedView(ExecutionView):
     by: str | None = Field(
         examples=[f"execution:{ID}"], description="who started it: a user, an execution, a schedule or a hook"
@@ -162,6 +172,7 @@ class DetailedView(ExecutionView):
     )
     children: ChildrenView
     recoveries: list[RecoveryView] = Field(description="what was recovered from: the first kinds of failures")
+    state: dict[str, StateUseView] = Field(description="values of the playbook's state that it read and wrote")
 
 
 class StatusView(View):

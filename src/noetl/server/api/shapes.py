@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from noetl.catalog.port import Sealed
-from noetl.log.port import Projection, Recorded, Traced
+from noetl.engine import playbook_state
+from noetl.log.port import Projection, Recorded, StateRow, Traced
 from noetl.model import codec
 from noetl.model.clock import iso
 from noetl.model.events import CommandCompleted
@@ -53,7 +54,16 @@ def detailed(found: Detail) -> dict[str, Any]:
         "cause": None if found.cause is None else found.cause.shown(),
     }
     if state is None:
-        return {**shown, "by": None, "version": None, "playbook": None, "failure": None, "steps": {}, "recoveries": []}
+        nothing: dict[str, Any] = {
+            "by": None,
+            "version": None,
+            "playbook": None,
+            "failure": None,
+            "steps": {},
+            "recoveries": [],
+            "state": {},
+        }
+        return {**shown, **nothing}
     failure = state.failure if state.status == "failed" else None
     return {
         **shown,
@@ -63,6 +73,7 @@ def detailed(found: Detail) -> dict[str, Any]:
         "failure": None if failure is None else {**failure.shown(), "step": state.failed_step},
         "steps": {name: step.shown() for name, step in steps_of(state).items()},
         "recoveries": [msgspec.structs.asdict(each) for each in state.recoveries],
+        "state": playbook_state.shown(state),
     }
 
 
@@ -106,6 +117,19 @@ def encode(value: Any) -> bytes:
 def credential(row: Sealed) -> dict[str, Any]:
     """Without its value."""
     return {"name": row.name, "kind": row.kind, "created_at": iso(row.created_at), "changed_at": iso(row.changed_at)}
+
+
+def state_value(row: StateRow) -> dict[str, Any]:
+    return {
+        "path": row.path,
+        "name": row.name,
+        "version": row.version,
+        "value": row.value,
+        "execution_id": row.execution_id,
+        "seq": row.seq,
+        "by": row.by,
+        "at": iso(row.at),
+    }
 
 
 def schedule(row: Schedule) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from noetl.server.services.health import HealthService
 from noetl.server.services.hooks import HookService
 from noetl.server.services.lineage import LineageService
 from noetl.server.services.logs import LogService
+from noetl.server.services.playbook_state import PlaybookStateService
 from noetl.server.services.queue import QueueService
 from noetl.server.services.rendering import RenderService
 from noetl.server.services.results import ResultService
@@ -26,6 +27,7 @@ class Services:
     signals: SignalService
     schedules: ScheduleService
     hooks: HookService
+    playbook_state: PlaybookStateService
     queue: QueueService
     rendering: RenderService
     streams: StreamService

@@ -1,0 +1,116 @@
+"""`noetl state`: what a playbook keeps between its executions."""
+
+from typing import Annotated, Any
+
+import typer
+
+from noetl.cli.executions import AsJson, talk
+from noetl.cli.output import columns, say, say_json
+
+ABOUT = """Values that a playbook keeps between its executions: watermarks, cursors, counts.
+
+\b
+  noetl state list etl/orders
+  noetl state get etl/orders watermark
+  noetl state history etl/orders watermark
+
+Playbooks read {{ state.watermark }} and write it with `set: {state.watermark: …}`. An execution that has read a value fails with
+STATE_CONFLICT when it writes it after somebody else has.
+"""
+BookPath = Annotated[str, typer.Argument(metavar="PATH", help="of the playbook, as the catalog has it")]
+StateName = Annotated[str, typer.Argument(metavar="NAME", help="as in state.NAME")]
+IfVersion = Annotated[
+    int | None,
+    typer.Option("--if-version", metavar="N", help="only if this version is there; 0: only if none ever was"),
+]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(name="state", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
+    group.command("list")(list_state)
+    group.command()(get)
+    group.command("set")(set_value)
+    group.command()(unset)
+    group.command()(history)
+    app.add_typer(group)
+
+
+def list_state(
+    path: Annotated[str | None, typer.Argument(metavar="[PATH]", help="of one playbook; else of all")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the values of a playbook, or of all."""
+    rows = talk(lambda client: client.state_values(path))
+    if as_json:
+        say_json(rows)
+    elif not rows:
+        say("no state: a playbook keeps some with `set: {state.NAME: …}`")
+    else:
+        table = [(row["path"], row["name"], _short(row["value"]), row["version"], _writer(row)) for row in rows]
+        columns(("PATH", "NAME", "VALUE", "VERSION", "WRITTEN BY"), table)
+
+
+def get(path: BookPath, name: StateName, as_json: AsJson = False) -> None:
+    """Print a value as JSON; with --json its version and who wrote it too."""
+    row = talk(lambda client: client.state_value(path, name))
+    say_json(row if as_json else row["value"])
+
+
+def set_value(
+    path: BookPath,
+    name: StateName,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="YAML: 50, 2026-01-31, {eu: 7}")],
+    if_version: IfVersion = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set a value. Executions under way that have read it fail when they write it.
+
+    \b
+    Examples:
+      noetl state set etl/orders watermark 5000
+      noetl state set etl/orders watermark 5000 --if-version 7
+    """
+    from noetl.cli.run import plain
+
+    given = plain(value, "VALUE")
+    row = talk(lambda client: client.set_state(path, name, given, if_version))
+    if as_json:
+        say_json(row)
+    else:
+        say(f"{path} {name} is {_short(row['value'])}, version {row['version']}")
+
+
+def unset(path: BookPath, name: StateName, if_version: IfVersion = None, as_json: AsJson = False) -> None:
+    """Take a value away: the next execution finds it undefined."""
+    row = talk(lambda client: client.unset_state(path, name, if_version))
+    say_json(row) if as_json else say(f"{path} {name} is unset, version {row['version']}")
+
+
+def history(path: BookPath, name: StateName, as_json: AsJson = False) -> None:
+    """Show the last 100 versions of a value, newest first, and which execution wrote each."""
+    rows = talk(lambda client: client.state_history(path, name))
+    if as_json:
+        say_json(rows)
+    else:
+        table = [
+            (
+                row["version"],
+                "unset" if row["unset"] else _short(row["value"]),
+                row["at"][:19],
+                _writer(row),
+                row["seq"] or "",
+            )
+            for row in rows
+        ]
+        columns(("VERSION", "VALUE", "AT", "WRITTEN BY", "EVENT"), table)
+
+
+def _writer(row: dict[str, Any]) -> str:
+    return f"execution {row['execution_id']}" if row["execution_id"] is not None else str(row["by"] or "")
+
+
+def _short(value: Any) -> str:
+    import json
+
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:59]}…"

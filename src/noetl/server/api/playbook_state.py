@@ -1,0 +1,136 @@
+"""State between executions: values of a playbook that its next execution reads."""
+
+from typing import Annotated, Any
+
+from fastapi import Header, Path, Query, Response
+from pydantic import Field
+
+from noetl.model.errors import InvalidInput
+from noetl.model.playbook_state import KEPT_VERSIONS, MAX_STATE_VALUE_BYTES
+from noetl.server.api import shapes
+from noetl.server.api.bodies import Body, Limit, View, router
+from noetl.server.api.depends import Has, Who
+
+routes = router("state")
+
+BookPath = Annotated[str, Path(description="of the playbook", examples=["etl/orders"])]
+StateName = Annotated[str, Path(max_length=100, examples=["watermark"])]
+IfMatch = Annotated[str | None, Header(alias="If-Match", description='the version that must be there: "3"; "0": none')]
+
+
+class StateView(View):
+    path: str = Field(examples=["etl/orders"])
+    name: str = Field(examples=["watermark"])
+    version: int = Field(examples=[3], description="counts the writes of this name")
+    value: Any = Field(examples=[4711])
+    execution_id: str | None = Field(description="the execution that wrote it")
+    seq: int | None = Field(description="the number of its event")
+    by: str | None = Field(description="the person that wrote it")
+    at: str
+
+
+class StatePageView(View):
+    state: list[StateView]
+    next: str | None = Field(description="`after` of the next page; null: there is none")
+
+
+class StateOfPathView(View):
+    path: str
+    state: list[StateView]
+
+
+class StateVersionView(StateView):
+    unset: bool = Field(description="this version took the value away")
+
+
+class StateHistoryView(View):
+    versions: list[StateVersionView]
+
+
+class StateBody(Body):
+    value: Any = Field(
+        examples=[4711], description=f"a scalar, or a map or list of scalars, up to {MAX_STATE_VALUE_BYTES} bytes"
+    )
+    expected_version: int | None = Field(
+        default=None, ge=0, description="write only if this version is there; 0: only if nobody has ever written it"
+    )
+
+
+class StateUnsetView(View):
+    path: str
+    name: str
+    version: int
+
+
+@routes.get("/api/state")
+async def list_state(
+    has: Has, who: Who, after: Annotated[str, Query(max_length=400)] = "", limit: Limit = 100
+) -> StatePageView:
+    """Values of all playbooks, by path and name."""
+    path, _, name = after.rpartition("#")
+    rows = await has.playbook_state.page(who, (path, name), limit)
+    last = f"{rows[-1].path}#{rows[-1].name}" if len(rows) == limit else None
+    return StatePageView(state=[StateView(**shapes.state_value(row)) for row in rows], next=last)
+
+
+@routes.get("/api/state/values/{path:path}")
+async def get_state_of_path(path: BookPath, has: Has, who: Who) -> StateOfPathView:
+    """All values of a playbook, by name."""
+    rows = await has.playbook_state.of_path(who, path)
+    return StateOfPathView(path=path, state=[StateView(**shapes.state_value(row)) for row in rows])
+
+
+@routes.get("/api/state/value/{name}/{path:path}")
+async def get_state_value(name: StateName, path: BookPath, has: Has, who: Who, response: Response) -> StateView:
+    """One value; its version is the `ETag` too."""
+    row = await has.playbook_state.get(who, path, name)
+    response.headers["ETag"] = f'"{row.version}"'
+    return StateView(**shapes.state_value(row))
+
+
+@routes.put("/api/state/value/{name}/{path:path}")
+async def put_state_value(
+    name: StateName, path: BookPath, body: StateBody, has: Has, who: Who, response: Response, if_match: IfMatch = None
+) -> StateView:
+    """Write a value; 409 when another version is there than `expected_version`, or `If-Match`, says. Executions under way that
+    have read it fail when they write it (STATE_CONFLICT)."""
+    expected = body.expected_version if if_match is None else _version(if_match)
+    row = await has.playbook_state.put(who, path, name, body.value, expected)
+    response.headers["ETag"] = f'"{row.version}"'
+    return StateView(**shapes.state_value(row))
+
+
+@routes.delete("/api/state/value/{name}/{path:path}")
+async def delete_state_value(
+    name: StateName,
+    path: BookPath,
+    has: Has,
+    who: Who,
+    expected_version: Annotated[int | None, Query(ge=0)] = None,
+    if_match: IfMatch = None,
+) -> StateUnsetView:
+    """Take a value away: templates find it undefined. Its versions go on, and its history stays."""
+    expected = expected_version if if_match is None else _version(if_match)
+    version = await has.playbook_state.unset(who, path, name, expected)
+    return StateUnsetView(path=path, name=name, version=version)
+
+
+@routes.get("/api/state/history/{name}/{path:path}")
+async def get_state_history(
+    name: StateName,
+    path: BookPath,
+    has: Has,
+    who: Who,
+    before: Annotated[int | None, Query(ge=1, description="versions older than this one")] = None,
+    limit: Annotated[int, Query(ge=1, le=KEPT_VERSIONS)] = KEPT_VERSIONS,
+) -> StateHistoryView:
+    """The last versions of a value, newest first, each with the execution and event that wrote it."""
+    rows = await has.playbook_state.history(who, path, name, before, limit)
+    return StateHistoryView(versions=[StateVersionView(**shapes.state_value(row), unset=row.unset) for row in rows])
+
+
+def _version(if_match: str) -> int:
+    text = if_match.strip().strip('"')
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise InvalidInput(f"If-Match: {if_match[:40]!r} is no version", hint='a number in quotes, such as "3"')
+    return int(text)

@@ -1,0 +1,70 @@
+"""State between executions, as people read and change it. What executions write, they write with their events."""
+
+from typing import Any
+
+from noetl.log.port import EventLog, StateRow
+from noetl.model.errors import InvalidInput, NotFound
+from noetl.model.identity import Identity
+from noetl.model.playbook_state import KEPT_VERSIONS, StateValue, problem_with_name
+from noetl.server.services.catalog import LONGEST_PATH, CatalogService
+
+LAST_VERSION = (1 << 63) - 1
+
+
+class PlaybookStateService:
+    def __init__(self, log: EventLog, catalog: CatalogService) -> None:
+        self._log = log
+        self._catalog = catalog
+
+    async def page(self, identity: Identity, after: tuple[str, str] = ("", ""), limit: int = 100) -> list[StateRow]:
+        """Values of all playbooks, by path and name."""
+        return await self._log.list_state(identity.tenant, after, limit)
+
+    async def of_path(self, identity: Identity, path: str) -> list[StateRow]:
+        """Values of one playbook, by name."""
+        rows = await self._log.read_state(identity.tenant, _checked(path))
+        return [row for row in rows if not row.unset]
+
+    async def get(self, identity: Identity, path: str, name: str) -> StateRow:
+        rows = await self._log.read_state(identity.tenant, _checked(path), [_checked_name(name)])
+        if not rows or rows[0].unset:
+            raise NotFound(f"{path} has no state value {name!r}", hint=f"noetl state list {path} shows those it has")
+        return rows[0]
+
+    async def put(
+        self, identity: Identity, path: str, name: str, value: Any, expected_version: int | None = None
+    ) -> StateRow:
+        """A path that no playbook has is refused: it is misspelt, or the playbook is not registered."""
+        await self._catalog.get(identity, _checked(path))
+        written = StateValue(0, value)
+        await self._log.put_state(identity.tenant, path, name, written, expected_version, identity.name)
+        return await self.get(identity, path, name)
+
+    async def unset(self, identity: Identity, path: str, name: str, expected_version: int | None = None) -> int:
+        """The version that says so."""
+        await self.get(identity, path, name)
+        unset = StateValue(0, unset=True)
+        return await self._log.put_state(identity.tenant, path, name, unset, expected_version, identity.name)
+
+    async def history(
+        self, identity: Identity, path: str, name: str, before: int | None = None, limit: int = KEPT_VERSIONS
+    ) -> list[StateRow]:
+        """Newest first."""
+        older_than = LAST_VERSION if before is None else before
+        rows = await self._log.state_history(identity.tenant, _checked(path), _checked_name(name), older_than, limit)
+        if not rows and before is None:
+            raise NotFound(f"{path} never had a state value {name!r}", hint=f"noetl state list {path}")
+        return rows
+
+
+def _checked(path: str) -> str:
+    if not path or len(path) > LONGEST_PATH or "\x00" in path:
+        raise InvalidInput(f"{path[:80]!r} cannot be a catalog path", hint="noetl catalog list shows those there are")
+    return path
+
+
+def _checked_name(name: str) -> str:
+    problem = problem_with_name(name)
+    if problem is not None:
+        raise InvalidInput(problem)
+    return name

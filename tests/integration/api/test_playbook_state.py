@@ -1,0 +1,150 @@
+"""State between executions over HTTP: read, written and unset by people, written by executions, shown with both."""
+
+import pytest
+
+from noetl.model.identity import LOCAL, Identity
+from noetl.model.ids import Tenant
+from noetl.server.api.depends import identity
+from tests.integration.api.site import NOOP, Site, site, working
+
+COUNTS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: counts, path: tests/etl/counts}
+workflow:
+  - step: count
+    tool: {kind: noop}
+    set: {state.n: "{{ state.n | default(0) + 1 }}"}
+"""
+WAITS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: waits, path: tests/waits}
+workflow:
+  - {step: hold, tool: {kind: wait, signal: go}, next: count}
+  - step: count
+    tool: {kind: noop}
+    set: {state.n: "{{ state.n | default(0) + 1 }}"}
+"""
+VALUE = "/api/state/value/n/tests/etl/counts"
+
+
+async def done(here: Site, path: str) -> str:
+    started = await here.start(path)
+    assert (await here.ended(started))["status"] == "completed"
+    return started
+
+
+async def test_people_read_write_and_unset_values() -> None:
+    async with site() as here:
+        await here.register(COUNTS)
+        assert (await here.http.get(VALUE)).status_code == 404
+        written = await here.http.put(VALUE, json={"value": 7})
+        assert (written.status_code, written.headers["ETag"]) == (200, '"1"')
+        row = written.json()
+        assert (row["path"], row["name"], row["version"], row["value"]) == ("tests/etl/counts", "n", 1, 7)
+        assert (row["by"], row["execution_id"], row["seq"]) == ("local", None, None)
+        assert await here.get(VALUE) == row
+        assert await here.get("/api/state/values/tests/etl/counts") == {"path": "tests/etl/counts", "state": [row]}
+        assert await here.get("/api/state") == {"state": [row], "next": None}
+        gone = await here.http.delete(VALUE)
+        assert gone.json() == {"path": "tests/etl/counts", "name": "n", "version": 2}
+        assert (await here.http.get(VALUE)).status_code == 404
+        assert (await here.http.delete(VALUE)).status_code == 404
+        versions = (await here.get("/api/state/history/n/tests/etl/counts"))["versions"]
+        assert [(each["version"], each["value"], each["unset"]) for each in versions] == [
+            (2, None, True),
+            (1, 7, False),
+        ]
+
+
+async def test_a_write_with_another_version_is_a_conflict() -> None:
+    async with site() as here:
+        await here.register(COUNTS)
+        assert (await here.http.put(VALUE, json={"value": 1, "expected_version": 0})).status_code == 200
+        refused = await here.http.put(VALUE, json={"value": 2, "expected_version": 0})
+        assert (refused.status_code, refused.json()["code"]) == (409, "CONFLICT")
+        assert "has version 1, not 0" in refused.json()["detail"]
+        assert (await here.http.put(VALUE, json={"value": 2}, headers={"If-Match": '"2"'})).status_code == 409
+        assert (await here.http.put(VALUE, json={"value": 2}, headers={"If-Match": '"1"'})).status_code == 200
+        assert (await here.http.delete(VALUE, params={"expected_version": 1})).status_code == 409
+        assert (await here.http.delete(VALUE, headers={"If-Match": "2"})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("place", "body", "code"),
+    [
+        ("/api/state/value/n/tests/nowhere", {"value": 1}, 404),
+        ("/api/state/value/a%20b/tests/etl/counts", {"value": 1}, 422),
+        ("/api/state/value/n/tests%00", {"value": 1}, 400),
+        (VALUE, {"value": [{"row": 1}]}, 422),
+        (VALUE, {"value": "x" * 5_000}, 422),
+        (VALUE, {"value": {"$reference": "noetl://execution/1/result/a/b"}}, 422),
+        (VALUE, {"value": 1, "expected_version": -1}, 422),
+        (VALUE, {}, 422),
+    ],
+)
+async def test_what_cannot_be_kept_is_refused(place: str, body: dict[str, object], code: int) -> None:
+    async with site() as here:
+        await here.register(COUNTS)
+        refused = await here.http.put(place, json=body)
+        assert refused.status_code == code, refused.text
+        assert (await here.get("/api/state"))["state"] == []
+
+
+async def test_executions_write_it_and_say_so() -> None:
+    async with site() as here, working(here):
+        await here.register(COUNTS)
+        first, second = [await done(here, "tests/etl/counts") for _ in range(2)]
+        row = await here.get(VALUE)
+        assert (row["value"], row["version"], row["execution_id"], row["by"]) == (2, 2, second, None)
+        events = (await here.get(f"/api/executions/{second}/events"))["events"]
+        (reporting,) = [event for event in events if event["seq"] == row["seq"]]
+        assert (reporting["type"], reporting["data"]["set"]) == ("step.exit", {"state.n": 2})
+        shown = (await here.get(f"/api/executions/{second}"))["state"]["n"]
+        assert (shown["read_version"], shown["version"], shown["value"], shown["writes"]) == (1, 2, 2, 1)
+        versions = (await here.get("/api/state/history/n/tests/etl/counts"))["versions"]
+        assert [each["execution_id"] for each in versions] == [second, first]
+
+
+async def test_an_execution_that_lost_the_race_fails_and_says_who_won() -> None:
+    async with site() as here, working(here):
+        await here.register(WAITS)
+        started = await here.start("tests/waits")
+        await here.seen(started, "command.parked")
+        place = "/api/state/value/n/tests/waits"
+        await here.http.put(place, json={"value": 100})
+        await here.http.post(f"/api/executions/{started}/signals/go", json={"payload": 1})
+        ended = await here.ended(started)
+        assert (ended["status"], ended["failure"]["code"]) == ("failed", "STATE_CONFLICT")
+        assert ended["failure"]["detail"] == {"name": "n", "expected": 0, "found": 1, "by": "local"}
+        assert ended["state"]["n"]["conflict_version"] == 1
+        assert (await here.get(place))["value"] == 100
+
+
+async def test_another_tenant_finds_nothing() -> None:
+    async def stranger() -> Identity:
+        return Identity(Tenant(LOCAL.tenant + 1), LOCAL.roles, "mallory")
+
+    async with site() as here:
+        await here.register(COUNTS)
+        await here.http.put(VALUE, json={"value": 7})
+        app = here.node.app._app._app  # type: ignore[attr-defined]  # behind the guard and the quick way
+        app.dependency_overrides[identity] = stranger
+        assert (await here.http.get(VALUE)).status_code == 404
+        assert (await here.get("/api/state"))["state"] == []
+        assert (await here.http.put(VALUE, json={"value": 8})).status_code == 404  # they have no such playbook
+        assert (await here.http.get("/api/state/history/n/tests/etl/counts")).status_code == 404
+        app.dependency_overrides.clear()
+        assert (await here.get(VALUE))["value"] == 7
+
+
+async def test_values_of_many_paths_come_in_pages() -> None:
+    async with site() as here:
+        for name in ("a", "b", "c"):
+            await here.register(NOOP.replace("tests/simple", f"tests/{name}"))
+            await here.http.put(f"/api/state/value/n/tests/{name}", json={"value": name})
+        page = await here.get("/api/state", limit=2)
+        assert [row["value"] for row in page["state"]] == ["a", "b"]
+        rest = await here.get("/api/state", limit=2, after=page["next"])
+        assert ([row["value"] for row in rest["state"]], rest["next"]) == (["c"], None)
