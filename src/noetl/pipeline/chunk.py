@@ -205,7 +205,7 @@ class Batch:
         failure = ended.failure
         status = "error" if failure is not None else "ok" if ended.ran else "skipped"
         reference = ended.value.envelope.reference
-        value = await self._context.payloads.resolve(reference) if reference is not None else ended.value.plain()
+        value = await self._context.payloads.resolve(reference) if reference is not None else ended.value.stored()
         row = row_of(index, status, failure, micros / 1_000, ended.tries, value)
         reduced = pipeline.names.reduced if failure is None else []
         return Result(micros, row, failure, reduced=reduced, recovered=ended.recovered)

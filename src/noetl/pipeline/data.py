@@ -34,6 +34,7 @@ MANIFEST = "manifest"
 FACTS = ("http", "pg", "py", "spark")
 # Keys of an envelope's context with a meaning of their own; every other key is a scalar of the payload's top level.
 RESERVED: Final = frozenset({*FACTS, SELECTIONS, "row_count", "columns", "results", "stats", "value"})
+ANSWER: Final = frozenset(("status_code", "headers", "url", "elapsed", "data"))  # keys of the value of an HTTP call
 MISSING: Final = object()
 KEPT = 32 * 1024 * 1024  # bytes, as stored, of what a command keeps in memory from one template to the next
 MOST_ROWS = 1_000_000  # of a row set as one value in memory
@@ -168,7 +169,11 @@ class Payloads:
         if not isinstance(value, list | dict | str):
             return None
         for each, weight, whole in self._kept.values():
-            if each is value and whole is not None and (weight > LINKED or not whole.ref_id):
+            if (
+                (each is value or _is_with_body(value, each))
+                and whole is not None
+                and (weight > LINKED or not whole.ref_id)
+            ):
                 return whole
         return None
 
@@ -366,6 +371,26 @@ def item_value(row: dict[str, Any]) -> Any:
     return {"status": "error", "error": row.get("error")} if row["status"] == "error" else row.get("result")
 
 
+def with_body(value: Any) -> Any:
+    """The value of an HTTP call as it is handed over: `body` is the same as `data`. Anything else as it is."""
+    if isinstance(value, dict) and value.keys() >= ANSWER and "body" not in value:
+        return {**value, "body": value["data"]}
+    return value
+
+
+def as_stored(value: Any) -> Any:
+    """Without what `with_body` added: nothing is stored twice."""
+    if isinstance(value, dict) and value.keys() >= ANSWER and value.get("body", value) is value["data"]:
+        return {name: part for name, part in value.items() if name != "body"}
+    return value
+
+
+def _is_with_body(value: Any, stored: Any) -> bool:
+    """Is it what `with_body` made of that? No other value has the very same map of headers."""
+    answers = isinstance(stored, dict) and isinstance(value, dict) and stored.keys() >= ANSWER <= value.keys()
+    return answers and value["headers"] is stored["headers"] and value["data"] is stored["data"]
+
+
 class Stored:
     """A Lazy over one result. Its own keys win over the facts of its envelope (`rows`, `row_count`, `ref`, `status` …)."""
 
@@ -483,6 +508,10 @@ class Stored:
         raise FailedError(f"{kind_of(value)} has no length")
 
     def plain(self) -> Any:
+        return with_body(self.stored())
+
+    def stored(self) -> Any:
+        """The value as the store has it."""
         self._note()
         reference = self.envelope.reference
         return self._value if reference is None else self._payloads.whole(reference)

@@ -20,7 +20,7 @@ from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Address, Lifetime, ParentRef, Reference, address, result_key
 from noetl.model.secrets import stripped
-from noetl.pipeline.data import RESERVED, Payloads, is_manifest
+from noetl.pipeline.data import RESERVED, Payloads, as_stored, is_manifest
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.patience import patiently
 from noetl.pipeline.provenance import is_small
@@ -84,7 +84,7 @@ class Persist:
         self, label: str, value: Any, *, kind: str = "result", parent: RefId | None = None, wish: Wish = ANYHOW
     ) -> Reference:
         command = self._command
-        value = self._payloads.keychain.redactor.value(value, payload=True)
+        value = self._payloads.keychain.redactor.value(as_stored(value), payload=True)
         key = result_key(command.command_id, command.attempt, label) + self._suffix
         reference, rider = await self._put(address(command.execution_id, kind, command.step, key), value, wish.store)
         payload = None if rider is None else rider.payload
@@ -151,7 +151,7 @@ class Persist:
 
     def _named(self, part: Any) -> Any:
         reference = self._payloads.stored_as(part)
-        return part if reference is None else {REFERENCE: to_builtins(reference)}
+        return as_stored(part) if reference is None else {REFERENCE: to_builtins(reference)}
 
     async def _put_all(self, label: str, value: Any, above: RefId | None, wish: Wish) -> Reference:
         """Rows in several files, and several sets of rows, are payloads of their own; the value says where they are."""

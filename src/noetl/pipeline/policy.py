@@ -12,6 +12,8 @@ from noetl.playbook.model import DEFAULT_ATTEMPTS, Action, Rule, Task
 
 DEFAULT_DELAY: Micros = 1_000_000
 MAX_JUMPS = 10_000
+RETRY_AFTER_STATUSES = (429, 503)
+MAX_RETRY_AFTER: Micros = 3_600_000_000  # of what a server asks for, unless the rule has `max_delay`
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,10 @@ async def verdict(
         return await _done(action.do, action, failure, rendering)
     attempts = await _attempts(action, rendering)
     if tries < attempts:
-        return Again(await delay(action, tries, rendering, chance))
+        own = await delay(action, tries, rendering, chance)
+        longest = await _duration(action.max_delay, rendering)
+        asked = min(_asked_delay(failure), MAX_RETRY_AFTER if longest is None else longest)
+        return Again(max(own, asked))
     return await _done(action.exhausted or "fail", action, failure or _used_up(attempts), rendering)
 
 
@@ -76,6 +81,14 @@ async def _done(do: str, action: Action, failure: Failure | None, rendering: Ren
             return Jump(action.to or "previous", action.max_jumps or MAX_JUMPS)
         case _:
             return Fail(await _declared(action, failure, rendering))
+
+
+def _asked_delay(failure: Failure | None) -> Micros:
+    """What the server asked for with `Retry-After`, when it has too much to do."""
+    if failure is None or failure.http_status not in RETRY_AFTER_STATUSES:
+        return 0
+    seconds = failure.detail.get("retry_after")
+    return round(seconds * 1_000_000) if isinstance(seconds, int | float) else 0
 
 
 def _used_up(attempts: int) -> Failure:

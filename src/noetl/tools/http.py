@@ -39,9 +39,13 @@ REPEATING = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 
 
 class Problem(Exception):
-    def __init__(self, code: str, kind: str, message: str, *, retryable: bool = False) -> None:
+    """`status`: of the answer, when there was one."""
+
+    def __init__(
+        self, code: str, kind: str, message: str, *, retryable: bool = False, status: int | None = None
+    ) -> None:
         super().__init__(message)
-        self.failure = Failure(code=code, kind=kind, message=message, retryable=retryable)
+        self.failure = Failure(code=code, kind=kind, message=message, retryable=retryable, http_status=status)
 
 
 class Http:
@@ -68,7 +72,7 @@ class Http:
             answer, body = await self._answer(client, request, secret, follow=follow)
             return _outcome(answer, body, time.monotonic() - began)
         except Problem as problem:
-            return Failed(problem.failure, {"http": {"status": None}})
+            return Failed(problem.failure, {"http": {"status": problem.failure.http_status}})
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
             return Failed(failure(error, str(call.config.get("url"))), {"http": {"status": None}})
 
@@ -99,7 +103,7 @@ class Http:
             if _origin(request.url) != _origin(before):
                 for name in secret:
                     request.headers.pop(name, None)
-        raise Problem("HTTP_REDIRECTS", "redirect", f"more than {REDIRECTS} redirects")
+        raise Problem("HTTP_REDIRECTS", "redirect", f"more than {REDIRECTS} redirects", status=answer.status_code)
 
     async def _body(self, answer: httpx.Response) -> bytes:
         parts: list[bytes] = []
@@ -107,7 +111,8 @@ class Http:
         async for part in answer.aiter_bytes():
             size += len(part)
             if size > self._body_limit:
-                raise Problem("RESULT_TOO_LARGE", "http", f"the answer is larger than {self._body_limit} bytes")
+                message = f"the answer is larger than {self._body_limit} bytes"
+                raise Problem("RESULT_TOO_LARGE", "http", message, status=answer.status_code)
             parts.append(part)
         return b"".join(parts)
 
@@ -241,7 +246,8 @@ def decoded(answer: httpx.Response, body: bytes) -> Any:
             return _LINES.decode_lines(body) if kind in LINES else msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f"the answer says it is JSON, but is not: {error}"
-            raise Problem("HTTP_BAD_JSON", "server_error", message, retryable=True) from None
+            status = answer.status_code
+            raise Problem("HTTP_BAD_JSON", "server_error", message, retryable=True, status=status) from None
     if not kind or kind.startswith("text/") or kind in TEXTUAL or kind.endswith("+xml"):
         try:
             return body.decode(answer.charset_encoding or "utf-8")

@@ -11,9 +11,10 @@ from msgspec import structs
 
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
+from noetl.model.errors import Failure
 from noetl.playbook.plan import Plan
 from noetl.tools.noop import Noop
-from noetl.tools.port import Call, Success
+from noetl.tools.port import Call, Failed, Success
 from noetl.tools.registry import Registry
 from tests.unit.pipeline.bench import Bench, failing, plan_of, resumed
 
@@ -506,3 +507,45 @@ def test_the_tools_of_a_command_are_loaded_before_it_runs() -> None:
     bench.env = structs.replace(bench.env, registry=Registry(later=later))
     asyncio.run(asyncio.wait_for(bench.execute(plan, "s"), 60))
     assert sorted(loaded) == ["http", "python", "sink"]
+
+
+BUSY = Failure(
+    code="HTTP_429", kind="rate_limit", message="busy", retryable=True, http_status=429, detail={"retry_after": 4}
+)
+
+
+@pytest.mark.parametrize(
+    ("failure", "more", "seconds"),
+    [
+        (BUSY, "", 4),
+        (BUSY, ", max_delay: 3s", 3),
+        (BUSY, ", delay: 9s", 9),
+        (structs.replace(BUSY, http_status=500), "", 1),
+        (structs.replace(BUSY, http_status=503, detail={"retry_after": 90_000}), "", 3_600),
+        (structs.replace(BUSY, detail={}), "", 1),
+    ],
+)
+def test_a_retry_waits_as_long_as_a_busy_server_asks(failure: Failure, more: str, seconds: float) -> None:
+    bench = Bench(lambda call: Failed(failure))
+    delay = "" if "delay: 9s" in more else ", delay: 1s"
+    rule = f"{{when: true, then: {{do: retry, attempts: 2{delay}{more}}}}}"
+    bench.run(one(f"spec: {{policy: {{rules: [{rule}]}}}}"))
+    assert [entry.delay for entry in bench.of(e.RetryStarted)] == [seconds * 1_000_000]
+
+
+ANSWER = {"status_code": 200, "headers": {"a": "b"}, "url": "u", "elapsed": 0.1, "data": {"x": "y" * 10_000}}
+
+
+def test_an_http_value_handed_over_whole_has_body_and_is_stored_once() -> None:
+    bench = Bench(lambda call: dict(call.input["response"]))
+    fetched = bench.put(ANSWER, "fetch")
+    plan = tasks(
+        '{name: s, kind: python, code: x, input: {response: "{{ fetch }}"}}', more="- step: fetch\n  next: s\n"
+    )
+    report = bench.run(plan, results={"fetch": msgspec.structs.replace(fetched, context={"http": {"status": 200}})})
+    given = bench.tool.calls[0].input["response"]
+    assert given == {**ANSWER, "body": ANSWER["data"]}
+    assert bench.value(report.result) == ANSWER
+    stored = [bench.value(Envelope(status="ok", reference=ref.reference)) for ref in bench.refs]
+    assert stored
+    assert not [value for value in stored if "'body'" in str(value)]
