@@ -31,6 +31,11 @@ def _literal_duration(value: str | int | float) -> str | int | float:
     return value
 
 
+def _as_list(value: Any) -> Any:
+    """`key: day` is `key: [day]`."""
+    return [value] if isinstance(value, str) else value
+
+
 class Model(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, populate_by_name=True, str_strip_whitespace=False, defer_build=True
@@ -107,10 +112,7 @@ class Target(Model):
     key: list[str] = []
     at_least_once: bool = False
 
-    @field_validator("key", mode="before")
-    @classmethod
-    def _one_key(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) else value
+    _one_column = field_validator("key", mode="before")(_as_list)
 
 
 class Sink(Model):
@@ -166,6 +168,7 @@ class Output(Model):
     options: dict[str, str | int | float | bool] = Field(default={}, description="spark: of the writer of the format")
 
     _ttl = field_validator("ttl")(lambda value: value if value is None else _literal_duration(value))
+    _one_column = field_validator("key", "partition_by", mode="before")(_as_list)
 
 
 class Task(Model):

@@ -24,7 +24,7 @@ from uuid import UUID
 from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import derive
 from noetl.playbook.validation.code import ALLOWED_CONF
-from noetl.playbook.validation.spark import output_problem
+from noetl.playbook.validation.spark import ON_FAIL, output_problem
 from noetl.results.rowsets import Reader
 from noetl.spark import commits, folders, loops, outputs, tickets, to_postgres
 from noetl.spark.inputs import NOETL, InputError, Inputs
@@ -45,7 +45,6 @@ LOST, OUT_OF_MEMORY = "SPARK_LOST", "SPARK_OUT_OF_MEMORY"
 RESTARTS = 2  # how often a command begins anew when its server is lost
 T = TypeVar("T")
 BRINGS = re.compile(r"\b(add|using)\s+(jar|file|archive)s?\b", re.IGNORECASE)  # what only its own session may see
-ON_FAIL = ("fail", "drop", "warn")
 
 
 @dataclass(frozen=True, slots=True)

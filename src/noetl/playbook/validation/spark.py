@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from noetl.playbook.dialect.editor import Editor, Node
+from noetl.playbook.dialect.editor import Editor, Node, maps
 from noetl.playbook.findings import Code
 from noetl.playbook.validation.shape import did_you_mean, every_task
 from noetl.playbook.validation.world import World, child, named
 
 INPUT = ("kind", "auth", "query", "database", "format", "path", "table", "columns", "options", "partition")
 PARTITION = ("column", "count")
+EXPECTATION = ("sql", "name", "on_fail")
+ON_FAIL = ("fail", "drop", "warn")
 _SOURCES = ("path", "table", "query")
 _KIND = "postgres"  # the only one there is, of inputs and of outputs
 _SESSION = "spark"
@@ -28,7 +30,25 @@ def check(world: World, editor: Editor) -> None:
             editor.step = step
             _inputs(child(task, "inputs"), editor)
             _output(child(task, "output"), editor)
+            for check in maps(task.get("expect")):
+                _expectation(check, editor)
     editor.step = None
+
+
+def _expectation(check: Node, editor: Editor) -> None:
+    for key in check:
+        if key not in EXPECTATION:
+            hint = did_you_mean(key, EXPECTATION) or f"known here: {', '.join(EXPECTATION)}"
+            editor.fault(check, key, Code.UNKNOWN_KEY, f"unknown key `{key}` in `expect`", hint)
+    if not isinstance(check.get("sql"), str):
+        editor.fault(check, None, Code.MISSING_FIELD, "an expectation needs `sql`: a condition that every row meets")
+    given = check.get("on_fail", "fail")
+    if named(given) is None and isinstance(given, str):
+        message = "`on_fail` cannot be computed"
+        editor.fault(check, "on_fail", Code.BAD_VALUE, message, f"one of {', '.join(ON_FAIL)}")
+    elif given not in ON_FAIL:
+        hint = did_you_mean(str(given), ON_FAIL) or f"one of {', '.join(ON_FAIL)}"
+        editor.fault(check, "on_fail", Code.BAD_VALUE, f"`on_fail: {given}` is not known", hint)
 
 
 def _inputs(inputs: Node, editor: Editor) -> None:
