@@ -11,7 +11,7 @@ import typer
 
 from noetl.cli.client import Again, Change, Client, Need, Row, connect, named
 from noetl.cli.output import coloured, columns, lines_of, log_lines, recovery_line, say, say_json, status_text
-from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
+from noetl.model.errors import SAMPLE, Conflict, Expired, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from noetl.cli.story import Story
@@ -24,6 +24,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 PAUSE = 0.2  # seconds between looks at an execution that is about to stop
 SETTLE = 10.0  # seconds that a cancelled execution of this machine may take to stop
+
+MAX_SAMPLE_ROWS = 20
 
 
 def register(app: typer.Typer) -> None:
@@ -286,7 +288,11 @@ def explain(execution: ID, step: Step, as_json: AsJson = False) -> None:
     """
 
     async def work(client: Client) -> Row:
-        return await client.explain(await named(client, execution), step)
+        execution_id = await named(client, execution)
+        row = await client.explain(execution_id, step)
+        if row["verdict"] != "failed":
+            return row
+        return {**row, "sample": await _sample(client, execution_id, step)}
 
     row = talk(work)
     if as_json:
@@ -295,6 +301,21 @@ def explain(execution: ID, step: Step, as_json: AsJson = False) -> None:
     say(f"{step}: {coloured(row['verdict'])}" + (f", {row['runs']} runs" if row["runs"] > 1 else ""))
     for reason in row["because"]:
         say(f"  {reason}")
+    if row.get("sample") is not None:
+        from noetl.cli.results import show_sample  # it takes its arguments from here
+
+        show_sample(row["sample"])
+
+
+async def _sample(client: Client, execution_id: "ExecutionId", step: str) -> Row | None:
+    """The rows that a failed step has kept to show what is wrong; None when it kept none, or they are gone."""
+    try:
+        found = await client.preview(execution_id, step, MAX_SAMPLE_ROWS)
+    except (NotFound, Expired, Unavailable):
+        return None
+    error = found["error"] or {}
+    preview: Row | None = found["preview"]
+    return preview if SAMPLE in (error.get("detail") or {}) else None
 
 
 # ---- changing ----------------------------------------------------------------------------------------------------------

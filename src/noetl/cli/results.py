@@ -81,6 +81,8 @@ def show(
                 say()
             else:
                 _show(found)
+        elif found["preview"] is not None:
+            show_sample(found["preview"]) if not as_json else say_json(found["preview"]["rows"])
         if found["error"] is not None:
             error = found["error"]
             raise NoetlError(
@@ -105,6 +107,14 @@ def _show(found: Row) -> None:
     more = f"; these are the first {len(rows)}" if preview["cut"] else ""
     pinned = ", pinned" if found["pinned"] else ""
     say(dim(f"{_stored(found['reference'])}{pinned}{more}"))
+
+
+def show_sample(preview: Row) -> None:
+    """Rows that show why a step failed."""
+    rows = preview["rows"] or []
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    say(f"rows that failed, {len(rows)} of them:")
+    columns(names, [[cell(row.get(name)) for name in names] for row in rows])
 
 
 def _show_value(found: Row, preview: Row) -> None:

@@ -31,6 +31,9 @@ from msgspec.structs import replace
 MAX_MESSAGE_PART = 450  # characters of each of two messages that are shown as one
 
 
+SAMPLE = "sample"  # in the detail of a failure: the reference of rows that show what is wrong
+
+
 class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """`error` in templates."""
 

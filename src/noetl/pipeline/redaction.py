@@ -144,8 +144,8 @@ class Redactor:
         if not self._shown:
             return outcome
         match outcome:
-            case Failed(failure, facts):
-                return Failed(self.failure(failure), self.value(facts))
+            case Failed(failure, facts, sample):
+                return Failed(self.failure(failure), self.value(facts), sample)  # stored, and cleaned, as results are
             case Success(value, facts):
                 return Success(self.value(value, payload=True), self.value(facts))
             case _:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from noetl.faults import fault
@@ -19,7 +19,7 @@ from noetl.model.clock import iso
 from noetl.model.commands import LONGEST_HELD_DELAY, Command, Journal
 from noetl.model.decisions import AddPart
 from noetl.model.envelope import SELECTIONS, Envelope, Input, Meta, failed
-from noetl.model.errors import Failure
+from noetl.model.errors import SAMPLE, Failure
 from noetl.model.ids import Micros, call_id
 from noetl.pipeline import pages, policy
 from noetl.pipeline.calls import Caller, Done, Turn, done, perform, perform_in_memory
@@ -316,6 +316,7 @@ class Pipeline:
         parent = self.names.last.envelope if self.names.last is not None else None
         if isinstance(outcome, Failed):
             failure = bounded(outcome.failure, task=turn.task.name, attempt=turn.attempt)
+            failure = await self._with_sample(turn, failure, outcome.sample)
             envelope = failed(failure, **outcome.facts)
             return Stored(replace(envelope, meta=await self._meta_of_failure(turn)), self.payloads, None)
         meta = await self._meta(turn)
@@ -327,6 +328,16 @@ class Pipeline:
             self._label(turn), outcome.value, outcome.facts, parent=parent, meta=meta, wish=Wish.of(turn.task.output)
         )
         return Stored(envelope, self.payloads, MISSING if tables_in(outcome.value) else outcome.value)
+
+    async def _with_sample(self, turn: Turn, failure: Failure, sample: list[dict[str, Any]] | None) -> Failure:
+        """With a reference to the sample in its detail. An item of a loop stores none: items share their names."""
+        if not sample or self._journal is None or self.names.item is not None:
+            return failure
+        try:
+            reference = await self.persist.put(f"{self._label(turn)}.sample", sample)
+        except Failing:
+            return failure  # the failure is to be told as it is
+        return replace(failure, detail={**failure.detail, SAMPLE: to_builtins(reference)})
 
     async def _meta(self, turn: Turn) -> Meta:
         provenance: dict[str, Any] = {}

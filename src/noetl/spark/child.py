@@ -1,8 +1,8 @@
 """What runs in the processes of the spark tool: one command each, forked from a process that has loaded PySpark already.
 
 A request comes by the socket as one JSON text with its length before it. Lines of JSON go back: `{progress}` now and then, and
-`{answer}` at the end: `{value}`, `{frames}` or `{error}`. Rows never pass here: Spark writes them to files, of which the answer
-tells names, sizes, rows and hashes. What code prints goes to its own descriptors.
+`{answer}` at the end: `{value}`, `{frames}` or `{error}`. Spark writes rows to files, of which the answer tells names, sizes,
+rows and hashes; the only rows that pass here are a few that did not meet a check. What code prints goes to its own descriptors.
 """
 
 import json
@@ -35,7 +35,7 @@ from noetl.spark import entry
 from noetl.spark.arrow import native_schema
 from noetl.spark.commits import settle
 from noetl.spark.errors import Broken, TooLarge, Wrong
-from noetl.spark.failures import INTERRUPTED, failure, is_unknown
+from noetl.spark.failures import INTERRUPTED, failure, is_unknown, sample_of
 from noetl.spark.numbers import exact
 from noetl.spark.paths import local_folder
 from noetl.spark.progress import Metrics
@@ -72,7 +72,7 @@ def serve(_memory: int, _cpu: int | None) -> None:
             spark = begin(request)
             answer = run(spark, request)
     except BaseException as error:  # whatever it is, it is the answer
-        answer = {"error": failure(error)}
+        answer = {"error": failure(error), "sample": sample_of(error)}
     _be_quiet()
     _send({"answer": answer})
     if spark is not None:

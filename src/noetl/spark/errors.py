@@ -1,5 +1,7 @@
 """What is raised on the way to a failure. `failures.py` says it to people; this needs no Spark."""
 
+from typing import Any
+
 
 class Broken(Exception):
     """Something went wrong at a place that can be named."""
@@ -11,7 +13,11 @@ class Broken(Exception):
 
 
 class Unmet(Exception):
-    """Rows that do not meet what the step expects."""
+    """Rows that do not meet what the step expects; `sample` are some of them."""
+
+    def __init__(self, message: str, sample: list[dict[str, Any]]) -> None:
+        super().__init__(message)
+        self.sample = sample
 
 
 class Wrong(Exception):

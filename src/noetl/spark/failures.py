@@ -73,6 +73,13 @@ def failure(error: BaseException) -> dict[str, Any]:
     return {"code": "PYTHON_ERROR", "kind": "python", "message": message, "detail": detail}
 
 
+def sample_of(error: BaseException) -> list[dict[str, Any]] | None:
+    """A few rows that show what is wrong."""
+    if isinstance(error, Broken):
+        return sample_of(error.error)
+    return error.sample if isinstance(error, Unmet) else None
+
+
 def is_unknown(error: grpc.RpcError) -> bool:
     """There is no such session."""
     return _UNKNOWN in _details(error)

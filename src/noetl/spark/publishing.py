@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from noetl.spark.commits import FILE_FORMATS, RECORD_KEPT_S, Target, skipped
 from noetl.spark.errors import Broken, Uncertain, Wrong
 from noetl.spark.paths import local_folder
-from noetl.spark.writing import checked_rows, write
+from noetl.spark.writing import Checks, write
 
 OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 OVERWRITE_OPTION = "partitionoverwritemode"
@@ -56,13 +56,15 @@ def _mode(frame: DataFrame, output: dict[str, Any]) -> str:
 
 def _commit(frame: DataFrame, request: dict[str, Any], target: Target, answer: dict[str, Any]) -> dict[str, Any]:
     output = request["output"]
-    checked, failed_rows = checked_rows(frame, request["expect"])
+    checks = Checks(request["expect"])
     counted = Observation("written")
-    writer = checked.observe(counted, F.count(F.lit(1)).alias("rows")).write.format(output["format"])
+    writer = checks.applied(frame).observe(counted, F.count(F.lit(1)).alias("rows")).write.format(output["format"])
     staging = target.staging(request["session"])
     try:
         writer.options(**output["options"]).partitionBy(*target.partition_by).save(str(staging))
-        answer["expect"], answer["rows"] = failed_rows(), int(counted.get["rows"])
+        reader = frame.sparkSession.read.schema(frame.schema).format(output["format"]).options(**output["options"])
+        answer["expect"] = checks.counted(lambda: reader.load(str(staging)))
+        answer["rows"] = int(counted.get["rows"])
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise

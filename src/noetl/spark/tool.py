@@ -202,7 +202,7 @@ class Spark:
 
     async def _outcome(self, call: Call, answer: dict[str, Any]) -> Outcome:
         if "error" in answer:
-            return Failed(Failure(**answer["error"]))
+            return Failed(Failure(**answer["error"]), sample=answer.get("sample"))
         facts = {"spark": outputs.facts(answer)}
         for check, failed in facts["spark"].get("expect", {}).items():
             if failed:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
@@ -19,12 +20,15 @@ MANIFEST = "manifest.json"
 COMPRESSION = {"compression": "zstd", "parquet.compression.codec.zstd.level": "1"}  # as quick as any, and small
 HIDDEN = "__noetl_"  # columns that only name directories: the files keep their own
 _PIECE = 1 << 20
+MAX_SAMPLE_ROWS = 20
+MAX_SAMPLE_TEXT = 1_000  # characters of a value
 
 
 def write(frame: DataFrame, folder: str, request: dict[str, Any]) -> dict[str, Any]:
     """Parquet, one set of files for every value of `partition_by`."""
     columns = frame.columns
-    checked, counted = checked_rows(frame, request["expect"])
+    checks = Checks(request["expect"])
+    checked = checks.applied(frame)
     names = request["output"].get("partition_by", [])
     for name in names:
         checked = checked.withColumn(f"{HIDDEN}{name}", F.col(name))
@@ -33,7 +37,9 @@ def write(frame: DataFrame, folder: str, request: dict[str, Any]) -> dict[str, A
     writer.parquet(folder)
     files = _files(Path(folder))
     partitions = len({os.path.dirname(file["path"]) for file in files})
-    made = {"columns": columns, "expect": counted(), "files": files, "partitions": partitions}
+    reader = frame.sparkSession.read.schema(frame.schema)
+    counts = checks.counted(lambda: reader.parquet(*(file["path"] for file in files)))
+    made = {"columns": columns, "expect": counts, "files": files, "partitions": partitions}
     keep_manifest(folder, made)
     return made
 
@@ -64,44 +70,66 @@ def _file(path: Path) -> dict[str, Any]:
 # ---- what is expected ----------------------------------------------------------------------------------------------------
 
 
-def checked_rows(frame: DataFrame, expect: list[dict[str, Any]]) -> tuple[DataFrame, Callable[[], dict[str, int]]]:
-    """The frame without the rows to drop, and, once it was written, how many rows failed each check. A row fails when the check
-    is not true of it: one pass over the data counts and writes."""
-    if not expect:
-        return frame, dict
-    given: dict[str, Any] = {}
-    fails = {check["name"]: ~F.coalesce(F.expr(_with_columns(check, given)), F.lit(False)) for check in expect}
-    for name, value in given.items():
-        frame = frame.withColumn(name, F.lit(value))
-    seen = Observation("expect")
-    counts = [F.count_if(failing).alias(name) for name, failing in fails.items()]
-    checked = frame.observe(seen, *counts)
-    for check in expect:
-        if check["on_fail"] == "drop":
-            checked = checked.filter(~fails[check["name"]])
-    checked = checked.drop(*given)
+class Checks:
+    """What a step expects of its rows. A row fails a check that is not true of it: one pass over the data counts and writes."""
 
-    def counted() -> dict[str, int]:
-        found = {name: int(count) for name, count in seen.get.items()}
-        for check in expect:
-            if check["on_fail"] == "fail" and found[check["name"]]:
-                raise Broken(
-                    f"expect {check['name']}", Unmet(f"{found[check['name']]} rows do not meet {check['sql']!r}")
-                )
+    def __init__(self, expect: list[dict[str, Any]]) -> None:
+        self._expect = expect
+        self._given: dict[str, Any] = {}
+        self._fails = {
+            check["name"]: ~F.coalesce(F.expr(_with_columns(check, self._given)), F.lit(False)) for check in expect
+        }
+        self._seen = Observation("expect")
+
+    def applied(self, frame: DataFrame) -> DataFrame:
+        """The frame without the rows to drop."""
+        if not self._expect:
+            return frame
+        counts = [F.count_if(failing).alias(name) for name, failing in self._fails.items()]
+        checked = self._with_given(frame).observe(self._seen, *counts)
+        for check in self._expect:
+            if check["on_fail"] == "drop":
+                checked = checked.filter(~self._fails[check["name"]])
+        checked = checked.drop(*self._given)
+        try:
+            _ = checked.schema
+        except Exception as error:
+            raise Broken("expect", error) from error
+        return checked
+
+    def counted(self, written: Callable[[], DataFrame]) -> dict[str, int]:
+        """How many rows failed each check, once they were written. `written` reads them again: some go with the failure."""
+        if not self._expect:
+            return {}
+        found = {name: int(count) for name, count in self._seen.get.items()}
+        for check in self._expect:
+            name = check["name"]
+            if check["on_fail"] == "fail" and found[name]:
+                unmet = Unmet(f"{found[name]} rows do not meet {check['sql']!r}", self._sample(name, written()))
+                raise Broken(f"expect {name}", unmet)
         return found
 
-    try:
-        _ = checked.schema
-    except Exception as error:
-        raise Broken("expect", error) from error
-    return checked, counted
+    def _sample(self, name: str, written: DataFrame) -> list[dict[str, Any]]:
+        failing = self._with_given(written).filter(self._fails[name]).drop(*self._given).limit(MAX_SAMPLE_ROWS)
+        texts = failing.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")).collect()
+        return [{column: _cut(value) for column, value in json.loads(row["row"]).items()} for row in texts]
+
+    def _with_given(self, frame: DataFrame) -> DataFrame:
+        for name, value in self._given.items():
+            frame = frame.withColumn(name, F.lit(value))
+        return frame
+
+
+def _cut(value: Any) -> Any:
+    is_long = isinstance(value, str) and len(value) > MAX_SAMPLE_TEXT
+    return f"{value[:MAX_SAMPLE_TEXT]}…" if is_long else value
 
 
 def _with_columns(check: dict[str, Any], given: dict[str, Any]) -> str:
     """The check with a column in place of every parameter, which an expression cannot have; their values are added to `given`."""
     text: str = check["sql"]
-    for name, value in reversed(check["values"].items()):  # :noetl_12 before :noetl_1
+    for name, value in check["values"].items():
         column = f"{HIDDEN}{len(given)}"
         given[column] = value
-        text = text.replace(f":{name} ", f"`{column}` ")
+        text = re.sub(rf":{name}\b", f"`{column}`", text)
     return text

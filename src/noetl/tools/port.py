@@ -107,8 +107,11 @@ class Success(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
+    """`sample` are a few rows that show what is wrong. They are stored, and the failure names where: they stand in no event."""
+
     failure: Failure
     facts: dict[str, Any] = field(default_factory=dict)
+    sample: list[dict[str, Any]] | None = None
 
 
 class Suspend(Struct, frozen=True):

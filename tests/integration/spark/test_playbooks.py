@@ -87,6 +87,33 @@ def test_a_failure_names_the_step_and_the_cause(noetl: Noetl, tmp_path: Path) ->
     assert "nowhere" in said["error"]["message"]
 
 
+UNMET = """\
+  - step: totals
+    tool:
+      kind: spark
+      sql: select id, concat('canary-', id) as name from range(30)
+      expect: [{name: few, sql: id < 5}]
+"""
+
+
+def test_rows_that_fail_a_check_are_found_by_reference_and_stand_in_no_event(noetl: Noetl, tmp_path: Path) -> None:
+    said = noetl.json("run", playbook(tmp_path, "unmet", UNMET), code=1)
+    where = said["execution_id"]
+    assert said["error"]["code"] == "EXPECTATION_FAILED"
+    shown = noetl("result", "show", where, "totals")
+    assert shown.code == 1
+    explained = noetl("exec", "explain", where, "totals")
+    for text in (shown.out, explained.out):
+        assert "rows that failed, 20 of them" in text
+        assert text.count("canary-") == 20
+    found = noetl.json("exec", "explain", where, "totals")["sample"]["rows"]
+    assert len(found) == 20
+    assert all(row["id"] >= 5 and row["name"] == f"canary-{row['id']}" for row in found)
+    events = noetl("exec", "events", where, "--json").out
+    assert "EXPECTATION_FAILED" in events
+    assert "canary-5" not in events
+
+
 def test_the_example_runs_twice_and_gives_the_same(noetl: Noetl, tmp_path: Path) -> None:
     given = ("--set", "count=30000", "--set", f"folder={tmp_path / 'lake'}")
     first, second = (noetl.json("run", "examples/spark.yaml", *given)["result"] for _ in range(2))

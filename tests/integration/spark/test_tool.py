@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from noetl.results.tables import Parts
-from noetl.tools.port import Success
+from noetl.tools.port import Failed, Success
 from tests.integration.spark.conftest import Runner, identity, of, rows_of
 from tests.waiting import comes
 
@@ -146,6 +146,22 @@ def test_rows_that_do_not_meet_what_is_expected_are_counted_dropped_or_refused(s
     assert "1 rows" in failure.message
 
     assert "expect" in spark.failure({"sql": ROWS, "expect": [{"name": "bad", "sql": "nowhere > 1"}]}).message
+
+
+@pytest.mark.parametrize("format", [None, "parquet", "csv", "json"])
+def test_rows_that_fail_a_check_are_shown_up_to_twenty(spark: Runner, tmp_path: Path, format: str | None) -> None:
+    sql = "select cast(id as int) as id, if(id % 2 = 0, null, repeat('x', 2000)) as x, 'a' as day from range(100)"
+    output = {} if format is None else {"path": f"{tmp_path}/lake", "format": format, "partition_by": ["day"]}
+    check = {"name": "small", "sql": "id < {{ least }}"}
+    outcome = spark({"sql": sql, "expect": [check], "output": output}, {"least": 97})
+    assert isinstance(outcome, Failed)
+    assert outcome.failure.detail == {}
+    shown = sorted(outcome.sample or [], key=lambda row: int(row["id"]))
+    assert [(row["id"], row["day"]) for row in shown] == [(97, "a"), (98, "a"), (99, "a")]
+    assert (len(shown[0]["x"]), shown[1]["x"]) == (1_001, None)
+    many = spark({"sql": sql, "expect": [{"name": "none", "sql": "false"}], "output": output})
+    assert isinstance(many, Failed)
+    assert len(many.sample or []) == 20
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class ResultView(View):
     context: dict[str, Any]
     error: dict[str, Any] | None
     meta: dict[str, Any] = Field(description="tool, input and provenance")
-    preview: PreviewView | None
+    preview: PreviewView | None = Field(description="of a failed step: the rows it kept that show what is wrong")
     scope: str = Field(
         description="what its task asks for: step, execution, workflow or permanent", examples=["execution"]
     )

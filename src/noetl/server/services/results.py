@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from noetl.log.port import EventLog, Place
 from noetl.model.envelope import Envelope, Meta
-from noetl.model.errors import Expired, NotFound, Unavailable
+from noetl.model.errors import SAMPLE, Expired, NotFound, Unavailable
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Lifetime, Reference, parse_uri
@@ -24,7 +26,7 @@ class NoStore(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """`preview` is None when the step has no result to look into."""
+    """`preview` is of the result, or of the rows that a failed step has kept; None when there is nothing to look into."""
 
     envelope: Envelope
     meta: Meta | None
@@ -46,7 +48,7 @@ class ResultService:
         envelope = await self._executions.result(identity, execution_id, step)
         reference = envelope.reference
         if reference is None:
-            return Shown(envelope, envelope.meta, None)
+            return Shown(envelope, envelope.meta, await self._sample(identity, envelope, rows))
         opened = await self._opened(identity, reference)
         lifetime = await self._alive(reference)
         found = await metas(self._log, [reference])
@@ -57,6 +59,16 @@ class ResultService:
             lifetime,
             await self._pinned(reference),
         )
+
+    async def _sample(self, identity: Identity, envelope: Envelope, rows: int) -> Preview | None:
+        """Rows that show what is wrong, of a step that failed and kept some."""
+        kept = {} if envelope.error is None else envelope.error.detail.get(SAMPLE)
+        if not kept:
+            return None
+        reference = msgspec.convert(kept, Reference)
+        opened = await self._opened(identity, reference)
+        await self._alive(reference)
+        return await opened.preview(reference, rows)
 
     async def pin(self, identity: Identity, execution_id: ExecutionId, step: str) -> None:
         """Expired when it is too late."""
