@@ -59,6 +59,14 @@ async def by_cursor(request: Request) -> Response:
     return answer({"events": events, "next_cursor": following})
 
 
+async def by_next_cursor(request: Request) -> Response:
+    """As the appendix of the specification has it: `results`, and `nextCursor`, which is null at the end."""
+    page = decoded(request.query_params.get("cursor"))
+    stop = min(page * 10, TOTAL)
+    following = base64.b64encode(str(page + 1).encode()).decode() if stop < TOTAL else None
+    return answer({"results": [event(index) for index in range((page - 1) * 10, stop)], "nextCursor": following})
+
+
 def decoded(cursor: str | None) -> int:
     if not cursor:
         return 1
@@ -137,6 +145,7 @@ def routes() -> list[Route]:
         Route("/api/v1/assessments", by_page),
         Route("/api/v1/users", by_offset),
         Route("/api/v1/events", by_cursor),
+        Route("/api/v1/results", by_next_cursor),
         Route("/api/v1/linked", by_link),
         Route("/api/v1/next", by_next),
         Route("/api/v1/scores", totals),

@@ -170,6 +170,41 @@ def test_every_page_goes_to_the_sink_in_the_older_spelling_too(api: Api, databas
     assert rows(database, "SELECT count(*) FROM noetl_sink") == [(4,)]
 
 
+# The rule is printed in appendix B of the specification; the step around it and its address are ours.
+APPENDIX_B = """
+- step: start
+  tool: {kind: http, endpoint: "{{ workload.base }}/results"}
+  retry:
+    - when: "{{ response.data.nextCursor is not none }}"
+      then:
+        max_attempts: 100
+        next_call:
+          params:
+            cursor: "{{ response.data.nextCursor }}"
+        collect:
+          strategy: append
+          path: data.results
+        per_iteration:
+          sink:
+            tool:
+              kind: postgres
+              auth: pg_k8s
+              table: raw_data
+              mode: insert
+"""
+
+
+def test_appendix_b_of_the_specification_stores_the_records_of_every_page(
+    api: Api, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOETL_CREDENTIAL_PG_K8S", json.dumps({"dsn": database}))
+    rows(database, "CREATE TABLE raw_data (id int, type text, value int)")
+    value, _ = play(APPENDIX_B, api)
+    assert [row["id"] for row in value["data"]] == IDS
+    stored = rows(database, "SELECT id, value FROM raw_data ORDER BY id")
+    assert stored == [(id, (id - 1) * 10) for id in IDS]
+
+
 def test_items_of_a_loop_and_rows_by_reference_go_to_their_sinks(api: Api, database: str) -> None:
     rows(database, "CREATE TABLE item (n int, square int); CREATE TABLE copy (n int, square int, at int)")
     _, events = play(

@@ -114,6 +114,16 @@ def collect(how: Collect | None, collected: Any, value: Any) -> Any:
             return [*(collected or []), *(part if isinstance(part, list) else [part])]
 
 
+def sink_data(paginate: Paginate, value: Any) -> tuple[Any, dict[str, Any]]:
+    """The template of what a page's sink stores, and the names it needs. Without `data` it is what `collect.path` names."""
+    how, data = paginate.collect, paginate.sink.data if paginate.sink is not None else None
+    if data is not None:
+        return data, {}
+    if how is None or how.path is None:
+        return "{{ response.data | default(response) }}", {}
+    return "{{ _page_records }}", {"_page_records": _part(how, value)}
+
+
 def _part(how: Collect, value: Any) -> Any:
     if how.path is None:
         return value["data"] if isinstance(value, dict) and "data" in value else value

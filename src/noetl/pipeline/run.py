@@ -33,7 +33,7 @@ from noetl.pipeline.policy import Again, Break, Fail, Go, Jump, Verdict
 from noetl.pipeline.provenance import made_with
 from noetl.pipeline.rendering import Rendering
 from noetl.playbook.assignments import full_name
-from noetl.playbook.model import NoopTask, SinkTask, Step, Target, Task
+from noetl.playbook.model import NoopTask, SinkTask, Step, Task
 from noetl.playbook.plan import StepPlan
 from noetl.tools.port import Failed, Success, Suspend
 from noetl.tools.workbook import called
@@ -439,7 +439,11 @@ class Pipeline:
         assert paginate is not None
 
         async def sink(number: int, page: Success) -> Failure | None:
-            return await self._sink(turn, paginate.sink, number, page) if paginate.sink is not None else None
+            if paginate.sink is None:
+                return None
+            data, names = pages.sink_data(paginate, page.value)
+            task = SinkTask(name=turn.task.name, target=paginate.sink.target, data=data)
+            return await self._sink(turn, task, number, page, names)
 
         async def journal(number: int, page: Success, cursor: dict[str, Any]) -> None:
             await self._page_done(turn, number, page, cursor)
@@ -488,14 +492,14 @@ class Pipeline:
         )
         self._at.tries = 0
 
-    async def _sink(self, turn: Turn, sink: Any, number: int, page: Success) -> Failure | None:
+    async def _sink(
+        self, turn: Turn, task: SinkTask, number: int, page: Success, names: dict[str, Any]
+    ) -> Failure | None:
         """A storage task for this page alone."""
-        target: Target = sink.target
-        data = sink.data if sink.data is not None else "{{ response.data | default(response) }}"
-        task = SinkTask(name=turn.task.name, target=target, data=data)
+        page_names = self.names.output(self._seen(page)) | names
         caller = Caller(
             self.env, self.command, self.step, self.names,
-            lambda turn, more, place: self._rendering(turn, {**self.names.output(self._seen(page)), **more}, place),
+            lambda turn, more, place: self._rendering(turn, {**page_names, **more}, place),
         )  # fmt: skip
         prepared = await caller.prepare(Turn(task, turn.run, turn.attempt))
         outcome = await perform_in_memory(prepared.page(number, {}, caller.key(turn, number)))
