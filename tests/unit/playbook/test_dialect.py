@@ -385,3 +385,46 @@ def test_only_a_single_expression_can_be_combined() -> None:
     assert guards.expression(True) == "true"
     assert guards.expression("{{ a }} and {{ b }}") is None
     assert guards.expression("plain") is None
+
+
+# ---- which of two case rules acts ----
+
+ON_DONE, ON_EXIT, ON_ERROR = (f"{{{{ event.name == '{name}' }}}}" for name in ("call.done", "step.exit", "call.error"))
+
+
+def dead(*whens: str, mode: str = "exclusive") -> list[int]:
+    """Which of these rules, counted from 0, `validate` says can never act."""
+    listed = "".join(f'      - {{when: "{when}", then: {{next: b}}}}\n' for when in whens)
+    body = f"    tool: {{kind: noop}}\n    case_mode: {mode}\n    case:\n{listed}"
+    head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t}\nworkflow:\n  - step: a\n"
+    found = load(head + body + "  - step: b\n").findings
+    first = (head + body).count("\n") - len(whens) + 1
+    return sorted({finding.line - first for finding in found if finding.code is Code.UNREACHABLE_ARC})
+
+
+@pytest.mark.parametrize(
+    ("whens", "wanted"),
+    [
+        ((ON_DONE, ON_DONE), [1]),
+        ((ON_DONE, ON_EXIT), [1]),
+        (("{{ event.name == 'call.done' and ctx.x }}", "{{ event.name == 'step.exit' and ctx.x }}"), [1]),
+        (("{{ true }}", ON_ERROR, ON_DONE), [1, 2]),
+        ((ON_DONE, ON_ERROR), []),
+        (("{{ event.name == 'call.done' and ctx.x }}", ON_DONE), []),
+        (("{{ event.name in ['call.done', 'call.error'] }}", ON_ERROR), [1]),
+    ],
+)
+def test_case_rule_behind_one_that_always_matches_is_warned_of(whens: tuple[str, ...], wanted: list[int]) -> None:
+    assert dead(*whens) == wanted
+    assert dead(*whens, mode="inclusive") == [], "then every matching rule acts"
+
+
+def test_case_rule_that_only_retries_leaves_the_event_to_the_next() -> None:
+    found = load(
+        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t}\nworkflow:\n"
+        "  - step: a\n    tool: {kind: noop}\n    case:\n"
+        f'      - {{when: "{ON_ERROR}", then: {{retry: {{max_attempts: 3}}}}}}\n'
+        f'      - {{when: "{ON_ERROR}", then: {{next: b}}}}\n'
+        "  - step: b\n"
+    )
+    assert Code.UNREACHABLE_ARC not in [finding.code for finding in found.findings]

@@ -67,6 +67,11 @@ class Rule:
         """A retry gives way once it is used up; every other action settles its event."""
         return not set(self.then) <= {"retry"}
 
+    def leaves_nothing_to(self, later: "Rule") -> bool:
+        """Whether it matches whenever the later rule does, as far as the text says."""
+        everywhere = not self.events or (bool(later.events) and _moments(later.events) <= _moments(self.events))
+        return self.blocks and everywhere and self.in_place in (guards.TRUE, later.in_place)
+
 
 def _moments(events: frozenset[str]) -> set[str]:
     return {"well" if event in ("done", "exit", "item") else event for event in events}
@@ -80,6 +85,8 @@ def rewrite(step: Node, document: Node, editor: Editor) -> None:
     editor.note(step, "case", "`case` is now arcs, `set`, tasks and policies")
     inclusive = _takes_all(step, editor)
     rules = [rule for item in listed if (rule := _read(item, step, editor)) is not None]
+    if not inclusive:
+        _warn_of_dead_rules(rules, editor)
     del step["case"]
     own = _own_tasks(step, rules, editor)
     written = [len(retries.rules_of(task)) for task in own]
@@ -97,6 +104,21 @@ def rewrite(step: Node, document: Node, editor: Editor) -> None:
         if targets:
             routed.append((arc_guard, targets))
     _route(step, routed, inclusive, editor)
+
+
+def _warn_of_dead_rules(rules: list[Rule], editor: Editor) -> None:
+    for index, rule in enumerate(rules):
+        winner = next((other for other in rules[:index] if other.leaves_nothing_to(rule)), None)
+        if winner is None:
+            continue
+        line = editor.mark(winner.node, _place(winner)).line
+        message = f"this case rule never acts: the rule in line {line} always matches first, and the first match acts"
+        hint = "join their actions in one `then`, or write `case_mode: inclusive` to let every matching rule act"
+        editor.report(rule.node, _place(rule), Code.UNREACHABLE_ARC, message, hint, "warning")
+
+
+def _place(rule: Rule) -> str:
+    return "when" if "when" in rule.node else "then"
 
 
 def _retries_give_way(listed: Nodes, written: int, editor: Editor) -> None:
