@@ -7,7 +7,7 @@ import typer
 
 from noetl.cli.client import Client, Row
 from noetl.cli.executions import AsJson, talk
-from noetl.cli.output import columns, say, say_json
+from noetl.cli.output import columns, say, say_json, warn
 from noetl.model.errors import InvalidInput, NotFound
 
 ABOUT = """Playbooks as they are registered: by path, each text with a version of its own.
@@ -59,6 +59,7 @@ def register_files(
         return [{"file": str(file), **(await client.register(text, path))} for file, text in texts]
 
     rows = talk(work)
+    _warn_of_missing(rows)
     if as_json:
         say_json(rows)
         return
@@ -66,6 +67,17 @@ def register_files(
         ("PATH", "VERSION", "", "FILE"),
         [(row["path"], row["version"], "new" if row["created"] else "as it was", row["file"]) for row in rows],
     )
+
+
+def _warn_of_missing(rows: list[Row]) -> None:
+    """Children and credentials that the playbooks name and the server does not have; those registered just now are there."""
+    paths = [f"`{row['path']}`" for row in rows]
+    for row in rows:
+        for finding in row.get("findings", ()):
+            if finding["code"] not in ("UNKNOWN_PLAYBOOK", "UNKNOWN_CREDENTIAL"):
+                continue
+            if not any(f"no playbook {path} is" in finding["message"] for path in paths):
+                warn(f"{row['file']}:{finding['line']}: {finding['message']}", finding["hint"])
 
 
 def playbooks_in(given: Path) -> list[Path]:

@@ -505,7 +505,7 @@ class Local:
         from noetl.cli.language import kinds
         from noetl.server.services.catalog import CatalogService
 
-        return CatalogService(self._ports.catalog, kinds())
+        return CatalogService(self._ports.catalog, kinds(), self._ports.vault)
 
     @cached_property
     def _executions(self) -> "ExecutionService":

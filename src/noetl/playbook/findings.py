@@ -45,6 +45,11 @@ class Code(StrEnum):
     UNKNOWN_TASK = "UNKNOWN_TASK", "a jump to a task that does not exist, or a workbook task that does not exist"
     UNKNOWN_NAME = "UNKNOWN_NAME", "a template uses a name that can never exist where it is rendered"
     UNKNOWN_KEYCHAIN = "UNKNOWN_KEYCHAIN", "`keychain.x` without an entry x in the keychain"
+    UNKNOWN_PLAYBOOK = "UNKNOWN_PLAYBOOK", "a child is named that is not registered where this playbook is"
+    UNKNOWN_CREDENTIAL = (
+        "UNKNOWN_CREDENTIAL",
+        "a credential is named that is not stored where this playbook is registered",
+    )
     DUPLICATE_STEP = "DUPLICATE_STEP", "two steps of one name"
     DUPLICATE_TASK = "DUPLICATE_TASK", "two tasks of one name in a pipeline or in the workbook"
     DUPLICATE_ENTRY = "DUPLICATE_ENTRY", "two keychain entries of one name"

@@ -136,7 +136,7 @@ def assemble(
     listened.rows = Rows(server.shards)
     presence = Presence(port, ports.bus, settings.shards, settings.name, metrics)
     door = WorkerDoor(server, presence, metrics)
-    playbooks = CatalogService(ports.catalog, kinds)
+    playbooks = CatalogService(ports.catalog, kinds, ports.vault)
     results_ = None if open_results is None else open_results(server)
     services = make_services(server, ports, port, live, metrics, playbooks, stored, results_)
     app = create_app(services, metrics, door)

@@ -5,10 +5,13 @@ import re
 from dataclasses import dataclass
 from difflib import unified_diff
 
-from noetl.catalog.port import Catalog, Entry
+from noetl.catalog.port import Catalog, Entry, Vault
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
-from noetl.playbook.findings import Finding
+from noetl.playbook.children import literal_children
+from noetl.playbook.findings import Code, Finding
+from noetl.playbook.model import Playbook
+from noetl.playbook.named import literal_credentials
 from noetl.playbook.validation import Kinds, PlaybookInvalid, load
 
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*", re.ASCII)
@@ -30,11 +33,12 @@ class Difference:
 
 
 class CatalogService:
-    """`kinds`: tools beyond the built-in ones that this process knows of."""
+    """`kinds`: tools beyond the built-in ones that this process knows of. `vault`: where credentials are looked for."""
 
-    def __init__(self, catalog: Catalog, kinds: Kinds | None = None) -> None:
+    def __init__(self, catalog: Catalog, kinds: Kinds | None = None, vault: Vault | None = None) -> None:
         self._catalog = catalog
         self._kinds = kinds
+        self._vault = vault
 
     async def register(self, identity: Identity, text: str, path: str | None = None) -> Registered:
         """Under the path given, else the playbook's own path, else its name."""
@@ -50,7 +54,25 @@ class CatalogService:
         before = await self._catalog.find(place, tenant=identity.tenant)
         entry = await self._catalog.register(place, text, identity.tenant)
         created = before is None or entry.version > before.version
-        return Registered(entry, created, loaded.findings)
+        missing = await self._missing(identity, loaded.playbook, text)
+        return Registered(entry, created, [*loaded.findings, *missing])
+
+    async def _missing(self, identity: Identity, playbook: Playbook, text: str) -> list[Finding]:
+        """Children and credentials that the playbook names and that are not here. They may come later: these are warnings."""
+        found: list[Finding] = []
+        for path, version in literal_children(playbook):
+            number = int(version) if version is not None and version.isdigit() else None
+            if await self._catalog.find(path, number, identity.tenant) is None:
+                which = f"`{path}`" + (f" version {version}" if version else "")
+                message, hint = f"no playbook {which} is registered", "register it before this one runs"
+                found.append(_warning(text, path, Code.UNKNOWN_PLAYBOOK, message, hint))
+        for name in literal_credentials(playbook) if self._vault is not None else ():
+            if self._vault is not None and await self._vault.find(identity.tenant, name) is None:
+                message = f"no credential `{name}` is stored"
+                variable = "NOETL_CREDENTIAL_" + re.sub(r"\W", "_", name).upper()
+                hint = f"noetl credential add, or {variable} where workers run"
+                found.append(_warning(text, name, Code.UNKNOWN_CREDENTIAL, message, hint))
+        return found
 
     async def latest(self, identity: Identity, prefix: str = "", after: str = "", limit: int = 100) -> list[Entry]:
         """The latest version of each, by path."""
@@ -77,6 +99,13 @@ class CatalogService:
     async def diff(self, identity: Identity, path: str, older: int, newer: int | None = None) -> Difference:
         first, second = await self.get(identity, path, older), await self.get(identity, path, newer)
         return Difference(first, second, await asyncio.to_thread(_unified, first, second))
+
+
+def _warning(text: str, named: str, code: Code, message: str, hint: str) -> Finding:
+    """At the first place that spells the name."""
+    before = text[: max(text.find(named), 0)]
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    return Finding("playbook", line, column, None, code, message, hint, "warning")
 
 
 def _unified(older: Entry, newer: Entry) -> str:
