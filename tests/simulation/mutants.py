@@ -16,6 +16,7 @@ from noetl.engine import loops, machine
 from noetl.leases.memory import LeasesMemory
 from noetl.leases.port import Claimed
 from noetl.log.memory import LogMemory, _Write
+from noetl.log.playbook_state_memory import PlaybookStateMemory
 from noetl.log.port import Appended, ShardRows
 from noetl.log.tables import FINISHED, Database
 from noetl.model import codec
@@ -557,3 +558,22 @@ def reclaim_keeps_attempt() -> list[Change]:
         self._push(row)
 
     return [(Database, "lose", lose)]
+
+
+@mutant
+def state_not_compared() -> list[Change]:
+    """A write of state is applied whatever version stands there."""
+    return [(PlaybookStateMemory, "_conflict", lambda self, part, writes, seen: None)]
+
+
+@mutant
+def state_conflict_taken_for_known() -> list[Change]:
+    """A part that lost a race for a state value is dropped as if it stood in the log, and its items are acknowledged."""
+
+    def state_changed(self: Dispatcher, work: Any, outcome: Any) -> None:
+        self._states.forget(work.execution_id)
+        work.give_back()
+        for item in work.all_items():
+            item.reply("ok")
+
+    return [(Dispatcher, "_state_changed", state_changed)]

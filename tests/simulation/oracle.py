@@ -23,7 +23,7 @@ from noetl.model.codec import encode
 from noetl.model.commands import Command
 from noetl.model.errors import Failure
 from noetl.model.exchange import ExchangeReply, ExchangeRequest, Held
-from noetl.model.ids import shard_of
+from noetl.model.ids import DEFAULT_TENANT, shard_of
 from noetl.model.reference import Reference
 from tests.simulation.faulty import drive
 from tests.simulation.tools import Effect
@@ -91,6 +91,9 @@ class Oracle:
         self._owned: dict[int, int] = {}
         self._rows: dict[str, int] = {}
         self._attempts: dict[tuple[str, str], int] = {}  # which attempt an event in the log is of
+        self._state_writes: dict[tuple[str, str], list[tuple[str, int, Any]]] = defaultdict(
+            list
+        )  # (path, name): execution, event and value of each version
         self.dead: set[str] = set()
         self.machine_failures: set[str] = set()  # executions in which a failure that no playbook causes was recorded
         self.quarantined: set[str] = set()
@@ -121,6 +124,8 @@ class Oracle:
         for shard in range(self._shards):
             for recorded in drive(self._log.follow(shard, self._read[shard], 1000)):
                 self._record(shard, recorded)
+        if self._state_writes:
+            self._state_is_what_was_written()
 
     def _record(self, shard: int, recorded: Recorded) -> None:
         event, execution_id = recorded.event, recorded.execution_id
@@ -154,9 +159,37 @@ class Oracle:
             raise Violation("quarantine", f"{execution_id}: {event.error}")
         if any(failure.code in MACHINE for failure in failures_of(event)):
             self.machine_failures.add(execution_id)
-        state = evolve(state, event)
+        before, state = state, evolve(state, event)
+        self._wrote_state(execution_id, recorded.seq, before, state)
         self.states[execution_id] = state
         self._folded[execution_id][recorded.seq] = state
+
+    def _wrote_state(self, execution_id: str, seq: int, before: Execution, after: Execution) -> None:
+        """Every write that an event reports is one version, and it stands in the table with that event."""
+        for name, known in after.playbook_state.items():
+            earlier = before.playbook_state.get(name)
+            if known.writes == (earlier.writes if earlier is not None else 0):
+                continue
+            versions = self._state_writes[after.path, name]
+            versions.append((execution_id, seq, known.value))
+            if known.version != len(versions):
+                raise Violation(
+                    "state is compared",
+                    f"{execution_id} wrote version {known.version} of {name}, the {len(versions)}th",
+                )
+            if known.value != known.version:
+                raise Violation("no increment is lost", f"write {known.version} of {name} made it {known.value}")
+
+    def _state_is_what_was_written(self) -> None:
+        for row in drive(self._log.list_state(DEFAULT_TENANT, ("", ""), 1000)):
+            versions = self._state_writes[row.path, row.name]
+            if row.version != len(versions):
+                raise Violation("state is written with its event", f"{row.name} has version {row.version}, {versions}")
+        for (path, name), versions in self._state_writes.items():
+            history = drive(self._log.state_history(DEFAULT_TENANT, path, name, 1 << 60, 1000))
+            stored = [(row.execution_id, row.seq, row.value) for row in reversed(history)]
+            if stored != versions:
+                raise Violation("state is written with its event", f"{name} of {path}: {stored}, reported {versions}")
 
     def _terminals(self, execution_id: str, event: ev.Event) -> None:
         if isinstance(event, TERMINAL):

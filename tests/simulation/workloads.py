@@ -431,6 +431,36 @@ def crowd(rng: Random) -> Case:
     return Case("crowd", book("crowd", steps, executor="max_concurrent: 1"), copies=3)
 
 
+def watermark(rng: Random) -> Case:
+    """Executions of one playbook that count in its state, side by side or one at a time. Who loses a race fails or handles it."""
+    how = rng.choice(("step", "task", "journal", "arc", "loop"))
+    serial = rng.random() < 0.3
+    write = '{state.n: "{{ state.n | default(0) + 1 }}"}'
+    conflict = "{{ output.status == 'error' and error.code == 'STATE_CONFLICT' }}"
+    handled = "" if rng.random() < 0.5 else f', {{step: lost, when: "{conflict}"}}'
+    then = f"[{{step: last, when: \"{{{{ output.status == 'ok' }}}}\"}}{handled}]"
+    steps = step("s0", tool("slow(0.3)", input='{since: "{{ state.n | default(0) }}"}'), after="s1")
+    match how:
+        case "step":
+            steps += step("s1", tool("slow(0.2)"), set=write, after=then)
+        case "task":
+            steps += step("s1", tool("slow(0.2)", set=write), after=then)
+        case "journal":
+            first = tool("slow(0.2)", name="t0", set=write)
+            steps += step("s1", f"[{first}, {tool('slow(0.5)', name='t1')}]", after=then)
+        case "arc":
+            steps += step("s1", tool("slow(0.2)"), after=f"[{{step: last, set: {write}}}]")
+        case _:
+            count = "{in: [1, 1, 1], iterator: item, spec: {mode: parallel, reduce: {state.n: sum}}}"
+            one = '{state.n: "{{ item if item is defined and loop.first else 0 }}"}'
+            steps += step("s1", tool("slow(0.2)", set=one), loop=count, after=then)
+    steps += step("last", tool("ok()")) + step("lost", tool("ok()"))
+    executor = "max_concurrent: 1" if serial else ""
+    retry = not serial and rng.random() < 0.3
+    text = book("watermark", steps, executor=executor)
+    return Case(f"watermark-{how}", text, copies=3, settled=False, retry=retry)
+
+
 MENU = (
     chain, routes, fork, failing, handled, final, looping, looping, bad_loop, retried_loop, deferred_loop, cycle, pipeline,
     pipeline, parked, waiting, child, child, cancelled, cancelled, held, timed, asked, crowd, noisy,
@@ -438,9 +468,14 @@ MENU = (
 )  # fmt: skip
 
 
+WITH_STATE = 0.2  # seeds that use state between executions too
 VARIANTS = 24  # of each: so many that each comes back often enough
 
 
 def cases(seed: int) -> list[Case]:
     rng = Random(f"{seed}:workload")
-    return [rng.choice(MENU)(Random(rng.randrange(VARIANTS))) for _ in range(rng.choice((1, 2, 2, 3)))]
+    chosen = [rng.choice(MENU)(Random(rng.randrange(VARIANTS))) for _ in range(rng.choice((1, 2, 2, 3)))]
+    state = Random(f"{seed}:state")  # a stream of its own: the other cases of a seed stay as they were
+    if state.random() < WITH_STATE:
+        chosen.append(watermark(Random(state.randrange(VARIANTS))))
+    return chosen
