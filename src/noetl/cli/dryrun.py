@@ -2,18 +2,35 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from noetl.cli.client import Client
 from noetl.cli.output import say
 from noetl.model.commands import DEFAULT_POOL
 from noetl.playbook import graph
 from noetl.playbook.expressions import TemplateError
-from noetl.playbook.model import Arc, Loop, Playbook, PlaybookTask, SinkTask, Step, Task, WorkbookCall
+from noetl.playbook.model import (
+    Arc,
+    Loop,
+    Output,
+    Playbook,
+    PlaybookTask,
+    SinkTask,
+    SparkTask,
+    Step,
+    Task,
+    WorkbookCall,
+)
 from noetl.playbook.templates import render_value
 from noetl.playbook.workload import Beginning, merge, readable_environment
 
 Shape = dict[str, Any]
+MISSING_HINTS = {
+    "credentials": "noetl credential add {}",
+    "playbooks": "register it before this one runs",
+    "pools": "no worker serves it now; start one with --pool {}",
+}
 
 
 def planned(playbook: Playbook, payload: dict[str, Any]) -> Shape:
@@ -51,13 +68,42 @@ def _step(step: Step, workbook: Mapping[str, Task], workload: Shape) -> Shape:
 
 
 def _task(task: Task) -> Shape:
-    return {"task": task.name, "kind": _kind(task), "auth": _auth(task), "timeout": task.timeout}
+    shown = {"task": task.name, "kind": _kind(task), "auth": _auth(task), "timeout": task.timeout}
+    return {**shown, "spark": _spark(task)} if isinstance(task, SparkTask) else shown
+
+
+def _spark(task: SparkTask) -> Shape:
+    """What it reads, where its rows go, and which Spark does it; templates as they are written."""
+    return {
+        "profile": task.spec.profile,
+        "inputs": {name: _input_place(given) for name, given in task.inputs.items()},
+        "output": _output_place(task.output),
+        "expect": [str(check.get("name") or check.get("sql")) for check in task.expect],
+    }
+
+
+def _input_place(given: Any) -> str:
+    if not isinstance(given, dict):
+        return str(given)
+    if given.get("kind") is None:
+        return str(given.get("path") or f"table {given.get('table')}")
+    return f"{given['kind']} ({given.get('table') or 'a query'})"
+
+
+def _output_place(output: Output) -> Shape:
+    """The mode that is in force; without a place, the rows are the step's result."""
+    if output.path is None and output.kind is None:
+        return {"to": "result", "mode": None, "partition_by": output.partition_by, "key": []}
+    to = output.path if output.path is not None else f"{output.kind} table {output.table}"
+    mode = output.mode or ("overwrite" if output.path is not None else "insert")
+    return {"to": to, "mode": mode, "partition_by": output.partition_by, "key": output.key}
 
 
 def _loop(loop: Loop) -> Shape:
     source = loop.in_ if loop.cursor is None else f"cursor of {loop.cursor.kind}"
     window = loop.spec.max_in_flight
-    return {"in": source, "iterator": loop.iterator, "mode": loop.spec.mode, "max_in_flight": window}
+    shown = {"in": source, "iterator": loop.iterator, "mode": loop.spec.mode, "max_in_flight": window}
+    return {**shown, "exec": "spark"} if loop.spec.policy.exec == "spark" else shown
 
 
 def _arc(arc: Arc) -> Shape:
@@ -89,7 +135,8 @@ def _pool(step: Step, workbook: Mapping[str, Task], workload: Shape) -> str:
             return str(render_value(step.spec.pool, {**workload, "workload": workload}))
         except TemplateError:
             return step.spec.pool
-    return "spark" if any(task.kind == "spark" for task in _tasks(step, workbook)) else DEFAULT_POOL
+    on_spark = step.loop is not None and step.loop.spec.policy.exec == "spark"
+    return "spark" if on_spark or any(task.kind == "spark" for task in _tasks(step, workbook)) else DEFAULT_POOL
 
 
 def _credentials(playbook: Playbook, tasks: list[Task]) -> Iterator[str]:
@@ -103,13 +150,32 @@ def _credentials(playbook: Playbook, tasks: list[Task]) -> Iterator[str]:
             yield name
     for task in tasks:
         auth = task.target.auth if isinstance(task, SinkTask) else task.auth
-        if isinstance(auth, str) and auth not in entries:
-            yield auth
+        auths = [auth, *_spark_auths(task)] if isinstance(task, SparkTask) else [auth]
+        yield from (name for name in auths if isinstance(name, str) and name not in entries)
         if task.kind == "secrets":
             yield str(task.config["secret"])
     for step in playbook.workflow:
         if step.loop is not None and step.loop.cursor is not None and isinstance(step.loop.cursor.auth, str):
             yield step.loop.cursor.auth
+
+
+def _spark_auths(task: SparkTask) -> list[Any]:
+    return [task.output.auth, *(given.get("auth") for given in task.inputs.values() if isinstance(given, dict))]
+
+
+async def find_missing(uses: Shape, client: Client) -> Shape:
+    """Of what `uses` names, what is not there now. Names with templates are not known before it runs."""
+    stored = {row["name"] for row in await client.credentials()} | {"local"}
+    registered = {row["path"] for row in await client.playbooks()}
+    served = {pool for worker in await client.workers() for pool in worker["pools"]}
+    variables = tuple(name for name in uses["credentials"] if name.startswith("environment variable "))
+    credentials = _absent(set(uses["credentials"]) - {*variables}, stored)
+    pools = _absent(uses["pools"], served) if client.runs else []  # here this command brings a worker
+    return {"credentials": credentials, "playbooks": _absent(uses["playbooks"], registered), "pools": pools}
+
+
+def _absent(names: Iterable[str], there: set[str]) -> list[str]:
+    return sorted(name for name in names if name not in there and "{{" not in name and "{%" not in name)
 
 
 # ---- on the screen -----------------------------------------------------------------------------------------------------
@@ -139,6 +205,9 @@ def print_plan(plan: Shape, playbook: Playbook, here: tuple[str, ...]) -> None:
     for name, value in plan["limits"].items():
         if value is not None:
             say(f"{name:<12} {value}")
+    for kind, hint in MISSING_HINTS.items():
+        for name in plan.get("missing", {}).get(kind, []):
+            say(f"missing      {kind.removesuffix('s')} {name}: {hint.format(name)}")
     say("\nnothing was run")
 
 
@@ -148,7 +217,23 @@ def _said(step: Shape) -> Iterator[str]:
         "" if step["pool"] == DEFAULT_POOL else f"   in pool {step['pool']}"
     )
     if (loop := step["loop"]) is not None:
+        where = ", on Spark" if loop.get("exec") == "spark" else ""
         window = f", {loop['max_in_flight']} at once" if loop["max_in_flight"] else ""
-        yield f"             for each {loop['iterator']} in {loop['in']}, {loop['mode']}{window}"
+        yield f"             for each {loop['iterator']} in {loop['in']}, {loop['mode']}{window}{where}"
+    for task in step["tasks"]:
+        if "spark" in task:
+            yield from _spark_lines(task["spark"])
     for arc in step["next"]:
         yield f"             → {arc['step']}" + (f"  when {arc['when']}" if arc["when"] not in (None, True) else "")
+
+
+def _spark_lines(spark: Shape) -> Iterator[str]:
+    for name, place in spark["inputs"].items():
+        yield f"             reads {name}: {place}"
+    output = spark["output"]
+    by = f", partitions by {', '.join(output['partition_by'])}" if output["partition_by"] else ""
+    key = f", key {', '.join(output['key'])}" if output["key"] else ""
+    mode = f" ({output['mode']}{key}{by})" if output["mode"] else by
+    yield f"             writes {output['to']}{mode}"
+    if spark["profile"]:
+        yield f"             on the Spark of profile {spark['profile']}"

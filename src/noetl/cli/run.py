@@ -121,7 +121,23 @@ def _dry_run(source: "Source", workload: dict[str, Any], as_json: bool) -> None:
     text = source.text if source.text is not None else in_loop(_stored(source.name))
     playbook = load_or_raise(text, source.name)
     plan = planned(playbook, workload)
+    if (missing := in_loop(_missing(plan["uses"]))) is not None:
+        plan["missing"] = missing
     say_json(plan) if as_json else print_plan(plan, playbook, registry.default().kinds)
+
+
+async def _missing(uses: dict[str, Any]) -> dict[str, Any] | None:
+    """None: there is no server, and no database of this machine that could know."""
+    from noetl.cli.client import connect
+    from noetl.cli.dryrun import find_missing
+    from noetl.embedded.cluster import Cluster
+    from noetl.settings import Place, Store, read
+
+    place = read(Place)
+    if not place.servers and read(Store).db_url is None and Cluster(place.where).major() is None:
+        return None
+    async with connect("read") as client:
+        return await find_missing(uses, client)
 
 
 async def _stored(path: str) -> str:

@@ -150,3 +150,22 @@ def test_the_latest_execution_is_none_that_another_has_started(noetl: Noetl, tmp
     assert (beside["parent"], beside["by"]) == (None, f"execution:{said['execution_id']}")
     assert noetl.json("exec", "list")[0]["execution_id"] == beside["execution_id"]
     assert noetl.json("exec", "get", "@latest")["execution_id"] == said["execution_id"]
+
+
+def test_a_dry_run_names_credentials_and_children_that_are_not_there(noetl: Noetl, tmp_path: Path) -> None:
+    steps = """\
+  - {step: rows, tool: {kind: postgres, auth: nobodys, query: select 1}, next: here}
+  - {step: here, tool: {kind: postgres, auth: local, query: select 1}, next: child}
+  - {step: child, tool: {kind: playbook, path: no/such/child}}
+"""
+    file = playbook(tmp_path, "needs", steps)
+    known = playbook(tmp_path, "known", "  - {step: a, tool: {kind: noop}}\n")
+    noetl.json("run", known)  # so there is a database that knows
+    assert noetl.json("run", file, "--dry-run")["missing"] == {
+        "credentials": ["nobodys"],
+        "playbooks": ["no/such/child"],
+        "pools": [],
+    }
+    shown = noetl("run", file, "--dry-run").out
+    assert "missing      credential nobodys: noetl credential add nobodys" in shown
+    assert "missing      playbook no/such/child: register it before this one runs" in shown

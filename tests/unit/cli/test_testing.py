@@ -249,3 +249,47 @@ def test_a_dry_run_of_a_playbook_with_errors_says_them(noetl: Noetl, suite: Call
     file = suite(case(), steps="\n  - {step: a, nxt: b}\n").with_name("p.yaml")
     said = noetl("run", file, "--dry-run")
     assert (said.code, "UNKNOWN_KEY" in said.err) == (2, True)
+
+
+SPARK_STEPS = """
+  - step: totals
+    spec: {timeout: 1h}
+    tool:
+      kind: spark
+      spec: {profile: "sc://spark:15002"}
+      inputs:
+        orders: "{{ workload.n }}"
+        users: {path: /lake/users, format: parquet}
+        rates: {kind: postgres, auth: pg_rates, query: "select 1"}
+      sql: select 1 as n, 'a' as day
+      output: {path: /lake/totals, mode: overwrite_partitions, partition_by: [day]}
+    next: store
+  - step: store
+    tool: {kind: spark, sql: select 1 as id, output: {kind: postgres, auth: pg_out, table: t, mode: upsert, key: [id]}}
+    next: each
+  - step: each
+    loop: {in: [1], iterator: i, spec: {policy: {exec: spark}}}
+    tool: {kind: noop}
+"""
+
+
+def test_a_dry_run_says_what_spark_reads_and_writes(noetl: Noetl, suite: Callable[..., Path]) -> None:
+    file = suite(case(), steps=SPARK_STEPS).with_name("p.yaml")
+    plan = json.loads(noetl("run", file, "--dry-run", "--json").out)
+    assert plan["uses"]["credentials"] == ["pg_out", "pg_rates"]
+    assert plan["uses"]["pools"] == ["spark"]
+    assert plan["steps"][0]["tasks"][0]["spark"] == {
+        "profile": "sc://spark:15002",
+        "inputs": {"orders": "{{ workload.n }}", "users": "/lake/users", "rates": "postgres (a query)"},
+        "output": {"to": "/lake/totals", "mode": "overwrite_partitions", "partition_by": ["day"], "key": []},
+        "expect": [],
+    }
+    shown = noetl("run", file, "--dry-run").out
+    for line in (
+        "reads users: /lake/users",
+        "writes /lake/totals (overwrite_partitions, partitions by day)",
+        "on the Spark of profile sc://spark:15002",
+        "writes postgres table t (upsert, key id)",
+        "for each i in [1], sequential, on Spark",
+    ):
+        assert line in shown, shown
