@@ -35,6 +35,7 @@ from noetl.model.reference import Reference
 from noetl.pipeline.reading import Reading
 from noetl.playbook.workload import readable_environment
 from noetl.server.node import Server
+from noetl.server.requests import RepeatWish
 from noetl.server.settings import ServerSettings
 from noetl.triggers.port import Call
 from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
@@ -341,9 +342,11 @@ class Local:
     async def start(self, path: str, version: int | None, payload: dict[str, Any]) -> ExecutionId:
         return await self._server.requests.start(path, version=version, payload=payload, by=LOCAL.name)
 
-    async def again(self, execution_id: ExecutionId, how: Again) -> ExecutionId:
-        executions = self._executions
-        return (await (executions.retry if how == "retry" else executions.rerun)(LOCAL, execution_id)).execution_id
+    async def again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> ExecutionId:
+        return (await self._executions.repeat(LOCAL, execution_id, RepeatWish(how, **wish))).execution_id
+
+    async def preview_again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> Row:
+        return await self._executions.preview(LOCAL, execution_id, RepeatWish(how, **wish))
 
     async def change(self, execution_id: ExecutionId, how: Change) -> Row:
         executions = self._executions

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noetl.cli.client import Again, Change, Client, Need, Row, connect, named
+from noetl.cli.client import Change, Client, Need, Row, connect, named
 from noetl.cli.output import coloured, columns, lines_of, log_lines, recovery_line, say, say_json, status_text
 from noetl.model.errors import SAMPLE, Conflict, Expired, InvalidInput, NotFound, Unavailable
 
@@ -30,6 +30,8 @@ MAX_SAMPLE_ROWS = 20
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(name="exec", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
+    from noetl.cli.repeats import rerun, retry
+
     for command in (get, events, logs, cancel, pause, resume, release, retry, rerun, explain, signal, approve, reject):
         group.command()(command)
     group.command("list")(list_executions)
@@ -463,59 +465,6 @@ def _approval(execution: str, step: str, approved: bool, by: str | None, comment
     row = talk(work, "change")
     verdict = "approved" if approved else "rejected"
     say_json(row) if as_json else say(f"step {step} of execution {row['execution_id']} is {verdict} by {who}")
-
-
-# ---- again -------------------------------------------------------------------------------------------------------------
-
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="follow it and print every event")]
-
-
-def retry(execution: ID, watch: Watch = False, as_json: AsJson = False) -> None:
-    """Run again what did not finish: a new execution that takes over the results of the finished steps.
-
-    Of a loop only the failed items run again, also when it completed with them (`best_effort`); the steps after it follow.
-
-    On this machine it runs here, to its end, as `noetl run` does; with NOETL_SERVER_URL its workers run it.
-
-    Example: noetl exec retry @latest
-    """
-    _again(execution, "retry", watch, as_json)
-
-
-def rerun(execution: ID, watch: Watch = False, as_json: AsJson = False) -> None:
-    """Run the same playbook with the same workload again, from the beginning.
-
-    Example: noetl exec rerun @latest
-    """
-    _again(execution, "rerun", watch, as_json)
-
-
-def _again(execution: str, how: Again, watch: bool, as_json: bool) -> None:
-    from noetl.cli.run import finish, follow, interruptible, told
-
-    async def work(client: Client) -> Any:
-        execution_id = await named(client, execution)
-        try:
-            begun = await client.again(execution_id, how)
-        except Conflict as error:
-            raise Conflict(str(error), hint=await _instead(client, execution_id, how)) from error
-        if client.runs and not watch:
-            return begun
-        async with interruptible() as stop:
-            return await follow(client, begun, told(as_json, watch), stop)
-
-    ended = talk(work, "run")
-    if not isinstance(ended, str):
-        finish(ended, as_json)
-    say_json({"execution_id": ended}) if as_json else say(f"started execution {ended}: noetl exec get {ended}")
-
-
-async def _instead(client: Client, execution_id: "ExecutionId", how: Again) -> str:
-    """What to do about one that has not ended, when it may be that nobody runs it any more; or has left nothing to do."""
-    if (await client.execution(execution_id))["status"] == "completed":
-        return f"noetl exec rerun {execution_id} runs it from the beginning"
-    goes_on = "noetl worker start" if client.runs else "noetl server start, or any noetl run,"
-    return f"noetl exec cancel {execution_id}, then {how}; if it was left behind, {goes_on} goes on with it"
 
 
 async def _story(client: Client, execution_id: "ExecutionId") -> "Story":

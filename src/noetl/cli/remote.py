@@ -136,8 +136,11 @@ class Remote:
         body = {"path": path, "version": version, "payload": payload}
         return ExecutionId((await self._post("/api/execute", body))["execution_id"])
 
-    async def again(self, execution_id: ExecutionId, how: Again) -> ExecutionId:
-        return ExecutionId((await self._post(f"/api/executions/{execution_id}/{how}"))["execution_id"])
+    async def again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> ExecutionId:
+        return ExecutionId((await self._post(f"/api/executions/{execution_id}/{how}", wish))["execution_id"])
+
+    async def preview_again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> Row:
+        return await self._post(f"/api/executions/{execution_id}/{how}/preview", wish)
 
     async def change(self, execution_id: ExecutionId, how: Change) -> Row:
         return await self._post(f"/api/executions/{execution_id}/{how}")

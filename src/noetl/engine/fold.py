@@ -249,6 +249,7 @@ def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
         stats=tallies.stats(activation.loop),
         loop=tallies.inheritance(activation, outcome),
         order=state.events,
+        args=activation.args,
         entered_at=activation.entered_at,
         ended_at=event.at,
     )

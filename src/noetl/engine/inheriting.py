@@ -6,15 +6,69 @@ taken over.
 
 from collections.abc import Iterable
 
-from msgspec import json
+from msgspec import Struct, json
+from msgspec.structs import replace
 
-from noetl.engine.state import Execution, Record
+from noetl.engine.state import Execution, Record, Unfinished
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
 from noetl.model.ids import Micros
 from noetl.playbook.plan import Plan
 
 CTX_BYTES = 8_000
+
+
+class Repeat(Struct, frozen=True, kw_only=True):
+    """What a retry, or a rerun from a step, is going to do."""
+
+    inherited: tuple[str, ...]  # steps whose results are taken over
+    begins: tuple[str, ...]
+    again: tuple[str, ...]  # steps that run again, if the guards lead there as they did
+    items: dict[str, tuple[int, int]] = {}  # by loop: how many of its items run again, of how many
+
+
+def cut_before(plan: Plan, old: Execution, step: str) -> Execution:
+    """The ended execution as if it had been cut off before this step: neither it nor what follows from it has run."""
+    following = {step, *_reached(plan, {step})}
+    steps = {name: record for name, record in old.steps.items() if name not in following}
+    args = old.steps[step].args if step in old.steps else {}
+    return replace(old, status="cancelled", steps=steps, unfinished=(Unfinished(step, args),))
+
+
+def preview(plan: Plan, old: Execution) -> Repeat:
+    begins = tuple(start.step for start in start_at(plan, old)) or (plan.entry,)
+    taken_over = (event for event in inherited(plan, old, 0) if isinstance(event, e.StepInherited))
+    inherited_steps = tuple(event.step for event in taken_over if event.loop is None)
+    following = _reached(plan, {step for step in begins if step in plan.steps})
+    names = [name for name in plan.steps if name in following or name in begins]
+    loops = {step: old.steps[step].loop for step in begins if step in old.steps}
+    items = {step: (loop.failed + loop.skipped, loop.total) for step, loop in loops.items() if loop is not None}
+    return Repeat(inherited=inherited_steps, begins=begins, again=tuple(names), items=items)
+
+
+def misfits(plan: Plan, old: Execution) -> list[str]:
+    """Why this version of the playbook cannot go on from what the execution has finished; empty when it can."""
+    found = [f"it has no step {start.step!r}, where the retry begins" for start in start_at(plan, old)
+             if start.step not in plan.steps]  # fmt: skip
+    for event in inherited(plan, old, 0):
+        if not isinstance(event, e.StepInherited):
+            continue
+        step = plan.steps.get(event.step)
+        if step is None:
+            found.append(f"it has no step {event.step!r}, whose result would be taken over")
+        elif event.loop is not None and step.step.loop is None:
+            found.append(f"its step {event.step!r} is no loop any more, so failed items cannot run again")
+        else:
+            missing = [each.source for each in step.selections if event.result.selected(each.id) is None]
+            found += [f"it decides on {source}, which was not kept of {event.step!r}" for source in missing]
+    return found
+
+
+def _reached(plan: Plan, steps: set[str]) -> set[str]:
+    bits = 0
+    for step in steps:
+        bits |= plan.bit(step)
+    return {name for name, sources in plan.reached_by.items() if sources & bits}
 
 
 def start_at(plan: Plan, old: Execution) -> tuple[e.StartAt, ...]:

@@ -94,6 +94,8 @@ def _start(
     if state.status != "new":
         return Refusal("known")
     timeout = fixed.plan.playbook.executor.spec.timeout
+    if retried is not None and start.from_step is not None:
+        retried = inheriting.cut_before(fixed.plan, retried, start.from_step)
     begin = inheriting.start_at(fixed.plan, retried) if retried is not None else ()
     first = e.PlaybookInitialized(
         at=at,

@@ -185,6 +185,7 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     stats: Stats | None = None
     loop: LoopInherited | None = None
     order: int = 0
+    args: dict[str, Any] = {}  # what arcs brought to its last activation
     entered_at: Micros | None = None  # of its last activation
     ended_at: Micros | None = None
 

@@ -1,19 +1,25 @@
 """What people and programs ask for. A request is a message in an inbox, true when it is written; `request` is its key:
 asking twice with one key is asking once. Starting validates first, so that what is accepted can run."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, TypedDict, Unpack
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict, Unpack
+
+from msgspec.structs import replace
 
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
 from noetl.catalog.port import Entry
-from noetl.engine.inheriting import loops_with_failed_items
+from noetl.engine import inheriting
 from noetl.engine.state import Execution
 from noetl.log.port import EventLog, Pinned
 from noetl.model import codec
 from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
 from noetl.model.messages import Cancel, Message, Pause, Release, Resume, Signal, Start
+from noetl.playbook.plan import Plan
+from noetl.playbook.workload import over
 from noetl.server.pins import ChildPins
 from noetl.server.playbooks import Playbooks, Version
 from noetl.server.states import States, Unfoldable
@@ -31,6 +37,45 @@ class Wish(TypedDict, total=False):
     by: str | None
     tenant: Tenant
     execution_id: ExecutionId | None
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatWish:
+    """How to repeat an ended execution. Without a version: with the one it had. `payload` is laid over its workload."""
+
+    how: Literal["retry", "rerun"]
+    version: Version = None
+    from_step: str | None = None
+    payload: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRepeat:
+    plan: Plan
+    ended: Execution  # as the new one is going to see it
+    tenant: Tenant
+    version: int | None
+    before: dict[str, Any]
+    workload: dict[str, Any]
+    inherits: bool
+
+
+def _cut_before(plan: Plan, ended: Execution, step: str) -> Execution:
+    if step not in plan.steps:
+        raise NotFound(f"the playbook has no step {step!r}", hint=f"steps: {', '.join(plan.steps)}")
+    ran = [name for name, record in ended.steps.items() if record.runs]
+    if step not in ran:
+        raise Conflict(f"step {step!r} did not run in execution {ended.execution_id}", hint=f"it ran {', '.join(ran)}")
+    return inheriting.cut_before(plan, ended, step)
+
+
+def _check_inheritance(plan: Plan, ended: Execution, version: int | None) -> None:
+    problems = inheriting.misfits(plan, ended)
+    if problems:
+        raise Conflict(
+            f"version {version} cannot go on from execution {ended.execution_id}: {'; '.join(problems)}",
+            hint="rerun it from the beginning, or from an earlier step",
+        )
 
 
 class Requests:
@@ -88,13 +133,69 @@ class Requests:
     async def begun(self, start: Start) -> None:
         await self._hint(start.execution_id)
 
+    async def repeat(self, execution_id: ExecutionId, wish: RepeatWish, request: str, by: str | None) -> ExecutionId:
+        """A new execution of an ended one: from the beginning, or with what the ended one has finished."""
+        new_id = self._new_id()
+        repeat = await self.prepare_repeat(execution_id, wish, new_id)
+        key = f"{wish.how}:{execution_id}:{request}"
+        start = Start(
+            execution_id=new_id,
+            path=repeat.ended.path,
+            playbook=repeat.plan.hash,
+            version=repeat.version,
+            pins=await self._pins.at_start(repeat.plan, repeat.tenant),
+            start_key=key,
+            tenant=repeat.tenant,
+            by=by,
+            retry_of=execution_id if repeat.inherits else None,
+            from_step=wish.from_step,
+        )
+        return await self.begin(start, repeat.workload)
+
     async def retry(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> ExecutionId:
         """A new execution that takes over what the ended one finished, and runs the rest."""
-        return await self._repeat(execution_id, f"retry:{execution_id}:{request}", by, retry=True)
+        return await self.repeat(execution_id, RepeatWish("retry"), request, by)
 
     async def rerun(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> ExecutionId:
         """The same playbook and workload from the beginning."""
-        return await self._repeat(execution_id, f"rerun:{execution_id}:{request}", by, retry=False)
+        return await self.repeat(execution_id, RepeatWish("rerun"), request, by)
+
+    async def prepare_repeat(
+        self, execution_id: ExecutionId, wish: RepeatWish, new_id: ExecutionId | None = None
+    ) -> PreparedRepeat:
+        """What would be repeated; Conflict or NotFound says why that cannot be."""
+        pinned = await self._pinned(execution_id)
+        ended = await self._ended(execution_id)
+        if ended is None:
+            raise Conflict(f"execution {execution_id} has not ended", hint="cancel it first, or wait for its end")
+        if wish.how == "retry" and ended.status == "completed" and not inheriting.loops_with_failed_items(ended):
+            message = (
+                f"execution {execution_id} has completed, and no item of its loops has failed: nothing is left to run"
+            )
+            raise Conflict(message, hint="rerun it")
+        entry = replace(await self._playbooks.text(pinned.playbook), path=ended.path, version=ended.version or 0)
+        if wish.version is not None:
+            entry = await self._playbooks.find(ended.path, wish.version, pinned.tenant)
+        changed = entry.hash != pinned.playbook
+        plan = await self._playbooks.plan(entry.hash)
+        if wish.from_step is not None:
+            ended = _cut_before(plan, ended, wish.from_step)
+        prepared = PreparedRepeat(
+            plan=plan,
+            ended=ended,
+            tenant=pinned.tenant,
+            version=entry.version or None,
+            before=pinned.workload,
+            workload=pinned.workload,
+            inherits=wish.how == "retry" or wish.from_step is not None,
+        )
+        if changed and prepared.inherits:
+            _check_inheritance(plan, ended, entry.version)
+        if wish.payload or changed:
+            payload = over(pinned.workload, wish.payload)
+            workload = await self._playbooks.workload(entry, new_id or execution_id, payload)
+            prepared = dataclasses.replace(prepared, workload=workload)
+        return prepared
 
     # -- changing --
 
@@ -130,29 +231,6 @@ class Requests:
         execution_id = await self._log.start(start, workload)
         await self._hint(execution_id)
         return execution_id
-
-    async def _repeat(self, execution_id: ExecutionId, key: str, by: str | None, *, retry: bool) -> ExecutionId:
-        pinned = await self._pinned(execution_id)
-        ended = await self._ended(execution_id)
-        if ended is None:
-            raise Conflict(f"execution {execution_id} has not ended", hint="cancel it first, or wait for its end")
-        if retry and ended.status == "completed" and not loops_with_failed_items(ended):
-            message = (
-                f"execution {execution_id} has completed, and no item of its loops has failed: nothing is left to run"
-            )
-            raise Conflict(message, hint="rerun it")
-        start = Start(
-            execution_id=self._new_id(),
-            path=ended.path,
-            playbook=pinned.playbook,
-            version=ended.version,
-            pins=await self._pins.at_start(await self._playbooks.plan(pinned.playbook), pinned.tenant),
-            start_key=key,
-            tenant=pinned.tenant,
-            by=by,
-            retry_of=execution_id if retry else None,
-        )
-        return await self.begin(start, pinned.workload)
 
     async def _post(self, execution_id: ExecutionId, message: Message) -> bool:
         """False: that request was there already. Conflict: the execution has ended."""

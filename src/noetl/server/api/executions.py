@@ -27,6 +27,7 @@ from noetl.server.api.bodies import (
     router,
 )
 from noetl.server.api.depends import Has, Who
+from noetl.server.requests import RepeatWish
 from noetl.server.services.all import Services
 from noetl.server.services.executions import Started, wanted_executions
 from noetl.server.services.requests import Asked, Fate
@@ -214,6 +215,40 @@ class AskedView(View):
     seq: int | None = Field(description="where it stands in the log, when it was recorded in time")
 
 
+class RetryBody(Body):
+    version: int | Literal["latest"] | None = Field(default=None, description="null: the version it had", examples=[3])
+    payload: dict[str, Any] = Field(default={}, description="merged over its workload", examples=[{"n": 3}])
+
+
+class RerunBody(RetryBody):
+    from_step: str | None = Field(
+        default=None, max_length=200, description="this step and what follows from it run; null: from the beginning"
+    )
+
+
+class ItemsView(View):
+    again: int
+    total: int
+
+
+class ChangeView(View):
+    before: Any
+    after: Any
+
+
+class RepeatView(View):
+    execution_id: str = Field(examples=[ID])
+    how: Literal["retry", "rerun"]
+    path: str
+    version: int | None = Field(description="that it is going to run")
+    version_before: int | None
+    inherited: list[str] = Field(description="steps whose results are taken over")
+    begins: list[str] = Field(description="steps that it begins with")
+    again: list[str] = Field(description="steps that run again, if the guards lead there as they did")
+    items: dict[str, ItemsView] = Field(description="by loop: how many of its items run again")
+    workload_changes: dict[str, ChangeView]
+
+
 class SignalBody(Body):
     payload: Any = None
 
@@ -248,16 +283,42 @@ async def start_execution(body: Execute, has: Has, who: Who, key: Key = None, wa
 
 
 @routes.post("/api/executions/{execution_id}/retry", status_code=202)
-async def retry_execution(execution_id: Id, has: Has, who: Who, key: Key = None, wait: Wait = False) -> StartedView:
+async def retry_execution(
+    execution_id: Id, has: Has, who: Who, body: RetryBody | None = None, key: Key = None, wait: Wait = False
+) -> StartedView:
     """A new execution that takes over what the ended one finished, and runs the rest. One that completed is retried from its
     loops with failed items (`best_effort`): these items run again, and the steps after the loop."""
-    return started_view(await has.executions.retry(who, ExecutionId(execution_id), key, wait=wait))
+    return started_view(await has.executions.repeat(who, ExecutionId(execution_id), _retry(body), key, wait=wait))
 
 
 @routes.post("/api/executions/{execution_id}/rerun", status_code=202)
-async def rerun_execution(execution_id: Id, has: Has, who: Who, key: Key = None, wait: Wait = False) -> StartedView:
-    """The same playbook and workload from the beginning."""
-    return started_view(await has.executions.rerun(who, ExecutionId(execution_id), key, wait=wait))
+async def rerun_execution(
+    execution_id: Id, has: Has, who: Who, body: RerunBody | None = None, key: Key = None, wait: Wait = False
+) -> StartedView:
+    """The same playbook and workload from the beginning, or from a step with the results of what ran before it."""
+    return started_view(await has.executions.repeat(who, ExecutionId(execution_id), _rerun(body), key, wait=wait))
+
+
+@routes.post("/api/executions/{execution_id}/retry/preview")
+async def preview_retry(execution_id: Id, has: Has, who: Who, body: RetryBody | None = None) -> RepeatView:
+    """What a retry is going to do; refused as that would be. Nothing is started."""
+    return RepeatView(**await has.executions.preview(who, ExecutionId(execution_id), _retry(body)))
+
+
+@routes.post("/api/executions/{execution_id}/rerun/preview")
+async def preview_rerun(execution_id: Id, has: Has, who: Who, body: RerunBody | None = None) -> RepeatView:
+    """What a rerun is going to do; refused as that would be. Nothing is started."""
+    return RepeatView(**await has.executions.preview(who, ExecutionId(execution_id), _rerun(body)))
+
+
+def _retry(body: RetryBody | None) -> RepeatWish:
+    body = body or RetryBody()
+    return RepeatWish("retry", body.version, None, body.payload)
+
+
+def _rerun(body: RerunBody | None) -> RepeatWish:
+    body = body or RerunBody()
+    return RepeatWish("rerun", body.version, body.from_step, body.payload)
 
 
 # -- changing --

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from noetl.engine.explain import Explanation, explain
+from noetl.engine.inheriting import preview
 from noetl.engine.state import Execution, decode
 from noetl.engine.summary import STATUSES
 from noetl.log.port import EventLog, Projection, Recorded, Wanted
@@ -22,7 +23,7 @@ from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook import durations
 from noetl.playbook.children import asks_latest
 from noetl.server.playbooks import Playbooks, Version
-from noetl.server.requests import Requests
+from noetl.server.requests import RepeatWish, Requests
 from noetl.server.services.access import Access
 from noetl.server.services.details import (
     CHILDREN_LISTED,
@@ -122,19 +123,44 @@ class ExecutionService:
             )
         return await self._begun(execution_id, execution_id == drawn, wait=wait)
 
-    async def retry(
-        self, identity: Identity, execution_id: ExecutionId, key: str | None = None, *, wait: bool = False
+    async def repeat(
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        wish: RepeatWish,
+        key: str | None = None,
+        *,
+        wait: bool = False,
     ) -> Started:
+        """A retry or a rerun: a new execution of one that has ended."""
         await self._access.check(identity, execution_id)
-        new = await self._requests.retry(execution_id, request_key(key), by=identity.name)
+        new = await self._requests.repeat(execution_id, wish, request_key(key), identity.name)
         return await self._begun(new, wait=wait)
 
-    async def rerun(
-        self, identity: Identity, execution_id: ExecutionId, key: str | None = None, *, wait: bool = False
-    ) -> Started:
+    async def preview(self, identity: Identity, execution_id: ExecutionId, wish: RepeatWish) -> dict[str, Any]:
+        """What a retry or rerun is going to do; refused as that would be."""
         await self._access.check(identity, execution_id)
-        new = await self._requests.rerun(execution_id, request_key(key), by=identity.name)
-        return await self._begun(new, wait=wait)
+        prepared = await self._requests.prepare_repeat(execution_id, wish)
+        repeat = preview(prepared.plan, prepared.ended) if prepared.inherits else None
+        before, after = shown_workload(prepared.before), shown_workload(prepared.workload)
+        return {
+            "execution_id": execution_id,
+            "how": wish.how,
+            "path": prepared.ended.path,
+            "version": prepared.version,
+            "version_before": prepared.ended.version,
+            "inherited": list(repeat.inherited) if repeat else [],
+            "begins": list(repeat.begins) if repeat else [prepared.plan.entry],
+            "again": list(repeat.again) if repeat else list(prepared.plan.steps),
+            "items": {step: {"again": again, "total": total} for step, (again, total) in repeat.items.items()}
+            if repeat
+            else {},
+            "workload_changes": {
+                name: {"before": before.get(name), "after": after.get(name)}
+                for name in sorted({*before, *after})
+                if before.get(name) != after.get(name)
+            },
+        }
 
     async def _begun(self, execution_id: ExecutionId, created: bool | None = None, *, wait: bool) -> Started:
         """It is accepted, whatever happens from here on: one that is not seen to begin in time does so later."""

@@ -1,0 +1,242 @@
+"""`noetl exec retry` and `rerun`: executions that have ended, once more. Both say what they are going to do."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from noetl.cli.client import Again, Client, Row, named
+from noetl.cli.output import columns, say, say_json
+from noetl.model.errors import Conflict, InvalidInput
+from noetl.model.ids import ExecutionId
+
+if TYPE_CHECKING:
+    from noetl.cli.story import Story
+
+PAGE = 500
+MAX_REPEATED = 10_000  # executions that one command repeats
+
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="follow it and print every event")]
+OfVersion = Annotated[
+    str | None,
+    typer.Option("--version", metavar="N", help="of the playbook: a number, or latest; without it, the same"),
+]
+Assigned = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="change a value of the workload; YAML")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be done, and do nothing")]
+Optional = Annotated[str | None, typer.Argument(metavar="[ID]", help="an execution's id, or @latest")]
+
+
+def retry(
+    execution: Optional = None,
+    failed: Annotated[bool, typer.Option("--failed", help="every failed execution that was not retried yet")] = False,
+    since: Annotated[str | None, typer.Option("--since", metavar="T", help="with --failed: started since, 1d")] = None,
+    path: Annotated[str | None, typer.Option("--path", help="with --failed: of this playbook, or like 'etl/*'")] = None,
+    version: OfVersion = None,
+    assigned: Assigned = None,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="with --failed: do not ask")] = False,
+    watch: Watch = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run again what did not finish: a new execution that takes over the results of the finished steps.
+
+    Of a loop only the failed items run again, also when it completed with them (`best_effort`); the steps after it follow.
+
+    On this machine it runs here, to its end, as `noetl run` does; with NOETL_SERVER_URL its workers run it.
+
+    \b
+    Examples:
+      noetl exec retry @latest
+      noetl exec retry @latest --version latest --dry-run
+      noetl exec retry --failed --since 1d --path 'etl/*'
+    """
+    if failed == (execution is not None):
+        raise InvalidInput("which execution?", hint="give an id, @latest, or --failed for many")
+    if not failed and (since or path):
+        raise InvalidInput("--since and --path choose among many", hint="give them with --failed, without an id")
+    wish = _wish(version, assigned)
+    if failed:
+        _retry_many({"since": since, "path": path}, wish, dry_run, yes, as_json)
+    else:
+        _repeat(execution or "", "retry", wish, dry_run, watch, as_json)
+
+
+def rerun(
+    execution: Annotated[str, typer.Argument(metavar="ID", help="an execution's id, or @latest")],
+    from_step: Annotated[
+        str | None,
+        typer.Option("--from", metavar="STEP", help="take over what ran before this step, and go on from it"),
+    ] = None,
+    version: OfVersion = None,
+    assigned: Assigned = None,
+    dry_run: DryRun = False,
+    watch: Watch = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the same playbook with the same workload again, from the beginning or from a step.
+
+    With --from the step and what follows from it run again; variables begin with the values they had at the end.
+
+    \b
+    Examples:
+      noetl exec rerun @latest
+      noetl exec rerun @latest --set limit=20
+      noetl exec rerun @latest --from load --dry-run
+    """
+    wish = _wish(version, assigned)
+    if from_step is not None:
+        wish["from_step"] = from_step
+    _repeat(execution, "rerun", wish, dry_run, watch, as_json)
+
+
+def _wish(version: str | None, assigned: list[str] | None) -> Row:
+    from noetl.cli.run import merged
+
+    wish: Row = {"payload": merged({}, assigned or [])}
+    if version is not None:
+        if version != "latest" and not version.isdecimal():
+            raise InvalidInput(f"--version {version!r}: no version", hint="a number, or latest")
+        wish["version"] = version if version == "latest" else int(version)
+    return wish
+
+
+def _repeat(execution: str, how: Again, wish: Row, dry_run: bool, watch: bool, as_json: bool) -> None:
+    from noetl.cli.executions import talk
+    from noetl.cli.run import finish, follow, interruptible, told
+
+    async def work(client: Client) -> "Row | str | Story":
+        execution_id = await named(client, execution)
+        try:
+            planned = await client.preview_again(execution_id, how, **wish)
+            if dry_run:
+                return planned
+            if not as_json:
+                _print_plan(planned)
+            begun = await client.again(execution_id, how, **wish)
+        except Conflict as error:
+            raise Conflict(str(error), hint=await _instead(client, execution_id, how, error)) from error
+        if client.runs and not watch:
+            return begun
+        async with interruptible() as stop:
+            return await follow(client, begun, told(as_json, watch), stop)
+
+    ended = talk(work, "read" if dry_run else "run")
+    if isinstance(ended, dict):
+        say_json(ended) if as_json else _print_plan(ended)
+        return
+    if not isinstance(ended, str):
+        finish(ended, as_json)
+    say_json({"execution_id": ended}) if as_json else say(f"started execution {ended}: noetl exec get {ended}")
+
+
+async def _instead(client: Client, execution_id: ExecutionId, how: Again, error: Conflict) -> str | None:
+    """What to do about one that has not ended, when it may be that nobody runs it any more; or has left nothing to do."""
+    row = await client.execution(execution_id)
+    if row["status"] == "completed" and "nothing is left" in str(error):
+        return f"noetl exec rerun {execution_id} runs it from the beginning"
+    if row["ended_at"] is not None:
+        return error.hint
+    goes_on = "noetl worker start" if client.runs else "noetl server start, or any noetl run,"
+    return f"noetl exec cancel {execution_id}, then {how}; if it was left behind, {goes_on} goes on with it"
+
+
+def _print_plan(planned: Row) -> None:
+    """In a few lines: version, what is taken over, what runs, what is changed."""
+    version = f"version {planned['version']}"
+    if planned["version"] != planned["version_before"]:
+        version += f" instead of {planned['version_before']}"
+    say(f"{planned['how']} of execution {planned['execution_id']}: {planned['path']}, {version}")
+    if planned["inherited"]:
+        say(f"  takes over    {', '.join(planned['inherited'])}")
+    say(f"  begins with   {', '.join(map(_with_items(planned['items']), planned['begins']))}")
+    following = [step for step in planned["again"] if step not in planned["begins"]]
+    if following:
+        say(f"  may follow    {', '.join(following)}")
+    for name, change in planned["workload_changes"].items():
+        say(f"  workload      {name}: {change['before']!r} becomes {change['after']!r}")
+
+
+def _with_items(items: Row) -> Any:
+    def named_step(step: str) -> str:
+        loop = items.get(step)
+        return step if loop is None else f"{step} ({loop['again']} of {loop['total']} items)"
+
+    return named_step
+
+
+# ---- many ----------------------------------------------------------------------------------------------------------------
+
+
+def _retry_many(filters: Row, wish: Row, dry_run: bool, yes: bool, as_json: bool) -> None:
+    from noetl.cli.executions import talk
+
+    async def work(client: Client) -> list[Row]:
+        chosen = await _failed_and_not_retried(client, filters)
+        planned = [await _planned(client, row, wish) for row in chosen]
+        if dry_run or not planned:
+            return planned
+        if not yes and not as_json and sys.stdin.isatty():
+            _print_many(planned)
+            possible = sum(row["refused"] is None for row in planned)
+            typer.confirm(f"retry {possible} executions?", abort=True)
+        return [row | await _begun(client, row, wish) for row in planned]
+
+    rows = talk(work, "read" if dry_run else "run")
+    if as_json:
+        say_json(rows)
+    elif not rows:
+        say("no failed executions like that, or all of them were retried")
+    else:
+        _print_many(rows)
+    bad = any(row["refused"] or row["status"] not in (None, "completed") for row in rows)
+    raise typer.Exit(int(bad))
+
+
+async def _failed_and_not_retried(client: Client, filters: Row) -> list[Row]:
+    """Oldest first. A child is retried with its parent; one that a later execution retries already is left out."""
+    rows: list[Row] = []
+    before: str | None = None
+    while len(rows) < MAX_REPEATED:
+        page = await client.executions(roots=True, before=before, limit=PAGE, **filters)
+        rows += page
+        if len(page) < PAGE:
+            break
+        before = page[-1]["execution_id"]
+    retried = {row["retry_of"] for row in rows}
+    return [row for row in reversed(rows) if row["status"] == "failed" and row["execution_id"] not in retried]
+
+
+async def _planned(client: Client, row: Row, wish: Row) -> Row:
+    told = {"execution_id": row["execution_id"], "path": row["path"], "retried_by": None, "refused": None, "plan": None,
+            "status": None}  # fmt: skip
+    try:
+        return told | {"plan": await client.preview_again(ExecutionId(row["execution_id"]), "retry", **wish)}
+    except (Conflict, InvalidInput) as error:
+        return told | {"refused": str(error)}
+
+
+async def _begun(client: Client, row: Row, wish: Row) -> Row:
+    """On this machine it is followed to its end: nobody else would run it."""
+    if row["refused"] is not None:
+        return {}
+    begun = await client.again(ExecutionId(row["execution_id"]), "retry", **wish)
+    if not client.runs:
+        from noetl.cli.run import follow, interruptible, told
+
+        async with interruptible() as stop:
+            return {"retried_by": begun, "status": (await follow(client, begun, told(True, False), stop)).status}
+    return {"retried_by": begun}
+
+
+def _print_many(rows: list[Row]) -> None:
+    lines = []
+    for row in rows:
+        plan = row["plan"]
+        begins = "" if plan is None else ", ".join(map(_with_items(plan["items"]), plan["begins"]))
+        version = "" if plan is None else plan["version"]
+        outcome = row["refused"] or row["retried_by"]
+        lines.append((row["execution_id"], row["path"], version, begins, outcome, row["status"]))
+    columns(("EXECUTION", "PLAYBOOK", "VERSION", "BEGINS WITH", "RETRIED BY", "STATUS"), lines)

@@ -1,0 +1,61 @@
+"""`noetl exec retry` of many, with another version, and `rerun` from a step, as a person would type them."""
+
+from pathlib import Path
+
+from tests.integration.cli.conftest import Noetl
+
+FIRST = "  - step: first\n    tool: {kind: python, code: 'result = 1'}\n    next: bad\n"
+CHECK = "tool: {kind: python, input: {n: '{{ workload.n }}'}, code: 'assert n > 5; result = n'}"
+BAD = f"  - step: bad\n    {CHECK}\n    next: last\n"
+LAST = "  - step: last\n    tool: {kind: python, input: {n: '{{ bad }}'}, code: 'result = n + 1'}\n"
+
+
+def playbook(folder: Path, path: str, steps: str) -> Path:
+    file = folder / f"{path.replace('/', '_')}.yaml"
+    head = f"apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: test, path: {path}}}\nworkload: {{n: 1}}\n"
+    file.write_text(f"{head}workflow:\n{steps}")
+    return file
+
+
+def test_a_retry_says_what_it_will_do_and_takes_overrides_and_versions(noetl: Noetl, tmp_path: Path) -> None:
+    file = playbook(tmp_path, "etl/one", FIRST + BAD + LAST)
+    failed = noetl.json("run", file, code=1)["execution_id"]
+    planned = noetl.json("exec", "retry", failed, "--set", "n=6", "--dry-run")
+    assert (planned["inherited"], planned["begins"], planned["again"]) == (["first"], ["bad"], ["bad", "last"])
+    assert planned["workload_changes"] == {"n": {"before": 1, "after": 6}}
+    assert len(noetl.json("exec", "list")) == 1
+    shown = noetl("exec", "retry", failed, "--set", "n=6")
+    assert (shown.code, "takes over    first" in shown.out, "n: 1 becomes 6" in shown.out) == (0, True, True), shown
+    assert noetl.json("exec", "get", "@latest")["workload"] == {"n": 6}
+
+    playbook(tmp_path, "etl/one", FIRST + BAD.replace("n > 5", "n > 0") + LAST)
+    assert noetl("catalog", "register", file).code == 0
+    again = noetl.json("exec", "retry", failed, "--version", "latest")
+    assert (again["status"], again["result"]) == ("completed", 2)
+    assert noetl.json("exec", "get", "@latest")["version"] == 2
+    rerun = noetl.json("exec", "rerun", "@latest", "--from", "last")
+    assert {name: step["status"] for name, step in rerun["steps"].items()} == {
+        "first": "inherited", "bad": "inherited", "last": "completed"
+    }  # fmt: skip
+
+    playbook(tmp_path, "etl/one", BAD + LAST)
+    assert noetl("catalog", "register", file).code == 0
+    refused = noetl("exec", "retry", failed, "--version", "3")
+    assert (refused.code, "it has no step 'first', whose result would be taken over" in refused.err) == (2, True)
+    unknown = noetl("exec", "rerun", "@latest", "--from", "nowhere")
+    assert (unknown.code, "no step 'nowhere'" in unknown.err) == (2, True)
+
+
+def test_many_that_failed_are_retried_once(noetl: Noetl, tmp_path: Path) -> None:
+    failed = [
+        noetl.json("run", playbook(tmp_path, path, FIRST + BAD + LAST), code=1)["execution_id"]
+        for path in ("etl/a", "etl/b", "other")
+    ]
+    many = ("exec", "retry", "--failed", "--since", "1d", "--path", "etl/*")
+    planned = noetl.json(*many, "--dry-run")
+    assert [(row["execution_id"], row["retried_by"]) for row in planned] == [(failed[0], None), (failed[1], None)]
+    done = noetl.json(*many, "--set", "n=7")
+    assert [row["status"] for row in done] == ["completed", "completed"]
+    assert noetl.json("exec", "get", done[0]["retried_by"])["retry_of"] == failed[0]
+    assert noetl.json(*many) == []
+    assert noetl("exec", "retry", failed[2], "--failed").code == 2
