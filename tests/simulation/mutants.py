@@ -7,12 +7,13 @@ both away, since either alone would be enough. `mutants.json` holds the seed tha
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace as dataclass_replace
 from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
 
-from noetl.engine import loops, machine
+from noetl.engine import loops, machine, steps
 from noetl.leases.memory import LeasesMemory
 from noetl.leases.port import Claimed
 from noetl.log.memory import LogMemory, _Write
@@ -25,6 +26,7 @@ from noetl.model.commands import Journal
 from noetl.model.decisions import Send
 from noetl.model.errors import NoetlError
 from noetl.model.exchange import ExchangeRequest
+from noetl.pipeline import policy
 from noetl.pipeline.persist import Persist
 from noetl.results.memory import ResultsMemory
 from noetl.server import dispatch
@@ -138,6 +140,39 @@ def sequence_not_rolled_back() -> list[Change]:
 def cache_never_dropped() -> list[Change]:
     """A state stays in memory when the outcome of its append is not known."""
     return [(States, "forget", lambda self, execution_id: None)]
+
+
+# ---- failures ----------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def every_guard_handles_failures() -> list[Change]:
+    """An arc with any guard is tried after a failure, as if each of them mentioned the outcome."""
+    original = steps._route
+
+    def route(fixed: Any, state: Any, activation: Any, moment: Any) -> Any:
+        plan = fixed.plan.steps[activation.step]
+        arcs = plan.step.next.arcs if plan.step.next is not None else []
+        guarded = frozenset(number for number, arc in enumerate(arcs) if arc.when is not None)
+        changed = {**fixed.plan.steps, activation.step: dataclass_replace(plan, error_arcs=guarded)}
+        return original(
+            dataclass_replace(fixed, plan=dataclass_replace(fixed.plan, steps=changed)), state, activation, moment
+        )
+
+    return [(steps, "_route", route)]
+
+
+@mutant
+def used_up_retry_goes_on() -> list[Change]:
+    """A retry without a try left lets the error pass."""
+    original = policy.verdict
+
+    async def verdict(action: Any, failure: Any, tries: int, rendering: Any, chance: float) -> Any:
+        found = await original(action, failure, tries, rendering, chance)
+        used_up = action is not None and action.do == "retry" and isinstance(found, policy.Fail)
+        return policy.Go() if used_up else found
+
+    return [(policy, "verdict", verdict)]
 
 
 # ---- reports -----------------------------------------------------------------------------------------------------------

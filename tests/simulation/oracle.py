@@ -60,6 +60,15 @@ class LoopBook:
     covered: set[int] = field(default_factory=set)
 
 
+@dataclass
+class FailureBook:
+    """Failures of one execution, and what became of them."""
+
+    failing: set[str] = field(default_factory=set)  # activations that failed and have not been routed
+    unhandled: list[str] = field(default_factory=list)  # steps whose failure no arc took
+    recovered: int = 0
+
+
 class Oracle:
     def __init__(self, log: Any, results: Any, shards: int) -> None:
         self._log = log
@@ -73,6 +82,8 @@ class Oracle:
         self._terminal: set[str] = set()
         self.commands: dict[str, CommandBook] = {}
         self.loops: dict[str, LoopBook] = {}
+        self._failures: dict[str, FailureBook] = defaultdict(FailureBook)
+        self.handled: list[tuple[str, str, tuple[int, ...]]] = []  # execution, failed step, arcs that were taken
         self.references: dict[str, Reference] = {}
         self.effects: list[Effect] = []
         self._journaled: dict[tuple[str, str, int], int] = {}  # (command, task, run): how many events there were then
@@ -151,6 +162,7 @@ class Oracle:
         self._asked_once(execution_id, event)
         self._commands(execution_id, event)
         self._loops(event)
+        self._failed(execution_id, event)
         for reference in references_of(event):
             if reference.uri not in self.references:
                 self._resolves(reference, event)
@@ -161,6 +173,9 @@ class Oracle:
             self.machine_failures.add(execution_id)
         before, state = state, evolve(state, event)
         self._wrote_state(execution_id, recorded.seq, before, state)
+        if isinstance(event, TERMINAL) and state.recovered != self._failures[execution_id].recovered:
+            counted = self._failures[execution_id].recovered
+            raise Violation("recovered", f"{execution_id} says {state.recovered}, the log has {counted}")
         self.states[execution_id] = state
         self._folded[execution_id][recorded.seq] = state
 
@@ -282,6 +297,28 @@ class Oracle:
                 loop.ok += 1
             else:
                 loop.failed += 1
+
+    def _failed(self, execution_id: str, event: ev.Event) -> None:
+        """An execution that completed has every failure handled: by an arc that was taken, or by a policy that says so."""
+        book = self._failures[execution_id]
+        match event:
+            case ev.CallError() | ev.StepExit() | ev.LoopDone() if not event.result.ok:
+                book.failing.add(event.activation)
+            case ev.LoopDone():
+                book.recovered += event.stats.failed
+            case ev.NextEvaluated() if event.activation in book.failing:
+                book.failing.remove(event.activation)
+                if event.chosen:
+                    book.recovered += 1
+                    self.handled.append((execution_id, event.step, tuple(chosen.arc for chosen in event.chosen)))
+                else:
+                    book.unhandled.append(event.step)
+            case ev.CommandCompleted() | ev.CommandProgress():
+                for found in (getattr(event, "recovered", None), event.items and event.items.recovered):
+                    book.recovered += found.count if found is not None else 0
+            case ev.PlaybookCompleted() if book.unhandled or book.failing:
+                where = ", ".join(book.unhandled) or "a step that was never routed"
+                raise Violation("no green without handling", f"{execution_id} completed, and {where} failed")
 
     def _resolves(self, reference: Reference, event: ev.Event) -> None:
         if reference.format == "manifest":

@@ -1,8 +1,8 @@
 """Simulated tools: a body in a tiny language takes virtual time, has an effect in the world, and ends as it says.
 
 The body is calls separated by semicolons: `ok()`, `value(x)`, `rows(n)`, `slow(seconds)`, `hang()`, `stamp()` (a value that is
-different each time), `fail()` always, `fail(n)` in the first n tries of the policy, `fail_items(i, …)` for these items,
-`fail_item(i, n)` for item i in its first n tries.
+different each time), `lose()` (its worker is killed), `fail()` always, `fail(n)` in the first n tries of the policy,
+`fail_items(i, …)` for these items, `fail_item(i, n)` for item i in its first n tries, `hang_item(i)`, `lose_item(i)`.
 """
 
 import ast
@@ -47,12 +47,21 @@ class Watcher(Protocol):
 
 
 class Simulated:
-    """`python` as the simulation runs it."""
+    """`python`, or another kind with a body, as the simulation runs it. `lose` kills the process it runs in."""
 
-    kind = "python"
     raw = frozenset({"code"})
 
-    def __init__(self, process: Process, node: Any, now: Callable[[], float], watcher: Watcher) -> None:
+    def __init__(
+        self,
+        process: Process,
+        node: Any,
+        now: Callable[[], float],
+        watcher: Watcher,
+        lose: Callable[[], None],
+        kind: str = "python",
+    ) -> None:
+        self.kind = kind
+        self._lose = lose
         self._process = process
         self._node = node
         self._now = now
@@ -90,6 +99,14 @@ class Simulated:
                     value = list(range(count))
                 case "stamp", ():
                     value = {"value": self._now()}
+                case "lose", ():
+                    self._lose()
+                    self._process.check()
+                case "lose_item", (wanted,) if item == wanted:
+                    self._lose()
+                    self._process.check()
+                case "hang_item", (wanted,) if item == wanted:
+                    await asyncio.sleep(1e9)
                 case "fail", ():
                     return failed(call)
                 case "fail", (times,) if tries <= times:

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from noetl.model.ids import derive
+from tests.failures import CELLS, Cell, Expected, expected
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Case:
     copies: int = 1
     blocks: bool = False  # a tool of it may keep its place until another one of it has run
     punctual: bool = True  # its tools run however late they are; not so when a timeout may come first
+    expected: Expected | None = None  # how a cell of the failure matrix ends
+    loses_workers: bool = False  # a tool of it kills its workers
 
     @property
     def path(self) -> str:
@@ -461,6 +464,68 @@ def watermark(rng: Random) -> Case:
     return Case(f"watermark-{how}", text, copies=3, settled=False, retry=retry)
 
 
+# ---- the failure matrix ------------------------------------------------------------------------------------------------
+
+_BODY = {
+    "fails": "fail()", "fails_after_retries": "fail()", "times_out": "hang()", "worker_lost": "lose()", "cancelled": "hang()",
+}  # fmt: skip
+_ITEM_BODY = {
+    "fails": "fail_items(1)", "fails_after_retries": "fail_items(1)", "times_out": "hang_item(1)",
+    "worker_lost": "lose_item(1)", "cancelled": "hang_item(1)",
+}  # fmt: skip
+_ARCS = {
+    "no_arc": "", "plain_arc": "last", "else_policy": "last",
+    "guard_without_outcome": "[{step: last, when: \"{{ workload.mode == 'full' }}\"}]",
+    "guard_with_outcome": "[{step: rescue, when: \"{{ output.status == 'error' }}\"}, last]",
+}  # fmt: skip
+
+
+def failure_cell(cell: Cell) -> Case:
+    children: tuple[tuple[str, str], ...] = ()
+    more: dict[str, str] = {}
+    fields = {"timeout": "2s"} if cell.how == "times_out" else {}
+    rules = _rules(cell)
+    if rules:
+        fields["spec"] = f"{{policy: {{rules: [{rules}]}}}}"
+    if cell.unit == "child":
+        inner = book("inner_matrix", step("c0", tool(_BODY[cell.how])))
+        path = f"sim/inner_matrix-{derive(inner)[:10]}"
+        children = ((path, inner),)
+        does = f"{{kind: playbook, path: {path}{''.join(f', {key}: {value}' for key, value in fields.items())}}}"
+    elif cell.unit == "loop":
+        does = tool(_ITEM_BODY[cell.how], input='{item: "{{ item }}"}', **fields)
+        more["loop"] = _loop("[0, 1, 2]", "sequential", ", chunk: 1")
+    elif cell.unit == "spark":
+        does = tool(_BODY[cell.how], **fields).replace("kind: python", "kind: spark")
+        more["spec"] = "{pool: cpu}"
+    else:
+        does = tool(_BODY[cell.how], **fields)
+    steps = step("s0", does, after=_ARCS[cell.handling], **more)
+    steps += step("last", tool("ok()")) + step("rescue", tool("ok()"))
+    what = "cancel_child" if cell.unit == "child" else "cancel"
+    return Case(
+        f"matrix-{cell.name}",
+        book("matrix", steps, workload="{mode: full}"),
+        children=children,
+        acts=(Act(1.0, what),) if cell.how == "cancelled" else (),
+        settled=False,
+        blocks=cell.how in ("times_out", "cancelled"),
+        punctual=False,
+        expected=expected(cell),
+        loses_workers=cell.how == "worker_lost",
+    )
+
+
+def _rules(cell: Cell) -> str:
+    """The rules of the task: what it does after an error, and after everything else."""
+    rules = []
+    if cell.how == "fails_after_retries":
+        rules.append("{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 2, delay: 100ms}}")
+    if cell.handling == "else_policy":
+        rules.append("{else: {do: continue}}")
+    return ", ".join(rules)
+
+
 MENU = (
     chain, routes, fork, failing, handled, final, looping, looping, bad_loop, retried_loop, deferred_loop, cycle, pipeline,
     pipeline, parked, waiting, child, child, cancelled, cancelled, held, timed, asked, crowd, noisy,
@@ -472,10 +537,15 @@ WITH_STATE = 0.2  # seeds that use state between executions too
 VARIANTS = 24  # of each: so many that each comes back often enough
 
 
+MATRIX_EVERY = 2  # seeds: the next cell of the failure matrix is one of the executions
+
+
 def cases(seed: int) -> list[Case]:
     rng = Random(f"{seed}:workload")
     chosen = [rng.choice(MENU)(Random(rng.randrange(VARIANTS))) for _ in range(rng.choice((1, 2, 2, 3)))]
     state = Random(f"{seed}:state")  # a stream of its own: the other cases of a seed stay as they were
     if state.random() < WITH_STATE:
         chosen.append(watermark(Random(state.randrange(VARIANTS))))
+    if seed % MATRIX_EVERY == 0:
+        chosen.append(failure_cell(CELLS[seed // MATRIX_EVERY % len(CELLS)]))
     return chosen

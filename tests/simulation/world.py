@@ -8,6 +8,7 @@ always hold is checked. `both` lets the seed choose.
 import asyncio
 import logging
 import random
+import re
 import time
 import uuid
 from collections import Counter
@@ -17,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from random import Random
 from typing import Any
+
+import yaml
 
 from noetl import faults as points
 from noetl.bus.memory import BusMemory
@@ -178,11 +181,14 @@ class World:
         if node.disk is None:
             node.disk = MemorySpool()
         channel = WorkerChannel(self, process, Random(f"{process.name}:{self.faults.seed}"))
-        simulated = Simulated(process, node, self.loop.time, self.oracle)
+        tools = [
+            Simulated(process, node, self.loop.time, self.oracle, lambda: self.lose(process), kind)
+            for kind in ("python", "spark")
+        ]
         return Worker(
             channel,
             Port(self.wire, process, "results", self.results),
-            Registry([simulated, Noop(), Wait(), Child()]),
+            Registry([*tools, Noop(), Wait(), Child()]),
             node.clock,
             Disk(self, process, node.disk),
             WorkerSettings(worker_id=node.name, incarnation=process.name, slots=self.slots),
@@ -198,6 +204,13 @@ class World:
         self.loop.kill(process)
         self.loop.outside(self.rng.choice((0.05, 0.5, 3.0, 9.0)), self.boot, node)
         return True
+
+    def lose(self, process: Process) -> None:
+        """A tool kills its worker, whether faults are on or not; it is started again at once."""
+        node = next(node for node in self.nodes if node.name == process.name.partition(".")[0])
+        self.say(f"{process.name} is killed by a tool")
+        self.loop.kill(process)
+        self.loop.outside(0.05, self.boot, node)
 
     def pause(self, process: Process, why: str) -> None:
         if self.faults.quiet or self.pauses >= MAX_PAUSES or process.paused or not process.alive:
@@ -358,12 +371,20 @@ class World:
         match act.what:
             case "cancel":
                 return await server.requests.cancel(execution_id, request)
+            case "cancel_child":
+                return await self._cancel_child(server, execution_id, request)
             case "pause":
                 return await server.requests.pause(execution_id, request)
             case "resume":
                 return await server.requests.resume(execution_id, request)
             case "signal":
                 return await server.requests.signal(execution_id, act.name, request, act.payload)
+
+    async def _cancel_child(self, server: Server, execution_id: Any, request: str) -> Any:
+        """Not before there is one."""
+        while not (children := family(self, [execution_id])):  # noqa: ASYNC110  # people look from time to time
+            await asyncio.sleep(0.2)
+        return await server.requests.cancel(children[0], request)
 
     async def _retry(self, number: int, copy: int, execution_id: Any) -> None:
         while not self.oracle.ended(execution_id):  # noqa: ASYNC110  # people look from time to time
@@ -699,11 +720,14 @@ def compare(world: World) -> None:
             raise Violation(
                 "started once", f"{state.execution_id} ({state.path}) was never asked for: a start was taken twice"
             )
+    handled_by_error_arcs(world)
     for number, case in enumerate(world.cases):
         own = [world.started[number, copy] for copy in range(case.copies)]
         signals = sum(act.what == "signal" for act in case.acts)
         if any(world.oracle.signals[each] > signals for each in own):
             raise Violation("asked once", f"{case.name}: more signals than were sent")
+        if case.expected is not None:
+            as_expected(world, case, own[0])
         if not case.settled or any(disturbed(world, each) for each in (*own, *family(world, own))):
             continue
         expected, found = undisturbed(case), outcomes(world, own)
@@ -720,6 +744,39 @@ def compare(world: World) -> None:
             )
         if found.calls != expected.calls:
             raise Violation("idempotency keys", f"{case.name}: {found.calls} keys, undisturbed {expected.calls}")
+
+
+MENTIONS_OUTCOME = re.compile(r"\b(output|outcome)\.(status|error)\b|\bevent\.name\b|(?<![.\w'])error\b")
+
+
+def handled_by_error_arcs(world: World) -> None:
+    """Every arc that was taken after a failure says in its guard that it handles one."""
+    texts = {case.path: case.text for case in world.cases} | {
+        path: text for case in world.cases for path, text in case.children
+    }
+    for execution_id, step, arcs in world.oracle.handled:
+        workflow = yaml.safe_load(texts[world.oracle.states[execution_id].path])["workflow"]
+        router = next(each for each in workflow if each["step"] == step)["next"]
+        listed = router["arcs"] if isinstance(router, dict) else router if isinstance(router, list) else [router]
+        for arc in arcs:
+            guard = listed[arc].get("when") if isinstance(listed[arc], dict) else None
+            if not isinstance(guard, str) or not MENTIONS_OUTCOME.search(guard):
+                raise Violation(
+                    "no green without handling", f"{step} of {execution_id} failed, and the guard {guard!r} took it"
+                )
+
+
+def as_expected(world: World, case: Case, execution_id: str) -> None:
+    """A cell of the failure matrix ends as its table says, unless machines were lost that the cell does not lose itself."""
+    assert case.expected is not None
+    state = world.oracle.states[execution_id]
+    family_of = (execution_id, *family(world, [execution_id]))
+    if not case.loses_workers and any(disturbed(world, each) for each in family_of):
+        return
+    found = (state.status, state.recovered)
+    if found != (case.expected.status, case.expected.recovered):
+        wanted = f"{case.expected.status}, {case.expected.recovered} recovered: {case.expected.why}"
+        raise Violation("failure matrix", f"{case.name} is {found[0]}, {found[1]} recovered, not {wanted}")
 
 
 def disturbed(world: World, execution_id: str) -> bool:

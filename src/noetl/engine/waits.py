@@ -28,7 +28,7 @@ def parked(state: Execution, event: e.CommandParked) -> Execution:
         reason=event.reason,
         task=event.task,
         signal=signal_name(event),
-        call=call_id(live.id, event.task, run) if event.reason == "child" else None,
+        call=call_id(live.id, event.task, run, event.tries) if event.reason == "child" else None,
         request=event.child,
         timer=timer_id(live.id, f"wait:{event.attempt}") if event.reason == "time" else None,
         timeout=timer_id(live.id, f"timeout:{event.attempt}") if event.timeout is not None else None,

@@ -32,9 +32,10 @@ def command_id(activation: str, purpose: str, number: int = 0) -> CommandId:
     return CommandId(derive("command", activation, purpose, number))
 
 
-def call_id(command: str, task: str, run: int) -> str:
-    """One run of one task of a command: start key of a child, manifest of a call's pages."""
-    return derive("call", command, task, run)
+def call_id(command: str, task: str, run: int, tries: int = 0) -> str:
+    """One run of one task of a command: start key of a child, manifest of a call's pages. A child that is called again after
+    `tries` failed is another child."""
+    return derive("call", command, task, run, *((f"try {tries}",) if tries else ()))
 
 
 def timer_id(owner: str, purpose: str) -> TimerId:
