@@ -31,4 +31,5 @@ def _quoted(values: Iterable[str | None]) -> str:
 
 
 def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"')
+    """Postgres has no text with the character zero: it stands there as the replacement character."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\0", "\ufffd")

@@ -24,3 +24,9 @@ async def test_an_array_comes_back_as_it_was(migrated: str, written: Any, kind: 
     connection = await connect(migrated)
     assert await connection.fetchval(f"select $1::text::{kind}[]", written(values)) == values
     await connection.close()
+
+
+async def test_a_character_that_postgres_has_not_is_replaced(migrated: str) -> None:
+    connection = await connect(migrated)
+    assert await connection.fetchval("select $1::text::text[]", texts(["a\0b", None])) == ["a\ufffdb", None]
+    await connection.close()

@@ -8,12 +8,15 @@ import orjson
 from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from starlette.responses import Response
 
 DEEPEST = 64
 LONGEST_NUMBER = 400  # digits
-_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+MOST_UNKNOWN = 20  # keys that are named one by one
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _NUMBER = re.compile(rb"[0-9]{%d}" % LONGEST_NUMBER)
 
@@ -23,6 +26,17 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_many_unknown_keys(cls, given: Any) -> Any:
+        """With one problem for all of them: one for each would be an answer far larger than the request."""
+        if isinstance(given, dict) and len(given) > MOST_UNKNOWN + len(cls.model_fields):
+            known = {field.alias or name for name, field in cls.model_fields.items()}
+            unknown = [key for key in given if key not in known]
+            if len(unknown) > MOST_UNKNOWN:
+                raise ValueError(f"{len(unknown)} unknown keys, {str(unknown[0])[:60]!r} among them")
+        return given
+
 
 class View(BaseModel):
     """What a client gets."""
@@ -31,25 +45,31 @@ class View(BaseModel):
 
 
 def depth(data: bytes) -> int:
-    """Of brackets outside strings; looks closer only when there are many."""
+    """How deep brackets outside strings are nested, as far as it matters: at most one more than allowed. Brackets that do not
+    match are left to the parser."""
     if data.count(b"[") + data.count(b"{") <= DEEPEST:
         return 0
-    deepest = now = 0
-    for mark in _MARKS.finditer(data):
-        match mark[0]:
-            case b"[" | b"{":
-                now += 1
-                deepest = max(deepest, now)
-            case b"]" | b"}":
-                now -= 1
-    return deepest
+    left = _STRING.sub(b"", data).translate(_ONE_KIND, _NOT_BRACKETS)
+    for level in range(1, DEEPEST + 1):
+        outer = left.replace(b"[]", b"")
+        if not outer:
+            return level
+        if len(outer) == len(left):  # brackets that do not match
+            return DEEPEST + 1 if left.count(b"[") > DEEPEST else level
+        left = outer
+    return DEEPEST + 1
+
+
+def has_nul(data: bytes) -> bool:
+    """Whether a text in the JSON has the character zero, which no database takes."""
+    return b"\\u0000" in data and _NUL.search(data) is not None
 
 
 def decode(data: bytes) -> Any:
     """Strict JSON: UTF-8, no NaN, no integer that 64 bits do not hold (it becomes a float, as in a browser)."""
     if depth(data) > DEEPEST:
         raise _bad(f"nested more than {DEEPEST} deep")
-    if _NUL.search(data):
+    if has_nul(data):
         raise _bad("a NUL character in a text: a database refuses it")
     if _NUMBER.search(data):
         raise _bad(f"a number of more than {LONGEST_NUMBER} digits")

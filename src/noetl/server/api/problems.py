@@ -26,6 +26,8 @@ from noetl.server.services.hooks import NotSigned
 from noetl.server.states import Unfoldable
 
 MEDIA_TYPE = "application/problem+json"
+MOST_FINDINGS = 20
+LONGEST_PLACE = 200
 
 # The first that fits.
 STATUSES: tuple[tuple[type[NoetlError], int], ...] = (
@@ -98,8 +100,8 @@ def internal() -> Response:
 def of_validation(error: RequestValidationError) -> Response:
     """Where and why, never the value: it may be a secret."""
     findings = [
-        {"at": ".".join(map(str, found["loc"])), "code": found["type"], "message": found["msg"]}
-        for found in error.errors()
+        {"at": ".".join(map(str, found["loc"]))[:LONGEST_PLACE], "code": found["type"], "message": found["msg"]}
+        for found in error.errors()[:MOST_FINDINGS]
     ]
     if any(found["at"] == "path.execution_id" for found in findings):
         return of_error(NotFound("no execution has such an id", hint="noetl exec list shows those there are"))

@@ -1,7 +1,9 @@
 """The worker's side of the server: plain routes with msgspec, since every command passes through them."""
 
 import asyncio
+import re
 import time
+from collections.abc import Iterable
 
 import msgspec
 from starlette.requests import Request
@@ -13,8 +15,9 @@ from noetl.model import codec
 from noetl.model.errors import InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest
 from noetl.model.ids import ExecutionId, Micros, RefId
-from noetl.model.messages import StoredRef
+from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import Reference
+from noetl.server.api.bodies import EXECUTION_ID
 from noetl.server.api.guard import EXCHANGE
 from noetl.server.api.problems import of_error
 from noetl.server.node import Server
@@ -22,7 +25,12 @@ from noetl.server.presence import Presence
 
 LONGEST_WAIT: Micros = 30_000_000
 LONGEST_NAME = 200
+LONGEST_REASON = 500  # characters of what a decoder says
+MOST_POOLS = 64
+MOST_FREE = 100_000
+MOST_ATTEMPTS = (1 << 31) - 1
 BYTES = "application/octet-stream"
+_SNOWFLAKE = re.compile(EXECUTION_ID)
 _references = msgspec.json.Decoder(Reference)
 _addresses = msgspec.json.Decoder(list[str])
 _logs = msgspec.json.Decoder(tuple[StoredRef, ...])
@@ -151,33 +159,90 @@ class WorkerDoor:
 def read(body: bytes) -> ExchangeRequest:
     try:
         request = _requests.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidInput(f"not an exchange: {error}", hint="is the worker of another version?") from error
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise _no_exchange(str(error)[:LONGEST_REASON]) from error
     names = (request.worker, request.incarnation, *request.pools)
-    if not all(0 < len(name) <= LONGEST_NAME for name in names) or request.free < 0:
-        raise InvalidInput("not an exchange: a name is empty or too long, or free is negative")
+    if not all(map(_is_name, names)):
+        raise _no_exchange("a name is empty or too long")
+    if not 0 <= request.free <= MOST_FREE:
+        raise _no_exchange(f"free is from 0 to {MOST_FREE}")
+    if len(request.pools) > MOST_POOLS:
+        raise _no_exchange(f"a worker takes from at most {MOST_POOLS} pools")
+    for held in (*request.held, *(each.held for each in request.progress)):
+        _check_attempt(held.command_id, held.attempt)
+    for report in request.reports:
+        _check_report(report)
+    _check_stored(request.logs)
     return msgspec.structs.replace(request, wait=min(max(request.wait, 0), LONGEST_WAIT))
+
+
+def _no_exchange(why: str) -> InvalidInput:
+    return InvalidInput(f"not an exchange: {why}", hint="is the worker of another version?")
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= LONGEST_NAME and "\0" not in name
+
+
+def _is_id(written: str) -> bool:
+    return _SNOWFLAKE.fullmatch(written) is not None and int(written) < 1 << 63
+
+
+def _check_attempt(command_id: str, attempt: int) -> None:
+    if not _is_name(command_id):
+        raise _no_exchange("the id of a command is empty or too long")
+    if not 0 < attempt <= MOST_ATTEMPTS:
+        raise _no_exchange(f"attempts count from 1 to {MOST_ATTEMPTS}, not {attempt}")
+
+
+def _check_report(report: Report) -> None:
+    if not _is_id(report.execution_id):
+        raise _no_exchange("a report names no execution")
+    _check_attempt(report.command_id, report.attempt)
+    if not _is_name(report.worker):
+        raise _no_exchange("a report names no worker")
+    _check_stored(report.refs)
+
+
+def _check_stored(stored: Iterable[StoredRef]) -> None:
+    for each in stored:
+        ids = (each.reference.ref_id, *each.inputs, *(() if each.parent is None else (each.parent,)))
+        if not all(map(_is_id, ids)):
+            raise _no_exchange("the id of a reference is not a number")
+        _check_reference(each.reference)
+
+
+def _check_reference(reference: Reference) -> None:
+    for count in (reference.bytes, reference.rows):
+        if count is not None and not 0 <= count < 1 << 63:
+            raise InvalidInput("not a reference: bytes and rows are counts")
 
 
 def _read_reference(text: str) -> Reference:
     try:
-        return _references.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidInput(f"not a reference: {error}") from error
+        reference = _references.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise InvalidInput(f"not a reference: {str(error)[:LONGEST_REASON]}") from error
+    if not _is_id(reference.ref_id):
+        raise InvalidInput("not a reference: its id is not a number")
+    _check_reference(reference)
+    return reference
 
 
 def _read_addresses(body: bytes) -> list[str]:
     try:
         return _addresses.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidInput(f"not a list of addresses: {error}") from error
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise InvalidInput(f"not a list of addresses: {str(error)[:LONGEST_REASON]}") from error
 
 
 def _read_logs(body: bytes) -> tuple[StoredRef, ...]:
     try:
-        return _logs.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidInput(f"not parts of logs: {error}") from error
+        parts = _logs.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise InvalidInput(f"not parts of logs: {str(error)[:LONGEST_REASON]}") from error
+    _check_stored(parts)
+    return parts
 
 
 def fitted(reply: ExchangeReply) -> bytes:
