@@ -78,6 +78,13 @@ def test_somebody_has_to_agree(noetl: Noetl) -> None:
     until(lambda: "ask" in noetl.json("exec", "get", "@latest")["steps"])
     noetl.json("exec", "approve", "@latest", "ask", "--by", "ada")
     assert noetl.wait(waiting).json["result"] == {"paid": 1030, "approved_by": "ada"}
+    waiting = noetl.start("run", "examples/approval.yaml", "--json")
+    until(lambda: noetl.json("exec", "get", "@latest")["status"] == "running")
+    until(lambda: "ask" in noetl.json("exec", "get", "@latest")["steps"])
+    noetl.json("exec", "reject", "@latest", "ask", "--by", "ada", "--comment", "not on a Friday")
+    refused = noetl.wait(waiting).json
+    assert (refused["status"], refused["steps"]["refuse"]["status"]) == ("completed", "completed")
+    assert refused["result"] == {"paid": 0, "why": "the approval was refused: not on a Friday"}
 
 
 def test_children_are_executions_of_their_own(noetl: Noetl) -> None:
