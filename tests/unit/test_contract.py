@@ -110,13 +110,16 @@ ADAPTERS = (
     "tools/",  # the user's own work
     "embedded/",
     "settings.py",
+    "server/api/depends.py",  # the wire: when a request came
     "server/api/guard.py",  # the wire: measures requests
     "server/api/worker.py",
     "server/services/live.py",  # measures what waits
     "server/services/sealing.py",  # keys and nonces
     "server/services/requests.py",  # a request without a key gets one
+    "spark/commits.py",  # how old what others left behind is
     "spark/folders.py",  # how old what others left behind is
     "spark/progress.py",  # hears from Spark: progress is told now and then
+    "spark/publishing.py",  # how old records of earlier calls are
     "spark/serve.py",  # looks after a JVM
     "spark/starting.py",
     "spark/task.py",  # a task of Spark wires its pipeline here

@@ -370,7 +370,8 @@ class Local:
         from noetl.server.services.executions import wanted_executions
 
         older = None if before is None else ExecutionId(before)
-        rows = await self._ports.log.executions(LOCAL.tenant, wanted_executions(**filters), older, limit)
+        wanted = wanted_executions(SystemClock().now(), **filters)
+        rows = await self._ports.log.executions(LOCAL.tenant, wanted, older, limit)
         return [shapes.execution(row) for row in rows]
 
     async def execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:

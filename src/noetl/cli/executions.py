@@ -87,11 +87,12 @@ def list_executions(
       noetl exec list --parent @latest
     """
     from noetl.server.services.executions import wanted_executions
+    from noetl.worker.app import SystemClock
 
     if failed and status not in (None, "failed"):
         raise InvalidInput(f"--failed and --status {status} exclude each other", hint="give one of them")
     status = "failed" if failed else status
-    wanted_executions(status, path, None, since)  # says what is wrong before anything is asked
+    wanted_executions(SystemClock().now(), status, path, None, since)  # says what is wrong before anything is asked
     if before is not None and not before.isdecimal():
         raise InvalidInput(
             f"--before {before!r}: not an execution id", hint="the id of the last one on the page before"

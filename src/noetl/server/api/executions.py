@@ -26,7 +26,7 @@ from noetl.server.api.bodies import (
     View,
     router,
 )
-from noetl.server.api.depends import Has, Who
+from noetl.server.api.depends import Has, Now, Who
 from noetl.server.requests import RepeatWish
 from noetl.server.services.all import Services
 from noetl.server.services.executions import Started, wanted_executions
@@ -364,6 +364,7 @@ async def signal_execution(
 async def list_executions(
     has: Has,
     who: Who,
+    now: Now,
     status: OfStatus = None,
     path: OfPath = None,
     parent: OfParent = None,
@@ -375,7 +376,7 @@ async def list_executions(
 ) -> ExecutionsView:
     """Newest first. `next` is the `before` of the page that follows."""
     rows = await has.executions.page(
-        who, wanted_executions(status, path, parent, since, roots), _id(before), limit, min_seq
+        who, wanted_executions(now, status, path, parent, since, roots), _id(before), limit, min_seq
     )
     return ExecutionsView(
         executions=[ExecutionView(**shapes.execution(row)) for row in rows],

@@ -15,7 +15,7 @@ from noetl.model.errors import Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.server.api import shapes
 from noetl.server.api.bodies import AfterSeq, Id, OfParent, OfPath, OfStatus, Since, router
-from noetl.server.api.depends import Has, Who
+from noetl.server.api.depends import Has, Now, Who
 from noetl.server.services.executions import wanted_executions
 from noetl.server.services.streams import End, Gone, Quiet
 
@@ -142,6 +142,7 @@ async def stream_executions(
     request: Request,
     has: Has,
     who: Who,
+    now: Now,
     status: OfStatus = None,
     path: OfPath = None,
     parent: OfParent = None,
@@ -150,7 +151,7 @@ async def stream_executions(
 ) -> Response:
     """The newest rows of the list, then every change among them: `execution` (new or changed), `gone`."""
     readers = readers_of(request)
-    rows = has.streams.rows(who, wanted_executions(status, path, parent, since), limit)
+    rows = has.streams.rows(who, wanted_executions(now, status, path, parent, since), limit)
 
     async def parts() -> AsyncGenerator[bytes, None]:
         async with aclosing(rows):

@@ -2,7 +2,6 @@
 projection has come that far, so that a client sees what it wrote."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -406,18 +405,19 @@ class ExecutionService:
 
 
 def wanted_executions(
+    now: Micros,
     status: str | None = None,
     path: str | None = None,
     parent: str | None = None,
     since: str | None = None,
     roots: bool = False,
 ) -> Wanted:
-    """From what a person says: `since` is a time, or how long ago."""
+    """From what a person says: `since` is a time, or how long before `now`."""
     return Wanted(
         status=known_status(status),
         path=path,
         parent=None if parent is None else ExecutionId(parent),
-        since=None if since is None else moment(since, time.time_ns() // 1_000),
+        since=None if since is None else moment(since, now),
         roots=roots,
     )
 

@@ -20,6 +20,7 @@ from noetl.server.api import (
     health,
     hooks,
     logs,
+    playbook_state,
     queue,
     render,
     results,
@@ -32,7 +33,8 @@ from noetl.server.services.all import Services
 from noetl.server.services.executions import wanted_executions
 
 MODULES = (
-    catalog, credentials, events, executions, health, hooks, logs, queue, render, results, schedules, streams, vars,
+    catalog, credentials, events, executions, health, hooks, logs, playbook_state, queue, render, results, schedules,
+    streams, vars,
 )  # fmt: skip
 OPEN = {"ready", "metrics"}  # say nothing about anyone's data
 
@@ -88,6 +90,6 @@ def test_ids_are_text_everywhere() -> None:
 
 def test_every_status_that_an_execution_may_have_can_be_asked_for() -> None:
     assert {*get_args(Status)} - {"new"} <= {*STATUSES}
-    assert wanted_executions("paused", None, None, None).status == "paused"
+    assert wanted_executions(0, "paused", None, None, None).status == "paused"
     with pytest.raises(InvalidInput, match="pausd"):
-        wanted_executions("pausd", None, None, None)
+        wanted_executions(0, "pausd", None, None, None)
