@@ -412,6 +412,7 @@ def dead(*whens: str, mode: str = "exclusive") -> list[int]:
         ((ON_DONE, ON_ERROR), []),
         (("{{ event.name == 'call.done' and ctx.x }}", ON_DONE), []),
         (("{{ event.name in ['call.done', 'call.error'] }}", ON_ERROR), [1]),
+        ((ON_DONE, "{{ event.name in ['call.done', 'call.error'] }}"), []),
     ],
 )
 def test_case_rule_behind_one_that_always_matches_is_warned_of(whens: tuple[str, ...], wanted: list[int]) -> None:
@@ -428,3 +429,8 @@ def test_case_rule_that_only_retries_leaves_the_event_to_the_next() -> None:
         "  - step: b\n"
     )
     assert Code.UNREACHABLE_ARC not in [finding.code for finding in found.findings]
+
+
+def test_case_rule_on_success_and_failure_is_an_error_arc_too() -> None:
+    found = case("      - {when: \"{{ event.name in ['call.done', 'call.error'] }}\", then: {next: a}}\n", "")
+    assert arcs(found) == [("a", "{{ output.status is defined }}")]

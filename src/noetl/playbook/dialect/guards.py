@@ -6,6 +6,9 @@ from typing import Any
 
 FAILED = "output.status == 'error'"
 WELL = "output.status != 'error'"
+EITHER = (
+    "output.status is defined"  # always true; it mentions the outcome, so that the arc is tried after a failure too
+)
 TRUE = "true"
 
 EVENTS = {
@@ -65,8 +68,10 @@ def without_events(expression: str, meaning: Mapping[str, str]) -> str:
     def replaced(match: re.Match[str]) -> str:
         if match["many"] is not None:
             parts = list(dict.fromkeys(meaning[EVENTS[name]] for name in _QUOTED.findall(match["many"])))
-            if TRUE in parts or {FAILED, WELL} <= set(parts):
+            if TRUE in parts:
                 return TRUE
+            if {FAILED, WELL} <= set(parts):
+                return EITHER
             return f"({' or '.join(parts)})" if len(parts) > 1 else (parts or ["false"])[0]
         said = meaning[EVENTS[match["a"] or match["b"]]]
         return f"not ({said})" if "!=" in (match["op"], match["po"]) else said
