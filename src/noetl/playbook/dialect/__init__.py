@@ -3,7 +3,7 @@
 `rewrite` is what `noetl convert` writes back; `expand` then spells out the short forms, which stay good style.
 """
 
-from noetl.playbook.dialect import cases, loops, retries, routers, sinks, tasks, v1
+from noetl.playbook.dialect import cases, loops, older, retries, routers, sinks, tasks, v1
 from noetl.playbook.dialect.editor import Editor, Node, maps
 from noetl.playbook.dialect.shorthand import expand
 from noetl.playbook.dialect.shorthand import tasks as listed
@@ -23,6 +23,7 @@ def rewrite(document: Node, editor: Editor) -> None:
     ordered = "steps" in document or version in ("v1", "noetl.io/v1")
     tasks.alias(document, "steps", "workflow", editor)
     v1.metadata(document, editor)
+    older.tags(document, editor)
     for entry in maps(document.get("workbook")):
         v1.workbook(entry, editor)
         if isinstance(entry.get("tool"), dict):
@@ -41,6 +42,7 @@ def rewrite(document: Node, editor: Editor) -> None:
 
 def _step(step: Node, document: Node, editor: Editor) -> None:
     tasks.rewrite_all(step, editor)
+    older.step_output(step, editor)
     if isinstance(step.get("loop"), dict):
         loops.rewrite(step["loop"], editor)
     tasks.assignments(step, editor)

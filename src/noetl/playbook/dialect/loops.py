@@ -6,6 +6,10 @@ from noetl.playbook.dialect.tasks import alias
 _LOOP = {"collection": "in", "element": "iterator"}
 _SPEC = ("mode", "max_in_flight", "chunk", "frame", "reduce", "policy")
 _CONCURRENCY = ("concurrency", "max_concurrency", "max_concurrent")
+_FRAME = {
+    "max_rows": "size", "rows": "size", "lease_seconds": "lease", "lease_sec": "lease",
+    "heartbeat_seconds": "heartbeat", "heartbeat_sec": "heartbeat",
+}  # fmt: skip
 _MODES = {"async": "parallel", "serial": "sequential"}
 
 
@@ -21,6 +25,9 @@ def rewrite(loop: Node, editor: Editor) -> None:
             editor.note(loop, name, f"`loop.{name}` is now `loop.spec.{name}`")
             editor.move(loop, name, editor.below(loop, "spec", origin=name))
     spec = loop.get("spec")
+    if isinstance(spec, dict) and isinstance(spec.get("frame"), dict):
+        for old, new in _FRAME.items():
+            alias(spec["frame"], old, new, editor)
     if isinstance(spec, dict) and isinstance(spec.get("mode"), str) and spec["mode"] in _MODES:
         editor.note(spec, "mode", f"the mode `{spec['mode']}` is now `{_MODES[spec['mode']]}`")
         editor.put(spec, "mode", _MODES[spec["mode"]], spec, "mode")

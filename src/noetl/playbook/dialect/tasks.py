@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from noetl.playbook.dialect import retries, sinks
+from noetl.playbook.dialect import older, retries, sinks
 from noetl.playbook.dialect.editor import Editor, Node, maps
 from noetl.playbook.dialect.shorthand import unlabel
 from noetl.playbook.findings import Code
@@ -11,9 +11,10 @@ KINDS = {"result_fetch": "artifact", "resolve": "artifact"}
 COMMON = {"type": "kind", "args": "input", "with": "input"}
 _SQL = {"command": "query", "sql": "query", "commands": "query"}
 FIELDS = {
-    "http": {"endpoint": "url", "json": "body", "payload": "body", "data": "body"},
-    "postgres": _SQL,
-    "duckdb": _SQL,
+    "http": {"endpoint": "url", "json": "body", "payload": "body", "data": "body", "verify_ssl": "verify"},
+    "postgres": {**_SQL, "credential": "auth"},
+    "duckdb": {**_SQL, "credential": "auth"},
+    "playbook": {"payload": "input"},
     "shell": {"cmd": "cmds", "command": "cmds"},
     "artifact": {"reference": "ref"},
 }
@@ -53,8 +54,14 @@ def rewrite(task: Node, editor: Editor) -> None:
     if isinstance(kind, str) and kind in KINDS:
         editor.note(task, "kind", f"the kind `{kind}` is now `{KINDS[kind]}`")
         editor.put(task, "kind", KINDS[kind], task, "kind")
-    for old, new in FIELDS.get(str(task.get("kind")), {}).items():
-        _alias(task, old, new, editor)
+    older.artifact_action(task, editor)
+    spec: Any = task.get("spec")
+    for node in (task, spec if isinstance(spec, dict) else {}):
+        for old, new in FIELDS.get(str(task.get("kind")), {}).items():
+            _alias(node, old, new, editor)
+    older.task_fields(task, editor)
+    older.libraries(task, editor)
+    older.connection_pool(task, editor)
     if "policy" in task:
         editor.note(task, "policy", "`policy` of a task stands under `spec`")
         editor.move(task, "policy", editor.below(task, "spec", origin="policy"))

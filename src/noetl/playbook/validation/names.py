@@ -236,6 +236,9 @@ def _check_text(place: Place, source: str, world: World, editor: Editor) -> None
         return
     if template.is_literal:
         return
+    if "loop_index" in selections.names(template) and "loop_index" not in place.own:
+        at = _found("loop_index", place, source, world, editor)
+        _report(at, Code.OLD_SPELLING, "`loop_index` is now `loop.index`", None, "note", editor)
     for name in selections.never(template, place.names):
         _unknown(name, place, source, world, editor)
     for path in sorted(selections.used_paths(template), key=str):
@@ -245,7 +248,10 @@ def _check_text(place: Place, source: str, world: World, editor: Editor) -> None
 
 
 def _unknown(name: str, place: Place, source: str, world: World, editor: Editor) -> None:
-    hint = _ELSEWHERE.get(name) or _meant(name, place.names)
+    hint = _ELSEWHERE.get(name)
+    if hint is None and name in world.assigned and "ctx" in place.names:
+        hint = f"it is set in ctx: write ctx.{name}"
+    hint = hint or _meant(name, place.names)
     if hint is None and name in world.iterators:
         hint = "it is the iterator of another step"
     if hint is None and name in world.workload:

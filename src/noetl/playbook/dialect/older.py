@@ -1,0 +1,123 @@
+"""Keys of older playbooks that have another name, another place or no meaning today. Each use is a note that says today's
+spelling. A key is dropped only where leaving it out cannot change a result; otherwise it is refused with the reason."""
+
+from typing import Any
+
+from noetl.playbook.dialect.editor import Editor, Node
+from noetl.playbook.findings import Code
+from noetl.playbook.model import BUILT_IN, Task, TaskSpec
+
+_HINTS = frozenset({"store", "format", "scope", "ttl", "partition_by"})
+
+
+def tags(document: Node, editor: Editor) -> None:
+    """`metadata.tags: [a, b]` are labels."""
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or "tags" not in metadata:
+        return
+    given = metadata["tags"]
+    names = given.split(",") if isinstance(given, str) else given
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        editor.fault(metadata, "tags", Code.BAD_TYPE, "`tags` is a list of words", "labels: {team: data}")
+        del metadata["tags"]
+        return
+    editor.note(metadata, "tags", '`metadata.tags: [a]` is now `metadata.labels: {a: "true"}`')
+    labels = editor.below(metadata, "labels", origin="tags")
+    for name in names:
+        if name.strip() and name.strip() not in labels:
+            editor.put(labels, name.strip(), "true", metadata, "tags")
+    del metadata["tags"]
+
+
+def task_fields(task: Node, editor: Editor) -> None:
+    """What stands below `spec` of a task and belongs to the task: `spec: {url: …}`, `spec: {code: …}`."""
+    spec = task.get("spec")
+    model = BUILT_IN.get(str(task.get("kind")), Task)
+    if isinstance(spec, dict):
+        fields = model.model_fields.keys() - TaskSpec.model_fields.keys() - {"kind", "name"}
+        for key in [key for key in spec if key in fields and key not in task]:
+            editor.note(spec, key, f"`{key}` stands in the task itself, not below `spec`")
+            editor.move(spec, key, task)
+        if not spec:
+            del task["spec"]
+
+
+def libraries(task: Node, editor: Editor) -> None:
+    """`libs: {np: numpy}` of a python task are imports at the top of its code."""
+    if task.get("kind") != "python" or "libs" not in task:
+        return
+    given = task["libs"]
+    named = {name: name for name in given} if isinstance(given, list) else given
+    if named and (not isinstance(named, dict) or not all(_importable(*pair) for pair in named.items())):
+        message = "`libs` maps names to modules, as in `libs: {np: numpy}`"
+        editor.fault(task, "libs", Code.BAD_TYPE, message, "write the imports at the top of `code`")
+        del task["libs"]
+        return
+    if named and not isinstance(task.get("code"), str):
+        editor.fault(task, "libs", Code.BAD_VALUE, "`libs` needs `code`", "a script imports what it needs itself")
+        del task["libs"]
+        return
+    editor.note(task, "libs", "`libs: {np: numpy}` is now `import numpy as np` at the top of `code`")
+    if named:
+        editor.put(task, "code", _imports(named) + task["code"], task, "code")
+    del task["libs"]
+
+
+def _importable(name: Any, module: Any) -> bool:
+    return all(
+        isinstance(each, str) and all(part.isidentifier() for part in each.split(".")) for each in (name, module)
+    )
+
+
+def _imports(named: dict[str, str]) -> str:
+    lines = [f"import {module}" if name == module else f"import {module} as {name}" for name, module in named.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def connection_pool(task: Node, editor: Editor) -> None:
+    """`pool` of a postgres task sized its connection pool. A worker shares connections by itself, so nothing changes."""
+    if task.get("kind") != "postgres" or "pool" not in task:
+        return
+    if isinstance(task["pool"], str):
+        message = "`pool` of a postgres task sized its connections, and takes no text"
+        editor.fault(task, "pool", Code.BAD_VALUE, message, "which workers run a step: `spec: {pool: …}` of the step")
+        del task["pool"]
+        return
+    editor.note(task, "pool", "`pool` of a postgres task is not needed: a worker shares its connections; remove it")
+    del task["pool"]
+
+
+def artifact_action(task: Node, editor: Editor) -> None:
+    """`action: get` with `ref`, `action: put` with `data` or `value`: today the field alone says it."""
+    if task.get("kind") != "artifact" or "action" not in task:
+        return
+    action = task["action"]
+    if action in ("get", "fetch", "read") and "ref" in task:
+        editor.note(task, "action", "`action: get` is not needed: `ref` says it; remove it")
+    elif action in ("put", "store", "write") and (field := _given(task, "put", "data", "value")) is not None:
+        editor.note(task, "action", f"`action: put` with `{field}` is now `put: …`")
+        if field != "put":
+            editor.rename(task, field, "put")
+    else:
+        message = f"`action: {action}` of an artifact is not known"
+        editor.fault(task, "action", Code.BAD_VALUE, message, "`ref: …` reads, `put: …` stores")
+    del task["action"]
+
+
+def _given(task: Node, *names: str) -> str | None:
+    return next((name for name in names if name in task), None)
+
+
+def step_output(step: Node, editor: Editor) -> None:
+    """`output` of a step are hints for the store of its value: those of its last task."""
+    output, tool = step.get("output"), step.get("tool")
+    if "output" not in step:
+        return
+    last = tool if isinstance(tool, dict) else tool[-1] if isinstance(tool, list) and tool else None
+    if not isinstance(output, dict) or not isinstance(last, dict) or set(output) - _HINTS or "output" in last:
+        message = "`output` belongs to a task, where it says how its result is stored"
+        editor.fault(step, "output", Code.UNKNOWN_KEY, message, "tool: {…, output: {store: disk}}")
+        del step["output"]
+        return
+    editor.note(step, "output", "`output` of a step is now `output` of its last task")
+    editor.move(step, "output", last)
