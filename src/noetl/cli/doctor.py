@@ -65,6 +65,7 @@ async def _examine() -> list[Finding]:
     place = read(Place)
     async with connect("read") as client:
         found = [Finding("reach", "ok", f"{_asked(place)} answers"), *_disk(place), *await _storage(place)]
+        found += await _history(client)
         found += await _executions(client)
         found += await _commands(client)
         found += await _lag(client)
@@ -104,6 +105,15 @@ async def _storage(place: "Place") -> list[Finding]:
     except NoetlError as error:
         return [Finding("storage", "error", str(error), error.hint or "docs/storage.md has examples")]
     return [Finding("storage", "ok", f"{storage.storage_cloud_tier} answers")]
+
+
+async def _history(client: Client) -> list[Finding]:
+    """Whether whoever answers can read the events that compaction has moved to the lake."""
+    found = await client.history()
+    if found == "ok":
+        return [Finding("history", "ok", "compacted history can be read")]
+    do = "let this machine see the lake where it was when `noetl job compact` ran (docs/jobs.md)"
+    return [Finding("history", "error", found, do)]
 
 
 async def _executions(client: Client) -> list[Finding]:

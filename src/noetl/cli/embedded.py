@@ -484,6 +484,11 @@ class Local:
             for row in rows
         ]
 
+    async def history(self) -> str:
+        from noetl.server.services.health import check_history
+
+        return await check_history(self._ports.log)
+
     async def workers(self) -> list[Row]:
         return [
             {"worker": row.worker, "pools": list(row.pools), "free": row.free, "held": row.held}

@@ -262,6 +262,10 @@ class Remote:
         rows: list[Row] = page["commands"]
         return rows
 
+    async def history(self) -> str:
+        answer = await self._http.get("/ready")  # 503 has the same body
+        return str(answer.json().get("checks", {}).get("history", "ok"))  # an older server knows nothing of it
+
     async def workers(self) -> list[Row]:
         rows: list[Row] = (await self._ask("GET", "/api/workers")).json()
         return rows

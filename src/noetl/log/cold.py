@@ -4,6 +4,7 @@ A file holds whole executions in the order of their ids, so a few of its row gro
 """
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,13 @@ WANTED = ["shard", "seq", "epoch", "meta", "result"]
 class Cold:
     def __init__(self, lake: Path | None) -> None:
         self._lake = lake
+
+    async def missing(self, paths: list[str]) -> list[str]:
+        """Those that cannot be read here; all of them when there is no lake."""
+        if self._lake is None:
+            return paths
+        lake = self._lake
+        return await asyncio.to_thread(lambda: [path for path in paths if not os.access(lake / path, os.R_OK)])
 
     async def events(self, path: str, execution_id: ExecutionId) -> list[Recorded]:
         """In order. StoreUnavailable when the file is not there: the events are nowhere else."""

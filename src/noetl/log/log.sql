@@ -121,6 +121,9 @@ select e.execution_id, e.shard, e.seq, e.epoch, e.meta, e.result
 from unnest(:executions::bigint[], :keys::text[]) n (execution_id, key)
     join noetl.event e on e.execution_id = n.execution_id and e.dedup_key = n.key;
 
+-- name: cold_files
+select path from noetl.cold_file order by file_id desc limit :limit;
+
 -- name: moved
 -- Executions whose events are in files.
 select t.execution_id, f.path from noetl.tombstone t join noetl.cold_file f on f.file_id = t.file_id

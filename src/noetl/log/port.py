@@ -447,3 +447,7 @@ class EventLog(Protocol):
     async def depths(self, tenant: Tenant | None = None) -> list[Depth]: ...  # commands not over, by pool, status
     async def note_worker(self, worker: Present, lease: Micros) -> None: ...  # heard of now; kept for `lease`
     async def workers(self, tenant: Tenant) -> list[Present]: ...  # by name
+    async def lost_history(self, limit: int) -> list[str]:
+        """Files with events of ended executions that this process cannot reach, of the `limit` newest. Those events are nowhere
+        else."""
+        ...

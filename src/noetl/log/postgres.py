@@ -246,6 +246,10 @@ class LogPostgres:
         events = [await self._cold.events(row["path"], _id(row["execution_id"])) for row in rows]
         return [each for found in events for each in found if (each.execution_id, each.event.key) in names]
 
+    async def lost_history(self, limit: int) -> list[str]:
+        rows = await self._background.read(_SQL["cold_files"], limit=limit)
+        return await self._cold.missing([row["path"] for row in rows])
+
     async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]:
         rows = await self._background.read(_SQL["follow"], shard=shard, after=after, limit=limit)
         return [

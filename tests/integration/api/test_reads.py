@@ -113,7 +113,8 @@ async def test_templates_are_rendered_on_what_the_control_plane_knows() -> None:
 async def test_health_readiness_and_metrics() -> None:
     async with site() as here:
         assert await here.get("/health") == {"status": "ok"}
-        assert await here.get("/ready") == {"ready": True, "checks": {"lease": "ok", "shards": "ok", "store": "ok"}}
+        checks = {"lease": "ok", "shards": "ok", "store": "ok", "history": "ok"}
+        assert await here.get("/ready") == {"ready": True, "checks": checks}
         await here.register(NOOP)
         execution_id = await here.start()
         await here.get(f"/api/executions/{execution_id}", min_seq=1)

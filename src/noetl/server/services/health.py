@@ -10,6 +10,7 @@ from noetl.model.clock import Clock
 from noetl.model.errors import Unavailable
 from noetl.server.shards import Shards
 
+HISTORY_FILES = 1_000  # the newest ones are looked for
 PATIENCE = 1.0  # seconds for the store to answer
 Checks = dict[str, str]
 
@@ -17,7 +18,7 @@ Checks = dict[str, str]
 @dataclass(frozen=True, slots=True)
 class Readiness:
     ready: bool
-    checks: Checks  # "ok", or what is wrong
+    checks: Checks  # "ok", or what is wrong; `history` does not count
 
 
 class HealthService:
@@ -38,7 +39,8 @@ class HealthService:
             "shards": "ok" if owned else "owns no shard",
             "store": await self._store(),
         }
-        return Readiness(all(found == "ok" for found in checks.values()), checks)
+        is_ready = all(found == "ok" for found in checks.values())
+        return Readiness(is_ready, {**checks, "history": await self._history()})
 
     async def _store(self) -> str:
         try:
@@ -47,6 +49,14 @@ class HealthService:
         except (Unavailable, TimeoutError):
             return "does not answer"
         return "ok"
+
+    async def _history(self) -> str:
+        """A server without it runs executions as any other, so it is ready."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await check_history(self._log)
+        except (Unavailable, TimeoutError):
+            return "does not answer"
 
     async def metrics(self) -> bytes:
         """What is measured where it happens, and what is counted when somebody asks."""
@@ -75,3 +85,9 @@ class HealthService:
         """Rows and checkpoint are written together: one age for both."""
         waiting = await self._log.follow(shard, await self._log.checkpoint(shard), 1)
         return max(0, self._clock.now() - waiting[0].event.at) / 1000 if waiting else 0.0
+
+
+async def check_history(log: EventLog) -> str:
+    """ "ok", or which compacted history this process cannot read."""
+    lost = await log.lost_history(HISTORY_FILES)
+    return f"{len(lost)} files of compacted history cannot be read here ({lost[0]} …)" if lost else "ok"

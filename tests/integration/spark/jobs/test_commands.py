@@ -37,6 +37,21 @@ def test_sql_joins_the_log_with_the_rows_of_a_result(noetl: Noetl, tmp_path: Pat
     assert (wrong.code, "nowhere" in wrong.err, "executions" in wrong.err) == (2, True, True)
 
 
+def test_doctor_says_that_compacted_history_cannot_be_read(noetl: Noetl, tmp_path: Path) -> None:
+    noetl.json("run", playbook(tmp_path, "amounts", STEPS))
+    noetl.json("job", "compact", "--days", "0")
+
+    def told() -> str:
+        return next(each["status"] for each in noetl("doctor", "--json").json if each["check"] == "history")
+
+    lake = noetl.home / "results" / "lake"
+    assert told() == "ok"
+    lake.rename(lake.with_name("away"))
+    assert told() == "error"
+    lake.with_name("away").rename(lake)
+    assert told() == "ok"
+
+
 def test_sql_shows_what_it_finds_and_says_what_is_wrong_once(noetl: Noetl) -> None:
     doubled = noetl("sql", "select 1 as a, map('k', true) as a")
     assert (doubled.code, doubled.out.splitlines()) == (0, ["a  a", '1  {"k": true}'])

@@ -20,6 +20,7 @@ from noetl.model.events import WorkflowInitialized
 from noetl.model.exchange import LEASE
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, shard_of
 from noetl.model.messages import Cancel
+from noetl.server.services.health import check_history
 from noetl.spark.jobs import compact as compactor
 from noetl.spark.jobs.compact import Compacted, NotTheSame, compact
 from noetl.spark.jobs.export import Exported, export
@@ -102,6 +103,15 @@ def test_a_lake_that_is_away_is_said(log: str, lake: Path, tmp_path: Path) -> No
     compact(log, lake, now())
     with pytest.raises(StoreUnavailable, match="cannot be read"):
         all_events(log, tmp_path / "elsewhere")
+
+    async def reached(port: LogPostgres) -> None:
+        assert await check_history(port) == "ok"
+
+    async def away(port: LogPostgres) -> None:
+        assert "files of compacted history cannot be read here (cold/" in await check_history(port)
+
+    with_log(log, lake, reached)
+    with_log(log, tmp_path / "elsewhere", away)
 
 
 @pytest.mark.parametrize("point", POINTS)
