@@ -10,9 +10,8 @@ from typing import Any
 import yaml
 from msgspec.structs import replace
 
-from noetl.engine import playbook_state
 from noetl.engine.fold import evolve
-from noetl.engine.machine import Advance, Refusal, advance, interpret
+from noetl.engine.machine import Advance, Refusal, advance, interpret, with_conflicts
 from noetl.engine.state import Execution, Fixed, Limits, decode, empty, encode
 from noetl.model import decisions as d
 from noetl.model import events as e
@@ -77,8 +76,8 @@ class Play:
             events = interpret(self.fixed, self.state, message, self.now, retried=retried, stored=stored)
             if isinstance(events, Refusal):
                 return events
-            facts = playbook_state.conflicts(self.state, conflicts, self.now)
-            made = advance(self.fixed, self.state, *facts, *events)
+            facts = with_conflicts(self.state, events, conflicts, self.now)
+            made = advance(self.fixed, self.state, *facts)
             conflict = self.conflict(made)
             if conflict is None:
                 break

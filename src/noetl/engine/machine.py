@@ -202,6 +202,19 @@ def _stopped(state: Execution, stopped: m.Stopped, at: Micros) -> tuple[e.Event,
     return (ended,)
 
 
+def with_conflicts(
+    state: Execution, given: tuple[e.Event, ...], found: dict[str, e.StateConflict], at: Micros
+) -> tuple[e.Event, ...]:
+    """The facts of a message with the conflicts that the last append found: before what was reported, which may write; after what
+    is read when the execution begins, which may be newer."""
+    begins = isinstance(given[0], e.PlaybookInitialized | e.WorkflowInitialized | e.StateRead)
+    if not begins:
+        return (*playbook_state.conflicts(state, found, at), *given)
+    for event in given:
+        state = evolve(state, event)
+    return (*given, *playbook_state.conflicts(state, found, at))
+
+
 # ---- decisions ---------------------------------------------------------------------------------------------------------
 
 

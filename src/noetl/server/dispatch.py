@@ -23,9 +23,8 @@ from typing import assert_never
 
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
-from noetl.engine import playbook_state
 from noetl.engine.fold import evolve
-from noetl.engine.machine import Refusal, advance, interpret, quarantine
+from noetl.engine.machine import Refusal, advance, interpret, quarantine, with_conflicts
 from noetl.engine.state import Execution
 from noetl.faults import fault
 from noetl.log.limits import check_size
@@ -278,7 +277,7 @@ class Dispatcher:
             self._refuse(work, item, given)
             return True
         if item.conflicts:
-            given = (*playbook_state.conflicts(work.state, item.conflicts, now), *given)
+            given = with_conflicts(work.state, given, item.conflicts, now)
         advanced = advance(fixed, work.state, *given)
         report = item.report
         payloads = sum([len(ref.payload or b"") for ref in report.refs]) if report is not None else 0
@@ -440,6 +439,9 @@ class Dispatcher:
         work.give_back()
         items = work.all_items()
         conflict = StateConflict(name=outcome.name, expected=0, version=outcome.version, by=outcome.by)
+        if any(item.conflicts.get(outcome.name) == conflict for item in items):  # it was told, and writes all the same
+            self._again(work, fatal=f"state.{outcome.name} is written over version {outcome.version} again and again")
+            return
         for item in items:
             item.conflicts = {**item.conflicts, outcome.name: conflict}
         self._requeue(items)

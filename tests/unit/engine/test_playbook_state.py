@@ -408,6 +408,24 @@ def test_a_retry_reads_names_anew_that_no_inherited_step_has_used() -> None:
     assert writes(p) == [("n", 4, 3), ("loads", 8, 7)]
 
 
+def test_a_retry_that_writes_before_any_command_finds_its_conflict() -> None:
+    steps = f"""
+- {{step: a, {PYTHON}, set: {{ctx.seen: "{{{{ state.n }}}}"}}, next: b}}
+- {{step: b, set: {{state.n: "{{{{ state.n + 1 }}}}"}}}}
+"""
+    old = play(steps, {"n": StateValue(1, 1)})
+    somebody_writes(old, "n", 100)
+    assert old.run().state.failed_step == "b"
+    p = Play(workflow(steps))
+    p.stored = dict(old.stored)
+    start = m.Start(execution_id=m.ExecutionId(EXECUTION), path="test", playbook="hash", retry_of=m.ExecutionId("6"))
+    p.tell(start, retried=old.state)
+    assert p.check().state.failure is not None
+    assert p.state.failure.code == "STATE_CONFLICT"
+    assert p.types()[0] == "playbook.initialized"
+    assert p.stored == {"n": StateValue(2, 100)}
+
+
 def test_a_workload_key_or_step_of_that_name_keeps_its_meaning() -> None:
     p = play(f"- {{step: a, {PYTHON}, set: {{ctx.where: '{{{{ state }}}}'}}}}", workload={"state": "CA"}).run()
     assert p.check().state.ctx == {"where": "CA"}
