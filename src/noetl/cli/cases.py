@@ -94,12 +94,14 @@ class Expected(_Model):
     result: Any = None
     values: dict[str, Any] = {}
     ctx: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     error: ExpectedError | None = None
     calls: dict[str, int | list[dict[str, Any]]] = {}
 
 
 class Given(_Model):
     workload: dict[str, Any] = {}
+    state: dict[str, Any] = {}  # what executions before this one have kept, for its own playbook
     stubs: dict[str, Stub] = {}
     signals: list[Sent] = []
     approvals: dict[str, dict[str, Any]] = {}
@@ -126,7 +128,7 @@ class Suite(Given):
         """With what holds for all."""
         merged = {
             name: {**getattr(self, name), **getattr(case, name)}
-            for name in ("workload", "stubs", "approvals", "credentials")
+            for name in ("workload", "state", "stubs", "approvals", "credentials")
         }
         return case.model_copy(
             update={**merged, "signals": [*self.signals, *case.signals], "real": [*self.real, *case.real]}
@@ -188,6 +190,7 @@ class Ran:
     ctx: dict[str, Any]
     error: dict[str, Any] | None
     calls: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)  # as it is after the execution
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,8 @@ def _compared(expect: Expected, ran: Ran) -> Iterator[tuple[str, Any, Any]]:
         yield f"values.{step}", value, ran.values.get(step, MISSING)
     for name, value in expect.ctx.items():
         yield f"ctx.{name}", value, ran.ctx.get(name, MISSING)
+    for name, value in expect.state.items():
+        yield f"state.{name}", value, ran.state.get(name, MISSING)
     if expect.error is not None:
         yield from _of_error(expect.error, ran.error or {})
     for place, wanted in expect.calls.items():

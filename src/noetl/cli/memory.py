@@ -19,6 +19,7 @@ from noetl.log.port import Recorded
 from noetl.log.tables import Database
 from noetl.model.commands import USUAL_POOLS
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Micros
+from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Reference
 from noetl.pipeline.data import Payloads
 from noetl.playbook.model import Playbook
@@ -90,6 +91,11 @@ class Cluster:
         path = playbook.metadata.path or playbook.metadata.name
         await self._catalog.register(path, text)
         return path
+
+    async def keep_state(self, path: str, values: dict[str, Any]) -> None:
+        """As if an earlier execution of the playbook had kept these."""
+        for name, value in values.items():
+            await self._log.put_state(DEFAULT_TENANT, path, name, StateValue(0, value), None, "test")
 
     async def start(self, text: str, file: str, payload: dict[str, Any]) -> ExecutionId:
         return await self.server.requests.start(await self.register(text, file), payload=payload)

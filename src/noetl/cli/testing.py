@@ -174,6 +174,7 @@ async def _ran(sources: list[Source], case: "Case", stubs: "Stubs") -> "Ran":
     ):
         for child in children:
             await cluster.register(child.text, child.file)
+        await cluster.keep_state(await cluster.register(playbook.text, playbook.file), case.state)
         execution_id = await cluster.start(playbook.text, playbook.file, case.workload)
         for number, (name, payload) in enumerate(_signals(case)):
             await cluster.server.requests.signal(execution_id, name, f"test-{number}", payload)
@@ -219,7 +220,8 @@ def _told(story: "Story", path: list[str], values: dict[str, Any], calls: dict[s
 
     told = story.to_dict()
     steps = {name: step["status"] for name, step in told["steps"].items()}
-    return Ran(told["status"], path, steps, told["result"], values, told["ctx"], told["error"], calls)
+    state = {name: known["value"] for name, known in told["state"].items() if not known["unset"]}
+    return Ran(told["status"], path, steps, told["result"], values, told["ctx"], told["error"], calls, state)
 
 
 class Watched:

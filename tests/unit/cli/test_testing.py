@@ -293,3 +293,31 @@ def test_a_dry_run_says_what_spark_reads_and_writes(noetl: Noetl, suite: Callabl
         "for each i in [1], sequential, on Spark",
     ):
         assert line in shown, shown
+
+
+COUNTS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: counts, path: counts}
+workflow:
+  - step: count
+    tool: {kind: noop}
+    set: {state.n: "{{ state.n | default(0) + 1 }}"}
+"""
+
+
+def test_a_test_gives_state_and_looks_at_it_afterwards(noetl: Noetl, tmp_path: Path) -> None:
+    (tmp_path / "counts.yaml").write_text(COUNTS)
+    cases = [
+        case("first", expect={"state": {"n": 1}}),
+        case("later", state={"n": 41}, expect={"state": {"n": 42}}),
+        case("wrong", state={"n": 1}, expect={"state": {"n": 1, "m": 1}}),
+        case("refused", state={"n": [{"row": 1}]}),
+    ]
+    file = tmp_path / "counts.test.yaml"
+    file.write_text(json.dumps({"kind": "PlaybookTest", "playbook": "counts.yaml", "tests": cases}))
+    said = noetl("test", file, "--json")
+    told = json.loads(said.out)["tests"]
+    assert [test["passed"] for test in told] == [True, True, False, False]
+    assert [each["what"] for each in told[2]["differences"]] == ["state.n", "state.m"]
+    assert "scalar" in json.dumps(told[3])
