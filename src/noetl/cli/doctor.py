@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-from collections import Counter
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
@@ -11,7 +10,7 @@ import typer
 
 from noetl.cli.client import Client, Row, connect
 from noetl.cli.executions import AsJson
-from noetl.cli.output import coloured, say, say_json
+from noetl.cli.output import as_called, coloured, say, say_json
 from noetl.model.ids import ExecutionId
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ LATE = timedelta(seconds=2)  # past its end: whoever looks after leases does so 
 BEHIND_MS = 5_000
 LITTLE = 1 << 30  # bytes free on the disk
 NAMED = 5
+PAGE = 500
 ALIVE = ("running", "cancelling", "pending")
 
 
@@ -56,7 +56,7 @@ def _print(findings: list[Finding]) -> None:
     for finding in findings:
         say(f"{coloured(finding.status, f'{finding.status:<5}')}  {finding.check:<10}  {finding.message}")
         if finding.do:
-            say(f"                   → {finding.do}")
+            say(f"                   → {as_called(finding.do)}")
 
 
 async def _examine() -> list[Finding]:
@@ -117,14 +117,10 @@ async def _history(client: Client) -> list[Finding]:
 
 
 async def _executions(client: Client) -> list[Finding]:
-    queued = Counter(row["execution_id"] for row in await client.queue())
-    stuck = [
-        row
-        for status in ALIVE
-        for row in await client.executions(status=status, limit=500)
-        if _since(row["updated_at"]) > QUIET and not queued[row["execution_id"]]
-    ]
-    aside = await client.executions(status="quarantined", limit=500)
+    alive = [row for status in ALIVE for row in await _all_executions(client, status)]
+    quiet = [row for row in alive if _since(row["updated_at"]) > QUIET]
+    stuck = [row for row in quiet if not await client.queue(execution_id=ExecutionId(row["execution_id"]))]
+    aside = await _all_executions(client, "quarantined")
     return [
         _finding(
             "stuck", stuck, "execution(s) run, and nothing has happened for a minute", "noetl exec get {}, then cancel"
@@ -136,6 +132,15 @@ async def _executions(client: Client) -> list[Finding]:
             "noetl exec events {}, then release",
         ),
     ]
+
+
+async def _all_executions(client: Client, status: str) -> list[Row]:
+    rows: list[Row] = []
+    page = await client.executions(status=status, limit=PAGE)
+    while page:
+        rows += page
+        page = await client.executions(status=status, limit=PAGE, before=page[-1]["execution_id"])
+    return rows
 
 
 async def _commands(client: Client) -> list[Finding]:

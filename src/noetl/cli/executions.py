@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noetl.cli.client import Change, Client, Need, Row, connect, named
-from noetl.cli.output import coloured, columns, lines_of, log_lines, recovery_line, say, say_json, status_text
+from noetl.cli.output import (
+    as_called,
+    coloured,
+    columns,
+    lines_of,
+    log_lines,
+    recovery_line,
+    say,
+    say_json,
+    status_text,
+)
 from noetl.model.errors import SAMPLE, Conflict, Expired, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -107,7 +117,7 @@ def list_executions(
         say_json(rows)
     elif not rows:
         filtered = any((status, path, parent, since, before))
-        say("no executions like that" if filtered else "no executions yet: noetl run FILE starts one")
+        say("no executions like that" if filtered else as_called("no executions yet: noetl run FILE starts one"))
     else:
         columns(("EXECUTION", "STATUS", "STARTED", "SECONDS", "PLAYBOOK", "ERROR"), [_line(row) for row in rows])
 
@@ -169,9 +179,8 @@ def get(execution: ID, as_json: AsJson = False) -> None:
         failure = row["failure"]
         say(f"\n{coloured('failed', 'error')}: step {failure['step']}: {failure['code']}: {failure['message']}")
         print_cause(row["cause"], row["execution_id"])
-        say(
-            f"why: noetl exec explain {row['execution_id']} {failure['step']}   again: noetl exec retry {row['execution_id']}"
-        )
+        explained = f"why: noetl exec explain {row['execution_id']} {failure['step']}"
+        say(as_called(f"{explained}   again: noetl exec retry {row['execution_id']}"))
 
 
 def _step_line(name: str, step: Row) -> tuple[Any, ...]:

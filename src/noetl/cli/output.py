@@ -4,8 +4,9 @@ import errno
 import json
 import logging
 import os
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from noetl.model.errors import InvalidInput, NoetlError
@@ -95,6 +96,25 @@ def _painted(text: str, colour: int | None) -> str:
     return text if plain else f"\x1b[{colour}m{text}\x1b[0m"
 
 
+# ---- hints -------------------------------------------------------------------------------------------------------------
+
+
+def as_called(hint: str) -> str:
+    """A hint whose commands begin as the user's did: `uv run noetl exec get …`, `python -m noetl exec get …`."""
+    called = command_called(sys.argv[0], os.environ)
+    return hint if called == NAME else _COMMAND.sub(called, hint)
+
+
+def command_called(program: str, environment: Mapping[str, str]) -> str:
+    """`program` is what runs: a script, or the module when it was started by `python -m`."""
+    called = "python -m noetl" if os.path.basename(program) == "__main__.py" else NAME
+    return f"uv run {called}" if "UV_RUN_RECURSION_DEPTH" in environment else called
+
+
+NAME = "noetl"
+_COMMAND = re.compile(r"(?<![\w./-])noetl(?= [a-z])")
+
+
 # ---- errors ------------------------------------------------------------------------------------------------------------
 
 
@@ -133,7 +153,7 @@ def refusal(error: NoetlError) -> dict[str, Any]:
 
 def explain(error: NoetlError) -> str:
     """The error in words; its hint on a line of its own."""
-    return f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else "")
+    return f"error: {error}" + (f"\nhint: {as_called(error.hint)}" if error.hint else "")
 
 
 def cause(error: BaseException) -> BaseException:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noetl.cli.client import Again, Client, Row, named
-from noetl.cli.output import columns, say, say_json
+from noetl.cli.output import as_called, columns, say, say_json
 from noetl.model.errors import Conflict, InvalidInput
 from noetl.model.ids import ExecutionId
 
@@ -129,7 +129,9 @@ def _repeat(execution: str, how: Again, wish: Row, dry_run: bool, watch: bool, a
         return
     if not isinstance(ended, str):
         finish(ended, as_json)
-    say_json({"execution_id": ended}) if as_json else say(f"started execution {ended}: noetl exec get {ended}")
+    say_json({"execution_id": ended}) if as_json else say(
+        as_called(f"started execution {ended}: noetl exec get {ended}")
+    )
 
 
 async def _instead(client: Client, execution_id: ExecutionId, how: Again, error: Conflict) -> str | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from noetl.cli.loop import in_loop
-from noetl.cli.output import FAILED, LEFT, cause, complain, refusal, warn_of_unknown_settings
+from noetl.cli.output import FAILED, LEFT, as_called, cause, complain, refusal, warn_of_unknown_settings
 from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -245,10 +245,11 @@ async def _notice(client: "Client", execution_id: "ExecutionId", show: Show) -> 
     """A server without a worker would be waited for in silence; so would anything long where no terminal shows it."""
     await asyncio.sleep(NOTICE)
     if not show.live:
-        print(f"execution {execution_id} is under way: noetl exec get {execution_id} says how far", file=sys.stderr)
+        where = f"execution {execution_id} is under way: noetl exec get {execution_id} says how far"
+        print(as_called(where), file=sys.stderr)
     with suppress(Unavailable):
         if client.runs and not await client.workers():
-            print("no worker is there yet: noetl worker start; Ctrl-C cancels", file=sys.stderr)
+            print(as_called("no worker is there yet: noetl worker start; Ctrl-C cancels"), file=sys.stderr)
 
 
 async def _in_memory(

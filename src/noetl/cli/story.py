@@ -10,7 +10,7 @@ import msgspec
 
 from noetl.cli.client import Row
 from noetl.cli.details import loop_text, print_cause, print_children, print_workload, seconds_text
-from noetl.cli.output import coloured, columns, dim, log_line, log_lines, recovery_line, status_text
+from noetl.cli.output import as_called, coloured, columns, dim, log_line, log_lines, recovery_line, status_text
 from noetl.engine import playbook_state
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, LoopState, empty
@@ -354,7 +354,7 @@ def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None
     if story.result is not None:
         _print_result(story.result)
     if durable:
-        print(f"\n{dim(_next_look(story))}")
+        print(f"\n{dim(as_called(_next_look(story)))}")
 
 
 def _print_result(result: Any) -> None:

@@ -1,0 +1,30 @@
+"""`noetl doctor` on a database with more of something than fits a page."""
+
+import asyncio
+
+import pytest
+
+from noetl.database import connect
+from noetl.embedded import Embedded
+from tests.integration.cli.conftest import Noetl
+
+STUCK = 1_203
+ROWS = f"""
+insert into noetl.execution (execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, steps)
+select n, 0, 1, 'p', 'running', 1, 1, 1, 1 from generate_series(1, {STUCK}) n
+"""
+
+
+@pytest.mark.corrupts  # its rows stand for executions that have no events
+def test_every_stuck_execution_is_counted(noetl: Noetl) -> None:
+    assert noetl("catalog", "list").code == 0  # makes the database
+
+    async def fill() -> None:
+        connection = await connect(Embedded(noetl.home).serve().control)
+        await connection.execute(ROWS)
+        await connection.close()
+
+    asyncio.run(fill())
+    found = {finding["check"]: finding for finding in noetl.json("doctor", code=1)}
+    assert found["stuck"]["status"] == "error"
+    assert found["stuck"]["message"].startswith(f"{STUCK} execution(s) run")
