@@ -3,7 +3,8 @@
 A rendered template comes with a marker in place of every `{{ expression }}`. Here a marker becomes
 
 - in the statement itself: one parameter;
-- inside a quoted literal (`'a {{ x }} b'`, `"…"`): the whole literal becomes one parameter, its text with the values in it;
+- inside a quoted literal (`'a {{ x }} b'`, `"…"`): the whole literal becomes one parameter, its text with the values in it. After
+  the name of a type (`date '{{ d }}'`, `interval '{{ n }}' day`) that is a cast, since a parameter cannot stand there;
 - inside backticks: part of that name, quoted;
 - after `| identifier`: a quoted name (a list: a qualified one). After `| sql`: text as it is, the author's explicit wish;
 - inside a comment: nothing.
@@ -18,6 +19,8 @@ from typing import Any
 from msgspec import Struct
 
 from noetl.playbook.expressions import WORKER_LIMITS, Meter, text
+from noetl.playbook.sqlplaces import misplaced
+from noetl.playbook.sqltext import Unterminated, significant, split, tokens
 from noetl.playbook.templates import Marked
 from noetl.tools.sql import SqlError
 
@@ -31,6 +34,10 @@ _TOKEN = re.compile(
       | (?P<end>;)""",
     re.VERBOSE | re.DOTALL,
 )
+_TYPE = re.compile(r"\b(DATE|TIMESTAMP|TIMESTAMP_NTZ|TIMESTAMP_LTZ|INTERVAL)\s*$", re.IGNORECASE)
+_UNIT = re.compile(
+    r"\s+(?:YEAR|MONTH|DAY|HOUR|MINUTE|SECOND)(?:\s+TO\s+(?:MONTH|HOUR|MINUTE|SECOND))?\b", re.IGNORECASE
+)
 
 
 class SparkStatement(Struct, frozen=True):
@@ -40,6 +47,13 @@ class SparkStatement(Struct, frozen=True):
 
 def statements(source: str, marks: Sequence[Marked] = ()) -> list[SparkStatement]:
     """In order; empty ones are left out."""
+    reader = _Reader(source, marks)
+    reader.check_places()
+    return list(reader.read())
+
+
+def expressions(source: str, marks: Sequence[Marked] = ()) -> list[SparkStatement]:
+    """As `statements`, of what is only a part of one and may begin with a value."""
     return list(_Reader(source, marks).read())
 
 
@@ -59,10 +73,31 @@ class _Reader:
             at = found.end()
             if found.lastgroup == "end":
                 yield from self._finished()
+            elif found.lastgroup in ("literal", "raw") and self._marked(found[0]):
+                at = self._literal(found)
             else:
                 self._quoted(str(found.lastgroup), found[0])
         self._plain(self._source[at:])
         yield from self._finished()
+
+    def check_places(self) -> None:
+        """A value cannot be a name or a keyword; where this reads a text otherwise than Spark, Spark says what is wrong."""
+        if self._marker is None:
+            return
+        private = next(iter(self._marks))[0]
+        kinds = {marker: mark.kind for marker, mark in self._marks.items()}
+        try:
+            found = [significant(each) for each in split(tokens(self._source, private, "spark"))]
+        except Unterminated:
+            return
+        for wrong in (wrong for each in found for wrong in misplaced(each, kinds, private, "spark")):
+            raise SqlError("SQL_PLACE", f"{self._shown(wrong.token.text)}: {wrong.message}; {wrong.hint}")
+
+    def _shown(self, piece: str) -> str:
+        return "".join(p if isinstance(p, str) else "{{ " + p.source + " }}" for p in self._pieces(piece))
+
+    def _marked(self, piece: str) -> bool:
+        return self._marker is not None and self._marker.search(piece) is not None
 
     def _finished(self) -> Iterator[SparkStatement]:
         written, values = "".join(self._parts).strip(), self._values
@@ -82,15 +117,28 @@ class _Reader:
                 self._parameter(part.value)
 
     def _quoted(self, kind: str, token: str) -> None:
-        if self._marker is None or self._marker.search(token) is None:
+        if not self._marked(token):
             self._parts.append(" " if kind == "comment" and not token.startswith(HINT) else token)
         elif kind == "name":
             self._parts.append(identifier(self._joined(token[1:-1].replace("``", "`"))))
-        elif kind != "comment":
-            inside = token.partition(token[-1])[2][:-1]
-            if kind == "literal" and "\\" in inside:
-                raise SqlError("SQL_VALUE", "a literal with both a value and a backslash: use concat('…', {{ x }})")
+
+    def _literal(self, found: re.Match[str]) -> int:
+        """A parameter, or a cast of one after the name of a type. Where the text goes on."""
+        token = found[0]
+        inside = token.partition(token[-1])[2][:-1]
+        if found.lastgroup == "literal" and "\\" in inside:
+            raise SqlError("SQL_VALUE", "a literal with both a value and a backslash: use concat('…', {{ x }})")
+        before = self._parts[-1] if self._parts else ""
+        typed = _TYPE.search(before)
+        if typed is None:
             self._parameter(self._joined(inside))
+            return found.end()
+        unit = _UNIT.match(self._source, found.end()) if typed[1].upper() == "INTERVAL" else None
+        self._parts[-1] = before[: typed.start()]
+        self._parts.append("CAST(")
+        self._parameter(self._joined(inside))
+        self._parts.append(f"AS {typed[1]}{'' if unit is None else unit[0]})")
+        return found.end() if unit is None else unit.end()
 
     def _pieces(self, piece: str) -> Iterator[str | Marked]:
         at = 0
@@ -101,7 +149,7 @@ class _Reader:
         yield piece[at:]
 
     def _joined(self, inside: str) -> str:
-        return "".join(piece if isinstance(piece, str) else _text(piece.value) for piece in self._pieces(inside))
+        return "".join(piece if isinstance(piece, str) else _text(piece.undoubled) for piece in self._pieces(inside))
 
     def _parameter(self, value: Any) -> None:
         if isinstance(value, dict):

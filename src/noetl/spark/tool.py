@@ -23,6 +23,7 @@ from uuid import UUID
 
 from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import derive
+from noetl.playbook.templates import Marked
 from noetl.playbook.validation.code import ALLOWED_CONF
 from noetl.playbook.validation.spark import ON_FAIL, output_problem
 from noetl.results.rowsets import Reader
@@ -35,7 +36,7 @@ from noetl.spark.profiles import Profile, profile
 from noetl.spark.secrets import answering
 from noetl.spark.serve import Serving
 from noetl.spark.starting import ensure, period
-from noetl.spark.statements import SparkStatement, statements
+from noetl.spark.statements import SparkStatement, expressions, statements
 from noetl.tools.port import Call, Failed, ItemBatches, Looped, Outcome, Success, Told
 from noetl.tools.postgres import Postgres
 from noetl.tools.python import crashed
@@ -270,8 +271,11 @@ def _conf(value: Any) -> str:
 
 
 async def _statements(call: Call, template: str) -> list[SparkStatement]:
-    text, marks = (template, []) if call.rendering is None else await call.rendering.marked(template)
-    return statements(text, marks)
+    return statements(*await _marked(call, template))
+
+
+async def _marked(call: Call, template: str) -> tuple[str, list[Marked]]:
+    return (template, []) if call.rendering is None else await call.rendering.marked(template)
 
 
 async def _expected(call: Call) -> list[dict[str, Any]]:
@@ -280,7 +284,7 @@ async def _expected(call: Call) -> list[dict[str, Any]]:
     for check in call.config.get("expect") or []:
         sql, on_fail = check.get("sql"), check.get("on_fail", "fail")
         name = check.get("name") or sql
-        one = await _statements(call, sql) if isinstance(sql, str) else []
+        one = expressions(*await _marked(call, sql)) if isinstance(sql, str) else []
         if len(one) != 1 or on_fail not in ON_FAIL:
             raise InvalidInput(
                 f"expect {name}: it needs one sql expression, and on_fail is one of {', '.join(ON_FAIL)}"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.playbook.templates import render_marked
-from noetl.spark.statements import SparkStatement, statements
+from noetl.spark.statements import SparkStatement, expressions, statements
 from noetl.tools.sql import SqlError
 
 HOSTILE = "x' or \"1\" = `1` \\' -- ; drop table users /*"
@@ -78,3 +78,33 @@ def test_a_hint_is_no_comment() -> None:
     assert read("select /*+ broadcast(t) */ {{ x }} from t /* why */", x=1) == [
         ("select /*+ broadcast(t) */ :noetl_1 from t", [1])
     ]
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "value"),
+    [
+        ("select date '{{ x }}'", "select CAST( :noetl_1 AS date)", "3"),
+        ("select TIMESTAMP '{{ x }}' as a", "select CAST( :noetl_1 AS TIMESTAMP) as a", "3"),
+        ("select a - interval '{{ x }} days'", "select a - CAST( :noetl_1 AS interval)", "3 days"),
+        ("select a - interval '{{ x }}' day, 1", "select a - CAST( :noetl_1 AS interval day), 1", "3"),
+        ("""select '{{ x | replace("'", "''") }}'""", "select :noetl_1", "3"),
+    ],
+)
+def test_a_typed_literal_is_a_cast(template: str, text: str, value: str) -> None:
+    assert read(template, x="3") == [(text, [value])]
+
+
+def test_quotes_doubled_by_hand_are_not_stored() -> None:
+    assert read("""select '{{ x | replace("'", "''") }}'""", x="O'B") == [("select :noetl_1", ["O'B"])]
+
+
+@pytest.mark.parametrize("template", ["select * from {{ x }}", "{{ x }}", "select 1 from t order by {{ x }}"])
+def test_a_value_that_would_be_a_name_is_refused(template: str) -> None:
+    with pytest.raises(SqlError) as refused:
+        read(template, x="a")
+    assert refused.value.failure.code == "SQL_PLACE"
+
+
+def test_an_expression_may_begin_with_a_value() -> None:
+    [found] = expressions(*render_marked("{{ x }} < total", {"x": 1}))
+    assert (found.text, found.values) == (":noetl_1  < total", {"noetl_1": 1})
