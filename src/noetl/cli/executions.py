@@ -312,7 +312,7 @@ def explain(execution: ID, step: Step, as_json: AsJson = False) -> None:
         return
     say(f"{step}: {coloured(row['verdict'])}" + (f", {row['runs']} runs" if row["runs"] > 1 else ""))
     for reason in row["because"]:
-        say(f"  {reason}")
+        say(f"  {as_called(reason)}")
     if row.get("sample") is not None:
         from noetl.cli.results import show_sample  # it takes its arguments from here
 

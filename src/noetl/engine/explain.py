@@ -38,7 +38,7 @@ def _live(state: Execution, activation: Activation) -> tuple[str, list[str]]:
     if loop is not None:
         counted = f"{loop.ok} ok, {loop.failed} failed, {loop.live} commands in flight"
         because.append(f"its loop is at item {loop.next} of {loop.collection.size}: {counted}")
-    waiting = [reason for live in commands if (reason := _waits_for(live)) is not None]
+    waiting = [reason for live in commands if (reason := _waits_for(state, live)) is not None]
     if state.paused and not commands:
         waiting.append("the execution is paused")
     if waiting:
@@ -51,12 +51,17 @@ def _evaluates(commands: list[Live]) -> bool:
     return any(live.kind in ("evaluate", "plan") for live in commands)
 
 
-def _waits_for(live: Live) -> str | None:
+def _waits_for(state: Execution, live: Live) -> str | None:
+    """With the command that ends the wait, where a person can."""
     if live.parked is None:
         return None
     match live.parked.reason:
-        case "signal" | "approval":
-            return f"task {live.parked.task} waits for the signal {live.parked.signal!r}"
+        case "approval":
+            sent = f"`noetl exec approve {state.execution_id} {live.step}` gives it, `reject` refuses it"
+            return f"task {live.parked.task} waits for an approval: {sent}"
+        case "signal":
+            sent = f"`noetl signal {state.execution_id} {live.parked.signal}` sends it"
+            return f"task {live.parked.task} waits for the signal {live.parked.signal!r}: {sent}"
         case "child":
             child = live.parked.child or "which has not started yet"
             return f"task {live.parked.task} waits for its child {child}"
@@ -114,10 +119,21 @@ def _verdict(verdict: Verdict) -> str:
     return f"arc to {verdict.step}: {verdict.verdict}" + (f" ({saw})" if saw else "")
 
 
+def _false_guard(fixed: Fixed, source: str, number: int, verdict: Verdict) -> str:
+    """The guard of an arc that was not taken, as it is written."""
+    router = fixed.plan.steps[source].step.next
+    arcs = router.arcs if router is not None else []
+    guard = arcs[number].when if verdict.verdict == "false" and number < len(arcs) else None
+    return "" if guard is None else f"; its guard is {guard}"
+
+
 def _not_reached(fixed: Fixed, state: Execution, step: str) -> list[str]:
     if step not in fixed.plan.steps:
         return [f"the playbook has no step {step}"]
     because = _cut_short(fixed, state, step)
+    if state.status == "pending":
+        limit = fixed.plan.playbook.executor.spec.max_concurrent
+        because.append(f"the execution waits for a place: max_concurrent of {state.path} is {limit}")
     for source, plan in fixed.plan.steps.items():
         if step not in targets(plan.step):
             continue
@@ -127,7 +143,11 @@ def _not_reached(fixed: Fixed, state: Execution, step: str) -> list[str]:
         elif record.status in _PASSED_BY:
             because.append(f"step {source} leads here and {_PASSED_BY[record.status]}")
         else:
-            because += [f"from {source}, {_verdict(v)}" for v in record.verdicts if v.step == step]
+            because += [
+                f"from {source}, {_verdict(verdict)}{_false_guard(fixed, source, number, verdict)}"
+                for number, verdict in enumerate(record.verdicts)
+                if verdict.step == step
+            ]
     return because or ["it runs once all others are over" if step == fixed.plan.final else "no arc leads here"]
 
 

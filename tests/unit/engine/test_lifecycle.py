@@ -512,6 +512,30 @@ def test_the_outcome_is_the_same_whatever_order_branches_finish_in() -> None:
     assert outcome_hash(play(FORK).run(lambda _: 2).state) not in hashes
 
 
+def test_explain_names_the_command_that_ends_a_wait() -> None:
+    p = play("""
+- {step: gate, tool: {kind: wait, signal: go}}
+""")
+    parked = e.CommandParked(
+        command_id=p.command("gate").command_id, attempt=1, task="gate", reason="signal", signal="go"
+    )
+    p.report(p.command("gate"), parked)
+    found = explain(p.fixed, p.state, "gate")
+    assert found.verdict == "waiting"
+    assert found.because[0] == "task gate waits for the signal 'go': `noetl signal 7 go` sends it"
+    q = play("""
+- {step: ask, tool: {kind: wait, approval: yes}}
+""")
+    asked = e.CommandParked(command_id=q.command("ask").command_id, attempt=1, task="ask", reason="approval")
+    q.report(q.command("ask"), asked)
+    assert "`noetl exec approve 7 ask` gives it" in explain(q.fixed, q.state, "ask").because[0]
+
+
+def test_explain_says_that_an_execution_waits_for_a_place() -> None:
+    p = Play(workflow("- {step: a}", executor={"spec": {"max_concurrent": 1}})).start()
+    assert explain(p.fixed, p.state, "a").because[0] == "the execution waits for a place: max_concurrent of test is 1"
+
+
 def test_explain_says_why_a_step_did_not_run() -> None:
     p = play(f"""
 - {{step: a, {PYTHON}, next: [{{step: b, when: "{{{{ a.n > 3 }}}}"}}, c]}}
@@ -521,7 +545,7 @@ def test_explain_says_why_a_step_did_not_run() -> None:
 """).run(lambda _: {"n": 1})
     b = explain(p.fixed, p.state, "b")
     assert b.verdict == "not reached"
-    assert b.because == ("from a, arc to b: false (a.n > 3 = False)",)
+    assert b.because == ("from a, arc to b: false (a.n > 3 = False); its guard is {{ a.n > 3 }}",)
     assert explain(p.fixed, p.state, "d").because == ("step b leads here and was not reached itself",)
     assert explain(p.fixed, p.state, "c").because == ("it was reached from a",)
     assert explain(p.fixed, p.state, "zzz").because == ("the playbook has no step zzz",)
@@ -558,7 +582,9 @@ def test_explain_says_where_the_execution_failed_before_a_step_and_not_where_an_
 """)
     p.run(lambda command: {"n": 1} if command.step == "a" else Failure(code="BAD", message="no"))
     assert p.state.status == "failed"
-    assert explain(p.fixed, p.state, "b").because == ("from a, arc to b: false (a.n > 3 = False)",)
+    assert explain(p.fixed, p.state, "b").because == (
+        "from a, arc to b: false (a.n > 3 = False); its guard is {{ a.n > 3 }}",
+    )
     for step in ("y", "z"):
         assert explain(p.fixed, p.state, step).because[0] == "the execution failed at x before it was reached"
 

@@ -43,6 +43,7 @@ LOOK_EVERY = 0.25
 START = "start"  # the key of what begins an execution, message and event
 FIRST = 1  # no sequence number is smaller
 Seen = TypeVar("Seen")
+CHILDREN_EXPLAINED = 5
 SCANNED = 10_000  # events that one read looks at
 
 
@@ -321,10 +322,20 @@ class ExecutionService:
         if step not in loaded.fixed.plan.steps:
             raise NotFound(f"the playbook has no step {step!r}", hint=f"steps: {', '.join(loaded.fixed.plan.steps)}")
         found = explain(loaded.fixed, loaded.state, step)
+        if found.verdict == "waiting":
+            children = await self._children_waited_for(loaded.state, step)
+            return msgspec.structs.replace(found, because=(*found.because, *children))
         if found.verdict != "running":
             return found
         queued = await self._queued(identity, execution_id, step)
         return msgspec.structs.replace(found, because=(*queued, *found.because))
+
+    async def _children_waited_for(self, state: Execution, step: str) -> list[str]:
+        """How the children are that the step waits for: of many, the first ones."""
+        parked = (live.parked for live in state.commands.values() if live.step == step and live.parked is not None)
+        ids = [wait.child for wait in parked if wait.child is not None][:CHILDREN_EXPLAINED]
+        rows = [row for each in ids if (row := await self._log.projection(each)) is not None]
+        return [f"child {row.execution_id} ({row.path}) is {row.status}" for row in rows]
 
     async def _queued(self, identity: Identity, execution_id: ExecutionId, step: str) -> list[str]:
         """What its commands wait for that no worker has taken."""
