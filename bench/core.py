@@ -7,7 +7,7 @@ on, in a directory that is deleted afterwards.
     S1  one execution of 20 steps, one after the other       S5  from nothing to the first result; memory and processor when idle
     S2  200 executions of 5 steps at once                    S6  S3, and the worker is killed at 40 %
     S3  a loop of 1 000 items                                S7  pages of a list of 200 000 executions
-    S4  reading executions while S2 runs (http)
+    S4  reading executions while S2 runs (http)              S8  a loop of 10 items over the rows of a step
 
     uv run python bench/core.py [--json] [--only S1,S3] [--mode embedded] [--repeat 3] [--profile FILE]
 """
@@ -80,6 +80,9 @@ def tell(mode: str, found: Figures) -> None:
         print(f"  S3: {found['s3_items_s']} items/s{against(found['s3_items_s'], S3_ITEMS_S)}", end="")
         print(f"; {part:.2f} of the child calls")
         tell_costs(found["s3"], "an item")
+    if "s8_ms" in found:
+        print(f"  S8: {found['s8_ms']:.2f} ms an execution")
+        tell_costs(found["s8"], "an execution")
     if "s4_p99_ms" in found:
         p99 = found["s4_p99_ms"]
         print(f"  S4: p50 {found['s4_p50_ms']} ms, p99 {p99} ms of {found['s4_reads']} reads{against(READ_MS, p99)}")

@@ -31,6 +31,8 @@ BETWEEN = 0.3  # seconds of single commits
 READ_EVERY = 0.004
 PAGES = 30
 KILL_AT = 0.4  # of the items
+SMALL_LOOPS = 40  # executions of S8
+LOAD = 'result = {"rows": [{"i": i, "name": f"n{i}"} for i in range(10)]}'
 
 Figures = dict[str, Any]
 
@@ -247,6 +249,19 @@ async def one_loop(bench: Bench) -> Figures:
     return {"s3_items_s": round(items / median_seconds(rounds)), "s3": summary(rounds, items)}
 
 
+async def small_loops(bench: Bench) -> Figures:
+    """S8: a loop of 10 items over the rows of the step before it, again and again."""
+    load = {"step": "load", "tool": {"kind": "python", "code": LOAD}, "next": "each"}
+    each = {
+        "step": "each",
+        "loop": {"in": "{{ load.rows }}", "iterator": "row", "spec": {"mode": "parallel"}},
+        "tool": {"kind": "python", "input": {"i": "{{ row.i }}"}, "code": CODE},
+    }
+    await warm(bench, playbook("s8", [load, each]), "bench/s8", {})
+    rounds = [await run(bench, "bench/s8", [{}]) for _ in range(SMALL_LOOPS)]
+    return {"s8_ms": round(median_seconds(rounds) * 1000, 2), "s8": summary(rounds, 1)}
+
+
 async def warm(bench: Bench, text: str, path: str, payload: dict[str, Any]) -> None:
     await bench.house.register(text)
     await ended(bench, await bench.house.start(path, [payload]))
@@ -413,6 +428,7 @@ SCENARIOS: dict[str, Callable[[Bench], Any]] = {
     "S1": one_chain,
     "S2": many_chains,
     "S3": one_loop,
+    "S8": small_loops,
     "S4": reading,
     "S7": lists,
     "S6": loss,

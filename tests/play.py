@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import yaml
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from noetl.engine.fold import evolve
@@ -17,14 +18,14 @@ from noetl.model import decisions as d
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.commands import Command
-from noetl.model.envelope import Envelope, Selected, failed
+from noetl.model.envelope import Envelope, Selected, failed, is_scalar
 from noetl.model.errors import Failure
 from noetl.model.ids import RefId
 from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Reference
 from noetl.playbook.expressions import TemplateError, UndefinedError
 from noetl.playbook.plan import Plan, compile_plan
-from noetl.playbook.templates import parse_expression, render
+from noetl.playbook.templates import Selection, parse_expression, render
 from noetl.playbook.validation import load_or_raise
 from noetl.playbook.workload import merge
 
@@ -177,16 +178,28 @@ class Play:
         output = {"data": value, "status": "ok"}
         scope = {command.step: value, "result": value, "response": value, "output": output, "outcome": output}
         scope |= {"workload": command.scope.workload, **command.scope.workload}
-        found = {}
+        found: dict[str, Any] = {}
         for selection in self.fixed.plan.steps[command.step].selections:
             try:
-                made: dict[str, Any] = {"value": render(parse_expression(selection.source), scope)}
+                made = self.selected(command, selection, render(parse_expression(selection.source), scope))
             except UndefinedError as error:
                 made = {"missing": str(error)}
             except TemplateError as error:
                 made = {"error": str(error)}
             found[selection.id] = made
         return found
+
+    def selected(self, command: Command, selection: Selection, value: Any) -> dict[str, Any]:
+        """A scalar as it is, anything else by reference."""
+        if is_scalar(value):
+            return {"value": value}
+        self.refs += 1
+        uri = (
+            f"noetl://execution/{EXECUTION}/result/{command.step}/{command.command_id}-{command.attempt}-{selection.id}"
+        )
+        rows = len(value) if isinstance(value, list) else None
+        reference = Reference(ref_id=RefId(str(self.refs)), type="memory", uri=uri, rows=rows)
+        return {"stored": to_builtins(reference)}
 
     def done(self, command: Command, value: Any = None, **fields: Any) -> "Play | Refusal":
         result = self.envelope(command, value)

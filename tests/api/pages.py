@@ -16,16 +16,27 @@ HEAVY = 100
 CHAIN = 382
 
 
+def mark(index: int) -> str:
+    """In every record: no event may have it (`tests/inspection.py`)."""
+    return f"CANARY-{index + 1}"
+
+
 def assessment(index: int) -> dict[str, Any]:
-    return {"id": index + 1, "name": f"Assessment {index + 1}", "score": (index * 37) % 101}
+    return {"id": index + 1, "name": f"Assessment {index + 1}", "score": (index * 37) % 101, "remark": mark(index)}
 
 
 def user(index: int) -> dict[str, Any]:
-    return {"id": index + 1, "name": f"User {index + 1}", "email": f"user{index + 1}@example.com"}
+    return {
+        "id": index + 1,
+        "name": f"User {index + 1}",
+        "email": f"user{index + 1}@example.com",
+        "remark": mark(index),
+    }
 
 
 def event(index: int) -> dict[str, Any]:
-    return {"id": index + 1, "type": ("click", "view", "purchase")[index % 3], "value": index * 10}
+    kind = ("click", "view", "purchase")[index % 3]
+    return {"id": index + 1, "type": kind, "value": index * 10, "remark": mark(index)}
 
 
 def cut(request: Request, size_name: str, size: int, total: int = TOTAL) -> tuple[int, int, int, int]:
@@ -122,7 +133,7 @@ async def chain(request: Request) -> Response:
 
 
 def link(index: int, total: int, refs: str) -> dict[str, Any]:
-    item: dict[str, Any] = {"id": index + 1, "name": f"Item {index + 1}"}
+    item: dict[str, Any] = {"id": index + 1, "name": f"Item {index + 1}", "remark": mark(index)}
     if refs == "linked":
         item["ref"] = f"/api/v1/reference-chain/detail/{index + 1}"
     elif refs == "windowed":

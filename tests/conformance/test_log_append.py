@@ -3,7 +3,7 @@
 import pytest
 
 from noetl.leases.port import Claimed
-from noetl.log.limits import EventTooLarge
+from noetl.log.limits import EventHasRows, EventTooLarge
 from noetl.log.port import Appended, Known, ShardLost, StaleAttempt
 from noetl.model.decisions import Finish, Issue, Send
 from noetl.model.envelope import Envelope
@@ -148,6 +148,14 @@ async def test_payloads_do_not_fit_into_events_and_nothing_of_the_batch_is_appli
             await one.append(await one.part(other, started(other)), await one.part(id_, started(id_), event))
     assert await world.log.last_seq(other) == 0
     await one.write(id_, SignalReceived(name="n", request="r", payload="x" * 15_000))
+
+
+async def test_an_event_with_rows_in_its_context_is_refused(world: World) -> None:
+    one, id_ = await owner(world), execution(0)
+    rows = Envelope(status="ok", context={"rows": [{"a": 1}]})
+    with pytest.raises(EventHasRows):
+        await one.write(id_, started(id_), CallDone(step="s", activation=ActivationId("a"), result=rows))
+    assert await world.log.last_seq(id_) == 0
 
 
 async def test_executions_are_live_from_their_first_event_to_their_terminal_one(world: World) -> None:

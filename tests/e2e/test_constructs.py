@@ -10,6 +10,7 @@ from noetl.cli.memory import Cluster
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, empty
 from noetl.model.ids import ExecutionId
+from noetl.playbook.assignments import is_reference, linked
 from tests.play import workflow
 
 WAIT = 30.0
@@ -30,6 +31,11 @@ async def value_of(cluster: Cluster, state: Execution, step: str) -> Any:
     return None if result.reference is None else await cluster.resolve(result.reference)
 
 
+async def settled(cluster: Cluster, value: Any) -> Any:
+    """A variable that is a link, as its value."""
+    return await cluster.resolve(linked(value)) if is_reference(value) else value
+
+
 def run(
     steps: str, payload: dict[str, Any] | None = None, *, children: dict[str, str] | None = None, step: str = "end"
 ) -> Any:
@@ -42,7 +48,8 @@ def run(
             execution = await cluster.start(workflow(steps), "test.yaml", payload or {})
             state = await ended(cluster, execution)
             value = await value_of(cluster, state, step) if step in state.steps and state.steps[step].result else None
-            return state.status, value, state.ctx, state.failure
+            ctx = {name: await settled(cluster, value) for name, value in state.ctx.items()}
+            return state.status, value, ctx, state.failure
 
     return asyncio.run(play())
 

@@ -25,6 +25,7 @@ from noetl.model.errors import Failure
 from noetl.model.exchange import ExchangeReply, ExchangeRequest, Held
 from noetl.model.ids import DEFAULT_TENANT, shard_of
 from noetl.model.reference import Reference
+from tests.inspection import CANARY
 from tests.simulation.faulty import drive
 from tests.simulation.tools import Effect
 
@@ -163,6 +164,8 @@ class Oracle:
         self._commands(execution_id, event)
         self._loops(event)
         self._failed(execution_id, event)
+        if CANARY.encode() in encode(event):
+            raise Violation("no row in an event", f"{event.key}: {event}")
         for reference in references_of(event):
             if reference.uri not in self.references:
                 self._resolves(reference, event)

@@ -1,8 +1,9 @@
 """Simulated tools: a body in a tiny language takes virtual time, has an effect in the world, and ends as it says.
 
-The body is calls separated by semicolons: `ok()`, `value(x)`, `rows(n)`, `slow(seconds)`, `hang()`, `stamp()` (a value that is
-different each time), `lose()` (its worker is killed), `fail()` always, `fail(n)` in the first n tries of the policy,
-`fail_items(i, …)` for these items, `fail_item(i, n)` for item i in its first n tries, `hang_item(i)`, `lose_item(i)`.
+The body is calls separated by semicolons: `ok()`, `value(x)`, `rows(n)`, `records(n)` (maps with a mark), `slow(seconds)`,
+`hang()`, `stamp()` (a value that is different each time), `lose()` (its worker is killed), `fail()` always, `fail(n)` in the
+first n tries of the policy, `fail_items(i, …)` for these items, `fail_item(i, n)` for item i in its first n tries,
+`hang_item(i)`, `lose_item(i)`.
 """
 
 import ast
@@ -16,6 +17,7 @@ from noetl.model.errors import Failure
 from noetl.model.exchange import Held
 from noetl.model.ids import derive
 from noetl.tools.port import Call, Failed, Identity, Success
+from tests.inspection import CANARY
 from tests.simulation.loop import Process
 
 
@@ -97,6 +99,8 @@ class Simulated:
                     value = {"value": given}
                 case "rows", (count,):
                     value = list(range(count))
+                case "records", (count,):
+                    value = [{"n": number, "mark": f"{CANARY}{number}"} for number in range(count)]
                 case "stamp", ():
                     value = {"value": self._now()}
                 case "lose", ():

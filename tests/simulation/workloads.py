@@ -152,13 +152,20 @@ def looping(rng: Random) -> Case:
     policy = (
         "{policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 100ms}}]}}"
     )
-    reduce = ", reduce: {ctx.total: sum}"
-    steps = step("s0", tool(f"rows({size})"), after="each")
+    gathers = source == "rows"
+    reduce = ", reduce: {ctx.total: sum, ctx.seen: append}" if gathers else ", reduce: {ctx.total: sum}"
+    number = "item.n" if gathers else "item"
+    seen = ', ctx.seen: "{{ item }}"' if gathers else ""
+    steps = step("s0", tool(f"records({size})" if gathers else f"rows({size})"), after="each")
     does = tool(
-        body, input='{item: "{{ item }}", at: "{{ loop.index }}"}', spec=policy, set='{ctx.total: "{{ item }}"}'
+        body,
+        input=f'{{item: "{{{{ {number} }}}}", at: "{{{{ loop.index }}}}"}}',
+        spec=policy,
+        set=f'{{ctx.total: "{{{{ {number} }}}}"{seen}}}',
     )
     steps += step("each", does, loop=_loop(items, mode, chunk + window + reduce), after="last")
-    steps += step("last", tool("ok()", input='{total: "{{ ctx.total | default(0) }}"}'))
+    counted = ', seen: "{{ ctx.seen | default([]) | length }}"' if gathers else ""
+    steps += step("last", tool("ok()", input=f'{{total: "{{{{ ctx.total | default(0) }}}}"{counted}}}'))
     return Case(
         f"looping-{size}-{mode}-{body}-{chunk}-{window}-{source}",
         book("looping", steps, workload="{items: []}"),

@@ -17,9 +17,9 @@ from noetl.engine.state import Execution, LoopState, empty
 from noetl.log.port import Recorded
 from noetl.model.errors import Failure, NotFound
 from noetl.model.events import ChildEnded, ChildStarted, Event, PlaybookCompleted
-from noetl.model.ids import ActivationId, ExecutionId, RefId
+from noetl.model.ids import ActivationId, ExecutionId
 from noetl.model.reference import Reference
-from noetl.playbook.assignments import REFERENCE, is_reference
+from noetl.playbook.assignments import is_reference, linked
 from noetl.server.services.details import CHILDREN_LISTED
 from noetl.server.steps import LoopProgress, StepSeen, steps_of
 
@@ -159,7 +159,7 @@ def _stats(loop: LoopProgress | None) -> str:
 async def _settled(value: Any, resolve: Resolve) -> Any:
     if not is_reference(value):
         return value
-    return await _value(Reference(ref_id=RefId(""), type="memory", uri=value[REFERENCE]), resolve)
+    return await _value(linked(value), resolve)
 
 
 def _large(reference: Reference) -> bool:

@@ -441,6 +441,7 @@ def _loop_started(state: Execution, event: e.LoopStarted) -> Execution:
         single=event.single,
         reduce=event.reduce,
         segments=_before(state, event),
+        gathered=_inherited_loop(state, event, "gathered") is not None,
     )
     activation = replace(state.activations[event.activation], phase="loop", loop=loop, timer=event.timer, planned=None)
     if event.timer is not None:
@@ -450,8 +451,13 @@ def _loop_started(state: Execution, event: e.LoopStarted) -> Execution:
 
 def _before(state: Execution, event: e.LoopStarted) -> tuple[Segment, ...]:
     """What the items that do not run again have given to the reducers."""
-    inherited = state.steps[event.step].loop if event.collection.kind == "failed" else None
-    return (Segment(-1, 0, inherited.partial),) if inherited is not None and inherited.partial else ()
+    partial = _inherited_loop(state, event, "partial")
+    return (Segment(-1, 0, partial),) if partial else ()
+
+
+def _inherited_loop(state: Execution, event: e.LoopStarted, what: str) -> Any:
+    loop = state.steps[event.step].loop if event.collection.kind == "failed" else None
+    return None if loop is None else getattr(loop, what)
 
 
 def _loop_done(state: Execution, event: e.LoopDone) -> Execution:

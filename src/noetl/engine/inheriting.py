@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from noetl.engine.state import Execution, Record, Unfinished
 from noetl.model import events as e
-from noetl.model.envelope import Envelope
+from noetl.model.envelope import Envelope, without_rows
 from noetl.model.ids import Micros
 from noetl.playbook.plan import Plan
 
@@ -134,7 +134,9 @@ def _step(step: str, record: Record, again: bool, at: Micros) -> e.StepInherited
         loop = record.loop
         if loop is None:
             return None
-        return e.StepInherited(at=at, step=step, result=record.result or Envelope(status="error"), runs=0, loop=loop)
+        failed = record.result or Envelope(status="error")
+        return e.StepInherited(at=at, step=step, result=failed, runs=0, loop=loop)
     if record.result is None or record.status not in ("ok", "error", "inherited"):
         return None
-    return e.StepInherited(at=at, step=step, result=record.result, runs=record.runs)
+    result = replace(record.result, context=without_rows(record.result.context))
+    return e.StepInherited(at=at, step=step, result=result, runs=record.runs)

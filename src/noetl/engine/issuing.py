@@ -39,11 +39,20 @@ def _parks(fixed: Fixed, activation: Activation) -> bool:
     return any(task.kind in ("wait", "playbook") for task in fixed.plan.steps[activation.step].step.tool)
 
 
-def ask(fixed: Fixed, state: Execution, activation: Activation, kind: e.CommandKind, site: str, moment: Moment) -> Made:
+def ask(
+    fixed: Fixed,
+    state: Execution,
+    activation: Activation,
+    kind: e.CommandKind,
+    site: str,
+    moment: Moment,
+    site_args: dict[str, Any] | None = None,
+) -> Made:
     """Have a worker evaluate what needs data; asked once per site."""
     if held(state) or any(live.activation == activation.id for live in state.commands.values()):
         return
-    command = command_for(fixed, state, activation, kind, moment, purpose=f"{kind}:{site}", site=site)
+    purpose = f"{kind}:{site}"
+    command = command_for(fixed, state, activation, kind, moment, purpose=purpose, site=site, site_args=site_args or {})
     yield issued(command, moment)
     yield Issue(command)
 

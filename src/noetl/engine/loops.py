@@ -16,15 +16,15 @@ from noetl.engine.state import Activation, Execution, Fixed, LoopState
 from noetl.model import events as e
 from noetl.model.commands import MAX_FRAME_ROWS
 from noetl.model.decisions import AddPart, Issue, SetTimer, Stop
-from noetl.model.envelope import Envelope, failed
+from noetl.model.envelope import NOT_WRITTEN, Envelope, failed
 from noetl.model.errors import Failure
-from noetl.model.ids import Micros, RefId, timer_id
+from noetl.model.ids import Micros, RefId, gathered_id, timer_id
 from noetl.model.reference import Reference, address
 from noetl.playbook import reducers
-from noetl.playbook.assignments import full_name, is_reference, root_of
+from noetl.playbook.assignments import found_at, full_name, is_reference, linked, root_of
 from noetl.playbook.expressions import FailedError, LimitError
 from noetl.playbook.model import Loop, MaxFailed
-from noetl.playbook.plan import IN
+from noetl.playbook.plan import IN, REDUCE
 
 LANES = 16  # commands of one loop in flight; a larger window puts more items into each, unless each is alone in its own
 PARALLEL_WINDOW = 100
@@ -50,7 +50,7 @@ def plan(fixed: Fixed, state: Execution, activation: Activation, moment: Moment)
         result = failed(found)
         yield e.CallError(at=moment.at, step=activation.step, activation=activation.id, result=result)
     elif not held(state):
-        yield from _start(fixed, activation, found, moment)
+        yield from _start(fixed, state, activation, found, moment)
 
 
 def _collection(
@@ -82,7 +82,9 @@ def _collection(
     if isinstance(answer, Failure | NeedsWorker):
         return answer
     value = answer[0]
-    if is_reference(value) or (isinstance(value, Failure) and value.code == LimitError.code):
+    if is_reference(value):
+        return _stored(linked(value))
+    if isinstance(value, Failure) and value.code == LimitError.code:
         return sites.NEEDS_WORKER
     if isinstance(value, Failure):
         return Failure(code=value.code, kind=value.kind, message=f"loop.in: {value.message}")
@@ -95,6 +97,13 @@ def _collection(
     if len(msgspec.json.encode(items)) <= INLINE_BYTES:
         return e.Collection(kind="inline", size=len(items), items=tuple(items))
     return sites.NEEDS_WORKER
+
+
+def _stored(reference: Reference) -> e.Collection | NeedsWorker:
+    """A stored list of a known length is used as it is; whatever else the reference names, a worker looks at it."""
+    if not reference.ref_id or reference.rows is None or reference.rows_at is not None:
+        return sites.NEEDS_WORKER
+    return e.Collection(kind="reference", size=reference.rows, reference=reference)
 
 
 def as_items(value: Any) -> list[Any] | Failure:
@@ -116,8 +125,10 @@ def _loop(fixed: Fixed, activation: Activation) -> Loop:
     return loop
 
 
-def _start(fixed: Fixed, activation: Activation, collection: e.Collection, moment: Moment) -> Made:
+def _start(fixed: Fixed, state: Execution, activation: Activation, collection: e.Collection, moment: Moment) -> Made:
     loop = _loop(fixed, activation)
+    inherited = state.steps[activation.step].loop if collection.kind == "failed" else None
+    inherited_gathered = inherited.gathered if inherited is not None else None
     spec = loop.spec
     on_spark = spec.policy.exec == "spark"
     mode = "spark" if on_spark else ("cursor" if loop.cursor is not None else spec.mode)
@@ -141,6 +152,10 @@ def _start(fixed: Fixed, activation: Activation, collection: e.Collection, momen
         yield SetTimer(timer, moment.at + timeout)
     if collection.manifest is not None:  # what runs again stands over what was there
         yield AddPart(activation.id, BEFORE, 0, collection.manifest)
+    if inherited_gathered is not None:
+        where = address(fixed.execution_id, "manifest", activation.step, inherited_gathered)
+        before = Reference(ref_id=RefId(inherited_gathered), type="db", uri=str(where), format="manifest")
+        yield AddPart(gathered_id(activation.id), BEFORE, 0, before)
 
 
 def _window(loop: Loop, mode: str, size: int) -> int:
@@ -172,15 +187,15 @@ def part(event: e.CommandCompleted | e.CommandFailed | e.CommandProgress) -> Mad
     reference, items = event.result.reference, event.items
     if reference is not None and items is not None:
         yield AddPart(event.activation, items.first, reference.rows or 0, reference, items.shift)
+    if items is not None and items.gathered is not None:
+        yield AddPart(gathered_id(event.activation), items.first, 0, items.gathered)
 
 
 def go_on(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:
     loop = activation.loop
     assert loop is not None, "the phase is loop"
     if over(loop):
-        if loop.mode == "spark":
-            yield e.LoopFaninCompleted(at=moment.at, step=activation.step, activation=activation.id, shards=loop.shards)
-        yield _done(fixed, state, activation, loop, moment)
+        yield from _close(fixed, state, activation, loop, moment)
     elif loop.stopping:
         yield stop(state, activation)
     elif not held(state):
@@ -310,15 +325,27 @@ def _frames(fixed: Fixed, state: Execution, activation: Activation, loop: LoopSt
 # ---- closing -----------------------------------------------------------------------------------------------------------
 
 
-def _done(fixed: Fixed, state: Execution, activation: Activation, loop: LoopState, moment: Moment) -> e.LoopDone:
+def _close(fixed: Fixed, state: Execution, activation: Activation, loop: LoopState, moment: Moment) -> Made:
+    """What items have gathered is joined by a worker first."""
     stats = tallies.stats(loop)
     assert stats is not None, "there is a loop"
-    reduced: dict[str, Any] = {}
     error = _verdict(fixed, activation, loop, stats)
-    try:
-        reduced = _reduced(state, loop)
-    except FailedError as problem:
-        error = error or Failure(code="REDUCE_FAILED", kind="template", message=str(problem))
+    joined = REDUCE in activation.values or activation.broken is not None
+    if loop.gathered and error is None and not joined:
+        inline = [[segment.low, segment.partial] for segment in loop.segments]
+        yield from ask(fixed, state, activation, "evaluate", REDUCE, moment, site_args={"segments": inline})
+        return
+    if loop.mode == "spark":
+        yield e.LoopFaninCompleted(at=moment.at, step=activation.step, activation=activation.id, shards=loop.shards)
+    yield _done(state, activation, loop, stats, error or activation.broken, moment)
+
+
+def _done(
+    state: Execution, activation: Activation, loop: LoopState, stats: e.Stats, error: Failure | None, moment: Moment
+) -> e.LoopDone:
+    reduced = _reduced(state, activation, loop)
+    if isinstance(reduced, Failure):
+        error, reduced = error or reduced, {}
     error = error or playbook_state.refusal(state, reduced)
     where = address(state.execution_id, "manifest", activation.step, activation.id)
     whole = tallies.with_inherited(stats, loop.collection)
@@ -361,18 +388,23 @@ def _first_error(loop: LoopState) -> dict[str, Any]:
     return {"first_error": first.code, "index": loop.first_failed, "cause": cause}
 
 
-def _reduced(state: Execution, loop: LoopState) -> dict[str, Any]:
-    """The loop's reductions, folded onto what the variables are now."""
-    return {
-        name: reducers.onto(loop.reduce[name], _current(state, full_name(name)), value)
-        for name, value in tallies.reduced(loop).items()
-        if name in loop.reduce
-    }
+def _reduced(state: Execution, activation: Activation, loop: LoopState) -> dict[str, Any] | Failure:
+    """The loop's reductions, folded onto what the variables are now. A worker that joined what was gathered has done so."""
+    if loop.gathered:
+        found = dict(zip(sorted(loop.reduce), activation.values.get(REDUCE, ()), strict=False))
+        values = {name: sites.reported(value) for name, value in found.items() if value != NOT_WRITTEN}
+        failures = [value for value in values.values() if isinstance(value, Failure)]
+        return failures[0] if failures else values
+    try:
+        return {
+            name: reducers.onto(loop.reduce[name], _current(state, full_name(name)), value)
+            for name, value in tallies.reduced(loop).items()
+            if name in loop.reduce
+        }
+    except FailedError as problem:
+        return Failure(code="REDUCE_FAILED", kind="template", message=str(problem))
 
 
 def _current(state: Execution, name: str) -> Any:
     root, path = root_of(name)
-    value: Any = playbook_state.visible(state) if root == "state" else state.ctx
-    for part in path:
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
+    return found_at(playbook_state.visible(state) if root == "state" else state.ctx, path)

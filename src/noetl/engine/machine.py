@@ -20,7 +20,7 @@ from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.commands import MAX_LEASES
 from noetl.model.decisions import AddPart, ClearTimer, Effect, Finish, Park, Send, SetTimer, StartChild, Stop
-from noetl.model.envelope import failed
+from noetl.model.envelope import failed, without_rows
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros, call_id, timer_id
 from noetl.model.playbook_state import StateValue
@@ -171,7 +171,16 @@ def _report(state: Execution, report: m.Report, at: Micros) -> tuple[e.Event, ..
     items = getattr(filled, "items", None)
     if items is not None and live.shift:
         filled = replace(filled, items=_shifted(items, live.shift))
-    return (replace(filled, worker=report.worker) if hasattr(filled, "worker") else filled,)
+    filled = replace(filled, worker=report.worker) if hasattr(filled, "worker") else filled
+    return (_without_rows(filled),)
+
+
+def _without_rows(event: e.Reported) -> e.Reported:
+    """Whatever a worker sends, no list or map of a payload gets into the log with its envelope."""
+    result = getattr(event, "result", None)
+    if result is None or (context := without_rows(result.context)) is result.context:
+        return event
+    return replace(event, result=replace(result, context=context))
 
 
 def _shifted(items: e.Items, shift: int) -> e.Items:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from noetl.engine.state import Execution
-from noetl.playbook.assignments import REFERENCE, is_reference
+from noetl.playbook.assignments import REFERENCE, is_reference, linked
 
 _SIZE = 1 << 62
 
@@ -18,7 +18,16 @@ def mark(outcome: int, *fact: Any) -> int:
 
 
 def outcome_hash(state: Execution) -> str:
-    ctx = {name: {REFERENCE: ""} if is_reference(value) else value for name, value in state.ctx.items()}
+    ctx = {name: _comparable(value) for name, value in state.ctx.items()}
     code = state.failure.code if state.failure is not None and state.status == "failed" else ""
     facts = msgspec.json.encode([state.status, code, ctx, state.outcome], order="deterministic")
     return blake2b(facts, digest_size=16).hexdigest()
+
+
+def _comparable(value: Any) -> Any:
+    """The same for equal data, wherever it is stored."""
+    if not isinstance(value, dict):
+        return value
+    if is_reference(value):
+        return {REFERENCE: linked(value).sha256 or ""}
+    return {name: _comparable(part) for name, part in value.items()}

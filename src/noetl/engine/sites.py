@@ -16,7 +16,8 @@ from noetl.model.clock import iso
 from noetl.model.envelope import Envelope, Selected
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
-from noetl.playbook.assignments import REFERENCE, is_reference
+from noetl.model.reference import Reference
+from noetl.playbook.assignments import REFERENCE, is_reference, is_state, link_to, linked
 from noetl.playbook.expressions import NO_ERROR, NeedsData, OptionalMap, TemplateError, Undefined, Value
 from noetl.playbook.functions import Seeded
 from noetl.playbook.plan import Site
@@ -49,20 +50,29 @@ class Moment(Struct, frozen=True):
 class Distant:
     """A value that is a reference: passing it on is fine, looking into it needs a worker."""
 
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
+    def __init__(self, reference: Reference) -> None:
+        self.reference = reference
 
     def member(self, name: str) -> Value:
-        raise NeedsData(self.uri)
+        raise NeedsData(self.reference.uri)
 
     def item(self, index: int | slice) -> Value:
-        raise NeedsData(self.uri)
+        raise NeedsData(self.reference.uri)
 
     def length(self) -> int:
-        raise NeedsData(self.uri)
+        raise NeedsData(self.reference.uri)
 
     def plain(self) -> Value:
-        raise NeedsData(self.uri)
+        raise NeedsData(self.reference.uri)
+
+
+def with_distant(value: Any) -> Any:
+    """The value with every link in it, also inside maps, as a Distant."""
+    if not isinstance(value, dict):
+        return value
+    if is_reference(value):
+        return Distant(linked(value))
+    return {name: with_distant(part) for name, part in value.items()}
 
 
 class SelectionFailed(Exception):
@@ -107,9 +117,9 @@ def _each(
 ) -> Answer:
     if activation.broken is not None:
         return activation.broken
-    reported = activation.values.get(site.name)
-    if reported is not None:
-        return [_reported(value, one is _guard) for value in reported]
+    known = activation.values.get(site.name)
+    if known is not None:
+        return [reported(value, one is _guard) for value in known]
     if site.needs_worker:
         return NEEDS_WORKER
     if one is _guard and not any(isinstance(value, Template) for value in site.cut):
@@ -118,9 +128,13 @@ def _each(
     selected = _selected(fixed, state, activation)
     places = zip(site.keys, site.cut, strict=True)
     try:
-        return [one(value, scope, moment.functions(f"{site.name}.{key}"), selected) for key, value in places]
+        made = [one(value, scope, moment.functions(f"{site.name}.{key}"), selected) for key, value in places]
     except NeedsData:
         return NEEDS_WORKER
+    linked_state = (
+        is_state(key.removeprefix("set:")) and is_reference(value) for key, value in zip(site.keys, made, strict=True)
+    )
+    return NEEDS_WORKER if any(linked_state) else made  # state holds no reference: a worker gives the value
 
 
 def _value(value: Any, scope: dict[str, Value], functions: Seeded, selected: Callable[[Selection], Value]) -> Any:
@@ -128,7 +142,9 @@ def _value(value: Any, scope: dict[str, Value], functions: Seeded, selected: Cal
         if isinstance(value, Template) and value.expression is not None:
             made = evaluate_template(value, scope, functions=functions, selected=selected)
             if isinstance(made, Distant):
-                return {REFERENCE: made.uri}
+                if not made.reference.uri:
+                    raise NeedsData("")
+                return link_to(made.reference)
             if made is None or isinstance(made, str | int | float):
                 return made
         return render_value(value, scope, functions=functions, selected=selected)
@@ -143,7 +159,7 @@ def _guard(value: Any, scope: dict[str, Value], functions: Seeded, selected: Cal
         return failure(error)
 
 
-def _reported(value: Selected, as_guard: bool) -> Any:
+def reported(value: Selected, as_guard: bool = False) -> Any:
     """What a worker evaluated for us."""
     if value.error is not None:
         return Failure(code="EXPRESSION", kind="template", message=value.error)
@@ -151,9 +167,16 @@ def _reported(value: Selected, as_guard: bool) -> Any:
         return False
     if value.missing is not None:
         return Failure(code="TEMPLATE_UNDEFINED", kind="template", message=f"{value.missing} is undefined")
-    if value.reference is not None:
-        return True if as_guard else {REFERENCE: value.reference}
+    reference = reference_of(value)
+    if reference is not None:
+        return True if as_guard else link_to(reference)
     return verdict(value.value) if as_guard else value.value
+
+
+def reference_of(selected: Selected) -> Reference | None:
+    if selected.stored is not None or selected.reference is None:
+        return selected.stored
+    return linked({REFERENCE: selected.reference})
 
 
 def failure(error: Exception) -> Failure:
@@ -165,17 +188,17 @@ def failure(error: Exception) -> Failure:
 
 def names(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> dict[str, Value]:
     """What a server-side expression sees. Steps are not among the names: every part that reads one was cut out."""
-    ctx = {name: Distant(value[REFERENCE]) if is_reference(value) else value for name, value in state.ctx.items()}
+    ctx, args, scratch = (with_distant(values) for values in (state.ctx, activation.args, activation.scratch))
     output = view(activation.outcome, activation)
     scope: dict[str, Value] = {
         **fixed.workload,
         "workload": fixed.workload,
         "ctx": ctx,
         "vars": ctx,
-        "input": activation.args,
-        "args": activation.args,
-        "step": activation.scratch,
-        "iter": activation.scratch,
+        "input": args,
+        "args": args,
+        "step": scratch,
+        "iter": scratch,
         "event": handled_event(activation.event, activation.step, iso(moment.at)),
         **identity(
             state.execution_id,
@@ -186,9 +209,9 @@ def names(fixed: Fixed, state: Execution, activation: Activation, moment: Moment
             state.failed_step,
         ),
     }
-    outer = state.parent.iter if state.parent is not None else {}
+    outer = with_distant(state.parent.iter) if state.parent is not None else {}
     if outer:
-        scope |= {"iter": {"parent": outer, **activation.scratch}, "_loop": outer_iteration(outer)}
+        scope |= {"iter": {"parent": outer, **scratch}, "_loop": outer_iteration(outer)}
     if not fixed.plan.hides_state:
         scope["state"] = visible(state)
     if output is not None:
@@ -228,7 +251,8 @@ def _selected(fixed: Fixed, state: Execution, activation: Activation) -> Callabl
             raise SelectionFailed(f"{selection.source}: {found.error}")
         if found.missing is not None:
             return Undefined(selection.source, found.missing, found.absent)
-        return Distant(found.reference) if found.reference is not None else found.value
+        reference = reference_of(found)
+        return Distant(reference) if reference is not None else found.value
 
     return resolve
 
@@ -236,7 +260,8 @@ def _selected(fixed: Fixed, state: Execution, activation: Activation) -> Callabl
 def _from_envelope(fixed: Fixed, selection: Selection, envelope: Envelope | None, args: dict[str, Any]) -> Value:
     """No worker reported this selection (a loop, a lost worker, a step that has not run): the envelope is all there is, and
     what arcs brought."""
-    scope: dict[str, Value] = {**fixed.workload, "workload": fixed.workload, "input": args, "args": args}
+    given = with_distant(args)
+    scope: dict[str, Value] = {**fixed.workload, "workload": fixed.workload, "input": given, "args": given}
     if envelope is None:
         scope[selection.step] = Undefined(selection.step, selection.step, "step")
     else:
@@ -271,5 +296,7 @@ def _short(value: Value) -> Any:
     if isinstance(value, Undefined):
         return "undefined"
     if isinstance(value, Distant):
-        return value.uri
+        return value.reference.uri
+    if is_reference(value):
+        return linked(value).uri
     return value if len(msgspec.json.encode(value)) <= SAW_BYTES else "…"

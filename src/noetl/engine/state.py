@@ -100,6 +100,7 @@ class LoopState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     first_failed: int | None = None
     deferred: tuple[tuple[int, int, Micros], ...] = ()  # (index, attempts, delay) to issue again
     segments: tuple[Segment, ...] = ()
+    gathered: bool = False  # items have given something to a reducer whose value travels by reference
     shards: int = 0  # partitions on Spark that have ended
     ahead: int = 0  # items in them, while their command has not ended: shown, not counted
 

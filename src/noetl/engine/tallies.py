@@ -10,6 +10,7 @@ from noetl.engine.state import Activation, Live, LoopState, Segment
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
+from noetl.model.ids import gathered_id
 from noetl.playbook import reducers
 from noetl.playbook.expressions import FailedError
 
@@ -106,6 +107,7 @@ def _count(loop: LoopState, items: e.Items, low: int, high: int) -> LoopState:
         first_failed=items.first_failed if first else loop.first_failed,
         deferred=loop.deferred + deferred,
         segments=segments,
+        gathered=loop.gathered or items.gathered is not None,
     )
 
 
@@ -169,4 +171,5 @@ def inheritance(activation: Activation, outcome: Envelope) -> e.LoopInherited | 
         skipped=loop.skipped + loop.collection.skipped,
         partial={} if outcome.ok else reduced(loop),
         args=activation.args,
+        gathered=gathered_id(activation.id) if loop.gathered and not outcome.ok else None,
     )

@@ -1,7 +1,10 @@
-"""What the tables refuse: an envelope or the rest of an event that is too large to be anything but a payload, and state that is
-none."""
+"""What the tables refuse: an envelope or the rest of an event that is too large to be anything but a payload, an envelope whose
+context holds a list or map of one, and state that is none."""
+
+from typing import Any
 
 from noetl.model import codec
+from noetl.model.envelope import has_rows
 from noetl.model.errors import Conflict, InvalidInput, NoetlError
 from noetl.model.events import Event
 from noetl.model.playbook_state import MAX_STATE_NAMES, StateValue, problem_with_name, problem_with_value
@@ -16,12 +19,20 @@ class EventTooLarge(NoetlError):
     code = "EVENT_TOO_LARGE"
 
 
+class EventHasRows(NoetlError):
+    """An event breaks the table's constraint on `context`: whoever made it put rows of a payload into it."""
+
+    code = "EVENT_HAS_ROWS"
+
+
 def check_size(event: Event) -> bytes:
-    """The event's bytes; EventTooLarge when its envelope or the rest of it is beyond the limit."""
+    """The event's bytes. EventHasRows when its context holds rows, EventTooLarge when its envelope or the rest is too large."""
     data = codec.encode(event)
+    result = getattr(event, "result", None)
+    if result is not None and result.context:
+        _check_context(event, result.context)
     if len(data) <= RESULT_LIMIT:
         return data
-    result = getattr(event, "result", None)
     envelope = 0 if result is None else len(codec.encode(result))
     rest = len(data) - envelope
     if envelope > RESULT_LIMIT or rest > META_LIMIT:
@@ -30,6 +41,15 @@ def check_size(event: Event) -> bytes:
             hint=f"at most {RESULT_LIMIT} and {META_LIMIT}: payloads go to the result store, events carry references",
         )
     return data
+
+
+def _check_context(event: Event, context: dict[str, Any]) -> None:
+    for name, value in context.items():
+        if has_rows(name, value):
+            raise EventHasRows(
+                f"{event.type} {event.key}: {name!r} of the context holds a list or map of a payload",
+                hint="lists and maps go to the result store, events carry scalars and references",
+            )
 
 
 def encoded_state(name: str, value: StateValue) -> str | None:

@@ -10,17 +10,71 @@ from noetl.model.reference import ParentRef, Reference
 
 Status = Literal["ok", "error", "skipped", "break", "cancelled"]
 CONTEXT_LIMIT = 8_192
+SELECTIONS_LIMIT = 2_048  # bytes of all selections of one envelope that are carried as values
+SCALAR_LIMIT = 256  # bytes of a text that is carried as a value; a longer one goes by reference
 SELECTIONS = "selections"  # the part of `context` that holds what server-side expressions asked for
 
 
 class Selected(Struct, frozen=True, omit_defaults=True):
-    """One selection as the worker found it: a value, undefined (what was missing), an error, or too large (a reference)."""
+    """One selection as the worker found it: a scalar, undefined (what was missing), an error, or the reference of a payload that
+    is its value (`stored`). `reference`, an address alone, is how older workers named one."""
 
     value: Any = None
     missing: str | None = None
     error: str | None = None
     reference: str | None = None
     absent: Literal["", "error", "step"] = ""  # why it is missing, when there is nothing to tell
+    stored: Reference | None = None
+
+
+NOT_WRITTEN = Selected(missing="")  # a reducer to which no item has given anything
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether an event may carry this value of a payload: a number, a boolean, null, or a text of at most SCALAR_LIMIT bytes.
+    Lists, maps and longer texts travel by reference, whatever their size."""
+    if isinstance(value, str):
+        return len(value) <= SCALAR_LIMIT and len(value.encode("utf-8", "surrogatepass")) <= SCALAR_LIMIT
+    return value is None or isinstance(value, bool | int | float)
+
+
+MAPS = frozenset({"http", "pg", "py", "spark", "stats", "results", SELECTIONS})  # members of `context` that are maps
+NEEDS_DATA: dict[str, Any] = {"reference": ""}  # a selection of which only a worker can tell the value
+
+
+def has_rows(name: str, value: Any) -> bool:
+    """Whether this member of a context holds a list or map of a payload. `columns` is a list of names; tools fill maps of facts,
+    without lists; a selection has a scalar for its value. Migration `no_rows` says the same in SQL."""
+    if name == "columns":
+        return isinstance(value, dict) or (isinstance(value, list) and not all(map(_is_leaf, value)))
+    if name not in MAPS or not isinstance(value, dict):
+        return not _is_leaf(value)
+    if _has_list(value):
+        return True
+    return name == SELECTIONS and not all(_is_leaf(found.get("value")) for found in value.values())
+
+
+def without_rows(context: dict[str, Any]) -> dict[str, Any]:
+    """The context as the log takes it. Older workers have reported lists and maps in selections: a worker is asked for those
+    when they are used."""
+    if not any(has_rows(name, value) for name, value in context.items()):
+        return context
+    kept = {name: value for name, value in context.items() if not has_rows(name, value)}
+    if isinstance(selections := context.get(SELECTIONS), dict):
+        kept[SELECTIONS] = {
+            name: NEEDS_DATA if has_rows(SELECTIONS, {name: found}) else found for name, found in selections.items()
+        }
+    return kept
+
+
+def _is_leaf(value: Any) -> bool:
+    return not isinstance(value, dict | list | tuple)
+
+
+def _has_list(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_list, value.values()))
+    return isinstance(value, list | tuple)
 
 
 class Input(Struct, frozen=True, omit_defaults=True):

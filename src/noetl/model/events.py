@@ -96,6 +96,7 @@ class LoopInherited(Struct, frozen=True, omit_defaults=True):
     skipped: int = 0
     partial: dict[str, Any] = {}  # reductions of the items that do not run again: they stand before those that do
     args: dict[str, Any] = {}  # what the arc that led to it had given it
+    gathered: str | None = None  # the manifest of those among them that are payloads
 
 
 class StepInherited(Base, frozen=True, tag="step.inherited"):
@@ -503,7 +504,8 @@ class Recovered(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Items(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a chunk or frame did from item `first` on, summed up. `partial` are reductions of its ctx writes, in item order.
+    """What a chunk or frame did from item `first` on, summed up. `partial` are reductions of its ctx writes by sum, min and max;
+    `gathered` is a payload with those by append, merge and last. Both are by name, and folded in item order.
 
     A frame's rows are numbered before anyone knows its place in the loop; `shift` is what their index lacks."""
 
@@ -519,6 +521,7 @@ class Items(Struct, frozen=True, omit_defaults=True, kw_only=True):
     partial: dict[str, Any] = {}
     recovered: Recovered | None = None
     shift: int = 0
+    gathered: Reference | None = None
 
 
 class CommandCompleted(Base, frozen=True, tag="command.completed"):
@@ -783,7 +786,8 @@ class SinkProcessed(Base, frozen=True, tag="sink.processed"):
 
 
 class Collection(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a loop runs over: small items themselves, a workload expression, a stored row set, a cursor, or failed items."""
+    """What a loop runs over: a workload expression, a stored list, a cursor, failed items, or items that the server itself has
+    computed from literals and scalars (`inline`). A list of a payload is never inline, whatever its size."""
 
     kind: Literal["inline", "workload", "reference", "cursor", "failed"]
     size: int = 0

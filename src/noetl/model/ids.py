@@ -38,6 +38,11 @@ def call_id(command: str, task: str, run: int, tries: int = 0) -> str:
     return derive("call", command, task, run, *((f"try {tries}",) if tries else ()))
 
 
+def gathered_id(activation: str) -> str:
+    """The manifest of what the items of a loop gave to `append`, `merge` and `last`."""
+    return derive("gathered", activation)
+
+
 def timer_id(owner: str, purpose: str) -> TimerId:
     return TimerId(derive("timer", owner, purpose))
 

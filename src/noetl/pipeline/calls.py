@@ -153,7 +153,7 @@ async def input_of(value: Any, payloads: Payloads) -> Any:
     if reference is None:
         return value.plain()
     await payloads.load(Whole(reference))
-    return payloads.whole(reference)
+    return value.plain()
 
 
 async def perform(prepared: Prepared) -> Outcome:

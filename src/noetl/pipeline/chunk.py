@@ -27,6 +27,7 @@ from noetl.model.reference import Reference
 from noetl.pipeline.calls import Prepared, perform_in_memory
 from noetl.pipeline.collections import Indexed, items_of
 from noetl.pipeline.context import Context
+from noetl.pipeline.data import Stored
 from noetl.pipeline.environment import Sent
 from noetl.pipeline.evaluate import site_rendering
 from noetl.pipeline.failures import Failing
@@ -207,8 +208,13 @@ class Batch:
         reference = ended.value.envelope.reference
         value = await self._context.payloads.resolve(reference) if reference is not None else ended.value.stored()
         row = row_of(index, status, failure, micros / 1_000, ended.tries, value)
-        reduced = pipeline.names.reduced if failure is None else []
+        reduced = [] if failure is not None else [(n, await self._plain_of(v)) for n, v in pipeline.names.reduced]
         return Result(micros, row, failure, reduced=reduced, recovered=ended.recovered)
+
+    async def _plain_of(self, written: Any) -> Any:
+        """A write of an earlier attempt comes by reference."""
+        reference = written.envelope.reference if isinstance(written, Stored) else None
+        return written if reference is None else await self._context.payloads.resolve(reference)
 
     async def finish(self, position: int, result: Result) -> None:
         self._keep(position, result)
@@ -258,10 +264,10 @@ class Chunk(Batch):
 
     async def _progress(self, done: int) -> None:
         results = [self._results[position] for position in range(self._covered, done)]
-        envelope = await self._put(f"part{self._start + self._covered}", results)
-        event = e.CommandProgress(
-            done=self._start + done, items=self._counted(results), result=envelope, **self._context.common
-        )
+        label = f"part{self._start + self._covered}"
+        envelope = await self._put(label, results)
+        items = await self._counted(label, results)
+        event = e.CommandProgress(done=self._start + done, items=items, result=envelope, **self._context.common)
         await self._context.journal(Sent(event, self._context.persist.refs()))
         self._covered, self._told, self._unsaved = done, asyncio.get_running_loop().time(), 0.0
 
@@ -270,8 +276,8 @@ class Chunk(Batch):
             await self._entry
         results = [self._results[position] for position in sorted(self._results) if position >= self._covered]
         envelope = await self._put("chunk", results)
-        items = self._counted(results, claimed=self._claimed)
-        assigned = await self._context.persist.assigned("set", self._writes.changed)
+        items = await self._counted("chunk", results, claimed=self._claimed)
+        assigned = await self._context.persist.assigned("set", self._writes.changed, self._writes.literal)
         return self._context.completed(envelope, items=items, set=assigned)
 
     async def _put(self, label: str, results: list[Result]) -> Envelope:
@@ -280,9 +286,10 @@ class Chunk(Batch):
         meta = Meta(tool=made_with(self._kind, self._context.env.registry.get(self._kind)))
         return Envelope(status="ok", reference=reference, context={"row_count": len(rows)}, meta=meta)
 
-    def _counted(self, results: list[Result], claimed: int | None = None) -> e.Items:
+    async def _counted(self, label: str, results: list[Result], claimed: int | None = None) -> e.Items:
         """Of what no journal entry covers yet."""
-        return counted(self._start + self._covered, results, self.folded(results), claimed)
+        items = counted(self._start + self._covered, results, self.folded(results), claimed)
+        return await self._context.counted(label, items)
 
 
 def counted(first: int, results: list[Result], partial: dict[str, Any], claimed: int | None = None) -> e.Items:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from noetl.model.codec import encode
 from noetl.model.errors import Failure
 from noetl.model.events import Collection
 from noetl.model.reference import Reference
@@ -12,7 +11,6 @@ from noetl.pipeline.failures import Failing
 from noetl.pipeline.rendering import Rendering
 from noetl.playbook.expressions import kind_of
 
-INLINE = 4_096
 AT_ONCE = 50_000  # rows of a loop before it that are looked at together
 Indexed = tuple[int, Any]  # an item's index in its collection, and the item
 
@@ -44,8 +42,10 @@ async def planned(context: Context, rendering: Rendering, template: Any) -> Coll
     elif not isinstance(value, dict | list | str | int | float | bool | None):
         value = await rendering.value(template)
     items = as_items(value)
-    if len(encode(items)) <= INLINE:
-        return Collection(kind="inline", size=len(items), items=tuple(items))
+    if not items:
+        return Collection(kind="inline")
+    if (known := context.payloads.reference_of(value)) is not None and isinstance(value, list):
+        return Collection(kind="reference", size=len(items), reference=known)
     stored = await context.persist.put("plan", items, kind="collection")
     return Collection(kind="reference", size=len(items), reference=stored)
 

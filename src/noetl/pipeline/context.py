@@ -8,17 +8,18 @@ from msgspec.structs import replace
 from noetl.model import events as e
 from noetl.model.codec import encode
 from noetl.model.commands import Command
-from noetl.model.envelope import Envelope
+from noetl.model.envelope import Envelope, is_scalar
 from noetl.pipeline.data import Payloads, held
 from noetl.pipeline.environment import Environment, Given, Journaling, Sent
 from noetl.pipeline.names import Item, Writes, keychain_names
 from noetl.pipeline.persist import Persist, Wish
 from noetl.pipeline.run import Parked, Pipeline, Shared
-from noetl.playbook.assignments import full_name
+from noetl.playbook import reducers
+from noetl.playbook.assignments import full_name, is_state
 from noetl.playbook.model import Step
 from noetl.playbook.plan import Plan
 
-WORKLOAD_INLINE = 4_096
+WORKLOAD_INLINE = 2_048  # bytes
 
 
 class Context(Struct, frozen=True):
@@ -75,6 +76,16 @@ class Context(Struct, frozen=True):
     ) -> Pipeline:
         return Pipeline(self.shared, writes, item=item, journal=journal, behind=behind)
 
+    async def counted(self, label: str, items: e.Items) -> e.Items:
+        """The counts as an event carries them: reductions that may be lists or maps are a payload of their own."""
+        loop = self.step.loop
+        reduce = {} if loop is None else loop.spec.reduce
+        gathered = {name: part for name, part in items.partial.items() if _is_gathered(name, str(reduce[name]))}
+        if not gathered:
+            return items
+        partial = {name: part for name, part in items.partial.items() if name not in gathered}
+        return replace(items, partial=partial, gathered=await self.persist.put(f"{label}.gathered", gathered))
+
     # ---- events ----------------------------------------------------------------------------------------------------------
 
     @property
@@ -104,7 +115,7 @@ class Context(Struct, frozen=True):
         if wait is None:
             return e.CommandParked(reason="retry", delay=parked.delay, error=parked.failure, **common)
         child = wait.child
-        if child is not None and len(encode(child.workload)) > WORKLOAD_INLINE:
+        if child is not None and not _is_small(child.workload):
             kept = Wish(store="kv")  # servers read it
             reference = await self.persist.put(f"{parked.task}.workload", child.workload, kind="workload", wish=kept)
             child = replace(child, workload={}, reference=reference)
@@ -122,3 +133,13 @@ class Context(Struct, frozen=True):
     def _ended(self) -> dict[str, Any]:
         times = {"claimed_at": self.claimed_at, "started_at": self.started_at}
         return {**self.common, "worker": self.env.worker, **times}
+
+
+def _is_small(workload: dict[str, Any]) -> bool:
+    """Whether an event may carry it: scalars alone, and few."""
+    return all(map(is_scalar, workload.values())) and len(encode(workload)) <= WORKLOAD_INLINE
+
+
+def _is_gathered(name: str, reducer: str) -> bool:
+    """State is small and stands in events; other reductions that may be lists or maps go by reference."""
+    return reducer in reducers.GATHERING and not is_state(name)

@@ -22,7 +22,7 @@ from noetl.pipeline.environment import Manifests
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.keychain import Entry, Handle, Keychain
 from noetl.pipeline.patience import patiently
-from noetl.playbook.assignments import REFERENCE
+from noetl.playbook.assignments import REFERENCE, is_reference, linked
 from noetl.playbook.expressions import NO_ERROR, FailedError, NeedsData, item, kind_of, member
 from noetl.results.encoding import ARROW, JSON, PARQUET, PARTS, ref_id_of
 from noetl.results.encoding import is_rowset as starts_rowset
@@ -164,18 +164,24 @@ class Payloads:
         self._bytes -= weight
 
     def stored_as(self, value: Any) -> Reference | None:
-        """The payload that this very value was read from or put as, when it is large; of one of which only the address is known
-        it is: small ones do not travel so."""
+        """The payload that this very value was read from or put as, when it is large or only its address is known."""
+        reference = self._kept_as(value, has_body=True)
+        is_large = reference is not None and (_weight(reference, None) > LINKED or not reference.ref_id)
+        return reference if is_large else None
+
+    def reference_of(self, value: Any) -> Reference | None:
+        """The payload that this very value was read from or put as, whatever its size; with its checksum."""
+        reference = self._kept_as(value)
+        return reference if reference is not None and reference.ref_id else None
+
+    def _kept_as(self, value: Any, *, has_body: bool = False) -> Reference | None:
+        """`has_body`: also of an HTTP value that was handed over with its `body`."""
         if not isinstance(value, list | dict | str):
             return None
-        for each, weight, whole in self._kept.values():
-            if (
-                (each is value or _is_with_body(value, each))
-                and whole is not None
-                and (weight > LINKED or not whole.ref_id)
-            ):
-                return whole
-        return None
+        kept = [(each, whole) for each, _, whole in self._kept.values() if whole is not None]
+        same = (whole for each, whole in kept if each is value)
+        with_body = (whole for each, whole in kept if has_body and _is_with_body(value, each))
+        return next(same, None) or next(with_body, None)
 
     def forget(self) -> None:
         """What was read or made so far. A command's parts refer to each other, so that only a rare collection would free it."""
@@ -209,6 +215,14 @@ class Payloads:
             return (await self._named(reference)).head.around(await self.range(reference, 0, reference.rows or 0))
         self.note(reference)
         return await _readable(reference.uri, lambda: self._store.resolve(reference))
+
+    async def unlinked(self, value: Any) -> Any:
+        """The value with what its links name, also inside maps, in their place."""
+        if not isinstance(value, dict):
+            return value
+        if is_reference(value):
+            return with_body(await self.resolve(linked(value)))
+        return {name: await self.unlinked(part) for name, part in value.items()}
 
     async def open(self, reference: Reference) -> Any:
         """A stored row set, to be read by batches: a `rowsets.Reader`, which whoever asks closes."""
@@ -587,10 +601,11 @@ def view(envelope: Envelope) -> dict[str, Any]:
 
 
 def held(value: Any, payloads: Payloads) -> Any:
-    """A ctx value with every `{"$reference": uri}` in it made a Lazy."""
+    """A ctx value with every link in it made a Lazy."""
     if not isinstance(value, dict):
         return value
-    if len(value) == 1 and isinstance(uri := value.get(REFERENCE), str):
-        payloads.known.add(uri)
-        return Stored(Envelope(status="ok", reference=by_uri(uri)), payloads)
+    if is_reference(value):
+        reference = linked(value)
+        payloads.known.add(reference.uri)
+        return Stored(Envelope(status="ok", reference=reference), payloads)
     return {name: held(part, payloads) for name, part in value.items()}

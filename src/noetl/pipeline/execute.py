@@ -118,7 +118,7 @@ async def _with_selections(context: Context, pipeline: Pipeline, base: Envelope)
     shown = replace(base, context={**base.context, **results}) if results else base
     if plan.selections:
         rendering = final_rendering(context, pipeline.names, Stored(shown, context.payloads))
-        found = await all_selected(rendering, plan.selections, plan.collections)
+        found = await all_selected(rendering, plan.selections)
         kept = await context.persist.selections("selections", found)
         shown = replace(shown, context=with_context(shown, kept, {}))
     return context.persist.checked(shown)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
-from msgspec.json import encode
 
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
@@ -21,7 +20,6 @@ from noetl.playbook.reducers import MISSING, fold, partial
 from noetl.playbook.scopes import IDENTITY, handled_event, identity, iteration, outer_iteration
 
 RESERVED = IDENTITY | {"workload", "keychain"}
-OUTER = 2_048  # bytes that a child is told of the iterations around it
 REDUCED = "iter._reduced"  # where the journal of an item alone in its command keeps its writes with a reducer
 
 
@@ -49,6 +47,7 @@ class Writes:
     reduce: dict[str, tuple[str, str]] = field(default_factory=dict)  # full name: (as written, reducer)
     direct: bool = True
     changed: dict[str, Any] = field(default_factory=dict)  # by full name, since the last journal entry
+    literal: set[str] = field(default_factory=set)  # names whose value is written in the playbook, without a template
 
     def write(self, name: str, value: Any, payloads: Payloads) -> None:
         root, path = root_of(name)
@@ -67,6 +66,7 @@ class Issued(Struct, frozen=True):
     payloads: Payloads
     args: dict[str, Any]
     fixed: dict[str, Any]
+    outer: dict[str, Any]  # the iteration of the parent that asked for this execution
 
     @classmethod
     def by(cls, command: Command, payloads: Payloads, steps_used: frozenset[str]) -> "Issued":
@@ -78,9 +78,10 @@ class Issued(Struct, frozen=True):
         not_run = {name: Undefined(name, name, "step") for name in steps_used - steps.keys() - scope.workload.keys()}
         fixed = {**not_run, **scope.workload, **steps, **_identity(command), "workload": scope.workload}
         fixed["keychain"] = payloads.keychain
-        if scope.outer:
-            fixed["_loop"] = outer_iteration(scope.outer)
-        return cls(command, payloads, args, fixed)
+        outer = {name: held(value, payloads) for name, value in scope.outer.items()}
+        if outer:
+            fixed["_loop"] = outer_iteration(outer)
+        return cls(command, payloads, args, fixed, outer)
 
 
 def keychain_names(command: Command) -> dict[str, Any]:
@@ -110,7 +111,7 @@ class Names:
         self.item = item
         self.reduced: list[tuple[str, Any]] = []  # writes with a reducer, in order
         self.iter: dict[str, Any] = {}
-        self.outer = {"parent": issued.command.scope.outer} if issued.command.scope.outer else {}
+        self.outer = {"parent": issued.outer} if issued.outer else {}
         self.own_step: dict[str, Any] = {}
         self.tasks: dict[str, Stored] = {}
         self.prev: Stored | None = None
@@ -156,12 +157,13 @@ class Names:
     def _event(self, name: str) -> dict[str, Any]:
         return handled_event(name, self._command.step, self._now)
 
-    def assign(self, target: str, value: Any) -> None:
+    def assign(self, target: str, value: Any, *, literal: bool = False) -> None:
         name = full_name(target)
         root, path = root_of(name)
         writes = self.writes
         if root == "state":
             value = self._state_value(path, value)
+        (writes.literal.add if literal else writes.literal.discard)(name)
         if root == "iter" and self.item is not None:
             self.iter = placed(self.iter, path, value)
             if self._journaled:
@@ -199,7 +201,7 @@ class Names:
         """What attempts before this one assigned."""
         for name, value in values.items():
             if name == REDUCED:
-                self.reduced = [(target, written) for target, written in value]
+                self.reduced = [(target, held(written, self.payloads)) for target, written in value]
             elif name.startswith("iter.") and self.item is not None:
                 self.iter = placed(self.iter, root_of(name)[1], held(value, self.payloads))
             else:
@@ -209,18 +211,6 @@ class Names:
 def loop_id(command: Command) -> str:
     """Which loop an item belongs to, as the older documents name it."""
     return f"{command.execution_id}:{command.step}"
-
-
-def told_to_child(names: Names) -> dict[str, Any]:
-    """This iteration as a child sees it. What no event should carry is left out: a child has its input for that."""
-    if names.item is None:
-        outer: dict[str, Any] = names.outer.get("parent", {})
-        return outer
-    index = {"index": names.item.index, "loop_id": names.item.loop_id}
-    for told in ({**index, names.item.iterator: names.item.value, **names.outer}, {**index, **names.outer}, index):
-        if len(encode(told)) <= OUTER:
-            break
-    return told
 
 
 def folded(reduce: dict[str, tuple[str, str]], writes: list[tuple[str, Any]]) -> dict[str, Any]:

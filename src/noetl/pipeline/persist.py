@@ -5,6 +5,7 @@ failing the task fails with REFERENCE_NOT_AVAILABLE, and its tool is not run aga
 """
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,17 +15,28 @@ from msgspec.structs import replace
 from noetl.faults import fault
 from noetl.model.codec import encode
 from noetl.model.commands import Command
-from noetl.model.envelope import CONTEXT_LIMIT, SELECTIONS, Envelope, Input, Meta, Selected
+from noetl.model.envelope import (
+    CONTEXT_LIMIT,
+    SELECTIONS,
+    SELECTIONS_LIMIT,
+    Envelope,
+    Input,
+    Meta,
+    Selected,
+    has_rows,
+    is_scalar,
+)
 from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
+from noetl.model.playbook_state import MAX_STATE_VALUE_BYTES, problem_with_value
 from noetl.model.reference import Address, Lifetime, ParentRef, Reference, address, result_key
 from noetl.model.secrets import stripped
 from noetl.pipeline.data import RESERVED, Payloads, as_stored, is_manifest
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.patience import patiently
 from noetl.pipeline.provenance import is_small
-from noetl.playbook.assignments import REFERENCE
+from noetl.playbook.assignments import REFERENCE, is_state, link_to
 from noetl.playbook.durations import micros
 from noetl.playbook.model import Output
 from noetl.results import records
@@ -33,10 +45,9 @@ from noetl.results.port import Carrier, ResultStore, Rider
 from noetl.results.tables import Manifest, Parts, Table, Tables
 
 SCALARS_INLINE = 1_024
-LONGEST_SCALAR = 256
 COLUMNS_INLINE = 1_024
-SET_INLINE = 2_048
 RESULTS_INLINE = 2_048
+LITERAL_INLINE = 2_048  # bytes of a list or map of the playbook that an assignment carries
 PER_REPORT = 256 * 1024  # bytes of payloads that ride in one report: many reports share an exchange
 
 
@@ -190,6 +201,11 @@ class Persist:
         except (TypeError, ValueError) as error:
             message = f"the facts of the result are not JSON: {error}"
             raise Failing(Failure(code="RESULT_NOT_JSON", kind="tool", message=message), final=True) from error
+        if nested := [name for name, value in envelope.context.items() if has_rows(name, value)]:
+            message = (
+                f"the facts of the result hold a list or map under {nested[0]!r}; a tool gives scalars, or maps of them"
+            )
+            raise Failing(Failure(code="CONTEXT_HAS_ROWS", kind="result", message=message), final=True)
         if size > self._limit:
             largest = max(envelope.context, key=lambda name: len(encode(envelope.context[name])), default="meta")
             message = (
@@ -198,28 +214,60 @@ class Persist:
             raise Failing(Failure(code="CONTEXT_TOO_LARGE", kind="result", message=message), final=True)
         return envelope
 
-    async def selections(self, label: str, found: dict[str, Selected]) -> dict[str, Any]:
-        """Smallest first while they fit together; the others by reference."""
+    async def selections(self, label: str, found: dict[str, Selected], state: Collection[str] = ()) -> dict[str, Any]:
+        """Scalars, the smallest first, while they fit together; every other value by reference. Those for `state` as they are,
+        if it may hold them."""
         sizes = sorted((len(encode(selected)), name) for name, selected in found.items())
         kept: dict[str, Any] = {}
-        left = self._limit // 2
+        left = SELECTIONS_LIMIT
         for number, (size, name) in enumerate(sizes):
             selected = found[name]
-            if size > left and selected.error is None and selected.missing is None:
-                reference = await self.put(f"{label}.s{number}", selected.value)
-                selected = Selected(reference=reference.uri)
-            left -= size
+            if name in state and (value := await self._for_state(selected)) is not None:
+                kept[name] = to_builtins(value)
+                continue
+            is_value = selected.stored is None and selected.error is None and selected.missing is None
+            if is_value and not (is_scalar(selected.value) and size <= left):
+                selected = Selected(stored=await self._stored_as(f"{label}.s{number}", selected.value))
+            elif is_value:
+                left -= size
             kept[name] = to_builtins(selected)
         return kept
 
-    async def assigned(self, label: str, values: dict[str, Any]) -> dict[str, Any]:
-        """What `set` changes, as events carry it: a large value by reference."""
+    async def _for_state(self, selected: Selected) -> Selected | None:
+        """The value itself; None when state cannot hold it."""
+        if selected.error is not None or selected.missing is not None:
+            return None
+        value = selected.value
+        if selected.stored is not None:
+            if (selected.stored.bytes or 0) > MAX_STATE_VALUE_BYTES:
+                return None
+            value = await self._payloads.resolve(selected.stored)
+        return Selected(value=value) if problem_with_value("", value) is None else None
+
+    async def assigned(self, label: str, values: dict[str, Any], literal: Collection[str] = ()) -> dict[str, Any]:
+        """What `set` changes, as events carry it: scalars and what the playbook itself says (`literal`) as they are, every
+        other value by reference."""
         kept: dict[str, Any] = {}
         for number, (name, value) in enumerate(values.items()):
-            if len(encode(value)) > SET_INLINE and not name.startswith("state."):
-                value = {REFERENCE: (await self.put(f"{label}.v{number}", value)).uri}
-            kept[name] = value
+            inline = is_state(name) or (name in literal and len(encode(value)) <= LITERAL_INLINE)
+            kept[name] = value if inline else await self.link(f"{label}.v{number}", value)
         return kept
+
+    async def link(self, label: str, value: Any) -> Any:
+        """The value when it is a scalar, otherwise a link to it."""
+        return value if is_scalar(value) else link_to(await self._stored_as(label, value))
+
+    async def cursor(self, label: str, cursor: dict[str, Any]) -> dict[str, Any]:
+        """Where the next page begins, as an event carries it: its maps are written out, their lists and long texts linked."""
+        kept: dict[str, Any] = {}
+        for number, (name, part) in enumerate(cursor.items()):
+            place = f"{label}.c{number}"
+            kept[name] = await (self.cursor(place, part) if isinstance(part, dict) else self.link(place, part))
+        return kept
+
+    async def _stored_as(self, label: str, value: Any) -> Reference:
+        """The payload that this very value is already, or a new one."""
+        return self._payloads.reference_of(value) or await self.put(label, value)
 
     async def results(self, label: str, envelopes: dict[str, Envelope]) -> dict[str, Any]:
         """`<step>.results`: where the values of a pipeline's tasks are."""
@@ -294,9 +342,7 @@ def _scalars(value: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     left = SCALARS_INLINE
     for name, part in value.items():
-        if name in RESERVED or not (part is None or isinstance(part, bool | int | float | str)):
-            continue
-        if isinstance(part, str) and len(part) > LONGEST_SCALAR:
+        if name in RESERVED or not is_scalar(part):
             continue
         size = len(encode(part)) + len(name) + 4
         if size <= left:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from noetl.faults import fault
 from noetl.model import events as e
 from noetl.model.clock import iso
+from noetl.model.codec import encode
 from noetl.model.commands import LONGEST_HELD_DELAY, Command, Journal
 from noetl.model.decisions import AddPart
 from noetl.model.envelope import SELECTIONS, Envelope, Input, Meta, failed
@@ -26,19 +27,20 @@ from noetl.pipeline.calls import Caller, Done, Turn, done, perform, perform_in_m
 from noetl.pipeline.data import MISSING, Payloads, Stored
 from noetl.pipeline.environment import Environment, Given, Journaling, Sent
 from noetl.pipeline.failures import Failing, bounded
-from noetl.pipeline.names import Issued, Item, Names, Writes, nothing, told_to_child
+from noetl.pipeline.names import REDUCED, Issued, Item, Names, Writes, nothing
 from noetl.pipeline.pages import Later
 from noetl.pipeline.persist import Persist, Wish, tables_in
 from noetl.pipeline.policy import Again, Break, Fail, Go, Jump, Verdict
 from noetl.pipeline.provenance import made_with
 from noetl.pipeline.rendering import Rendering
-from noetl.playbook.assignments import full_name
+from noetl.playbook.assignments import is_state
 from noetl.playbook.model import NoopTask, SinkTask, Step, Task
-from noetl.playbook.plan import StepPlan
+from noetl.playbook.plan import StepPlan, templates_in
 from noetl.tools.port import Failed, Success, Suspend
 from noetl.tools.workbook import called
 
 MAX_RECOVERED_MESSAGE = 200  # characters
+MAX_OUTER_BYTES = 2_048  # that a child is told of the iterations around it
 
 
 class Ended(Struct, frozen=True):
@@ -399,9 +401,10 @@ class Pipeline:
         """All of them see the names as they were before the first."""
         rendered = {target: await rendering.value(value) for target, value in values.items()}
         for target, value in rendered.items():
-            is_state = full_name(target).startswith("state.")
             # a secret is redacted in every event: what is stored would not be what was meant
-            self.names.assign(target, self.env.redactor.value(value) if is_state else value)
+            kept = self.env.redactor.value(value) if is_state(target) else value
+            literal = next(templates_in(values[target]), None) is None
+            self.names.assign(target, kept, literal=literal)
 
     # ---- again, later ----------------------------------------------------------------------------------------------------
 
@@ -424,13 +427,26 @@ class Pipeline:
     async def _suspended(self, task: Task, suspend: Suspend) -> Parked | Ended:
         if self._journal is not None:
             if suspend.child is not None:
-                suspend = replace(suspend, child=replace(suspend.child, iter=told_to_child(self.names)))
+                suspend = replace(suspend, child=replace(suspend.child, iter=await self._told_to_child(task)))
             return Parked(task.name, suspend, tries=self._at.tries)
         message = (
             f"{task.kind} waits, which an item can do only when it is alone in its command: set loop.spec.chunk: 1"
         )
         failure = Failure(code="CANNOT_WAIT", kind="config", message=message, task=task.name)
         return self._failed(failure, {}, Meta(tool=self._tool(task)))
+
+    async def _told_to_child(self, task: Task) -> dict[str, Any]:
+        """This iteration as a child sees it. Events carry it, so an item that is no scalar goes by reference."""
+        outer, item = self.command.scope.outer, self.names.item
+        if item is None:
+            return outer
+        told = {
+            "index": item.index,
+            "loop_id": item.loop_id,
+            item.iterator: await self.persist.link(f"{task.name}.item", item.value),
+        }
+        with_outer = {**told, "parent": outer} if outer else told
+        return with_outer if len(encode(with_outer)) <= MAX_OUTER_BYTES else told
 
     # ---- pages -----------------------------------------------------------------------------------------------------------
 
@@ -478,16 +494,18 @@ class Pipeline:
         if paginate.collect is not None:
             parts = await self.payloads.parts(call_id(self.command.command_id, turn.task.name, turn.run))
         values = [await self.payloads.resolve(part.reference) for part in sorted(parts, key=lambda part: part.first)]
-        return pages.reopened(paginate, page, values)
+        cursor = await self.payloads.unlinked(page.cursor)
+        return pages.reopened(paginate, replace(page, cursor=cursor), values)
 
     async def _page_done(self, turn: Turn, number: int, page: Success, cursor: dict[str, Any]) -> None:
         value = page.value if page.value is not None else {}  # a page is a part of a manifest: it needs a reference
         meta = Meta(tool=self._tool(turn.task))
         wish = Wish(None, Wish.of(turn.task.output).lifetime)
         envelope = await self.persist.result(self._label(turn, number), value, page.facts, meta=meta, wish=wish)
+        carried = await self.persist.cursor(self._label(turn, number), cursor)
         await self._send(
             lambda common, values: e.CallPage(
-                task=turn.task.name, run=turn.run, page=number, result=envelope, cursor=cursor, set=values, **common
+                task=turn.task.name, run=turn.run, page=number, result=envelope, cursor=carried, set=values, **common
             )
         )
         self._at.tries = 0
@@ -542,6 +560,13 @@ class Pipeline:
 
     async def assigned(self) -> dict[str, Any]:
         """What was assigned since the last journal entry, as events carry it."""
-        changed, self.names.writes.changed = self.names.writes.changed, {}
+        writes = self.names.writes
+        changed, writes.changed = writes.changed, {}
         self._sets += 1
-        return await self.persist.assigned(f"set{self._sets}", changed)
+        label = f"set{self._sets}"
+        reduced = changed.pop(REDUCED, None)
+        made = await self.persist.assigned(label, changed, writes.literal)
+        if reduced is not None:
+            numbered = enumerate(reduced)
+            made[REDUCED] = [[name, await self.persist.link(f"{label}.r{n}", value)] for n, (name, value) in numbered]
+        return made

@@ -1,28 +1,53 @@
-"""Expressions that a worker evaluates for the server: each as a value, undefined, or an error, never an exception."""
+"""Expressions that a worker evaluates for the server. Each is a scalar, a reference, undefined or an error; none raises."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from noetl.model.envelope import Selected
-from noetl.pipeline.data import Stored
+from noetl.model.envelope import SCALAR_LIMIT, Selected
+from noetl.model.reference import Reference
+from noetl.pipeline.data import Answer, Stored
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.rendering import Rendering
 from noetl.playbook import templates
-from noetl.playbook.expressions import TemplateError, Undefined, UndefinedError
+from noetl.playbook.expressions import TemplateError, Undefined, UndefinedError, is_lazy
 from noetl.playbook.templates import Selection, parse_expression
 
-SMALL = 4_096  # bytes
+MAX_SCALAR_PAYLOAD = 8 * SCALAR_LIMIT  # bytes; a larger payload is no scalar that an event carries
+MAX_ERROR_CHARACTERS = 250
 
 
 async def selected(rendering: Rendering, template: Any) -> Selected:
+    """A stored list or map is named, not opened. What is not stored by itself yet is a value here; `Persist` stores it."""
     try:
+        if isinstance(template, str | templates.Template):
+            found = await rendering.attempt(templates.evaluate, template)
+            if (reference := _reference_of(found)) is not None:
+                return Selected(stored=reference)
+            if not is_lazy(found):
+                return Selected(value=found)
         return Selected(value=await rendering.attempt(templates.render_value, template))
-    except UndefinedError as error:
+    except (TemplateError, Failing) as error:
+        return await _failed(rendering, template, error)
+
+
+async def judged(rendering: Rendering, template: Any) -> Selected:
+    """The verdict of a guard: what it looked at stays here."""
+    try:
+        return Selected(value=await rendering.attempt(templates.guard, template))
+    except (TemplateError, Failing) as error:
+        return await _failed(rendering, template, error)
+
+
+async def all_selected(rendering: Rendering, selections: Sequence[Selection]) -> dict[str, Selected]:
+    return {found.id: await selected(rendering, parse_expression(found.source)) for found in selections}
+
+
+async def _failed(rendering: Rendering, template: Any, error: TemplateError | Failing) -> Selected:
+    if isinstance(error, UndefinedError):
         return Selected(missing=error.missing, absent=await _absent(rendering, template))
-    except TemplateError as error:
-        return Selected(error=f"{error.code}: {error}"[:500])
-    except Failing as failing:  # data that cannot be read
-        return Selected(error=f"{failing.failure.code}: {failing.failure.message}"[:500])
+    if isinstance(error, Failing):  # data that cannot be read
+        return Selected(error=f"{error.failure.code}: {error.failure.message}"[:MAX_ERROR_CHARACTERS])
+    return Selected(error=f"{error.code}: {error}"[:MAX_ERROR_CHARACTERS])
 
 
 async def _absent(rendering: Rendering, template: Any) -> Literal["", "error", "step"]:
@@ -34,24 +59,11 @@ async def _absent(rendering: Rendering, template: Any) -> Literal["", "error", "
     return found.absent if isinstance(found, Undefined) else ""
 
 
-async def all_selected(
-    rendering: Rendering, selections: Sequence[Selection], collections: frozenset[str]
-) -> dict[str, Selected]:
-    """What loops run over is named, not opened, unless it is small enough for the server to look at."""
-    made: dict[str, Selected] = {}
-    for found in selections:
-        template = parse_expression(found.source)
-        named = await _named(rendering, template) if found.id in collections else None
-        made[found.id] = named or await selected(rendering, template)
-    return made
-
-
-async def _named(rendering: Rendering, template: Any) -> Selected | None:
-    try:
-        value = await rendering.attempt(templates.evaluate, template)
-    except (TemplateError, Failing):  # told by whoever renders it
+def _reference_of(value: Any) -> Reference | None:
+    """The payload that the value is, when it is stored by itself and cannot be a scalar."""
+    found = value.inner if isinstance(value, Answer) else value
+    reference = found.envelope.reference if isinstance(found, Stored) else None
+    if reference is None or not reference.ref_id:
         return None
-    reference = value.envelope.reference if isinstance(value, Stored) else None
-    if reference is None or (reference.bytes or 0) <= SMALL:
-        return None
-    return Selected(reference=reference.uri)
+    has_rows = reference.rows is not None or reference.rows_at is not None
+    return reference if has_rows or (reference.bytes or 0) > MAX_SCALAR_PAYLOAD else None

@@ -22,12 +22,11 @@ from noetl.model.ids import ExecutionId, derive
 from noetl.pipeline.chunk import added
 from noetl.pipeline.collections import Indexed, items_of
 from noetl.pipeline.context import Context
-from noetl.pipeline.data import by_uri, is_rowset
+from noetl.pipeline.data import is_rowset
 from noetl.pipeline.environment import Sent
 from noetl.pipeline.evaluate import site_rendering
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.provenance import made_with
-from noetl.playbook.assignments import REFERENCE, is_reference
 from noetl.playbook.model import ON_SPARK, Playbook, SinkTask, Step
 from noetl.playbook.plan import Plan, StepPlan, Uses
 from noetl.results.tables import Tables
@@ -54,7 +53,8 @@ async def run_on_spark(context: Context) -> e.Reported:
     async def tell(shard: int, done: e.Items) -> None:
         if shard not in told:
             told.add(shard)
-            await context.journal(Sent(e.LoopShardDone(shard=shard, items=done, **context.common)))
+            counts = replace(done, partial={})  # the report brings the reductions
+            await context.journal(Sent(e.LoopShardDone(shard=shard, items=counts, **context.common)))
 
     outcome = await tool.run_loop(call, items, tell)
     if isinstance(outcome, Failed):
@@ -64,7 +64,7 @@ async def run_on_spark(context: Context) -> e.Reported:
     found = reduce(lambda left, right: added(_reducers(context.step), left, right), outcome.shards)
     count = sum((found.ok, found.failed, found.skipped))
     envelope = Envelope(status="ok", reference=stored.reference, context={"row_count": count}, meta=meta)
-    return context.completed(envelope, items=replace(found, first=0))
+    return context.completed(envelope, items=await context.counted("loop", replace(found, first=0)))
 
 
 def _reducers(step: Step) -> dict[str, str]:
@@ -125,12 +125,6 @@ async def _portable(context: Context) -> dict[str, bytes]:
     """The command with plain values in place of references, and the results it reads, by step."""
     command, payloads = context.command, context.payloads
 
-    async def plain(values: dict[str, Any]) -> dict[str, Any]:
-        return {
-            name: await payloads.resolve(by_uri(value[REFERENCE])) if is_reference(value) else value
-            for name, value in values.items()
-        }
-
     scope = command.scope
     known = {
         name: await payloads.resolve(envelope.reference)
@@ -139,9 +133,10 @@ async def _portable(context: Context) -> dict[str, bytes]:
     }
     scope = replace(
         scope,
-        ctx=await plain(scope.ctx),
-        args=await plain(scope.args),
-        scratch=await plain(scope.scratch),
+        ctx=await payloads.unlinked(scope.ctx),
+        args=await payloads.unlinked(scope.args),
+        scratch=await payloads.unlinked(scope.scratch),
+        outer=await payloads.unlinked(scope.outer),
         results={name: replace(envelope, reference=None) for name, envelope in scope.results.items()},
     )
     alone = replace(command, scope=scope, items=(), stop_on_failure=False)

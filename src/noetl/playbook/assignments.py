@@ -1,11 +1,16 @@
 """Assignments (`set`): which name changes what, on the server and on a worker alike.
 
 `ctx.x`, `vars.x` and a bare name change the execution's variables; `step.y` and `iter.y` are scratch of the activation; `state.z`
-is a value of the playbook that outlives the execution. A value too large for the control plane is a reference:
-`{"$reference": uri}`; `state` holds none.
+is a value of the playbook that outlives the execution. A list or map of a payload is a link: `{"$reference": {ref_id, type, uri,
+rows, …}}`; in older logs it has the address alone. `state` holds none: its values stand in the events.
 """
 
 from typing import Any
+
+import msgspec
+
+from noetl.model.ids import RefId
+from noetl.model.reference import Reference
 
 REFERENCE = "$reference"
 
@@ -16,6 +21,11 @@ def full_name(target: str) -> str:
     if dot and root in ("ctx", "step", "iter", "state"):
         return target
     return f"ctx.{rest}" if dot and root == "vars" else f"ctx.{target}"
+
+
+def is_state(target: str) -> bool:
+    """Whether it is a value of the playbook: those stand in events as they are, at most 4 KB of scalars."""
+    return full_name(target).startswith("state.")
 
 
 def root_of(name: str) -> tuple[str, tuple[str, ...]]:
@@ -31,6 +41,13 @@ def placed(where: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str
         return {**where, head: value}
     inner = where.get(head)
     return {**where, head: placed(inner if isinstance(inner, dict) else {}, tuple(rest), value)}
+
+
+def found_at(where: Any, path: tuple[str, ...]) -> Any:
+    """The value at the path; None where there is none."""
+    for part in path:
+        where = where.get(part) if isinstance(where, dict) else None
+    return where
 
 
 def assign_ctx(where: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -64,3 +81,16 @@ def _assign(where: dict[str, Any], roots: tuple[str, ...], values: dict[str, Any
 
 def is_reference(value: Any) -> bool:
     return isinstance(value, dict) and len(value) == 1 and REFERENCE in value
+
+
+def link_to(reference: Reference) -> dict[str, Any]:
+    """The reference as a variable holds it."""
+    return {REFERENCE: msgspec.to_builtins(reference) if reference.ref_id else reference.uri}
+
+
+def linked(value: dict[str, Any]) -> Reference:
+    """The reference that a link holds. Of an older link only the address is known: its checksum is not checked."""
+    found = value[REFERENCE]
+    if isinstance(found, str):
+        return Reference(ref_id=RefId(""), type="kv", uri=found)
+    return msgspec.convert(found, Reference)

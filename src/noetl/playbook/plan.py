@@ -9,12 +9,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from noetl.playbook.assignments import full_name, root_of
 from noetl.playbook.model import Playbook, Step, Task, WorkbookCall
 from noetl.playbook.outcomes import mentions_outcome
 from noetl.playbook.selections import ENVELOPE, OWN_INPUT, OWN_OUTPUT, OWN_PAYLOAD, Cut, cut, names, paths
 from noetl.playbook.templates import Selection, Template, parse, parse_expression
 
 ADMIT, IN, SET, WHEN = "admit", "in", "set", "when"
+REDUCE = "reduce"  # what a worker joins at the end of a loop; no expression
 WAITING = frozenset({"playbook", "wait", "spark"})  # kinds that wait, or last
 
 
@@ -54,7 +56,6 @@ class StepPlan:
     uses: Uses  # of all its templates
     body: Uses  # of those that are rendered while its tasks run
     selections: tuple[Selection, ...] = ()
-    collections: frozenset[str] = frozenset()  # selections that loops run over and nobody else looks at
     workload_loop: bool = False  # its `in` needs nothing but the workload, which never changes
     alone: bool = False  # its items share no command, and keep a journal
     error_arcs: frozenset[int] = (
@@ -96,12 +97,9 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
     keychain = [entry.model_dump(exclude_defaults=True) for entry in playbook.keychain]
     sites = {step.step: _sites(step, all_steps, loops, stable) for step in playbook.workflow}
     wanted: dict[str, dict[str, Selection]] = {name: {} for name in all_steps}
-    looked_at: set[str] = set()
     for site in (site for named in sites.values() for site in named.values()):
         for selection in site.selections:
             wanted[selection.step][selection.id] = selection
-            if site.name != IN:
-                looked_at.add(selection.id)
     plans = {
         step.step: StepPlan(
             step=step,
@@ -112,7 +110,6 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
             selections=tuple(wanted[step.step][name] for name in sorted(wanted[step.step]))
             if step.step not in loops
             else (),
-            collections=frozenset(wanted[step.step]) - looked_at,
             workload_loop=_only_workload(step, stable),
             alone=_alone(step, workbook),
             error_arcs=_error_arcs(step),
@@ -290,10 +287,11 @@ def _uses(
     found += [parse_expression(selection.source) for selection in selections]
     bare = {name for template in found for name in names(template)}
     from_workload = _members(found, ("workload",))
+    from_ctx = _members(found, ("ctx", "vars"))
     read = _members(found, ("state",))
     return Uses(
         workload=None if from_workload is None else from_workload | (bare - steps),
-        ctx=_members(found, ("ctx", "vars")),
+        ctx=None if from_ctx is None else from_ctx | _reduced(step),
         state=None if read is None else read | _state_targets(step, tasks),
         steps=frozenset(bare & steps),
     )
@@ -323,6 +321,12 @@ def _state_targets(step: Step, tasks: list[Task]) -> frozenset[str]:
     if step.loop is not None:
         targets += step.loop.spec.reduce
     return frozenset(target.split(".")[1] for target in targets if target.startswith("state."))
+
+
+def _reduced(step: Step) -> frozenset[str]:
+    """Variables that the step's loop reduces onto."""
+    targets = step.loop.spec.reduce if step.loop is not None else ()
+    return frozenset(path[0] for root, path in (root_of(full_name(name)) for name in targets) if root == "ctx")
 
 
 def _members(templates: Collection[Template] | Iterator[Template], roots: tuple[str, ...]) -> frozenset[str] | None:

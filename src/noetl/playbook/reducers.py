@@ -8,9 +8,11 @@ Values that do not fit their reducer raise FailedError.
 from collections.abc import Callable
 from typing import Any, Final
 
+from noetl.model.envelope import SCALAR_LIMIT, is_scalar
 from noetl.playbook.expressions import FailedError, kind_of
 
 MISSING: Final = object()  # nothing folded yet; never leaves a process
+GATHERING = frozenset({"append", "merge", "last"})  # their reductions may be lists and maps: they travel by reference
 
 
 def start() -> Any:
@@ -32,6 +34,8 @@ def partial(reducer: str, value: Any) -> Any:
         raise FailedError(f"sum takes numbers, not {kind_of(value)}")
     if reducer in ("min", "max") and not isinstance(value, int | float | str):
         raise FailedError(f"{reducer} takes numbers or texts, not {kind_of(value)}")
+    if reducer in ("min", "max") and not is_scalar(value):
+        raise FailedError(f"{reducer} takes texts of at most {SCALAR_LIMIT} bytes, not {len(value)} characters")
     if reducer not in _COMBINE:
         raise ValueError(f"{reducer!r} is not a reducer: {', '.join(sorted(_COMBINE))}")
     return value

@@ -84,8 +84,7 @@ def ended_loop(event: str, outcome: Envelope | None) -> dict[str, Any]:
 
 
 def outer_iteration(outer: Mapping[str, Any]) -> dict[str, Any]:
-    """`_loop` in a child: the iteration that started it, which `iter.parent` shows too. An item too large for an event is
-    not there."""
+    """`_loop` in a child: the iteration that started it, which `iter.parent` shows too."""
     loop = {"loop_id": outer.get("loop_id"), "current_index": outer.get("index")}
     items = [value for name, value in outer.items() if name not in ("index", "parent", "loop_id")]
     return {**loop, "current_item": items[0]} if items else loop

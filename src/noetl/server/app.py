@@ -71,6 +71,7 @@ from noetl.server.services.schedules import ScheduleService
 from noetl.server.services.signals import SignalService
 from noetl.server.services.streams import StreamService
 from noetl.server.services.usage import UsageService
+from noetl.server.services.variables import VariableService
 from noetl.server.settings import ServerSettings
 from noetl.triggers.port import Hooks, Schedules
 
@@ -152,6 +153,7 @@ def make_services(
     executions_ = ExecutionService(
         eventlog, server.requests, server.states, server.playbooks, server.shards, live, access, keeper.new_id
     )
+    opened = ResultService(eventlog, executions_, access, results_)
     return Services(
         catalog=playbooks,
         credentials=stored,
@@ -164,7 +166,8 @@ def make_services(
         rendering=RenderService(eventlog, executions_),
         streams=StreamService(eventlog, live, access),
         logs=LogService(eventlog, live, access),
-        results=ResultService(eventlog, executions_, access, results_),
+        results=opened,
+        variables=VariableService(executions_, opened),
         lineage=LineageService(eventlog, executions_),
         usage=UsageService(eventlog, executions_),
         health=HealthService(server.settings.name, eventlog, server.shards, ports.clock, metrics, _can(keeper.new_id)),

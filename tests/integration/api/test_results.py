@@ -268,3 +268,88 @@ async def test_a_payload_that_is_gone_is_not_found() -> None:
         for what in ("result/t", "result/t/data"):
             answer = await here.http.get(f"{place}/{what}")
             assert (answer.status_code, "NOETL_HOME" in answer.json()["hint"]) == (404, True)
+
+
+VARIABLES = (
+    HEAD % ("variables", "variables")
+    + """
+- step: load
+  tool:
+    kind: python
+    input: {count: "{{ workload.count }}"}
+    code: "result = {'rows': [{'n': n, 'text': 'x' * 90} for n in range(count)], 'long': 'y' * 5000}"
+    set: {ctx.task: {inner: "{{ result.long }}"}}
+  set:
+    ctx.all: "{{ load.rows }}"
+    ctx.some: "{{ load.rows[:2] }}"
+    ctx.long: "{{ load.long }}"
+    ctx.n: "{{ load.rows | length }}"
+"""
+)
+
+
+async def test_a_variable_is_read_whole_whatever_its_size() -> None:
+    store = ResultsMemory()
+    async with site(store=store) as here, working(here, store=store):
+        await here.register(VARIABLES)
+        execution_id = await here.start("tests/variables", payload={"count": 2_000})
+        await here.ended(execution_id)
+        rows = [{"n": n, "text": "x" * 90} for n in range(2_000)]
+
+        async def one(name: str) -> Any:
+            found = await here.get(f"/api/vars/{execution_id}/{name}")
+            assert (found["execution_id"], found["name"]) == (execution_id, name)
+            return found["value"]
+
+        assert [await one(name) for name in ("n", "some", "long", "task")] == [
+            2_000, rows[:2], "y" * 5_000, {"inner": "y" * 5_000},
+        ]  # fmt: skip
+        assert await one("all") == rows
+        listed = (await here.get(f"/api/vars/{execution_id}"))["vars"]
+        assert {name: listed[name] for name in ("n", "some", "long")} == {
+            "n": 2_000,
+            "some": rows[:2],
+            "long": "y" * 5_000,
+        }
+        assert listed["all"]["$reference"]["rows"] == 2_000
+        missing = await here.http.get(f"/api/vars/{execution_id}/nope")
+        assert missing.status_code == 404
+
+
+async def test_a_server_without_a_store_shows_links() -> None:
+    async with site() as here, working(here):
+        await here.register(VARIABLES)
+        execution_id = await here.start("tests/variables", payload={"count": 2})
+        await here.ended(execution_id)
+        assert "$reference" in (await here.get(f"/api/vars/{execution_id}"))["vars"]["some"]
+        answer = await here.http.get(f"/api/vars/{execution_id}/some")
+        assert (answer.status_code, answer.json()["code"]) == (503, "NO_STORE")
+
+
+LOOPS = (
+    HEAD % ("lines", "lines")
+    + """
+- step: load
+  tool: {kind: python, code: "result = {'found': [{'id': n} for n in range(3)], 'rows': [{'id': 7}, {'id': 8}]}"}
+  set: {ctx.found: "{{ load.found }}"}
+  next: of_member
+- step: of_member
+  loop: {in: "{{ load.found }}", iterator: one}
+  tool: {kind: python, code: "result = n", input: {n: "{{ one.id }}"}}
+  next: of_rows
+- step: of_rows
+  loop: {in: "{{ load.rows }}", iterator: one}
+  tool: {kind: python, code: "result = n", input: {n: "{{ one.id }}"}}
+  next: of_ctx
+- step: of_ctx
+  loop: {in: "{{ ctx.found }}", iterator: one}
+  tool: {kind: python, code: "result = n", input: {n: "{{ one.id }}"}}
+"""
+)
+
+
+async def test_the_trace_of_a_small_loop_leads_to_the_step_whose_rows_it_ran_over() -> None:
+    async with ran(LOOPS) as (here, place):
+        for step in ("of_member", "of_rows", "of_ctx"):
+            nodes = by_step(await here.get(f"{place}/trace/{step}"))
+            assert {f"{step}.chunk", "load.task_0"} <= set(nodes), (step, set(nodes))

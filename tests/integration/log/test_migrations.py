@@ -149,3 +149,25 @@ async def test_views_have_the_columns_of_the_specification(migrated: str) -> Non
     )
     assert len(rows) == SHARDS
     await connection.close()
+
+
+@pytest.mark.corrupts  # a row without a log
+async def test_what_older_versions_recorded_stays_and_new_rows_are_checked(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = migrations.migrations()
+    number = next(each.version for each in known if each.name == "no_rows")
+    connection = await connect(database)
+    monkeypatch.setattr(migrations, "migrations", lambda: known[: number - 1])
+    await migrate(connection, shards=SHARDS)
+    insert = (
+        "insert into noetl.event (shard, seq, epoch, tenant, execution_id, event_type, result, meta, dedup_key, at)"
+        """ values (0, $1, 1, 1, 7, 'x', '{"status": "ok", "context": {"rows": [1]}}', '{}', $2, now())"""
+    )
+    await connection.execute(insert, 1, "old")
+    monkeypatch.setattr(migrations, "migrations", lambda: known)
+    await migrate(connection, shards=SHARDS)
+    with pytest.raises(Exception, match="event_result_is_an_envelope"):
+        await connection.execute(insert, 2, "new")
+    assert await connection.fetchval("select dedup_key from noetl.event") == "old"
+    await connection.close()

@@ -11,10 +11,11 @@ from noetl.engine.state import encode
 from noetl.model import decisions as d
 from noetl.model import events as e
 from noetl.model import messages as m
-from noetl.model.envelope import Envelope, failed
+from noetl.model.envelope import NOT_WRITTEN, Envelope, Selected, failed
 from noetl.model.errors import Failure
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference
+from noetl.playbook.assignments import link_to
 from tests.play import Play, workflow
 
 PYTHON = 'tool: {kind: python, code: "result = 1"}'
@@ -261,17 +262,98 @@ def test_a_loop_over_data_is_planned_by_a_worker_and_runs_over_the_reference() -
     assert stats(p.run()) == (3, 3, 0, 0)
 
 
-def test_small_items_from_ctx_stand_in_loop_started() -> None:
+@pytest.mark.parametrize("source", ["load.rows", "ctx.rows"])
+def test_a_loop_over_a_stored_list_starts_at_once_and_its_items_stay_in_the_store(source: str) -> None:
     p = Play(
         workflow(f"""
-- {{step: a, {PYTHON}, set: {{ctx.names: "{{{{ result }}}}"}}, next: each}}
-- {{step: each, loop: {{in: "{{{{ ctx.names }}}}"}}, {PYTHON}}}
+- {{step: load, {PYTHON}, set: {{ctx.rows: "{{{{ load.rows }}}}"}}, next: each}}
+- {{step: each, loop: {{in: "{{{{ {source} }}}}"}}, {PYTHON}}}
 """)
     ).start()
-    p.done(p.command("a"), ["x", "y"])
-    assert p.last(e.LoopStarted).collection.items == ("x", "y")
-    assert p.command("each").items == ("x",)
+    p.done(p.command("load"), {"rows": [{"secret": "x"}, {"secret": "y"}]})
+    collection = p.last(e.LoopStarted).collection
+    assert (collection.kind, collection.size, collection.items) == ("reference", 2, ())
+    assert collection.reference is not None
+    assert (p.command("each").collection, p.command("each").items) == (collection, ())
     assert stats(p.run()) == (2, 2, 0, 0)
+    assert "secret" not in str(p.log)
+
+
+def test_items_that_the_server_computes_from_literals_and_scalars_stand_in_loop_started() -> None:
+    p = Play(
+        workflow(f"""
+- {{step: a, {PYTHON}, set: {{ctx.names: [x, y], ctx.n: "{{{{ result.n }}}}"}}, next: each}}
+- {{step: each, loop: {{in: "{{{{ ctx.names + [ctx.n] }}}}"}}, {PYTHON}}}
+""")
+    ).start()
+    p.done(p.command("a"), {"n": 3})
+    assert p.last(e.LoopStarted).collection.items == ("x", "y", 3)
+    assert p.command("each").items == ("x",)
+    assert stats(p.run()) == (3, 3, 0, 0)
+
+
+def test_a_selection_and_a_plan_with_items_of_an_older_worker_still_run() -> None:
+    p = Play(
+        workflow(f"""
+- {{step: load, {PYTHON}, next: each}}
+- step: each
+  loop: {{in: "{{{{ load.rows }}}}", iterator: row, spec: {{mode: parallel}}}}
+  {PYTHON}
+""")
+    ).start()
+    command = p.command("load")
+    selection = p.fixed.plan.steps["load"].selections[0]
+    context = {"selections": {selection.id: {"value": [{"secret": 1}, {"secret": 2}]}}}
+    result = Envelope(status="ok", context=context)
+    p.report(command, e.CommandCompleted(command_id=command.command_id, attempt=1, result=result))
+    assert "secret" not in str(p.log), "the server takes out what an older worker reports"
+    asked = p.command("each")
+    assert asked.kind == "plan"
+    planned = e.Collection(kind="inline", size=2, items=({"secret": 1}, {"secret": 2}))
+    p.report(
+        asked,
+        e.ExpressionEvaluated(
+            command_id=asked.command_id, attempt=1, step="each", activation=asked.activation, site="in", plan=planned
+        ),
+    )
+    assert p.ready()[0].items == ({"secret": 1},)
+    assert stats(p.run()) == (2, 2, 0, 0)
+
+
+def gathered(number: int) -> Reference:
+    uri = f"noetl://execution/7/result/each/k-{number}-gathered"
+    return Reference(ref_id=RefId(f"g{number}"), type="memory", uri=uri)
+
+
+def test_what_items_gather_is_joined_by_a_worker_before_the_loop_is_done() -> None:
+    p = loop("{mode: parallel, chunk: 1, reduce: {ctx.total: sum, ctx.seen: append, ctx.none: merge}}", 2)
+    for command in reversed(p.ready()):
+        p.chunk(command, partial={"ctx.total": command.first}, gathered=gathered(command.first))
+    assert not [event for event in p.log if isinstance(event, e.LoopDone)]
+    asked = p.command("each")
+    assert (asked.kind, asked.site) == ("evaluate", "reduce")
+    assert asked.site_args == {"segments": [[0, {"ctx.total": 1}]]}
+    parts = [effect for effect in p.effects if isinstance(effect, d.AddPart) and effect.manifest != asked.activation]
+    assert {(part.first, part.reference.ref_id) for part in parts} == {(0, "g0"), (1, "g1")}
+    seen = Reference(ref_id=RefId("s"), type="memory", uri="noetl://execution/7/result/each/s", rows=2)
+    p.evaluated(asked, NOT_WRITTEN, Selected(stored=seen), Selected(value=1))
+    assert p.check().state.ctx == {"seen": link_to(seen), "total": 1}
+    assert stats(p) == (2, 2, 0, 0)
+
+
+def test_what_a_failed_loop_has_gathered_is_not_joined() -> None:
+    p = loop("{mode: parallel, chunk: 1, reduce: {ctx.seen: append}}", 2)
+    p.chunk(p.ready()[0], gathered=gathered(0))
+    p.chunk(p.ready()[0], failed=(1,))
+    assert stats(p)[2] == 1
+    assert p.check().state.ctx == {}
+
+
+def test_a_reduction_that_a_worker_cannot_join_fails_the_loop() -> None:
+    p = loop("{mode: parallel, chunk: 1, reduce: {ctx.seen: merge}}", 1)
+    p.chunk(p.ready()[0], gathered=gathered(0))
+    p.evaluated(p.command("each"), Selected(error="ctx.seen: merge cannot join a list and a map"))
+    assert p.last(e.LoopDone).result.error.message.endswith("merge cannot join a list and a map")
 
 
 def test_re_entry_by_a_cycle_is_a_new_epoch() -> None:

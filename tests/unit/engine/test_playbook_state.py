@@ -8,7 +8,9 @@ from noetl.model import decisions as d
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.envelope import Selected
+from noetl.model.ids import RefId
 from noetl.model.playbook_state import StateValue
+from noetl.model.reference import Reference
 from tests.play import EXECUTION, Play, workflow
 
 PYTHON = 'tool: {kind: python, code: "result = 1"}'
@@ -325,15 +327,24 @@ def test_a_value_that_state_does_not_hold_fails_the_step(expression: str, messag
     assert writes(p) == []
 
 
-def test_a_payload_that_is_kept_by_reference_is_refused() -> None:
+def listed() -> Play:
+    """A step that puts a list of its result into state: a worker is asked for the value."""
     p = play(f"- {{step: a, {PYTHON}, set: {{state.n: '{{{{ a.rows }}}}'}}}}")
-    command = p.command("a")
-    result = p.envelope(command, {"rows": [1]})
-    selections = {name: {"reference": "noetl://execution/7/result/a/k"} for name in result.context["selections"]}
-    completed = e.CommandCompleted(
-        command_id=command.command_id, attempt=1, result=type(result)(status="ok", context={"selections": selections})
-    )
-    p.report(command, completed)
+    p.done(p.command("a"), {"rows": [1]})
+    assert p.command("a").kind == "evaluate"
+    return p
+
+
+def test_a_small_list_of_a_payload_is_kept_by_its_value() -> None:
+    p = listed()
+    p.evaluated(p.command("a"), [1])
+    assert p.check().state.playbook_state["n"].value == [1]
+
+
+def test_a_payload_that_is_kept_by_reference_is_refused() -> None:
+    p = listed()
+    stored = Reference(ref_id=RefId("1"), type="kv", uri="noetl://execution/7/result/a/k")
+    p.evaluated(p.command("a"), Selected(stored=stored))
     assert p.check().state.failure is not None
     assert "a reference to a stored result" in p.state.failure.message
 

@@ -14,6 +14,7 @@ from noetl.model.errors import Failure
 from noetl.model.ids import ActivationId, CommandId, ExecutionId
 from noetl.model.reference import address
 from noetl.pipeline import Environment, Sent, execute
+from noetl.playbook.assignments import is_reference, linked
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.validation import load_or_raise, source_hash
 from noetl.results.memory import ResultsMemory
@@ -93,6 +94,14 @@ class Bench:
 
     def value(self, envelope: Envelope) -> Any:
         return None if envelope.reference is None else virtually(self.store.resolve(envelope.reference))
+
+    def linked(self, value: Any) -> Any:
+        """The value of a link, or the value itself."""
+        return virtually(self.store.resolve(linked(value))) if is_reference(value) else value
+
+    def assigned(self, report: Any) -> dict[str, Any]:
+        """What the report assigns, with the values of its links."""
+        return {name: self.linked(value) for name, value in report.set.items()}
 
     def put(self, value: Any, step: str = "up", key: str = "k") -> Envelope:
         reference = virtually(self.store.put(address(EXECUTION, "result", step, key), value))

@@ -8,13 +8,15 @@ import pytest
 
 from noetl.model import events as e
 from noetl.model.decisions import AddPart
-from noetl.model.envelope import Envelope
+from noetl.model.envelope import NOT_WRITTEN, Envelope
 from noetl.model.events import Collection
-from noetl.model.ids import RefId
+from noetl.model.ids import RefId, gathered_id
 from noetl.model.reference import Reference
+from noetl.playbook.assignments import link_to
 from noetl.playbook.plan import Plan
 from noetl.tools.port import Call, Success
 from tests.unit.pipeline.bench import Bench, Scripted, failing, plan_of, resumed
+from tests.waiting import virtually
 
 
 def loop(spec: str = "mode: parallel", tool: str = "", more: str = "") -> Plan:
@@ -130,9 +132,56 @@ def test_writes_of_parallel_items_are_reduced_in_item_order() -> None:
 
     spec = "mode: parallel, reduce: {ctx.total: sum, ctx.all: append}"
     plan = loop(spec, tool=', set: {ctx.total: "{{ result }}", all: "{{ result }}"}')
-    report = Bench(later_first).run(plan, **chunk(4, together=4))
-    assert report.items.partial == {"ctx.total": 6, "ctx.all": [0, 1, 2, 3]}
+    bench = Bench(later_first)
+    report = bench.run(plan, **chunk(4, together=4))
+    assert report.items.partial == {"ctx.total": 6}
+    assert bench.value(Envelope(status="ok", reference=report.items.gathered)) == {"ctx.all": [0, 1, 2, 3]}
     assert report.set == {}
+
+
+def test_gathered_reductions_are_joined_in_item_order_onto_the_current_value() -> None:
+    plan = loop("mode: parallel, reduce: {ctx.a.seen: append, ctx.last: last, ctx.total: sum, ctx.none: merge}")
+    bench = Bench()
+    first = bench.put({"ctx.a.seen": [1], "ctx.last": {"n": 1}}, key="g0").reference
+    then = bench.put({"ctx.a.seen": [2, 3], "ctx.last": {"n": 3}}, key="g1").reference
+    before = bench.put({"ctx.a.seen": [0]}, key="b0").reference
+    manifest = Reference(ref_id=RefId("old"), type="db", uri="noetl://execution/7/manifest/s/old", format="manifest")
+    assert first is not None
+    assert then is not None
+    assert before is not None
+    gathered = gathered_id("ac7")
+    bench.parts |= {
+        gathered: [AddPart(gathered, 4, 0, then), AddPart(gathered, 0, 0, first), AddPart(gathered, -1, 0, manifest)],
+        "old": [AddPart("old", 2, 0, before)],
+    }
+    kept = bench.put(["z"], key="ctx").reference
+    assert kept is not None
+    ctx = {"a": {"seen": link_to(kept)}, "total": 100}
+    segments = [[0, {"ctx.total": 5}], [4, {"ctx.total": 1}]]
+    report = bench.run(plan, kind="evaluate", site="reduce", site_args={"segments": segments}, ctx=ctx)
+    seen, last, none, total = report.values  # by name
+    assert virtually(bench.store.resolve(seen.stored)) == ["z", 0, 1, 2, 3]
+    assert virtually(bench.store.resolve(last.stored)) == {"n": 3}
+    assert (none, total.value) == (NOT_WRITTEN, 106)
+
+
+def test_reductions_that_cannot_be_joined_are_reported_as_an_error() -> None:
+    bench = Bench()
+    part = bench.put({"ctx.all": {"k": 1}}, key="g0").reference
+    assert part is not None
+    gathered = gathered_id("ac7")
+    bench.parts[gathered] = [AddPart(gathered, 0, 0, part)]
+    report = bench.run(
+        loop("mode: parallel, reduce: {ctx.all: merge}"),
+        kind="evaluate", site="reduce", site_args={"segments": []}, ctx={"all": [1]},
+    )  # fmt: skip
+    assert "merge cannot join a list and a map" in report.values[0].error
+
+
+def test_a_text_that_is_too_long_for_an_event_does_not_fit_max() -> None:
+    plan = loop("mode: parallel, reduce: {ctx.most: max}", tool=", set: {ctx.most: \"{{ 'x' * 300 }}\"}")
+    report = Bench().run(plan, **chunk(1))
+    assert report.items.first_error.code == "REDUCE_FAILED"
 
 
 def test_a_write_that_does_not_fit_its_reducer_fails_its_item() -> None:

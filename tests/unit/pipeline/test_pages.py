@@ -8,6 +8,7 @@ from noetl.model import events as e
 from noetl.model.decisions import AddPart
 from noetl.model.ids import call_id
 from noetl.pipeline import pages
+from noetl.playbook.assignments import is_reference
 from noetl.playbook.plan import Plan
 from noetl.tools.port import Call, Success
 from tests.unit.pipeline.bench import Bench, Scripted, failing, plan_of, resumed
@@ -74,6 +75,24 @@ def test_pages_that_nobody_bounded_and_polls_that_do_not_end_fail(monkeypatch: p
     assert (waiting.result.error.code, len(bench.tool.calls)) == ("PAGES_EXCEEDED", 3)
 
 
+def test_the_lists_and_long_texts_of_a_cursor_are_stored_and_read_again() -> None:
+    page, ids, token = "{{ response.next }}", "{{ response.data['items'] }}", "{{ 'x' * 300 }}"
+    following = f'next_call: {{input: {{page: "{page}", body: {{ids: "{ids}", token: "{token}"}}}}}}'
+    how = f'when: "{MORE}", {following}, collect: {{path: data.items}}'
+    bench = Bench(answers(2))
+    bench.run(paged(how))
+    [entry] = bench.of(e.CallPage)
+    body = entry.cursor["input"]["body"]
+    assert entry.cursor["input"]["page"] == 2
+    assert {name: bench.linked(part) for name, part in body.items()} == {"ids": [10, 11], "token": "x" * 300}
+    assert all(map(is_reference, body.values()))
+    manifest = call_id("c0ffee", "task_0", 1)
+    bench.parts[manifest] = [AddPart(manifest, 1, 1, entry.result.reference)]
+    again = Bench(answers(2), store=bench.store, parts=bench.parts)
+    again.run(paged(how), attempt=2, journal=resumed([entry]))
+    assert again.tool.calls[0].input["body"] == {"ids": [10, 11], "token": "x" * 300}
+
+
 def test_a_failed_page_is_tried_again_where_it_was() -> None:
     def flaky(call: Call) -> Any:
         return failing() if call.input["page"] == 2 and call.identity.attempt == 1 else answers(2)(call)
@@ -116,4 +135,4 @@ def test_strategies() -> None:
             paged(PAGES.replace("{path: data.items}", f"{{path: data.items, strategy: {strategy}, into: all}}"))
         )
         assert bench.value(report.result)["data"] == expected
-        assert report.set == {"ctx.all": expected}
+        assert bench.assigned(report) == {"ctx.all": expected}

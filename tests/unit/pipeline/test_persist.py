@@ -6,7 +6,7 @@ from msgspec import structs
 
 from noetl.model import events as e
 from noetl.model.codec import encode
-from noetl.model.envelope import CONTEXT_LIMIT, Envelope
+from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure, StoreUnavailable
 from noetl.model.reference import Lifetime, Reference
 from noetl.pipeline.failures import bounded
@@ -14,6 +14,7 @@ from noetl.playbook.plan import Plan
 from noetl.results.memory import ResultsMemory
 from noetl.tools.port import Success
 from tests.unit.pipeline.bench import Bench, failing, plan_of
+from tests.waiting import virtually
 
 
 def routed(*guards: str) -> Plan:
@@ -42,16 +43,33 @@ def test_selections_of_a_failed_call_see_no_value() -> None:
     assert found["output.data is none"].value is True
 
 
-def test_small_selections_are_inline_and_large_ones_by_reference() -> None:
-    plan = plan_of(
-        '- step: s\n  tool: {kind: python, code: x}\n  set: {a: "{{ s.small }}", b: "{{ s.large }}", c: "{{ s.password }}"}\n'
-    )
-    bench = Bench(lambda call: {"small": 1, "large": "x" * 6_000, "password": "p"})
-    report = bench.run(plan)
-    found = selections(plan, report.result)
-    assert (found["s.small"].value, found["s.password"].value) == (1, "p")
-    assert found["s.large"].reference is not None
-    assert len(encode(report.result)) < CONTEXT_LIMIT
+def assigning(*expressions: str) -> Plan:
+    values = ", ".join(f'v{number}: "{{{{ {source} }}}}"' for number, source in enumerate(expressions))
+    return plan_of(f"- step: s\n  tool: {{kind: python, code: x}}\n  set: {{{values}}}\n")
+
+
+def test_selections_are_scalars_and_everything_else_goes_by_reference() -> None:
+    value = {"n": 1, "f": 1.5, "yes": True, "none": None, "text": "x" * 256, "long": "x" * 257, "wide": "ö" * 129,
+             "list": [], "map": {}, "password": "p"}  # fmt: skip
+    plan = assigning(*(f"s.{name}" for name in value))
+    bench = Bench(lambda call: value)
+    found = selections(plan, bench.run(plan).result)
+    carried = {source[2:] for source, selected in found.items() if selected.stored is None}
+    assert carried == {"n", "f", "yes", "none", "text", "password"}
+    assert {name: found[f"s.{name}"].value for name in carried} == {name: value[name] for name in carried}
+    stored = {name: found[f"s.{name}"].stored for name in value.keys() - carried}
+    assert {name: virtually(bench.store.resolve(reference)) for name, reference in stored.items()} == {
+        name: value[name] for name in stored
+    }
+
+
+def test_selections_take_two_kilobytes_together() -> None:
+    value = {f"t{number}": "x" * 250 for number in range(12)}
+    plan = assigning(*(f"s.{name}" for name in value))
+    found = selections(plan, Bench(lambda call: value).run(plan).result)
+    sizes = [len(encode(selected)) for selected in found.values() if selected.stored is None]
+    assert sum(sizes) <= 2_048
+    assert len(sizes) == 7
 
 
 def test_what_a_loop_runs_over_is_named_not_copied() -> None:
@@ -64,15 +82,30 @@ def test_what_a_loop_runs_over_is_named_not_copied() -> None:
         report = bench.run(plan)
         return selections(plan, report.result)["s.rows"], report.result, len(bench.store._payloads)
 
-    found, envelope, stored = run(looping(), 5_000)
-    assert envelope.reference is not None
-    assert (found.reference, stored) == (envelope.reference.uri, 1)
-    small, _, stored = run(looping(), 3)
-    assert (small.value, stored) == ([0, 1, 2], 1)
-    other, envelope, stored = run(looping('\n  set: {ctx.all: "{{ s.rows }}"}'), 5_000)
-    assert envelope.reference is not None
-    assert stored == 2, "what is assigned is a value of its own"
-    assert other.reference not in (None, envelope.reference.uri)
+    for plan in (looping(), looping('\n  set: {ctx.all: "{{ s.rows }}"}')):
+        for size in (3, 5_000):
+            found, envelope, stored = run(plan, size)
+            assert (found.stored, found.value, stored) == (envelope.reference, None, 1)
+
+
+def test_a_member_that_a_loop_runs_over_is_stored_by_itself() -> None:
+    each = '- step: each\n  loop: {in: "{{ s.found }}", iterator: x}\n  tool: {kind: python, code: x}\n'
+    plan = plan_of(f"- step: s\n  tool: {{kind: python, code: x}}\n  next: each\n{each}")
+    bench = Bench(lambda call: {"found": [{"id": 1}, {"id": 2}], "more": False})
+    stored = selections(plan, bench.run(plan).result)["s.found"].stored
+    assert (stored.rows, virtually(bench.store.resolve(stored))) == (2, [{"id": 1}, {"id": 2}])
+
+
+def test_a_guard_that_a_worker_evaluates_is_reported_as_its_verdict() -> None:
+    plan = plan_of(
+        "- step: up\n  tool: {kind: python, code: x}\n  next: s\n"
+        '- step: s\n  next: [{step: last, when: "{{ up.rows[ctx.i] }}"}, {step: last, when: "{{ up.rows[ctx.k] }}"}]\n'
+        "- step: last\n"
+    )
+    bench = Bench()
+    up = bench.put([[], [{"secret": 1}]])
+    report = bench.run(plan, kind="evaluate", site="when", ctx={"i": 0, "k": 1}, results={"up": up})
+    assert [selected.value for selected in report.values] == [False, True]
 
 
 def test_a_context_that_is_too_large_is_an_error() -> None:
@@ -91,7 +124,7 @@ def limited(does: Any, limit: int) -> Bench:
 def test_the_limit_of_a_context_may_be_lower() -> None:
     plan = routed("s.text == 'x'", "s.other")
     report = limited(lambda call: {"text": "x" * 200, "other": "y" * 3_000}, 4_096).run(plan)
-    assert selections(plan, report.result)["s.other"].reference is not None
+    assert selections(plan, report.result)["s.other"].stored is not None
     assert len(encode(report.result)) < 4_096
     report = limited(lambda call: Success(1, {"http": {"headers": "x" * 5_000}}), 4_096).run(routed("true"))
     assert report.result.error.code == "CONTEXT_TOO_LARGE"
@@ -169,21 +202,27 @@ def test_a_stored_row_set_is_looped_over_as_it_is() -> None:
         assert (collection.kind, collection.size, collection.reference) == ("reference", 3, up.reference)
 
 
-def test_what_is_computed_is_written_once_or_stays_inline() -> None:
+def test_a_computed_collection_is_written_once_whatever_its_size() -> None:
     bench = Bench()
     up = bench.put([{"n": 1}, {"n": 2}])
     small = planned(bench, "\"{{ up | map(attribute='n') | list }}\"", results={"up": up}).plan
-    assert (small.kind, small.items) == ("inline", (1, 2))
-    large = planned(bench, '"{{ ctx.big }}"', ctx={"big": ["x" * 100] * 100}).plan
-    assert (large.kind, large.size) == ("reference", 100)
-    assert "/collection/" in large.reference.uri
+    large = planned(Bench(), '"{{ ctx.big }}"', ctx={"big": ["x" * 100] * 100}).plan
+    for collection, size in ((small, 2), (large, 100)):
+        assert (collection.kind, collection.size, collection.items) == ("reference", size, ())
+        assert "/collection/" in collection.reference.uri
+    assert bench.value(Envelope(status="ok", reference=small.reference)) == [1, 2]
 
 
 def test_maps_texts_null_and_numbers() -> None:
+    def items(value: Any) -> Any:
+        bench = Bench()
+        plan = planned(bench, '"{{ ctx.v }}"', ctx={"v": value}).plan
+        return bench.value(Envelope(status="ok", reference=plan.reference)) or []
+
+    assert items({"a": 1}) == [{"a": 1}]
+    assert items("text") == ["text"]
     bench = Bench()
-    assert planned(bench, '"{{ ctx.v }}"', ctx={"v": {"a": 1}}).plan.items == ({"a": 1},)
-    assert planned(bench, '"{{ ctx.v }}"', ctx={"v": "text"}).plan.items == ("text",)
-    assert planned(bench, '"{{ ctx.v }}"', ctx={"v": None}).plan.size == 0
+    assert planned(bench, '"{{ ctx.v }}"', ctx={"v": None}).plan == e.Collection(kind="inline", size=0)
     assert planned(bench, '"{{ ctx.v }}"', ctx={"v": 3}).error.code == "BAD_COLLECTION"
 
 

@@ -12,6 +12,7 @@ from msgspec import structs
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
+from noetl.playbook.assignments import is_reference, linked
 from noetl.playbook.plan import Plan
 from noetl.tools.noop import Noop
 from noetl.tools.port import Call, Failed, Success
@@ -342,6 +343,53 @@ def test_a_large_child_workload_travels_by_reference() -> None:
     assert bench.value(Envelope(status="ok", reference=parked.child.reference)) == {"k": "x" * 9_000}
 
 
+@pytest.mark.parametrize("given", ["[1]", "{a: 1}", '"{{ up.rows[:1] }}"'])
+def test_a_list_or_map_for_a_child_travels_by_reference_whatever_its_size(given: str) -> None:
+    plan = plan_of(
+        "- {step: up, tool: {kind: python, code: x}, next: s}\n"
+        f"- {{step: s, tool: {{kind: playbook, path: a/b, input: {{k: {given}, n: 1}}}}}}\n"
+    )
+    bench = Bench()
+    parked = bench.run(plan, results={"up": bench.put([{"secret": 1}, {"secret": 2}])})
+    assert parked.child.workload == {}
+    workload = bench.value(Envelope(status="ok", reference=parked.child.reference))
+    assert workload["n"] == 1
+    assert isinstance(workload["k"], list | dict)
+
+
+def test_a_child_is_told_of_an_item_by_reference_unless_it_is_a_scalar() -> None:
+    plan = plan_of(
+        "- step: s\n  loop: {in: [1], iterator: row, spec: {mode: parallel}}\n"
+        "  tool: {kind: playbook, path: a/b, input: {k: 1}}\n"
+    )
+    fields = {"kind": "chunk", "count": 1, "size": 1, "first": 3}
+    parked = Bench().run(plan, items=("text",), **fields)
+    assert parked.child.iter == {"index": 3, "loop_id": "77:s", "row": "text"}
+    bench = Bench()
+    told = bench.run(plan, items=({"secret": 1},), **fields).child.iter
+    assert (told["index"], bench.linked(told["row"])) == (3, {"secret": 1})
+    child = plan_of('- {step: s, tool: {kind: python, code: x, input: {v: "{{ iter.parent.row.secret }}"}}}\n')
+    reader = Bench(store=bench.store)
+    assert reader.value(reader.run(child, outer=told).result) == {"v": 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "inline"),
+    [("[1, 2]", True), ("{a: 1}", True), ("text", True), ('"{{ result }}"', False), ('["{{ result.n }}"]', False)],
+)
+def test_a_list_or_map_that_a_task_assigns_is_linked_unless_the_playbook_says_it(value: str, inline: bool) -> None:
+    bench = Bench(lambda call: {"n": 1})
+    report = bench.run(tasks(f"{{name: a, kind: python, code: x, set: {{x: {value}}}}}"))
+    assert is_reference(report.set["ctx.x"]) is not inline
+    assert bench.assigned(report)["ctx.x"] in ([1, 2], {"a": 1}, "text", {"n": 1}, [1])
+
+
+def test_a_whole_result_that_a_task_assigns_is_not_stored_twice() -> None:
+    bench = Bench(lambda call: [{"n": 1}])
+    report = bench.run(tasks('{name: a, kind: python, code: x, set: {x: "{{ result }}"}}'))
+    assert linked(report.set["ctx.x"]) == report.result.reference
+
+
 def test_continue_after_an_error_keeps_the_last_good_value() -> None:
     plan = tasks(
         "{name: a, kind: python, code: x, input: {n: 1}}",
@@ -418,8 +466,8 @@ def test_http_answers_look_into_their_data() -> None:
     plan = tasks(
         '{name: a, kind: python, code: x, set: {n: "{{ response.items | length }}", m: "{{ output.data.data.items }}"}}'
     )
-    report = Bench(lambda call: Success(answer, {"http": {"status": 200}})).run(plan)
-    assert report.set == {"ctx.n": 2, "ctx.m": [1, 2]}
+    bench = Bench(lambda call: Success(answer, {"http": {"status": 200}}))
+    assert bench.assigned(bench.run(plan)) == {"ctx.n": 2, "ctx.m": [1, 2]}
 
 
 def test_arguments_of_an_arc_are_data_even_when_they_look_like_templates_or_are_stored() -> None:

@@ -1,11 +1,14 @@
 """Variables of an execution (`ctx`)."""
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
+import msgspec
+from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from noetl.model.errors import NotFound
 from noetl.model.ids import ExecutionId
+from noetl.model.shown import Download
 from noetl.server.api.bodies import Id, MinSeq, View, router
 from noetl.server.api.depends import Has, Who
 
@@ -14,7 +17,10 @@ routes = router("vars")
 
 class VarsView(View):
     execution_id: str
-    vars: dict[str, Any] = Field(examples=[{"total": 3}], description="a large value is {'$reference': uri}")
+    vars: dict[str, Any] = Field(
+        examples=[{"total": 3}],
+        description="a stored value of more than 64 KB is {'$reference': …}; ask for it by its name",
+    )
 
 
 class VarView(View):
@@ -26,14 +32,22 @@ class VarView(View):
 @routes.get("/api/vars/{execution_id}")
 async def get_vars(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> VarsView:
     """All of them, as they are now or were at the end."""
-    state = await has.executions.state(who, ExecutionId(execution_id), min_seq)
-    return VarsView(execution_id=execution_id, vars={} if state is None else state.ctx)
+    found = await has.variables.all(who, ExecutionId(execution_id), min_seq)
+    return VarsView(execution_id=execution_id, vars=found)
 
 
-@routes.get("/api/vars/{execution_id}/{name}")
-async def get_var(execution_id: Id, name: str, has: Has, who: Who, min_seq: MinSeq = None) -> VarView:
-    """One of them."""
-    state = await has.executions.state(who, ExecutionId(execution_id), min_seq)
-    if state is None or name not in state.ctx:
-        raise NotFound(f"execution {execution_id} has no variable {name!r}", hint="GET /api/vars/{execution_id}")
-    return VarView(execution_id=execution_id, name=name, value=state.ctx[name])
+@routes.get("/api/vars/{execution_id}/{name}", response_model=VarView)
+async def get_var(execution_id: Id, name: str, has: Has, who: Who, min_seq: MinSeq = None) -> Any:
+    """One of them, whole, whatever its size."""
+    found = await has.variables.one(who, ExecutionId(execution_id), name, min_seq)
+    if isinstance(found, Download):
+        return StreamingResponse(_whole(execution_id, name, found), media_type="application/json")
+    return VarView(execution_id=execution_id, name=name, value=found)
+
+
+async def _whole(execution_id: str, name: str, found: Download) -> AsyncGenerator[bytes, None]:
+    """A `VarView` whose value is sent as it is read."""
+    yield msgspec.json.encode({"execution_id": execution_id, "name": name})[:-1] + b',"value":'
+    async for part in found.parts(0, None):
+        yield part
+    yield b"}"

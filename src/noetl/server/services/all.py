@@ -17,6 +17,7 @@ from noetl.server.services.schedules import ScheduleService
 from noetl.server.services.signals import SignalService
 from noetl.server.services.streams import StreamService
 from noetl.server.services.usage import UsageService
+from noetl.server.services.variables import VariableService
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Services:
     streams: StreamService
     logs: LogService
     results: ResultService
+    variables: VariableService
     lineage: LineageService
     usage: UsageService
     health: HealthService

@@ -5,12 +5,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from noetl.engine.sites import Distant
+from noetl.engine.sites import with_distant
 from noetl.log.port import EventLog
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
-from noetl.playbook.assignments import REFERENCE, is_reference
 from noetl.playbook.expressions import SERVER_LIMITS, NeedsData
 from noetl.playbook.templates import render_value
 from noetl.server.services.executions import ExecutionService
@@ -44,5 +43,5 @@ class RenderService:
         if pinned is None:
             raise NotFound(f"no execution {execution_id}")
         known = {} if state is None else state.ctx
-        ctx = {name: Distant(value[REFERENCE]) if is_reference(value) else value for name, value in known.items()}
+        ctx = with_distant(known)
         return {**pinned.workload, "workload": pinned.workload, "ctx": ctx, "vars": ctx, "execution_id": execution_id}

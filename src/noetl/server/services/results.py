@@ -123,6 +123,13 @@ class ResultService:
             await self._alive(reference)
         return await opened.download(reference, format, start, stop)
 
+    async def opened(self, identity: Identity, reference: Reference) -> Download:
+        """A stored value as JSON. Of an older reference only the address is known: nobody can tell whether it has expired."""
+        results = await self._opened(identity, reference)
+        if reference.ref_id:
+            await self._alive(reference)
+        return await results.download(reference, "json")
+
     async def _opened(self, identity: Identity, reference: Reference | None) -> Results:
         """A step's result may live in another execution: its child's, or the one it was inherited from."""
         if reference is not None:

@@ -1,0 +1,87 @@
+"""Variables of an execution (`ctx`). A list or map of a payload lives in the result store; here it is read back for people."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from noetl.model.errors import NotFound, Unavailable
+from noetl.model.identity import Identity
+from noetl.model.ids import ExecutionId
+from noetl.model.shown import Download
+from noetl.playbook.assignments import is_reference, linked
+from noetl.server.services.executions import ExecutionService
+from noetl.server.services.results import ResultService
+
+MAX_SHOWN_BYTES = 64 * 1024  # of one stored value in a list of all variables
+MAX_LISTED_BYTES = 1024 * 1024  # of all stored values in such a list
+MAX_NESTED_BYTES = 1024 * 1024  # of one stored value inside a map that is a variable
+
+
+class VariableService:
+    def __init__(self, executions: ExecutionService, results: ResultService) -> None:
+        self._executions = executions
+        self._results = results
+
+    async def all(self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None) -> dict[str, Any]:
+        """Every variable. A stored value stays a link when it is large, or cannot be read here."""
+        state = await self._executions.state(identity, execution_id, min_seq)
+        left = MAX_LISTED_BYTES
+        found: dict[str, Any] = {}
+        for name, value in ({} if state is None else state.ctx).items():
+            read = _Reader(self._results, identity, min(MAX_SHOWN_BYTES, left))
+            found[name] = await read.settled(value)
+            left -= read.taken
+        return found
+
+    async def one(
+        self, identity: Identity, execution_id: ExecutionId, name: str, min_seq: int | None = None
+    ) -> Any | Download:
+        """The variable; one that is a stored value as its JSON, to be read in parts, whatever its size."""
+        state = await self._executions.state(identity, execution_id, min_seq)
+        if state is None or name not in state.ctx:
+            raise NotFound(f"execution {execution_id} has no variable {name!r}", hint="GET /api/vars/{execution_id}")
+        value = state.ctx[name]
+        if is_reference(value):
+            return await self._results.opened(identity, linked(value))
+        return await _Reader(self._results, identity, MAX_NESTED_BYTES).settled(value)
+
+
+class _Reader:
+    """Reads stored values, each up to a limit."""
+
+    def __init__(self, results: ResultService, identity: Identity, limit: int) -> None:
+        self._results = results
+        self._identity = identity
+        self._limit = limit
+        self.taken = 0
+
+    async def settled(self, value: Any) -> Any:
+        """The value with what its links name in their place; a link to something large or unreadable stays."""
+        if not isinstance(value, dict):
+            return value
+        if not is_reference(value):
+            return {name: await self.settled(part) for name, part in value.items()}
+        try:
+            found = await self._results.opened(self._identity, linked(value))
+            data = await self._read(found)
+        except (NotFound, Unavailable):
+            return value
+        if data is None:
+            return value
+        self.taken += len(data)
+        return msgspec.json.decode(data)
+
+    async def _read(self, found: Download) -> bytes | None:
+        """None when it is larger than the limit."""
+        if found.size is not None and found.size > self._limit:
+            return None
+        data = b""
+        parts: AsyncGenerator[bytes, None] = found.parts(0, None)
+        async with aclosing(parts):
+            async for part in parts:
+                data += part
+                if len(data) > self._limit:
+                    return None
+        return data
