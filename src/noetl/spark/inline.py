@@ -8,12 +8,14 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
 import orjson
 
 from noetl.model.errors import Failure
+from noetl.spark.interrupts import run_interruptible
 from noetl.tools import python_child
 from noetl.tools.port import Call, Failed, Log, Outcome, Ran, Success
 from noetl.tools.python import FACTS, outcome_of, source, written
@@ -48,7 +50,8 @@ class InlinePython:
         env = {str(name): str(value) for name, value in (config.get("env") or {}).items() if value is not None}
         clock = asyncio.get_running_loop().time
         began = clock()
-        outcomes = await asyncio.to_thread(self._all, code, env, inputs, stop)  # code that awaits has a loop of its own
+        # in a thread: code that awaits has a loop of its own
+        outcomes = await run_interruptible(partial(self._all, code, env, inputs, stop))
         return Ran(outcomes, clock() - began)
 
     def _all(
