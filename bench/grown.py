@@ -34,7 +34,7 @@ SECOND = 1_000_000
 EVENT = "shard, seq, epoch, tenant, execution_id, event_type, step, command_id, attempt, status, result, meta, dedup_key, at"
 PROJECTED = (
     "execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps, "
-    "state, state_hash"
+    "recovered, state, state_hash"
 )
 REFERRED = "ref_id, tenant, execution_id, tier, uri, bytes, rows, format, sha256, parent_ref_id, at"
 
@@ -206,7 +206,8 @@ def copy(connection: "psycopg.Connection[Any]", made: list[Played], seqs: dict[i
         told = summary(each.state)
         rows["execution"].append(
             (int(each.execution_id), shard, 1, told["path"], told["status"], seqs[shard], told["started_at"],
-             told["updated_at"], told["ended_at"], None, None, told["error"], told["steps"], told["state"], told["state_hash"])
+             told["updated_at"], told["ended_at"], None, None, told["error"], told["steps"], told["recovered"], told["state"],
+             told["state_hash"])
         )  # fmt: skip
         rows["workload"].append(
             (int(each.execution_id), 1, each.kind.plan.hash, str(each.kind.workload).replace("'", '"'))
