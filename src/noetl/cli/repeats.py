@@ -78,7 +78,8 @@ def rerun(
 ) -> None:
     """Run the same playbook with the same workload again, from the beginning or from a step.
 
-    With --from the step and what follows from it run again; variables begin with the values they had at the end.
+    With --from the step and what follows from it run again, with the variables, results and arguments that were there when the
+    step was last entered.
 
     \b
     Examples:
@@ -154,6 +155,10 @@ def _print_plan(planned: Row) -> None:
     if planned["inherited"]:
         say(f"  takes over    {', '.join(planned['inherited'])}")
     say(f"  begins with   {', '.join(map(_with_items(planned['items']), planned['begins']))}")
+    entered = planned["entered"]
+    if entered is not None:
+        run = "its only run" if entered["run"] == 1 else f"its last run, number {entered['run']}"
+        say(f"  as of         {entered['at']}, when {planned['begins'][0]} was entered for {run}")
     following = [step for step in planned["again"] if step not in planned["begins"]]
     if following:
         say(f"  may follow    {', '.join(following)}")

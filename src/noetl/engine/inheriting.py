@@ -1,7 +1,8 @@
 """Retrying a finished execution: a new one that takes over what finished and begins where the old one ended badly.
 
 One that completed begins at its loops with failed items. What follows them rests on their results, so it runs again: it is not
-taken over.
+taken over. One that was rewound to a step (`rewinding`) has the status "running": results of the steps that begin are those of
+earlier activations, and are taken over.
 """
 
 from collections.abc import Iterable
@@ -9,7 +10,7 @@ from collections.abc import Iterable
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from noetl.engine.state import Execution, Record, Unfinished
+from noetl.engine.state import Execution, Record
 from noetl.model import events as e
 from noetl.model.envelope import Envelope, without_rows
 from noetl.model.ids import Micros
@@ -27,19 +28,11 @@ class Repeat(Struct, frozen=True, kw_only=True):
     items: dict[str, tuple[int, int]] = {}  # by loop: how many of its items run again, of how many
 
 
-def cut_before(plan: Plan, old: Execution, step: str) -> Execution:
-    """The ended execution as if it had been cut off before this step: neither it nor what follows from it has run."""
-    following = {step, *_reached(plan, {step})}
-    steps = {name: record for name, record in old.steps.items() if name not in following}
-    args = old.steps[step].args if step in old.steps else {}
-    return replace(old, status="cancelled", steps=steps, unfinished=(Unfinished(step, args),))
-
-
 def preview(plan: Plan, old: Execution) -> Repeat:
-    begins = tuple(start.step for start in start_at(plan, old)) or (plan.entry,)
+    begins = tuple(dict.fromkeys(start.step for start in start_at(plan, old))) or (plan.entry,)
     taken_over = (event for event in inherited(plan, old, 0) if isinstance(event, e.StepInherited))
     inherited_steps = tuple(event.step for event in taken_over if event.loop is None)
-    following = _reached(plan, {step for step in begins if step in plan.steps})
+    following = plan.steps_after(*(step for step in begins if step in plan.steps))
     names = [name for name in plan.steps if name in following or name in begins]
     loops = {step: old.steps[step].loop for step in begins if step in old.steps}
     items = {step: (loop.failed + loop.skipped, loop.total) for step, loop in loops.items() if loop is not None}
@@ -64,17 +57,12 @@ def misfits(plan: Plan, old: Execution) -> list[str]:
     return found
 
 
-def _reached(plan: Plan, steps: set[str]) -> set[str]:
-    bits = 0
-    for step in steps:
-        bits |= plan.bit(step)
-    return {name for name, sources in plan.reached_by.items() if sources & bits}
-
-
 def start_at(plan: Plan, old: Execution) -> tuple[e.StartAt, ...]:
     """Each step that failed or was cut off, once; the arguments of its last arrival."""
     if old.status == "completed":
         return tuple(e.StartAt(step, loop.args) for step, loop in _first_loops(plan, old).items())
+    if old.status == "running":  # rewound: every arrival counts
+        return tuple(e.StartAt(unfinished.step, unfinished.args) for unfinished in old.unfinished)
     starts = {unfinished.step: e.StartAt(unfinished.step, unfinished.args) for unfinished in old.unfinished}
     return tuple(starts.values())
 
@@ -123,7 +111,8 @@ def inherited(plan: Plan, old: Execution, at: Micros) -> list[e.Event]:
     for step, record in sorted(old.steps.items(), key=lambda entry: entry[1].order):
         if step not in again and _follows(plan, step, loops):
             continue
-        made = _step(step, record, step in again, at)
+        begins_again = step in again and (record.loop is not None or old.status != "running")
+        made = _step(step, record, begins_again, at)
         if made is not None:
             events.append(made)
     return events

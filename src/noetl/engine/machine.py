@@ -56,7 +56,8 @@ def interpret(
     stored: dict[str, StateValue] | None = None,
 ) -> tuple[e.Event, ...] | Refusal:
     """The facts a message becomes. Time never goes back within an execution. `stored`: the state that the playbook has when
-    the execution is admitted; None: this message admits none."""
+    the execution is admitted; None: this message admits none. `retried`: the ended execution that a start goes on from, rewound
+    if it names a step."""
     at = max(at, state.last_at)
     match message:
         case m.Start():
@@ -94,8 +95,6 @@ def _start(
     if state.status != "new":
         return Refusal("known")
     timeout = fixed.plan.playbook.executor.spec.timeout
-    if retried is not None and start.from_step is not None:
-        retried = inheriting.cut_before(fixed.plan, retried, start.from_step)
     begin = inheriting.start_at(fixed.plan, retried) if retried is not None else ()
     first = e.PlaybookInitialized(
         at=at,

@@ -84,6 +84,13 @@ class Plan:
     def bit(self, step: str) -> int:
         return 1 << self.steps[step].order
 
+    def steps_after(self, *steps: str) -> set[str]:
+        """The steps that arcs of these lead to, directly or not."""
+        bits = 0
+        for step in steps:
+            bits |= self.bit(step)
+        return {name for name, sources in self.reached_by.items() if sources & bits}
+
     @property
     def final(self) -> str | None:
         return self.playbook.executor.spec.final_step

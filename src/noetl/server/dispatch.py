@@ -48,6 +48,7 @@ from noetl.model.exchange import Held
 from noetl.model.ids import ExecutionId, Micros, TimerId
 from noetl.model.messages import Admitted, LeaseLost, Message, Release, Report, Start, TimerDue
 from noetl.model.playbook_state import StateValue
+from noetl.playbook.plan import Plan
 from noetl.server.children import Children
 from noetl.server.shards import Shards
 from noetl.server.states import Loaded, States, Unfoldable
@@ -268,7 +269,7 @@ class Dispatcher:
         if item.fatal is not None:
             raise RuntimeError(item.fatal)
         fixed = work.loaded.fixed
-        retried = await self._retried(item.message)
+        retried = await self._retried(item.message, fixed.plan)
         message = await self._children.pins.at_call(item.message, work.state, fixed.tenant)
         stored = await self._stored_state(work, message)
         now = self._clock.now()
@@ -300,10 +301,13 @@ class Dispatcher:
             lost = LeaseLost(command_id=report.command_id, attempt=report.attempt, worker=report.worker)
             work.effects.append(Send(work.execution_id, lost))
 
-    async def _retried(self, message: Message) -> Execution | None:
-        """The execution that this one retries: it has ended, so its state is final."""
+    async def _retried(self, message: Message, plan: Plan) -> Execution | None:
+        """The execution that this one goes on from: it has ended, so its state is final. Rewound if a step is named."""
         if not isinstance(message, Start) or message.retry_of is None:
             return None
+        if message.from_step is not None:
+            rewound = await self._states.rewound(message.retry_of, message.from_step, plan)
+            return None if rewound is None else rewound.state
         loaded = await self._states.read(message.retry_of)
         return None if loaded is None else loaded.state
 

@@ -12,6 +12,7 @@ from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
 from noetl.catalog.port import Entry
 from noetl.engine import inheriting
+from noetl.engine.rewinding import Rewound
 from noetl.engine.state import Execution
 from noetl.log.port import EventLog, Pinned
 from noetl.model import codec
@@ -58,15 +59,20 @@ class PreparedRepeat:
     before: dict[str, Any]
     workload: dict[str, Any]
     inherits: bool
+    rewound: Rewound | None = None  # of a rerun from a step
 
 
-def _cut_before(plan: Plan, ended: Execution, step: str) -> Execution:
-    if step not in plan.steps:
-        raise NotFound(f"the playbook has no step {step!r}", hint=f"steps: {', '.join(plan.steps)}")
-    ran = [name for name, record in ended.steps.items() if record.runs]
-    if step not in ran:
-        raise Conflict(f"step {step!r} did not run in execution {ended.execution_id}", hint=f"it ran {', '.join(ran)}")
-    return inheriting.cut_before(plan, ended, step)
+def _never_entered(ended: Execution, step: str) -> Conflict:
+    record = ended.steps.get(step)
+    if record is not None and record.status == "inherited" and ended.retry_of is not None:
+        message = f"step {step!r} did not run in execution {ended.execution_id}: it took its result over from"
+        message += f" execution {ended.retry_of}"
+        return Conflict(
+            message, hint=f"rerun execution {ended.retry_of} from this step, or rerun this one from another"
+        )
+    ran = [name for name, known in ended.steps.items() if known.runs and known.status != "inherited"]
+    message = f"step {step!r} did not run in execution {ended.execution_id}"
+    return Conflict(message, hint=f"it ran {', '.join(ran) or 'none'}")
 
 
 def _check_inheritance(plan: Plan, ended: Execution, version: int | None) -> None:
@@ -178,8 +184,10 @@ class Requests:
             entry = await self._playbooks.find(ended.path, wish.version, pinned.tenant)
         changed = entry.hash != pinned.playbook
         plan = await self._playbooks.plan(entry.hash)
+        rewound = None
         if wish.from_step is not None:
-            ended = _cut_before(plan, ended, wish.from_step)
+            rewound = await self._rewound(plan, ended, wish.from_step)
+            ended = rewound.state
         prepared = PreparedRepeat(
             plan=plan,
             ended=ended,
@@ -188,6 +196,7 @@ class Requests:
             before=pinned.workload,
             workload=pinned.workload,
             inherits=wish.how == "retry" or wish.from_step is not None,
+            rewound=rewound,
         )
         if changed and prepared.inherits:
             _check_inheritance(plan, ended, entry.version)
@@ -196,6 +205,17 @@ class Requests:
             workload = await self._playbooks.workload(entry, new_id or execution_id, payload)
             prepared = dataclasses.replace(prepared, workload=workload)
         return prepared
+
+    async def _rewound(self, plan: Plan, ended: Execution, step: str) -> Rewound:
+        if step not in plan.steps:
+            raise NotFound(f"the playbook has no step {step!r}", hint=f"steps: {', '.join(plan.steps)}")
+        rewound = await self._states.rewound(ended.execution_id, step, plan)
+        if rewound is None:
+            raise _never_entered(ended, step)
+        if rewound.final:
+            message = f"step {step!r} is the final step of the playbook: it runs at the end of every execution"
+            raise Conflict(message, hint="rerun it from an earlier step, or from the beginning")
+        return rewound
 
     # -- changing --
 

@@ -13,14 +13,17 @@ import msgspec
 from msgspec import Struct
 
 from noetl.engine.fold import evolve
+from noetl.engine.rewinding import Rewinding, Rewound
 from noetl.engine.state import Execution, Fixed, decode, empty
 from noetl.engine.summary import state_hash
-from noetl.log.port import EventLog, Projection
-from noetl.model.errors import NoetlError, Unavailable
+from noetl.log.port import EventLog, Projection, Recorded
+from noetl.model.errors import Conflict, NoetlError, StoreUnavailable, Unavailable
 from noetl.model.ids import ExecutionId
+from noetl.playbook.plan import Plan
 from noetl.server.playbooks import Playbooks
 
 PAGE = 10_000
+MAX_REWOUND = 8  # executions that are kept rewound, from the preview of a rerun until it begins
 
 
 class Loaded(Struct, frozen=True):
@@ -59,6 +62,7 @@ class States:
         self._limit = limit
         self._kept: OrderedDict[ExecutionId, Loaded] = OrderedDict()
         self._begun: OrderedDict[ExecutionId, None] = OrderedDict()  # taken for new once
+        self._rewound: OrderedDict[tuple[ExecutionId, str, str], Rewound] = OrderedDict()
 
     async def get(self, execution_id: ExecutionId) -> Loaded | None:
         """None: there is no such execution. Raises `Unfoldable`."""
@@ -129,6 +133,37 @@ class States:
             raise Unfoldable(fold.state, last, fold.at, error) from error
         fixed = Fixed(execution_id=execution_id, plan=plan, workload=pinned.workload, tenant=pinned.tenant)
         return Loaded(fixed, fold.state, fold.seq)
+
+    async def rewound(self, execution_id: ExecutionId, step: str, plan: Plan) -> Rewound | None:
+        """An ended execution as of the last entry of the step; None: the step was not entered. Reads all of its events.
+        Conflict when they cannot be read."""
+        place = (execution_id, step, plan.hash)
+        if place in self._rewound:
+            return self._rewound[place]
+        rewinding = Rewinding(plan, execution_id, step)
+        seq = 0
+        while True:
+            page = await self._page_to_rewind(execution_id, seq)
+            for recorded in page:
+                rewinding.add(recorded.event)
+                seq = recorded.seq
+            if len(page) < PAGE:
+                break
+        found = rewinding.result()
+        if found is not None:
+            self._rewound[place] = found
+        while len(self._rewound) > MAX_REWOUND:
+            self._rewound.popitem(last=False)
+        return found
+
+    async def _page_to_rewind(self, execution_id: ExecutionId, after: int) -> list[Recorded]:
+        try:
+            return await self._log.events(execution_id, after, PAGE)
+        except StoreUnavailable as error:
+            message = (
+                f"execution {execution_id} cannot be rerun from a step, because its events cannot be read: {error}"
+            )
+            raise Conflict(message, hint=f"{error.hint}; or rerun it from the beginning") from error
 
     async def _fold(self, execution_id: ExecutionId, fold: "Fold") -> None:
         snapshot = _snapshot(await self._log.projection(execution_id))

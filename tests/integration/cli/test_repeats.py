@@ -59,3 +59,31 @@ def test_many_that_failed_are_retried_once(noetl: Noetl, tmp_path: Path) -> None
     assert noetl.json("exec", "get", done[0]["retried_by"])["retry_of"] == failed[0]
     assert noetl.json(*many) == []
     assert noetl("exec", "retry", failed[2], "--failed").code == 2
+
+
+OVERWRITES = """
+  - step: first
+    tool: {kind: python, code: 'result = 1'}
+    set: {ctx.n: 1}
+    next: {arcs: [{step: middle, args: {a: "{{ ctx.n }}"}}]}
+  - step: middle
+    tool: {kind: python, input: {n: '{{ ctx.n }}', a: '{{ args.a }}'}, code: 'result = n + a'}
+    set: {ctx.n: "{{ ctx.n + 10 }}"}
+    next: last
+  - step: last
+    tool: {kind: python, input: {n: '{{ ctx.n }}', m: '{{ middle }}'}, code: 'result = n * 100 + m'}
+    set: {ctx.n: 0}
+"""
+
+
+def test_rerun_from_the_middle_gives_the_same_result_as_the_first_time(noetl: Noetl, tmp_path: Path) -> None:
+    first = noetl.json("run", playbook(tmp_path, "etl/over", OVERWRITES))
+    assert first["result"] == 1102
+    planned = noetl.json("exec", "rerun", first["execution_id"], "--from", "middle", "--dry-run")
+    assert (planned["inherited"], planned["begins"], planned["entered"]["run"]) == (["first"], ["middle"], 1)
+    shown = noetl("exec", "rerun", first["execution_id"], "--from", "middle", "--dry-run")
+    assert "when middle was entered for its only run" in shown.out
+    again = noetl.json("exec", "rerun", first["execution_id"], "--from", "middle")
+    assert (again["status"], again["result"]) == ("completed", 1102)
+    inherited = noetl("exec", "rerun", again["execution_id"], "--from", "first")
+    assert (inherited.code, f"rerun execution {first['execution_id']} from this step" in inherited.err) == (2, True)

@@ -236,6 +236,11 @@ class ChangeView(View):
     after: Any
 
 
+class EnteredView(View):
+    run: int = Field(description="which activation of the step it is, counted from 1: the last one")
+    at: str = Field(examples=["2026-01-02T03:04:05.678901Z"])
+
+
 class RepeatView(View):
     execution_id: str = Field(examples=[ID])
     how: Literal["retry", "rerun"]
@@ -243,6 +248,9 @@ class RepeatView(View):
     version: int | None = Field(description="that it is going to run")
     version_before: int | None
     inherited: list[str] = Field(description="steps whose results are taken over")
+    entered: EnteredView | None = Field(
+        description="of a rerun from a step: the activation of that step whose variables, results and arguments it begins with"
+    )
     begins: list[str] = Field(description="steps that it begins with")
     again: list[str] = Field(description="steps that run again, if the guards lead there as they did")
     items: dict[str, ItemsView] = Field(description="by loop: how many of its items run again")

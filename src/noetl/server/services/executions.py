@@ -12,9 +12,11 @@ import msgspec
 
 from noetl.engine.explain import Explanation, explain
 from noetl.engine.inheriting import preview
+from noetl.engine.rewinding import Rewound
 from noetl.engine.state import Execution, decode
 from noetl.engine.summary import STATUSES
 from noetl.log.port import EventLog, Projection, Recorded, Wanted
+from noetl.model.clock import iso
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 from noetl.model.identity import Identity
@@ -150,6 +152,7 @@ class ExecutionService:
             "version": prepared.version,
             "version_before": prepared.ended.version,
             "inherited": list(repeat.inherited) if repeat else [],
+            "entered": _entered(prepared.rewound),
             "begins": list(repeat.begins) if repeat else [prepared.plan.entry],
             "again": list(repeat.again) if repeat else list(prepared.plan.steps),
             "items": {step: {"again": again, "total": total} for step, (again, total) in repeat.items.items()}
@@ -413,6 +416,11 @@ class ExecutionService:
                 if self._live.closing or (left := deadline - loop.time()) <= 0:
                     raise NotYet(f"seq {min_seq} is not visible yet", hint="try again, or read without min_seq")
                 await watch.changed(min(left, LOOK_EVERY))
+
+
+def _entered(rewound: Rewound | None) -> dict[str, Any] | None:
+    """Of a rerun from a step: which activation of the step it repeats."""
+    return None if rewound is None else {"run": rewound.run, "at": iso(rewound.entered_at)}
 
 
 def wanted_executions(

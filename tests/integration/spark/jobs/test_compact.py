@@ -12,15 +12,19 @@ import psycopg
 import pytest
 
 from noetl import faults
+from noetl.catalog.memory import CatalogMemory
 from noetl.database import Database
+from noetl.engine.rewinding import Rewound
 from noetl.log.port import Appended, Batch, Known, Part, Recorded
 from noetl.log.postgres import LogPostgres
 from noetl.model.errors import Conflict, StoreUnavailable
-from noetl.model.events import WorkflowInitialized
+from noetl.model.events import StepEnter, WorkflowInitialized
 from noetl.model.exchange import LEASE
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, shard_of
 from noetl.model.messages import Cancel
+from noetl.server.playbooks import Playbooks
 from noetl.server.services.health import check_history
+from noetl.server.states import States
 from noetl.spark.jobs import compact as compactor
 from noetl.spark.jobs.compact import Compacted, NotTheSame, compact
 from noetl.spark.jobs.export import Exported, export
@@ -29,6 +33,7 @@ from noetl.spark.jobs.query import asking
 from noetl.spark.jobs.rebuild import Job, verify
 from tests.integration.spark.jobs.given import DAY, EXECUTIONS, Died, fill, killed
 from tests.integration.spark.jobs.test_export import exported, recorded
+from tests.play import plan_of, workflow
 from tests.postgres import server
 
 SHARDS = 4
@@ -97,6 +102,29 @@ def test_reads_of_one_execution_find_it_in_its_file(log: str, lake: Path) -> Non
         assert await port.orphans(one, ["noetl://execution/1/result/a/b"]) == ["noetl://execution/1/result/a/b"]
 
     with_log(log, lake, work)
+
+
+def test_a_compacted_execution_can_be_rewound_to_a_step_and_one_whose_events_are_away_is_refused(
+    log: str, lake: Path, tmp_path: Path
+) -> None:
+    one = ids(log)[3]
+    entered = [each.event for each in all_events(log, lake)[one] if isinstance(each.event, StepEnter)]
+    names = [event.step for event in entered]
+    arcs = [f"next: {name}" for name in names[1:]] + ["spec: {}"]
+    chain = "".join(f"- {{step: {name}, tool: {{kind: noop}}, {arc}}}\n" for name, arc in zip(names, arcs, strict=True))
+    plan = plan_of(workflow(chain))
+
+    async def rewound(port: LogPostgres) -> Rewound | None:
+        return await States(port, Playbooks(CatalogMemory(), 1), 1).rewound(one, names[2], plan)
+
+    before = with_log(log, lake, rewound)
+    assert before is not None
+    assert (before.run, before.entered_at) == (1, entered[2].at)
+    assert set(before.state.steps) == set(names[:2])
+    compact(log, lake, now())
+    assert with_log(log, lake, rewound) == before
+    with pytest.raises(Conflict, match="cannot be rerun from a step, because its events cannot be read"):
+        with_log(log, tmp_path / "elsewhere", rewound)
 
 
 def test_a_lake_that_is_away_is_said(log: str, lake: Path, tmp_path: Path) -> None:
