@@ -9,11 +9,13 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.scalarstring import ScalarString
 from ruamel.yaml.tokens import CommentToken
 
 from noetl.playbook import dialect, text
 from noetl.playbook.dialect.editor import Editor, Node, Nodes
 from noetl.playbook.findings import Finding
+from noetl.playbook.respelling import Respelled
 from noetl.playbook.text import START, Mark
 from noetl.playbook.validation import PlaybookInvalid, load
 
@@ -148,6 +150,16 @@ class RoundTrip(Editor):
 
     def insert(self, target: Nodes, index: int, value: Any, source: Any, key: str | int | None = None) -> None:
         target.insert(index, value)
+
+    def respell(self, node: Any, key: str | int, changed: Respelled) -> None:
+        """In the quotes or the block that the text had. An anchor is left out: what shares it may keep the old text."""
+        old = node[key]
+        new: Any = type(old)(changed.text) if isinstance(old, ScalarString) else changed.text
+        if hasattr(old, "comment"):
+            new.comment = old.comment
+        if hasattr(old, "fold_pos"):
+            new.fold_pos = [at + sum(more for offset, more in changed.growth if offset < at) for at in old.fold_pos]
+        node[key] = new
 
     def _place(self, node: CommentedMap | CommentedSeq, origin: Any, key: str | int | None) -> None:
         mark = self.mark(origin, key)

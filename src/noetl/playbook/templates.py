@@ -174,8 +174,8 @@ def parse_expression(source: str) -> Template:
 
 def _parse(source: str) -> Template:
     try:
-        tree = _tree(source)
-        return build(source, tree)
+        parsed_tree = tree(source)
+        return build(source, parsed_tree)
     except TemplateError as exc:
         _locate(exc, source)
         raise
@@ -186,7 +186,8 @@ _parse_short = lru_cache(maxsize=4096)(_parse)
 _parse_long = lru_cache(maxsize=64)(_parse)
 
 
-def _tree(source: str) -> nodes.Template:
+def tree(source: str) -> nodes.Template:
+    """The syntax tree of the source; one of its own for each caller."""
     if len(source) > _LONGEST:
         raise LimitError(f"the template is longer than {_LONGEST} characters")
     try:
@@ -200,10 +201,15 @@ def _tree(source: str) -> nodes.Template:
         raise TemplateSyntaxError(f"not a template: {exc}") from None
 
 
+def tokens(source: str) -> Iterator[tuple[int, str, str]]:
+    """(line, kind, text) of each token; white space that the template strips is left out."""
+    yield from _SYNTAX.lexer.tokeniter(source, None)
+
+
 def _check_brackets(source: str) -> None:
     """The parser recurses for brackets: refuse deep ones by counting, not by running out of stack."""
     depth = 0
-    for _, token, value in _SYNTAX.lexer.tokeniter(source, None):
+    for _, token, value in tokens(source):
         if token != "operator":
             continue
         depth += (value in "([{") - (value in ")]}")
@@ -316,7 +322,8 @@ _COMPARE: dict[str, Callable[[Meter, Value, Value], bool]] = {
 _ABSENT = object()
 
 
-def _bound_names(tree: nodes.Node) -> frozenset[str]:
+def bound_names(tree: nodes.Node) -> frozenset[str]:
+    """Names that the template itself gives a value."""
     stored = {node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"}
     return frozenset(stored if tree.find(nodes.For) is None else stored | {"loop"})
 
@@ -339,7 +346,7 @@ class _Compiler:
     """Turns each node into a closure; names that the template never binds are read from the scope directly."""
 
     def __init__(self, tree: nodes.Template, selections: Mapping[str, Selection]) -> None:
-        self.bound = _bound_names(tree)
+        self.bound = bound_names(tree)
         self.selections = selections
 
     # expressions

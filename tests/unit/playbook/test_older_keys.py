@@ -7,6 +7,7 @@ import yaml
 
 from noetl.playbook.convert import convert
 from noetl.playbook.findings import Code
+from noetl.playbook.respelling import respell
 from noetl.playbook.validation import load
 from tests.play import workflow
 
@@ -100,8 +101,107 @@ def test_loop_index_works_and_is_noted() -> None:
     assert load(yaml.safe_dump(own)).findings == []
 
 
-def test_a_bare_name_that_is_set_is_said_to_be_in_ctx() -> None:
-    text = workflow("- step: s\n  set: {total: 1}\n  next: [{step: b, when: '{{ total > 0 }}'}]\n- step: b")
+TOTAL = "- step: s\n  set: {total: 1}\n  next: [{step: b, when: '{{ total > 0 }}'}]\n- step: b"
+
+
+def test_a_bare_name_that_a_set_assigns_is_read_from_ctx_and_noted() -> None:
+    loaded = load(workflow(TOTAL))
+    (note,) = loaded.findings
+    assert (note.severity, note.message) == ("note", "`total` is now `ctx.total`")
+    assert loaded.playbook is not None
+    assert loaded.playbook == load(workflow(TOTAL.replace("{{ total", "{{ ctx.total"))).playbook
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "tool: {kind: noop, set: {total: 1}}",
+        "tool: [{name: one, kind: noop, spec: {policy: [{else: {do: continue, set: {total: 1}}}]}}]",
+        "tool: {kind: noop, spec: {policy: {rules: [{when: true, then: {do: continue, set: {total: 1}}}]}}}",
+        "next: {step: b, set: {total: 1}}",
+        "next: {arcs: [{step: b, set: {total: 1}}]}",
+    ],
+)
+def test_every_assignment_of_a_bare_name_counts(assignment: str) -> None:
+    onward = "" if "next" in assignment else "  next: b\n"
+    reads = "- step: b\n  tool: {kind: noop, input: {x: '{{ total }}'}}"
+    loaded = load(workflow(f"- step: s\n  {assignment}\n{onward}{reads}"))
+    assert [finding.message for finding in loaded.findings] == ["`total` is now `ctx.total`"]
+
+
+@pytest.mark.parametrize(
+    ("template", "today"),
+    [
+        ("{{ total + other.total }} total", "{{ ctx.total + other.total }} total"),
+        ("{{ 'total' ~ total }}", "{{ 'total' ~ ctx.total }}"),
+        ("{{ total | default(total) }}", "{{ ctx.total | default(ctx.total) }}"),
+        ("{{ total.a[total] if total is defined }}", "{{ ctx.total.a[ctx.total] if ctx.total is defined }}"),
+        ("{%- if total -%} {{total}} {%- endif -%}", "{%- if ctx.total -%} {{ctx.total}} {%- endif -%}"),
+        ("{{ {'total': total} }}", "{{ {'total': ctx.total} }}"),
+        ("{# total #}{% raw %}{{ total }}{% endraw %}{{ total }}",
+         "{# total #}{% raw %}{{ total }}{% endraw %}{{ ctx.total }}"),
+        ("{{ [1] | map(attribute='total') | list + [total] }}", "{{ [1] | map(attribute='total') | list + [ctx.total] }}"),
+        ("{% for total in [1] %}{{ total }}{% endfor %}", None),
+        ("{% set total = 1 %}{{ total }}", None),
+        ("{% for ctx in [1] %}{{ total }}{% endfor %}", None),
+        ("{{ other.total }}", None),
+        ("{{ total", None),
+        ("total", None),
+    ],
+)  # fmt: skip
+def test_only_the_name_itself_is_respelled(template: str, today: str | None) -> None:
+    changed = respell(template, {"total": "ctx.total"})
+    assert (None if changed is None else changed.text) == today
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "- step: total\n  set: {total: 1}\n  next: b\n- step: b\n  tool: {kind: noop, input: {x: '{{ total }}'}}",
+        "- step: s\n  set: {total: 1}\n  loop: {in: [1], iterator: total}\n  tool: {kind: noop, input: {x: '{{ total }}'}}",
+        "- step: s\n  set: {total: 1}\n  tool: [{name: total, kind: noop}, {name: b, kind: noop, input: {x: '{{ total }}'}}]",
+        "- step: s\n  set: {result: 1}\n  next: [{step: b, when: '{{ result }}'}]\n- step: b",
+    ],
+)
+def test_a_bare_name_that_means_something_else_keeps_its_meaning(own: str) -> None:
+    assert [finding for finding in load(workflow(own)).findings if finding.code is Code.OLD_SPELLING] == []
+
+
+def test_a_workload_key_comes_before_what_is_set() -> None:
+    text = yaml.safe_dump(yaml.safe_load(workflow(TOTAL)) | {"workload": {"total": 5}})
+    assert load(text).findings == []
+
+
+def test_a_name_that_no_set_assigns_bare_is_said_to_be_in_ctx() -> None:
+    text = workflow(TOTAL.replace("set: {total", "set: {ctx.total"))
     (error,) = load(text).errors
     assert error.hint == "it is set in ctx: write ctx.total"
-    assert load(text.replace("{{ total", "{{ ctx.total")).errors == []
+
+
+def test_convert_respells_names_in_the_quotes_and_blocks_they_stand_in() -> None:
+    source = workflow(
+        """
+- step: s
+  loop: {in: [1, 2], iterator: row}
+  tool:
+    kind: noop
+    input:
+      index: '{{ loop_index }}'  # counted from 0
+      block: |
+        select {{ total }}
+        from x
+      folded: >
+        first {{ total
+        + 1 }} then {{ total }}
+        last
+      plain: a {{ total }}
+      '{{ total }}': ["{{ total }}"]
+  set: {total: 1}
+""".strip()
+    )
+    today = source.replace("{{ total", "{{ ctx.total").replace("loop_index", "loop.index")
+    assert yaml.safe_load(convert(source).text) == yaml.safe_load(today)
+    wanted = [line.strip() for line in today.splitlines() if "ctx.total" in line or "loop.index" in line]
+    written = [line.strip() for line in convert(source).text.splitlines()]
+    assert [line for line in wanted if line not in written] == []
+    assert convert(convert(source).text).changes == []

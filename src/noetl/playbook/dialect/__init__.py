@@ -3,7 +3,7 @@
 `rewrite` is what `noetl convert` writes back; `expand` then spells out the short forms, which stay good style.
 """
 
-from noetl.playbook.dialect import cases, loops, older, retries, routers, sinks, tasks, v1
+from noetl.playbook.dialect import bare_names, cases, loops, older, retries, routers, sinks, tasks, v1
 from noetl.playbook.dialect.editor import Editor, Node, maps
 from noetl.playbook.dialect.shorthand import expand
 from noetl.playbook.dialect.shorthand import tasks as listed
@@ -38,6 +38,7 @@ def rewrite(document: Node, editor: Editor) -> None:
         editor.step = step.get("step") if isinstance(step.get("step"), str) else None
         _step(step, document, editor)
     editor.step = None
+    bare_names.rewrite(document, editor)
 
 
 def _step(step: Node, document: Node, editor: Editor) -> None:

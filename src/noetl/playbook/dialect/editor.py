@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from noetl.playbook.findings import Code, Finding, Severity
+from noetl.playbook.respelling import Respelled
 from noetl.playbook.text import START, Map, Mark, Seq
 
 Node = dict[str, Any]
@@ -61,6 +62,10 @@ class Editor:
         target.insert(index, value)
         if isinstance(target, Seq):
             target.marks.insert(index, self.mark(source, key))
+
+    def respell(self, node: Any, key: str | int, changed: Respelled) -> None:
+        """The template at `node[key]` with other spellings of its names."""
+        node[key] = changed.text
 
     # ---- edits made of them ----
 
