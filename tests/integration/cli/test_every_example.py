@@ -35,6 +35,7 @@ RUNS = {
 # Examples that need a database, an API, another person or Spark: the test that runs each and checks its outcome.
 HERE = "tests/integration/cli/test_examples.py"
 ELSEWHERE = {
+    "at_end.yaml": f"{HERE}::test_a_loop_that_fails_at_its_end_is_retried_where_it_failed",
     "approval.yaml": f"{HERE}::test_somebody_has_to_agree",
     "cursor_queue.yaml": f"{HERE}::test_a_table_is_worked_through_as_a_queue",
     "incremental.yaml": f"{HERE}::test_each_incremental_load_goes_on_where_the_last_one_stopped",

@@ -71,6 +71,19 @@ def test_a_failure_that_is_handled_is_none(noetl: Noetl) -> None:
     assert said["steps"]["from_primary"]["status"] == "failed"
 
 
+def test_a_loop_that_fails_at_its_end_is_retried_where_it_failed(noetl: Noetl, tmp_path: Path) -> None:
+    said = noetl.json("run", "examples/at_end.yaml", "--set", f"stock={tmp_path}", code=1)
+    assert (said["status"], said["error"]["step"], said["error"]["code"]) == ("failed", "count", "LOOP_FAILED")
+    assert "2 of 6 items of loop count failed" in said["error"]["message"]
+    assert "report" not in said["steps"]
+    for shop in ("berlin", "oslo"):
+        (tmp_path / f"{shop}.txt").touch()
+    for shop in ("athens", "cairo", "lima", "paris"):
+        (tmp_path / f"{shop}.txt").unlink()  # nobody reads them again
+    again = noetl.json("exec", "retry", "@latest")
+    assert (again["status"], again["result"]) == ("completed", {"shops": 6, "items": 8})
+
+
 def test_somebody_has_to_agree(noetl: Noetl) -> None:
     said = noetl.json("run", "examples/approval.yaml", "--set", "limit=2000")
     assert said["result"] == {"paid": 1030, "approved_by": "the limit"}
