@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.dataset as ds
 import pytest
 
 from tests.integration.cli.conftest import Noetl, look_into, playbook
@@ -167,3 +168,41 @@ def test_a_day_that_is_written_leaves_the_other_days(noetl: Noetl, tmp_path: Pat
         "day=a",
         "day=b",
     ]
+
+
+# ---- one column, with and without a list -----------------------------------------------------------------------------------
+
+ONE_COLUMN = """\
+  - step: first_folder
+    tool: {kind: spark, sql: OLD, output: {path: LAKE, mode: overwrite_partitions, partition_by: COLUMN}}
+    next: second_folder
+  - step: second_folder
+    tool: {kind: spark, sql: NEW, output: {path: LAKE, mode: overwrite_partitions, partition_by: COLUMN}}
+    next: first_table
+  - step: first_table
+    tool: {kind: spark, sql: OLD, output: {kind: postgres, auth: local, table: TABLE, mode: upsert, key: COLUMN}}
+    next: second_table
+  - step: second_table
+    tool: {kind: spark, sql: NEW, output: {kind: postgres, auth: local, table: TABLE, mode: upsert, key: COLUMN}}
+    next: read
+  - step: read
+    tool: {kind: postgres, auth: local, query: "select n, day from TABLE order by n"}
+"""
+
+
+@pytest.mark.parametrize("column", ["day", "[day]"])
+def test_one_column_is_the_same_with_and_without_a_list(noetl: Noetl, tmp_path: Path, column: str) -> None:
+    texts = {
+        "OLD": "\"select 1 as n, 'a' as day union all select 2, 'b'\"",
+        "NEW": "\"select 3 as n, 'b' as day\"",
+        "LAKE": f"{tmp_path}/lake",
+        "TABLE": "days_of_list" if "[" in column else "days_of_word",
+        "COLUMN": column,
+    }
+    steps = ONE_COLUMN
+    for name, text in texts.items():
+        steps = steps.replace(name, text)
+    expected = [{"n": 1, "day": "a"}, {"n": 3, "day": "b"}]
+    assert noetl.json("run", playbook(tmp_path, "columns", steps))["result"]["rows"] == expected
+    found = ds.dataset(tmp_path / "lake", format="parquet", partitioning="hive").to_table().to_pylist()
+    assert sorted(found, key=lambda row: int(row["n"])) == expected
