@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from noetl.engine import joins
 from noetl.engine.state import Activation, Execution, Fixed, Live, Record
+from noetl.model.clock import iso
 from noetl.model.events import Verdict
 from noetl.playbook.plan import targets
 
@@ -66,7 +67,9 @@ def _waits_for(state: Execution, live: Live) -> str | None:
             child = live.parked.child or "which has not started yet"
             return f"task {live.parked.task} waits for its child {child}"
         case _:
-            return f"task {live.parked.task} waits for a timer"
+            until = live.parked.until
+            when = "" if until is None else f", until {iso(until)}"
+            return f"task {live.parked.task} waits for a timer{when}"
 
 
 def _held(fixed: Fixed, state: Execution, step: str) -> list[str]:

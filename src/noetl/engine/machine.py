@@ -353,7 +353,7 @@ def _parked(fixed: Fixed, state: Execution, event: e.CommandParked, moment: Mome
         yield requeue(live)
         return
     if live.parked.timer is not None:
-        yield SetTimer(live.parked.timer, event.until if event.until is not None else moment.at + (event.delay or 0))
+        yield SetTimer(live.parked.timer, waits.due_at(event))
     if live.parked.timeout is not None:
         yield SetTimer(live.parked.timeout, moment.at + (event.timeout or 0))
     if live.parked.call is not None and event.child is not None:
@@ -400,9 +400,8 @@ def _timer(fixed: Fixed, state: Execution, event: e.TimerFired, moment: Moment) 
     if event.timer == timer_id(state.execution_id, "execution"):
         if state.status in ("pending", "running"):
             limit = fixed.plan.playbook.executor.spec.timeout
-            late = Failure(
-                code="TIMEOUT", kind="timeout", message=f"the execution ran longer than its timeout of {limit}"
-            )
+            message = f"the execution ran longer than its timeout of {limit}{_not_begun(state, moment)}"
+            late = Failure(code="TIMEOUT", kind="timeout", message=message)
             yield e.ExecutionCancelling(at=moment.at, reason="timeout", error=late)
         return
     stopped = [a for a in state.activations.values() if a.stopped and timer_id(a.id, "timeout") == event.timer]
@@ -414,6 +413,13 @@ def _timer(fixed: Fixed, state: Execution, event: e.TimerFired, moment: Moment) 
         if live.resolved_by == event.key:  # its child, if it waited for one, takes too long
             yield from lifecycle.cancel_children_of(state, live.id)
     yield from _resolved(fixed, state, event, moment)
+
+
+def _not_begun(state: Execution, moment: Moment) -> str:
+    """The step that has waited longest for a worker, if there is one: it may be why the execution took so long."""
+    live = sorted(state.activations.values(), key=lambda activation: activation.order)
+    waiting = [each for each in live if waits.nobody_took(state, each, moment.at)]
+    return f"; step {waiting[0].step} did not begin: {waits.no_worker(waiting[0])}" if waiting else ""
 
 
 def _step_timeout(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:

@@ -130,6 +130,7 @@ class Activation(Struct, frozen=True, omit_defaults=True, kw_only=True):
     stopped: bool = False  # timed out, or `unwritten`: its command is being stopped
     unwritten: Failure | None = None  # why a write of state was refused: the step fails with it
     pool: str = ""  # of its commands, once one was issued
+    unclaimed: bool = False  # it timed out, and no worker had taken a command of it
 
 
 class Parked(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -144,6 +145,7 @@ class Parked(Struct, frozen=True, omit_defaults=True, kw_only=True):
     timer: TimerId | None = None
     timeout: TimerId | None = None
     ready: bool = False
+    until: Micros | None = None  # when its timer is due
 
 
 class Live(Struct, frozen=True, omit_defaults=True, kw_only=True):

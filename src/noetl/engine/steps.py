@@ -7,7 +7,7 @@ same question is then answered from the state.
 
 from typing import Any
 
-from noetl.engine import loops, playbook_state, sites
+from noetl.engine import loops, playbook_state, sites, waits
 from noetl.engine.fold import FINAL
 from noetl.engine.issuing import Made, ask, held, pool_for, run
 from noetl.engine.sites import Moment, NeedsWorker
@@ -118,9 +118,10 @@ def stopped_by(fixed: Fixed, activation: Activation) -> Failure:
 
 def timed_out(fixed: Fixed, activation: Activation) -> Failure:
     limit = fixed.plan.steps[activation.step].step.spec.timeout
-    return Failure(
-        code="TIMEOUT", kind="timeout", message=f"step {activation.step} ran longer than its timeout of {limit}"
-    )
+    message = f"step {activation.step} ran longer than its timeout of {limit}"
+    if activation.unclaimed:
+        message = f"step {activation.step} did not begin within its timeout of {limit}: {waits.no_worker(activation)}"
+    return Failure(code="TIMEOUT", kind="timeout", message=message)
 
 
 # ---- assignments -------------------------------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ from noetl.engine.state import Activation, ChildCall, Execution, Live, Parked, T
 from noetl.model import events as e
 from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
-from noetl.model.ids import TimerId, call_id, timer_id
+from noetl.model.ids import Micros, TimerId, call_id, timer_id
 
 APPROVAL = "approve:"
+ANNOUNCED_WITHIN: Micros = 6_000_000  # a worker says within that time that it has taken a command
 
 
 def parked(state: Execution, event: e.CommandParked) -> Execution:
@@ -32,6 +33,7 @@ def parked(state: Execution, event: e.CommandParked) -> Execution:
         request=event.child,
         timer=timer_id(live.id, f"wait:{event.attempt}") if event.reason == "time" else None,
         timeout=timer_id(live.id, f"timeout:{event.attempt}") if event.timeout is not None else None,
+        until=due_at(event) if event.reason == "time" else None,
     )
     state = _with(state, replace(live, parked=wait, worker=None))
     timers = {timer: TimerUse("wait", live.id) for timer in (wait.timer,) if timer is not None}
@@ -44,6 +46,10 @@ def parked(state: Execution, event: e.CommandParked) -> Execution:
         state = replace(state, pins={**state.pins, event.child.path: event.child.pinned})
     kept = state.signals.get(wait.signal or "", ())
     return _consume(state, wait.signal, kept, event.key) if wait.signal is not None and kept else state
+
+
+def due_at(event: e.CommandParked) -> Micros:
+    return event.until if event.until is not None else event.at + (event.delay or 0)
 
 
 def signal_name(event: e.CommandParked) -> str | None:
@@ -94,20 +100,37 @@ def timer_fired(state: Execution, event: e.TimerFired) -> Execution:
             late = Failure(code="TIMEOUT", kind="timeout", message="nothing came before the wait's timeout")
             return resolve(state, state.commands[_command(use)], failed(late), event.key)
         case "step":
-            activation = _timed_out(state.activations[_activation(use)])
+            activation = state.activations[_activation(use)]
+            activation = _timed_out(activation, nobody_took(state, activation, event.at))
             return replace(state, activations={**state.activations, activation.id: activation})
         case "execution":
             return state
 
 
-def _timed_out(activation: Activation) -> Activation:
+def _timed_out(activation: Activation, unclaimed: bool) -> Activation:
     loop = activation.loop
     if loop is not None:
-        late = Failure(
-            code="TIMEOUT", kind="timeout", message=f"loop {activation.step} ran longer than its step's timeout"
-        )
-        loop = replace(loop, stopping=True, broken=late)
-    return replace(activation, stopped=True, timer=None, loop=loop)
+        message = f"loop {activation.step} ran longer than its step's timeout"
+        if unclaimed:
+            message = f"loop {activation.step} did not begin within its step's timeout: {no_worker(activation)}"
+        loop = replace(loop, stopping=True, broken=Failure(code="TIMEOUT", kind="timeout", message=message))
+    return replace(activation, stopped=True, timer=None, loop=loop, unclaimed=unclaimed)
+
+
+def nobody_took(state: Execution, activation: Activation, at: Micros) -> bool:
+    """Whether no worker has taken a command of the step, as far as workers have said so by now."""
+    commands = [live for live in state.commands.values() if live.activation == activation.id]
+    loop = activation.loop
+    if not commands or at - activation.entered_at < ANNOUNCED_WITHIN:
+        return False
+    if loop is not None and (loop.ok or loop.failed or loop.claimed):
+        return False
+    return all(live.worker is None and live.attempt == 1 and live.parked is None for live in commands)
+
+
+def no_worker(activation: Activation) -> str:
+    pool = activation.pool
+    return f"no worker of pool {pool!r} took its command; `noetl worker start --pool {pool}` starts one"
 
 
 def child_started(state: Execution, event: e.ChildStarted) -> Execution:

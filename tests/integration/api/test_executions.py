@@ -223,6 +223,31 @@ async def test_a_signal_ends_a_wait_and_explain_says_so() -> None:
         assert (await here.ended(execution_id))["status"] == "completed"
 
 
+CALLS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: calls, path: tests/calls}
+workflow:
+- {step: call, tool: {kind: playbook, path: tests/waits}}
+"""
+
+
+async def test_explain_says_how_the_child_is_that_a_step_waits_for() -> None:
+    async with site() as here, working(here):
+        await here.register(WAITS)
+        await here.register(CALLS)
+        execution_id = await here.start("tests/calls")
+        await here.seen(execution_id, "child.started")
+        (started,) = (await here.get(f"/api/executions/{execution_id}/events", types="child.started"))["events"]
+        child = started["data"]["child"]
+        await here.seen(child, "command.parked")
+        (parked,) = (await here.get(f"/api/executions/{child}/events", types="command.parked"))["events"]
+        await here.get(f"/api/executions/{child}/status", min_seq=parked["seq"])
+        found = await here.get(f"/api/executions/{execution_id}/explain/call")
+        assert found["verdict"] == "waiting"
+        assert f"child {child} (tests/waits) is running" in found["because"]
+
+
 async def test_explain_says_that_no_worker_has_the_pool() -> None:
     async with site() as here:
         await here.register(NOOP)

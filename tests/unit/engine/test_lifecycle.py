@@ -321,6 +321,55 @@ def test_a_step_timeout_stops_the_command_and_fails_the_step() -> None:
     assert p.check().path() == ["a", "b"]
 
 
+def claimed(p: Play, step: str) -> None:
+    command = p.command(step)
+    p.report(command, e.CommandClaimed(command_id=command.command_id, attempt=command.attempt, worker="w1"))
+
+
+POOLED = f"- {{step: a, spec: {{timeout: 10s, pool: gpu}}, {PYTHON}}}"
+
+
+def test_a_timeout_of_a_step_that_no_worker_took_names_the_pool() -> None:
+    p = play(POOLED)
+    p.fire()
+    p.stopped()
+    error = p.check().last(e.PlaybookFailed).error
+    assert error.code == "TIMEOUT"
+    assert "did not begin within its timeout of 10s: no worker of pool 'gpu' took its command" in error.message
+
+
+def test_a_timeout_of_a_step_that_a_worker_took_says_that_it_ran_too_long() -> None:
+    p = play(POOLED)
+    claimed(p, "a")
+    p.fire()
+    p.stopped()
+    assert p.check().last(e.PlaybookFailed).error.message == "step a ran longer than its timeout of 10s"
+
+
+def test_a_timeout_of_a_loop_that_no_worker_took_names_the_pool() -> None:
+    p = play(f"- {{step: a, spec: {{timeout: 10s, pool: gpu}}, loop: {{in: [1, 2, 3]}}, {PYTHON}}}")
+    p.fire()
+    p.stopped()
+    assert "no worker of pool 'gpu' took its command" in p.check().last(e.LoopDone).result.error.message
+
+
+@pytest.mark.parametrize(("taken", "said"), [(True, False), (False, True)])
+def test_a_timeout_of_an_execution_names_the_step_that_no_worker_took(taken: bool, said: bool) -> None:
+    p = play(f"- {{step: a, spec: {{pool: gpu}}, {PYTHON}}}", executor={"spec": {"timeout": "1m"}})
+    if taken:
+        claimed(p, "a")
+    p.fire()
+    p.stopped()
+    message = p.check().last(e.PlaybookFailed).error.message
+    assert ("step a did not begin: no worker of pool 'gpu' took its command" in message) == said
+
+
+def test_explain_says_until_when_a_step_waits_for_a_timer() -> None:
+    p = play("- {step: a, tool: {kind: wait, until: '2026-01-02T03:04:05Z'}}")
+    park(p, "a", "time", until=1_767_323_045_000_000)
+    assert explain(p.fixed, p.state, "a").because[0].endswith("waits for a timer, until 2026-01-02T03:04:05.000000Z")
+
+
 def test_a_timer_of_a_finished_step_is_cleared_and_a_late_one_is_known() -> None:
     p = play(f"- {{step: a, spec: {{timeout: 10s}}, {PYTHON}, next: b}}\n- {{step: b, {PYTHON}}}")
     (timer,) = p.timers
