@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from noetl.playbook.dialect.editor import Editor
 from noetl.playbook.findings import Code
 from noetl.playbook.model import BUILT_IN, Model, OutsideTask, Playbook, Task
-from noetl.playbook.text import Map, Seq, plain
+from noetl.playbook.text import Map, Mark, Seq, plain
 
 Kinds = Mapping[str, type[BaseModel] | None]
 Path = tuple[str | int, ...]
@@ -45,9 +45,23 @@ _BOUNDS = {
     "less_than_equal": ("le", "at most"), "less_than": ("lt", "less than"),
 }  # fmt: skip
 _OUTSIDE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
-_RENAMED = {  # keys of other tools that readers bring along
-    "name": "step", "id": "step", "depends_on": "next", "needs": "next", "on_error": "next", "foreach": "loop",
-    "for_each": "loop", "with_items": "loop", "condition": "when", "if": "when", "retries": "retry",
+_RENAMED = {
+    "name": "step",
+    "id": "step",
+    "condition": "when",
+    "if": "when",
+}  # keys of other tools, and the same key of ours
+_LOOP_HINT = "write `loop: {in: …, iterator: item}`"
+_BEFORE_HINT = "write `next` in the step that runs before: `next: [this_step]`"
+_WHEN_HINT = (
+    "write the condition in the arc that leads here, `next: [{step: …, when: …}]`, or `spec: {policy: {admit: …}}`"
+)
+_OTHERWISE = {  # keys of other tools on a step that are no key with the same value here, and what to write
+    "depends_on": _BEFORE_HINT, "needs": _BEFORE_HINT,
+    "on_error": 'write `next: [{step: …, when: "{{ error is defined }}"}]`',
+    "foreach": _LOOP_HINT, "for_each": _LOOP_HINT, "with_items": _LOOP_HINT,
+    "retries": "write `retry: 3`, or a policy of the task with `do: retry`",
+    "condition": _WHEN_HINT, "if": _WHEN_HINT,
 }  # fmt: skip
 _CHOICES = {"`store`": "`disk` is the store of large results; NOETL_STORAGE_CLOUD_TIER says where that is"}
 
@@ -225,10 +239,40 @@ def _of(document: Any, path: Path) -> str:
 
 def _unknown_key(document: Any, path: Path) -> tuple[Code, str, str | None]:
     key = str(path[-1])
+    message = f"unknown key `{key}`{_of(document, path)}"
     known = _fields_at(document, path[:-1])
-    close = suggestion(key, known) or (_RENAMED.get(key) if _RENAMED.get(key) in known else None)
-    hint = f"did you mean `{close}`?" if close else f"known here: {', '.join(sorted(known))}" if known else None
-    return Code.UNKNOWN_KEY, f"unknown key `{key}`{_of(document, path)}", hint
+    free = [name for name in known if name not in _written_keys(_node_at(document, path[:-1]))]
+    renamed = _RENAMED.get(key)
+    if renamed in free:
+        return Code.UNKNOWN_KEY, message, f"did you mean `{renamed}`?"
+    if key in _OTHERWISE and _is_step(path[:-1]):
+        return Code.UNKNOWN_KEY, message, _OTHERWISE[key]
+    hint = did_you_mean(key, free) or (f"known here: {', '.join(sorted(known))}" if known else None)
+    return Code.UNKNOWN_KEY, message, hint
+
+
+def _is_step(path: Path) -> bool:
+    return len(path) == 2 and path[0] == "workflow"
+
+
+def _node_at(document: Any, path: Path) -> Any:
+    node = document
+    for part in path:
+        node = node[part]
+    return node
+
+
+def _written_keys(node: Any) -> frozenset[str]:
+    """Keys that the author wrote, by their old and new names. A key that a short form stands for does not count: it has the
+    place of the key that caused it, which is still there."""
+    if not isinstance(node, Map):
+        return frozenset()
+    first_by_place: dict[Mark, str] = {}
+    for key, (place, _) in node.marks.items():
+        first_by_place.setdefault(place, key)
+    firsts = frozenset(first_by_place.values())
+    renamed = {key for key, (place, _) in node.marks.items() if first_by_place[place] not in node}
+    return firsts | renamed
 
 
 def _fields_at(document: Any, path: Path) -> list[str]:
