@@ -5,6 +5,7 @@ and what one leaves unfinished another goes on with.
 """
 
 import asyncio
+import dataclasses
 import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -356,8 +357,7 @@ class Local:
             "resume": executions.resume,
             "release": executions.release,
         }[how]
-        asked = await ask(LOCAL, execution_id)
-        return {"execution_id": execution_id, "request": asked.request, "status": asked.status, "seq": asked.seq}
+        return dataclasses.asdict(await ask(LOCAL, execution_id))
 
     async def signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row:
         from noetl.server.services.signals import Outside

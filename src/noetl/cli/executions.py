@@ -371,7 +371,8 @@ def _change(execution: str, how: Change, as_json: bool) -> None:
     if as_json:
         say_json(row)
     elif row["status"] == "refused":
-        say(f"execution {row['execution_id']} did not take it: it is {row['execution']}")
+        why = row.get("reason") or f"it is {row['execution']}"
+        say(f"execution {row['execution_id']} did not take it: {why}")
     elif row["execution"] is None:
         say(f"{how} of execution {row['execution_id']} requested")
     else:

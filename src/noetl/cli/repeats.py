@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noetl.cli.client import Again, Client, Row, named
-from noetl.cli.output import as_called, columns, say, say_json
+from noetl.cli.output import as_called, columns, say, say_json, warn
 from noetl.model.errors import Conflict, InvalidInput
 from noetl.model.ids import ExecutionId
 
@@ -181,7 +181,12 @@ def _retry_many(filters: Row, wish: Row, dry_run: bool, yes: bool, as_json: bool
     from noetl.cli.executions import talk
 
     async def work(client: Client) -> list[Row]:
-        chosen = await _failed_and_not_retried(client, filters)
+        chosen, complete = await _failed_and_not_retried(client, filters)
+        if not complete:
+            warn(
+                f"only the {MAX_REPEATED} newest executions were looked at, and there are more",
+                "repeat it for older ones with --path, or with the id of each",
+            )
         planned = [await _planned(client, row, wish) for row in chosen]
         if dry_run or not planned:
             return planned
@@ -202,18 +207,22 @@ def _retry_many(filters: Row, wish: Row, dry_run: bool, yes: bool, as_json: bool
     raise typer.Exit(int(bad))
 
 
-async def _failed_and_not_retried(client: Client, filters: Row) -> list[Row]:
-    """Oldest first. A child is retried with its parent; one that a later execution retries already is left out."""
+async def _failed_and_not_retried(client: Client, filters: Row) -> tuple[list[Row], bool]:
+    """Oldest first. A child is retried with its parent; one that a later execution retries already is left out. False: there are
+    more than MAX_REPEATED executions, and the older ones were not looked at."""
     rows: list[Row] = []
     before: str | None = None
-    while len(rows) < MAX_REPEATED:
+    complete = False
+    while not complete and len(rows) <= MAX_REPEATED:
         page = await client.executions(roots=True, before=before, limit=PAGE, **filters)
         rows += page
-        if len(page) < PAGE:
-            break
-        before = page[-1]["execution_id"]
+        complete = len(page) < PAGE
+        before = page[-1]["execution_id"] if page else None
+    complete = complete and len(rows) <= MAX_REPEATED
+    rows = rows[:MAX_REPEATED]
     retried = {row["retry_of"] for row in rows}
-    return [row for row in reversed(rows) if row["status"] == "failed" and row["execution_id"] not in retried]
+    chosen = [row for row in reversed(rows) if row["status"] == "failed" and row["execution_id"] not in retried]
+    return chosen, complete
 
 
 async def _planned(client: Client, row: Row, wish: Row) -> Row:

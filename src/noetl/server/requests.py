@@ -139,9 +139,17 @@ class Requests:
     async def begun(self, start: Start) -> None:
         await self._hint(start.execution_id)
 
-    async def repeat(self, execution_id: ExecutionId, wish: RepeatWish, request: str, by: str | None) -> ExecutionId:
-        """A new execution of an ended one: from the beginning, or with what the ended one has finished."""
-        new_id = self._new_id()
+    async def repeat(
+        self,
+        execution_id: ExecutionId,
+        wish: RepeatWish,
+        request: str,
+        by: str | None,
+        new_id: ExecutionId | None = None,
+    ) -> ExecutionId:
+        """A new execution of an ended one: from the beginning, or with what the ended one has finished. Another id than `new_id`
+        is that of an execution which the same request has started before."""
+        new_id = new_id or self._new_id()
         repeat = await self.prepare_repeat(execution_id, wish, new_id)
         key = f"{wish.how}:{execution_id}:{request}"
         start = Start(

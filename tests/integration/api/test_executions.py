@@ -199,13 +199,29 @@ async def test_a_cancel_is_seen_by_the_read_that_follows() -> None:
         assert (answer.status_code, answer.json()["code"]) == (409, "CONFLICT")
 
 
+async def test_an_unknown_event_type_is_refused_with_a_suggestion() -> None:
+    async with site() as here:
+        await here.register(NOOP)
+        execution_id = await here.start()
+        events = f"/api/executions/{execution_id}/events"
+        answer = await here.http.get(events, params={"types": "step.enter,step.exits"})
+        assert (answer.status_code, answer.json()["hint"]) == (422, "did you mean step.exit?")
+        assert "'step.exits'" in answer.json()["detail"]
+        assert (await here.http.get(events, params={"types": "step.started"})).status_code == 422
+        assert (await here.http.get(events, params={"types": "step.started", "names": "older"})).status_code == 200
+
+
 async def test_pause_holds_and_resume_goes_on() -> None:
     async with site() as here:
         await here.register(NOOP)
         execution_id = await here.start()
         answer = (await here.http.post(f"/api/executions/{execution_id}/pause")).json()
         assert (await here.get(f"/api/executions/{execution_id}/status", min_seq=answer["seq"]))["status"] == "paused"
+        second = (await here.http.post(f"/api/executions/{execution_id}/pause")).json()
+        assert (answer["reason"], second["status"], second["reason"]) == (None, "refused", "it is paused already")
         answer = (await here.http.post(f"/api/executions/{execution_id}/resume")).json()
+        second = (await here.http.post(f"/api/executions/{execution_id}/resume")).json()
+        assert (second["status"], second["reason"]) == ("refused", "it is not paused; it is running")
         async with working(here):
             assert (await here.ended(execution_id))["status"] == "completed"
 
@@ -270,6 +286,7 @@ async def test_retry_and_rerun_make_new_executions_of_ended_ones() -> None:
             answer = await here.http.post(f"/api/executions/{execution_id}/{what}", headers=headers)
             repeated = await here.http.post(f"/api/executions/{execution_id}/{what}", headers=headers)
             assert answer.json()["execution_id"] == repeated.json()["execution_id"] != execution_id
+            assert (answer.json()["created"], repeated.json()["created"]) == (True, False)
             row = await here.ended(answer.json()["execution_id"])
             assert row["retry_of"] == (execution_id if what == "retry" else None)
 

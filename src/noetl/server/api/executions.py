@@ -213,6 +213,7 @@ class AskedView(View):
     request: str = Field(description="its key; a repeat with it as Idempotency-Key has no further effect")
     status: Fate
     seq: int | None = Field(description="where it stands in the log, when it was recorded in time")
+    reason: str | None = Field(default=None, description="why it was refused")
 
 
 class RetryBody(Body):
@@ -266,7 +267,9 @@ def started_view(started: Started) -> StartedView:
 
 
 def asked_view(asked: Asked) -> AskedView:
-    return AskedView(execution_id=asked.execution_id, request=asked.request, status=asked.status, seq=asked.seq)
+    return AskedView(
+        execution_id=asked.execution_id, request=asked.request, status=asked.status, seq=asked.seq, reason=asked.reason
+    )
 
 
 # -- beginning --
@@ -436,6 +439,7 @@ async def list_events(
     """In the order of the log. With `types` a page may hold fewer than there are: go on at `next`."""
     named = frozenset(filter(None, types.split(",")))
     older = names == "older"
+    shapes.check_event_types(named, older)
 
     def asked_for(recorded: Recorded) -> bool:
         if not named:

@@ -2,7 +2,8 @@
 msgspec: lists of them are long."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, get_args
 
 import msgspec
 
@@ -11,7 +12,8 @@ from noetl.engine import playbook_state
 from noetl.log.port import Projection, Recorded, StateRow, Traced
 from noetl.model import codec
 from noetl.model.clock import iso
-from noetl.model.events import CommandCompleted
+from noetl.model.errors import InvalidInput
+from noetl.model.events import CommandCompleted, Event
 from noetl.model.ids import ExecutionId, Micros
 from noetl.model.reference import Lifetime, Reference, made_by, parse_uri
 from noetl.playbook import durations
@@ -101,6 +103,18 @@ def older_names(recorded: Recorded) -> tuple[str, ...]:
     if isinstance(fact, CommandCompleted) and fact.items is None:
         names = tuple(name for name in names if not name.startswith("loop."))
     return names or (fact.type,)
+
+
+def check_event_types(named: frozenset[str], older: bool) -> None:
+    """A name that no event has would find nothing, silently."""
+    kinds: tuple[Any, ...] = get_args(Event)
+    known = {kind.__struct_config__.tag for kind in kinds}
+    if older:
+        known |= {name for kind in kinds for name in kind.older}
+    for name in sorted(named - known):
+        close = get_close_matches(name, sorted(known), 1)
+        hint = f"did you mean {close[0]}?" if close else "docs/events.md lists them"
+        raise InvalidInput(f"no event has the type {name!r}", hint=hint)
 
 
 def older_events(page: Iterable[Recorded], types: frozenset[str]) -> Iterator[dict[str, Any]]:

@@ -36,7 +36,7 @@ from noetl.server.services.details import (
     shown_workload,
 )
 from noetl.server.services.live import ROWS, Live, events_of, row_of
-from noetl.server.services.requests import Asked, request_key, settle
+from noetl.server.services.requests import Asked, request_key, settle, why_refused
 from noetl.server.shards import Shards
 from noetl.server.states import States, Unfoldable
 
@@ -136,8 +136,9 @@ class ExecutionService:
     ) -> Started:
         """A retry or a rerun: a new execution of one that has ended."""
         await self._access.check(identity, execution_id)
-        new = await self._requests.repeat(execution_id, wish, request_key(key), identity.name)
-        return await self._begun(new, wait=wait)
+        drawn = self._new_id()
+        new = await self._requests.repeat(execution_id, wish, request_key(key), identity.name, drawn)
+        return await self._begun(new, new == drawn, wait=wait)
 
     async def preview(self, identity: Identity, execution_id: ExecutionId, wish: RepeatWish) -> dict[str, Any]:
         """What a retry or rerun is going to do; refused as that would be."""
@@ -165,7 +166,7 @@ class ExecutionService:
             },
         }
 
-    async def _begun(self, execution_id: ExecutionId, created: bool | None = None, *, wait: bool) -> Started:
+    async def _begun(self, execution_id: ExecutionId, created: bool, *, wait: bool) -> Started:
         """It is accepted, whatever happens from here on: one that is not seen to begin in time does so later."""
         seq: int | None = None
         if wait:
@@ -227,7 +228,11 @@ class ExecutionService:
         await self._access.check(identity, execution_id)
         await ask(execution_id, request, by=identity.name)
         status, seq = await settle(self._log, self._live, execution_id, message_key, event_key or message_key)
-        return Asked(execution_id, request, status, seq)
+        reason = None
+        if status == "refused":
+            what = message_key.partition(":")[0]
+            reason = why_refused(what, await self._state(execution_id))
+        return Asked(execution_id, request, status, seq, reason)
 
     # -- reading --
 

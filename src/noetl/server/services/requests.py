@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import uuid4
 
+from noetl.engine.state import Execution
 from noetl.log.port import EventLog
 from noetl.model.ids import ExecutionId
 from noetl.server.services.live import Live, events_of
@@ -22,6 +23,26 @@ class Asked:
     request: str
     status: Fate
     seq: int | None = None
+    reason: str | None = None  # why it was refused
+
+
+NO_EFFECT = {
+    "pause": "only a running execution can be paused",
+    "resume": "it is not paused",
+    "cancel": "it is being cancelled already",
+    "released": "it is not quarantined",
+}
+
+
+def why_refused(what: str, state: Execution | None) -> str:
+    """Why a request had no effect, from the state as it is now."""
+    if state is None:
+        return "its events cannot be read"
+    if state.terminal:
+        return f"the execution had ended: it is {state.status}"
+    if what == "pause" and state.paused:
+        return "it is paused already"
+    return f"{NO_EFFECT[what]}; it is {'paused' if state.paused else state.status}"
 
 
 def request_key(key: str | None) -> str:
