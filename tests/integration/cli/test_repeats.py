@@ -1,5 +1,7 @@
 """`noetl exec retry` of many, with another version, and `rerun` from a step, as a person would type them."""
 
+import os
+import pty
 from pathlib import Path
 
 from tests.integration.cli.conftest import Noetl
@@ -87,3 +89,27 @@ def test_rerun_from_the_middle_gives_the_same_result_as_the_first_time(noetl: No
     assert (again["status"], again["result"]) == ("completed", 1102)
     inherited = noetl("exec", "rerun", again["execution_id"], "--from", "first")
     assert (inherited.code, f"rerun execution {first['execution_id']} from this step" in inherited.err) == (2, True)
+
+
+def at_a_terminal(noetl: Noetl, answer: str, *arguments: object) -> tuple[int, str]:
+    """Run the command with a terminal as its standard input, and type this answer."""
+    ours, theirs = pty.openpty()
+    try:
+        process = noetl.start(*arguments, stdin=theirs)
+        os.write(ours, f"{answer}\n".encode())
+        done = noetl.wait(process)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    return done.code, done.out + done.err
+
+
+def test_many_retries_are_confirmed_at_a_terminal(noetl: Noetl, tmp_path: Path) -> None:
+    assert noetl("run", playbook(tmp_path, "etl/a", FIRST + BAD + LAST)).code == 1
+    many = ("exec", "retry", "--failed", "--set", "n=7")
+    code, said = at_a_terminal(noetl, "n", *many)
+    assert (code, "retry 1 executions?" in said) == (1, True), said
+    assert len(noetl.json("exec", "list")) == 1
+    code, said = at_a_terminal(noetl, "y", *many)
+    assert (code, "completed" in said) == (0, True), said
+    assert len(noetl.json("exec", "list")) == 2

@@ -52,6 +52,16 @@ def test_how_code_gives_its_value(code: str, expected: Any) -> None:
     assert value(code, {"a": 2}) == expected
 
 
+def test_a_long_traceback_keeps_its_end() -> None:
+    functions = "".join(f"def step_{n}():\n    return step_{n + 1}()\n" for n in range(80))
+    found = failure(f"{functions}def step_80():\n    raise ValueError('the cause')\nstep_0()")
+    trace = found.detail["trace"]
+    assert len(trace) <= 2000
+    assert trace.splitlines()[-1] == "ValueError: the cause"
+    assert "in step_80" in trace
+    assert "in step_0\n" not in trace
+
+
 def test_an_exception_is_a_failure_with_its_line() -> None:
     found = failure("x = 1\nraise ValueError('bad')")
     assert (found.code, found.message, found.detail["line"]) == ("PYTHON_ERROR", "ValueError: bad (line 2)", 2)
