@@ -1,5 +1,6 @@
 """Commands that look at playbook files and need no server: validate, schema, convert, graph."""
 
+import asyncio
 import json
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import typer
 from noetl.cli.catalog import TESTS
 
 if TYPE_CHECKING:  # the language is loaded by the command that needs it: `--help` must not wait for it
+    from noetl.cli.missing import Checked
     from noetl.playbook.findings import Finding
     from noetl.playbook.validation import Loaded
 
@@ -33,11 +35,16 @@ def validate(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON array of findings")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="warnings fail too")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print errors and warnings, no notes")] = False,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", metavar="URL", help="warn of children and credentials that this server does not have"),
+    ] = None,
 ) -> None:
     """Check playbooks without running them.
 
     Reports unknown keys, arcs to steps that do not exist, templates that do not parse or use unknown names, Python
-    syntax errors and more, each as `file:line:column: severity CODE message` with a hint below.
+    syntax errors and more, each as `file:line:column: severity CODE message` with a hint below. With --server also child
+    playbooks that are neither registered there nor among the files, and credentials that are not stored there.
 
     Exit code: 0 good, 1 a playbook has errors (or warnings with --strict), 2 a file cannot be read.
 
@@ -45,12 +52,17 @@ def validate(
     """
     files, unreadable = _files(paths)
     findings: list[Finding] = []
+    checked: list[Checked] = []
     for file in files:
         loaded = _load(file)
         if loaded is None:
             unreadable = True
-        else:
-            findings.extend(loaded.findings)
+            continue
+        findings.extend(loaded.findings)
+        if server is not None and loaded.playbook is not None:
+            checked.append((str(file), _text(file), loaded.playbook))
+    if server is not None:
+        findings.extend(_missing(server, checked))
     shown = [finding for finding in findings if not (quiet and finding.severity == "note")]
     if as_json:
         print(json.dumps([finding.to_dict() for finding in shown], indent=2, ensure_ascii=False))
@@ -148,6 +160,18 @@ def _below(folder: Path) -> Iterator[Path]:
     for path in folder.rglob("*"):
         if path.suffix in (".yaml", ".yml") and path.is_file() and not path.name.endswith(TESTS):
             yield path
+
+
+def _missing(server: str, checked: "list[Checked]") -> "list[Finding]":
+    from noetl.cli.missing import missing_on_server
+    from noetl.cli.remote import Remote
+    from noetl.settings import Place, read
+
+    async def ask() -> "list[Finding]":
+        async with Remote(server.rstrip("/"), read(Place).where) as client:
+            return await missing_on_server(client, checked)
+
+    return asyncio.run(ask())
 
 
 def _load(file: Path) -> "Loaded | None":

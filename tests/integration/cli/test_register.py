@@ -1,8 +1,8 @@
-"""What a registered playbook names and the server does not have is said when it is registered."""
+"""What a playbook names and the server does not have is said when it is registered or validated against that server."""
 
 from pathlib import Path
 
-from tests.integration.cli.conftest import Noetl, playbook
+from tests.integration.cli.conftest import Noetl, playbook, ready
 
 PARENT = (
     "  - step: call\n    tool: {kind: playbook, path: etl/child}\n    next: load\n"
@@ -29,3 +29,36 @@ def test_register_warns_of_children_and_credentials_that_are_not_there(noetl: No
     child.write_text(playbook(tmp_path, "other", "  - step: only\n").read_text())
     assert noetl("catalog", "register", str(child), "--path", "etl/child").code == 0
     assert "etl/child" not in noetl("catalog", "register", str(parent)).err
+
+
+def test_validate_warns_of_what_a_server_does_not_have(noetl: Noetl, tmp_path: Path, free_port: int) -> None:
+    children = "".join(
+        f"  - step: {step}\n    tool: {{kind: playbook, path: {path}}}\n    next: {following}\n"
+        for step, path, following in [("a", "lake/stored", "b"), ("b", "lake/beside", "c"), ("c", "lake/nowhere", "d")]
+    )
+    parent = playbook(
+        tmp_path, "family", f"{children}  - step: d\n    tool: {{kind: postgres, auth: lake, query: select 1}}\n"
+    )
+    beside = playbook(tmp_path, "beside", "  - step: only\n")
+    beside.write_text(beside.read_text().replace("{name: beside}", "{name: beside, path: lake/beside}"))
+    assert noetl("catalog", "register", beside, "--path", "lake/stored").code == 0
+
+    url = f"http://127.0.0.1:{free_port}"
+    with noetl.running("server", "start", "--port", str(free_port)):
+        ready(url)
+        found = noetl.json("validate", parent, beside, "--server", url)
+        alone = noetl.json("validate", parent, "--server", url)
+        assert noetl("validate", parent, "--server", url, "--strict").code == 1
+    lines = parent.read_text().splitlines()
+    assert [(row["severity"], row["code"], row["file"]) for row in found] == [
+        ("warning", "UNKNOWN_PLAYBOOK", str(parent)),
+        ("warning", "UNKNOWN_CREDENTIAL", str(parent)),
+    ]
+    assert "lake/nowhere" in lines[found[0]["line"] - 1]
+    assert "no playbook `lake/beside` is registered" in [row["message"] for row in alone]
+
+    assert noetl.json("validate", parent) == []
+    away = noetl("validate", parent, "--server", url)
+    assert away.code != 0
+    assert "Traceback" not in away.err
+    assert url in away.err

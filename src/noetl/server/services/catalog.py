@@ -9,7 +9,8 @@ from noetl.catalog.port import Catalog, Entry, Vault
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
 from noetl.playbook.children import literal_children
-from noetl.playbook.findings import Code, Finding
+from noetl.playbook.findings import Finding
+from noetl.playbook.missing import unknown_credential, unknown_playbook
 from noetl.playbook.model import Playbook
 from noetl.playbook.named import literal_credentials
 from noetl.playbook.validation import Kinds, PlaybookInvalid, load
@@ -63,15 +64,10 @@ class CatalogService:
         for path, version in literal_children(playbook):
             number = int(version) if version is not None and version.isdigit() else None
             if await self._catalog.find(path, number, identity.tenant) is None:
-                which = f"`{path}`" + (f" version {version}" if version else "")
-                message, hint = f"no playbook {which} is registered", "register it before this one runs"
-                found.append(_warning(text, path, Code.UNKNOWN_PLAYBOOK, message, hint))
+                found.append(unknown_playbook(text, path, version))
         for name in literal_credentials(playbook) if self._vault is not None else ():
             if self._vault is not None and await self._vault.find(identity.tenant, name) is None:
-                message = f"no credential `{name}` is stored"
-                variable = "NOETL_CREDENTIAL_" + re.sub(r"\W", "_", name).upper()
-                hint = f"noetl credential add, or {variable} where workers run"
-                found.append(_warning(text, name, Code.UNKNOWN_CREDENTIAL, message, hint))
+                found.append(unknown_credential(text, name))
         return found
 
     async def latest(self, identity: Identity, prefix: str = "", after: str = "", limit: int = 100) -> list[Entry]:
@@ -99,13 +95,6 @@ class CatalogService:
     async def diff(self, identity: Identity, path: str, older: int, newer: int | None = None) -> Difference:
         first, second = await self.get(identity, path, older), await self.get(identity, path, newer)
         return Difference(first, second, await asyncio.to_thread(_unified, first, second))
-
-
-def _warning(text: str, named: str, code: Code, message: str, hint: str) -> Finding:
-    """At the first place that spells the name."""
-    before = text[: max(text.find(named), 0)]
-    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-    return Finding("playbook", line, column, None, code, message, hint, "warning")
 
 
 def _unified(older: Entry, newer: Entry) -> str:
