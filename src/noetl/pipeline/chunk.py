@@ -34,7 +34,7 @@ from noetl.pipeline.failures import Failing
 from noetl.pipeline.names import Item, Writes, folded, loop_id
 from noetl.pipeline.persist import Wish
 from noetl.pipeline.plain import NOT_RUN, Plain
-from noetl.pipeline.provenance import made_with
+from noetl.pipeline.provenance import made_with, shared_provenance
 from noetl.pipeline.run import Ended, Parked, Pipeline
 from noetl.playbook import reducers
 from noetl.playbook.model import Cursor
@@ -208,6 +208,9 @@ class Batch:
         reference = ended.value.envelope.reference
         value = await self._context.payloads.resolve(reference) if reference is not None else ended.value.stored()
         row = row_of(index, status, failure, micros / 1_000, ended.tries, value)
+        meta = ended.value.envelope.meta if failure is None else ended.meta
+        if meta is not None and meta.provenance:
+            row["provenance"] = meta.provenance
         reduced = [] if failure is not None else [(n, await self._plain_of(v)) for n, v in pipeline.names.reduced]
         return Result(micros, row, failure, reduced=reduced, recovered=ended.recovered)
 
@@ -283,7 +286,8 @@ class Chunk(Batch):
     async def _put(self, label: str, results: list[Result]) -> Envelope:
         rows = [result.row for result in results if result.row is not None]
         reference: Reference | None = await self._context.persist.put(label, rows, wish=self._wish) if rows else None
-        meta = Meta(tool=made_with(self._kind, self._context.env.registry.get(self._kind)))
+        tool = made_with(self._kind, self._context.env.registry.get(self._kind))
+        meta = Meta(tool=tool, provenance=shared_provenance(row.get("provenance", {}) for row in rows))
         return Envelope(status="ok", reference=reference, context={"row_count": len(rows)}, meta=meta)
 
     async def _counted(self, label: str, results: list[Result], claimed: int | None = None) -> e.Items:

@@ -1,6 +1,7 @@
 """Where a result comes from, as its envelope says it: the tool that made it, and the input that the tool was given."""
 
 import sys
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -9,6 +10,7 @@ from noetl.model.codec import encode
 from noetl.tools.port import Tool
 
 INLINE = 256  # bytes of an input that stands in the envelope itself
+PER_ITEM = "per item"  # an entry of `provenance` that items of a loop do not share, in the envelope of all of them
 
 
 def made_with(kind: str, tool: Tool | None) -> dict[str, str]:
@@ -30,8 +32,23 @@ def _version(package: str) -> str:
         return ""
 
 
+def shared_provenance(items: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """`meta.provenance` of items that are stored together. Each item's own is in its row; an event has only what they share."""
+    shared: dict[str, Any] = {}
+    for provenance in items:
+        for name, value in provenance.items():
+            known = shared.setdefault(name, value)
+            if known != value:
+                shared[name] = PER_ITEM
+    return {name: value if _is_scalar(value) else PER_ITEM for name, value in shared.items()}
+
+
 def is_small(given: dict[str, Any]) -> bool:
     """Scalars alone, and few of them."""
-    if not all(part is None or isinstance(part, bool | int | float | str) for part in given.values()):
+    if not all(map(_is_scalar, given.values())):
         return False
     return len(encode(given)) <= INLINE
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)

@@ -26,7 +26,7 @@ from noetl.pipeline.data import is_rowset
 from noetl.pipeline.environment import Sent
 from noetl.pipeline.evaluate import site_rendering
 from noetl.pipeline.failures import Failing
-from noetl.pipeline.provenance import made_with
+from noetl.pipeline.provenance import made_with, shared_provenance
 from noetl.playbook.model import ON_SPARK, Playbook, SinkTask, Step
 from noetl.playbook.plan import Plan, StepPlan, Uses
 from noetl.results.tables import Tables
@@ -59,7 +59,7 @@ async def run_on_spark(context: Context) -> e.Reported:
     outcome = await tool.run_loop(call, items, tell)
     if isinstance(outcome, Failed):
         raise Failing(outcome.failure)
-    meta = Meta(tool=made_with("spark", tool))
+    meta = Meta(tool=made_with("spark", tool), provenance=shared_provenance(outcome.provenance))
     stored = await context.persist.result("loop", outcome.value, {}, meta=meta)
     found = reduce(lambda left, right: added(_reducers(context.step), left, right), outcome.shards)
     count = sum((found.ok, found.failed, found.skipped))
@@ -92,6 +92,7 @@ async def _call(context: Context) -> Call:
         "window": loop.spec.max_in_flight,
         "cheap": all(task.kind in CHEAP for task in context.shared.tasks),
         "secret": _has_secrets(context.plan.playbook),
+        "provenance": any(task.provenance for task in context.shared.tasks),
         "plan": pickle.dumps(plan_of(context.plan, command.step)),
         **await _portable(context),
     }

@@ -231,8 +231,9 @@ def _loop(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     shards = spark.range(0, work["shards"], 1, work["shards"]).mapInArrow(partial(entry.run, work), entry.ANSWER)
     told = [json.loads(row["told"]) for row in sorted(shards.collect(), key=lambda row: int(row["shard"]))]
     made = {
-        "columns": entry.ROWS.names, "expect": {}, "partitions": len(told),
+        "columns": entry.row_schema(work).names, "expect": {}, "partitions": len(told),
         "files": [each["file"] for each in told], "shards": [each["items"] for each in told],
+        "provenance": [each["provenance"] for each in told],
     }  # fmt: skip
     keep_manifest(folder, made)
     return made

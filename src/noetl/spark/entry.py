@@ -10,8 +10,14 @@ ROWS = pa.schema(
     [("index", pa.int64()), ("status", pa.string()), ("error", pa.json_()), ("ms", pa.int64()), ("tries", pa.int64()),
      ("result", pa.json_())]
 )  # fmt: skip
+WITH_PROVENANCE = ROWS.append(pa.field("provenance", pa.json_()))
 ANSWER = "shard long, told string"
 SELDOM = (50_000, 20, 20)  # that garbage is looked for
+
+
+def row_schema(work: dict[str, Any]) -> pa.Schema:
+    """Of the rows of a loop's items."""
+    return WITH_PROVENANCE if work["provenance"] else ROWS
 
 
 def run(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -64,7 +64,8 @@ async def work(call: Call, items: Reader | ItemBatches, folder: Path, *, here: b
             cheap=config["cheap"], cores=os.cpu_count() or 1, here=here,
         )  # fmt: skip
         source = {"paths": given, "indexed": not paths}
-        yield {**texts, **asdict(parts), "source": source, "size": config["size"], "told": str(told)}
+        shape = {"size": config["size"], "provenance": config["provenance"]}
+        yield {**texts, **asdict(parts), **shape, "source": source, "told": str(told)}
 
 
 async def _written(items: Reader | ItemBatches, path: Path) -> Path:

@@ -37,15 +37,17 @@ from noetl.pipeline.context import Context
 from noetl.pipeline.environment import Environment, Sent
 from noetl.pipeline.names import Item, loop_id
 from noetl.pipeline.plain import Plain
+from noetl.pipeline.provenance import shared_provenance
 from noetl.results.memory import ResultsMemory
 from noetl.results.rowsets import Joined, Reader, as_rows, read
 from noetl.results.sources import Opened
 from noetl.results.tables import Head
-from noetl.spark.entry import ROWS
+from noetl.spark.entry import row_schema
 from noetl.spark.inline import InlinePython
 from noetl.spark.secrets import AskedKeychain, Printed
 from noetl.tools.registry import Registry, built_in
 
+Columns = dict[str, list[Any] | pa.Array]  # of the rows of items, by name
 AT_ONCE = 4_000  # items that run together, if they are small:
 MEMORY = 4 << 20  # bytes of items that run together, and of rows that are written together
 
@@ -68,33 +70,42 @@ class Shard:
 
     def run(self) -> dict[str, Any]:
         with _as_it_was(), asyncio.Runner() as runner:
-            found = runner.run(self._all())
-        told = {"file": _file(self._path, self._stop - self._first), "items": found}
+            ended = runner.run(self._all())
+        told = {"file": _file(self._path, self._stop - self._first), **ended}
         _say(Path(self._work["told"], str(self._number)), json.dumps(told["items"]))
         return told
 
     async def _all(self) -> dict[str, Any]:
-        """How the items ended."""
+        """How the items ended, and the provenance that they share."""
         context = await _context(self._work)
         loop = context.step.loop
         assert loop is not None, "only loops come here"
         reduce = {name: str(reducer) for name, reducer in loop.spec.reduce.items()}
         plain = Plain.of(context.shared, context.writes(), iso(context.env.clock.now()))
         found = e.Items(first=self._first)
-        writing = pq.ParquetWriter(self._path, ROWS, compression="zstd", compression_level=1, write_page_checksum=True)
+        provenance: dict[str, Any] = {}
+        schema = row_schema(self._work)
+        writing = pq.ParquetWriter(
+            self._path, schema, compression="zstd", compression_level=1, write_page_checksum=True
+        )
         redactor = context.env.redactor
         out, err = Printed(sys.stdout, redactor), Printed(sys.stderr, redactor)
         try:
             with writing as file, redirect_stdout(out), redirect_stderr(err):
                 held = Held(file)
                 for items in self._items():
-                    rows, done = await (_ran(context, items) if plain is None else _ran_plain(context, plain, items))
-                    held.add(redactor.batch(rows))
+                    if plain is None:
+                        columns, done, shared = await _ran(context, items, schema.names)
+                        provenance = shared_provenance((provenance, shared))
+                    else:
+                        columns, done = await _ran_plain(context, plain, items)
+                    held.add(redactor.batch(_rows(schema, columns)))
                     found = added(reduce, found, done)
                 held.write()
         finally:
             await context.env.registry.close()
-        ended: dict[str, Any] = redactor.value(msgspec.to_builtins(found), payload=True)
+        told = {"items": msgspec.to_builtins(found), "provenance": provenance}
+        ended: dict[str, Any] = redactor.value(told, payload=True)
         return ended
 
     def _items(self) -> Iterator[list[Indexed]]:
@@ -133,8 +144,8 @@ def _opened(path: str) -> Reader:
     return read(Opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), Path(path)), path)
 
 
-async def _ran_plain(context: Context, plain: Plain, items: list[Indexed]) -> tuple[pa.RecordBatch, e.Items]:
-    """All in one call: code runs in this process, one item after the other, whatever it takes."""
+async def _ran_plain(context: Context, plain: Plain, items: list[Indexed]) -> tuple[Columns, e.Items]:
+    """All in one call: code runs in this process, one item after the other, whatever it takes. They have no provenance."""
     loop, size = context.step.loop, context.command.size
     name = loop.iterator if loop is not None else "item"
     named = loop_id(context.command)
@@ -143,7 +154,7 @@ async def _ran_plain(context: Context, plain: Plain, items: list[Indexed]) -> tu
     failures = [(index, value) for (index, _), value in zip(items, values, strict=True) if isinstance(value, Failure)]
     first_failed, first_error = failures[0] if failures else (None, None)
     count, ms = len(items), round(micros / 1_000 / len(items))
-    columns: dict[str, list[Any] | pa.Array] = {
+    columns: Columns = {
         "index": [index for index, _ in items],
         "status": ["ok"] * count if not failures else ["error" if isinstance(v, Failure) else "ok" for v in values],
         "error": [None] * count if not failures else [v.shown() if isinstance(v, Failure) else None for v in values],
@@ -158,10 +169,10 @@ async def _ran_plain(context: Context, plain: Plain, items: list[Indexed]) -> tu
         first_failed=first_failed,
         first_error=first_error,
     )
-    return _rows(columns), done
+    return columns, done
 
 
-async def _ran(context: Context, items: list[Indexed]) -> tuple[pa.RecordBatch, e.Items]:
+async def _ran(context: Context, items: list[Indexed], names: list[str]) -> tuple[Columns, e.Items, dict[str, Any]]:
     """Whatever an item's next try waits for is waited for here: nobody else would go on with it."""
     batch = Batch(context, items, 0)
     await batch.run()
@@ -175,8 +186,9 @@ async def _ran(context: Context, items: list[Indexed]) -> tuple[pa.RecordBatch, 
         for (position, _), result in zip(now, again.results, strict=True):
             results[position] = result
     rows = [result.row or {} for result in results]
-    columns: dict[str, list[Any] | pa.Array] = {name: [row.get(name) for row in rows] for name in ROWS.names}
-    return _rows(columns), counted(0, results, batch.folded(results))
+    columns: Columns = {name: [row.get(name) for row in rows] for name in names}
+    shared = shared_provenance(row.get("provenance", {}) for row in rows)
+    return columns, counted(0, results, batch.folded(results)), shared
 
 
 def _after(context: Context, tries: int) -> Context:
@@ -214,8 +226,8 @@ async def _context(work: dict[str, Any]) -> Context:
 # ---- what comes of it ----------------------------------------------------------------------------------------------------
 
 
-def _rows(columns: dict[str, list[Any] | pa.Array]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([_column(field, columns[field.name]) for field in ROWS], schema=ROWS)
+def _rows(schema: pa.Schema, columns: Columns) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([_column(field, columns[field.name]) for field in schema], schema=schema)
 
 
 def _column(field: pa.Field, values: list[Any] | pa.Array) -> pa.Array:

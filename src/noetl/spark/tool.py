@@ -109,7 +109,8 @@ class Spark:
             shards = [loops.items_of(shard) for shard in answer["frames"][""]["shards"]]
             for number, shard in enumerate(shards):
                 await told(number, shard)
-            return Looped(await asyncio.to_thread(outputs.value, call, answer), shards)
+            provenance = answer["frames"][""]["provenance"]
+            return Looped(await asyncio.to_thread(outputs.value, call, answer), shards, provenance)
 
     def _own_folders(self, call: Call) -> list[Path]:
         """Where NoETL keeps its data on this machine: the results are beside what is on its way to them."""

@@ -165,10 +165,11 @@ class ManyTool(Tool, Protocol):
 
 class Looped(Struct, frozen=True):
     """`value` has a row (index, status, error, ms, tries, result) for every item, in order: a `Table` or `Parts`. `shards` tell
-    what the parts of the loop did."""
+    what the parts of the loop did, `provenance` what the items of each part share."""
 
     value: Any
     shards: list[Items]
+    provenance: list[dict[str, Any]] = []
 
 
 ItemBatches = AsyncIterator[list[tuple[int, Any]]]  # items with their indexes, in order

@@ -204,3 +204,26 @@ def test_an_example_joins_an_api_with_a_folder(noetl: Noetl, tmp_path: Path) -> 
     assert [(row["country"], row["percent"], row["customers"]) for row in rows] == [
         ("Egypt", 25, 40), ("Chad", 20, 40), ("Brazil", 10, 40), ("Austria", 5, 40), ("Denmark", 0, 40),
     ]  # fmt: skip
+
+
+# ---- provenance ------------------------------------------------------------------------------------------------------------
+
+PROVENANCE = """\
+  - step: sweep
+    loop: {in: [1, 2, 3], iterator: angle, spec: {chunk: 2, policy: {exec: spark, failure: best_effort}}}
+    tool:
+      kind: python
+      input: {angle: "{{ angle }}"}
+      code: "result = 6 // (angle - 2)"
+      provenance: {angle: "{{ angle }}", seed: 7}
+    next: one
+  - step: one
+    tool: {kind: python, code: result = 1}
+"""
+
+
+def test_trace_shows_the_provenance_of_a_loop(noetl: Noetl, tmp_path: Path) -> None:
+    said = noetl.json("run", playbook(tmp_path, "provenance", PROVENANCE))
+    assert said["status"] == "completed", said
+    (node,) = noetl.json("trace", said["execution_id"], "sweep")["nodes"]
+    assert node["provenance"] == {"angle": "per item", "seed": 7}

@@ -38,6 +38,40 @@ def test_what_the_author_says_is_rendered_into_the_envelope() -> None:
     assert report.result.meta.provenance == {"source": 3, "by": "ann"}
 
 
+LOOP = """
+- step: s
+  loop: {in: [1], iterator: angle, spec: {mode: parallel}}
+  tool: {kind: python, code: x, provenance: {angle: "{{ angle }}", seed: 7, tags: [a]}}
+"""
+
+
+def items_of(count: int) -> dict[str, Any]:
+    return {"kind": "chunk", "first": 0, "count": count, "together": 2, "size": count, "items": tuple(range(count))}
+
+
+def test_each_item_of_a_loop_has_its_provenance_and_the_envelope_what_they_share() -> None:
+    bench = Bench(lambda call: 1)
+    report = bench.run(plan_of(LOOP), **items_of(3))
+    rows = bench.value(report.result)
+    assert [row["provenance"] for row in rows] == [{"angle": n, "seed": 7, "tags": ["a"]} for n in range(3)]
+    assert report.result.meta.provenance == {"angle": "per item", "seed": 7, "tags": "per item"}
+
+
+def test_an_item_that_fails_has_its_provenance() -> None:
+    bench = Bench(lambda call: failing())
+    report = bench.run(plan_of(LOOP), **items_of(1))
+    (row,) = bench.value(report.result)
+    assert (row["status"], row["provenance"]["angle"]) == ("error", 0)
+    assert report.result.meta.provenance == {"angle": 0, "seed": 7, "tags": "per item"}
+
+
+def test_items_without_provenance_have_no_such_column() -> None:
+    bench = Bench(lambda call: 1)
+    report = bench.run(plan_of(LOOP.partition(", provenance")[0] + "}"), **items_of(2))
+    assert ["provenance" in row for row in bench.value(report.result)] == [False, False]
+    assert report.result.meta.provenance == {}
+
+
 def test_a_small_input_of_scalars_stands_in_the_envelope() -> None:
     bench = Bench()
     report = bench.run(one('{a: 1, b: "{{ workload.n }}", c: null, d: true}'), workload={"n": "x"})

@@ -17,7 +17,7 @@ from noetl.model.envelope import Envelope
 from noetl.model.ids import ActivationId, CommandId, ExecutionId
 from noetl.pipeline.spread import plan_of
 from noetl.playbook.plan import compile_plan
-from noetl.spark.entry import ROWS
+from noetl.spark.entry import row_schema
 from noetl.spark.inline import InlinePython
 from noetl.spark.loops import MOST_SHARDS, Cut, cut
 from noetl.spark.task import shards
@@ -86,6 +86,12 @@ WAITS = """
 
 
 def told(tmp_path: Path, steps: str, parts: int = 3) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows of all shards of a collection of twelve, and how their items ended."""
+    rows, answers = run_shards(tmp_path, steps, parts)
+    return rows, [each["items"] for each in answers]
+
+
+def run_shards(tmp_path: Path, steps: str, parts: int = 3) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows of all shards of a collection of twelve, and what the tasks say of them."""
     plan = compile_plan(load_or_raise(workflow(steps, workload={"rows": []}), "test"), "hash")
     command = Command(
@@ -101,14 +107,15 @@ def told(tmp_path: Path, steps: str, parts: int = 3) -> tuple[list[dict[str, Any
     }
     work = {name: base64.b64encode(data).decode() for name, data in given.items()} | {
         "source": {"paths": [str(tmp_path / "in.parquet")], "indexed": False}, "size": 12, "chunk": 12 // parts,
-        "together": 4, "ticket": "", "told": str(tmp_path / "told"), "folder": str(tmp_path),
+        "provenance": "provenance:" in steps, "together": 4, "ticket": "",
+        "told": str(tmp_path / "told"), "folder": str(tmp_path),
     }  # fmt: skip
     numbers = pa.RecordBatch.from_pydict({"id": range(parts)})
     found = [json.loads(text) for batch in shards(work, [numbers]) for text in batch.column("told").to_pylist()]
     tables = [pq.read_table(each["file"]["path"]) for each in found]
-    assert all(table.schema.equals(ROWS) for table in tables)
+    assert all(table.schema.equals(row_schema(work)) for table in tables)
     assert [json.loads((tmp_path / "told" / str(n)).read_text()) for n in range(parts)] == [f["items"] for f in found]
-    return [row for table in tables for row in table.to_pylist()], [each["items"] for each in found]
+    return [row for table in tables for row in table.to_pylist()], found
 
 
 @pytest.mark.parametrize("steps", [BODY, SET], ids=["plain", "pipeline"])
@@ -126,6 +133,14 @@ def test_every_item_is_a_row_in_order(steps: str, tmp_path: Path) -> None:
     ]  # fmt: skip
     if steps == SET:
         assert [part["partial"] for part in items] == [{"ctx.sum": 30}, {"ctx.sum": 220}, {"ctx.sum": 300}]
+
+
+def test_each_item_has_its_provenance_and_a_shard_what_its_items_share(tmp_path: Path) -> None:
+    steps = BODY + '    provenance: {n: "{{ row.n }}", third: "{{ loop.index // 4 }}", seed: 7}\n'
+    rows, answers = run_shards(tmp_path, steps)
+    assert [row["status"] for row in rows].count("error") == 2, "failed items have it too"
+    assert [json.loads(row["provenance"]) for row in rows] == [{"n": n, "third": n // 4, "seed": 7} for n in range(12)]
+    assert [each["provenance"] for each in answers] == [{"n": "per item", "third": n, "seed": 7} for n in range(3)]
 
 
 def test_an_item_is_tried_again_by_its_policy(tmp_path: Path) -> None:
