@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from psycopg.sql import SQL, Identifier
 
 from noetl.cli.remote import Remote
 from noetl.model.ids import ExecutionId
@@ -63,7 +65,7 @@ class Cell:
     after: Rows
     output: dict[str, Any]
     before: str = ""  # the path
-    table: bool = False
+    table: str = ""  # each its own, since all write to one database
 
 
 PARTITIONED = {"partition_by": ["day"]}
@@ -75,15 +77,22 @@ CELLS = [
     Cell("overwrite_partitions, before the report", "tool.after", NEW, {"mode": "overwrite_partitions", **PARTITIONED}),
     Cell("append elsewhere, before the report", "tool.after", BOTH, {"mode": "append", **PARTITIONED}, ELSEWHERE),
     Cell("overwrite elsewhere, while it runs", "running", NEW, {"mode": "overwrite", **PARTITIONED}, ELSEWHERE),
-    Cell("append to a table, before the report", "tool.after", NEW, {"mode": "append"}, table=True),
-    Cell("overwrite of a table, before the report", "tool.after", NEW, {"mode": "overwrite"}, table=True),
+    Cell("append to a table, before the report", "tool.after", NEW, {"mode": "append"}, table="added"),
+    Cell("overwrite of a table, before the report", "tool.after", NEW, {"mode": "overwrite"}, table="replaced"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
-def test_a_worker_that_dies_while_it_writes(spark_url: str, tmp_path: Path, cell: Cell) -> None:
+@pytest.fixture(scope="module")
+def shared_house(spark_url: str) -> Iterator[House]:
+    """One server for all cells: only the worker dies, and another one is started."""
     with server().database() as dsn, house(dsn, NOETL_SPARK_PROFILE=spark_url, **SETTINGS) as here:
-        asyncio.run(_worker_dies(here, cell, tmp_path))
+        yield here
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+def test_a_worker_that_dies_while_it_writes(shared_house: House, tmp_path: Path, cell: Cell) -> None:
+    shared_house.restart()  # what a cell that failed has left dead
+    asyncio.run(_worker_dies(shared_house, cell, tmp_path))
 
 
 def test_spark_that_dies_while_it_writes(tmp_path: Path) -> None:
@@ -130,7 +139,7 @@ async def _begin(here: House, client: Remote, cell: Cell, folder: Path) -> Execu
         part.mkdir(parents=True)
         pq.write_table(pa.table({"n": pa.array([number], pa.int32())}), part / "part-00000-old.parquet")
     path = f"{cell.before}{folder / 'lake'}"
-    target = {"kind": "postgres", "auth": {"dsn": here.dsn}, "table": "t"} if cell.table else {"path": path}
+    target = {"kind": "postgres", "auth": {"dsn": here.dsn}, "table": cell.table} if cell.table else {"path": path}
     tool = {
         "kind": "spark",
         "inputs": {"lake": {"path": path}},
@@ -157,7 +166,8 @@ async def _ends(here: House, client: Remote, execution_id: ExecutionId, cell: Ce
 
 def _seen(here: House, cell: Cell, folder: Path) -> Rows:
     if cell.table:
+        query = SQL("select n, day from {} order by n").format(Identifier(cell.table))
         with psycopg.connect(here.dsn or "") as connection:
-            return [(int(n), str(day)) for n, day in connection.execute("select n, day from t order by n").fetchall()]
+            return [(int(n), str(day)) for n, day in connection.execute(query).fetchall()]
     found = ds.dataset(folder / "lake", format="parquet", partitioning="hive").to_table().to_pylist()
     return sorted((row["n"], row["day"]) for row in found)
