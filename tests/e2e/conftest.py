@@ -3,7 +3,7 @@
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -80,11 +80,18 @@ class Stack:
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
+    with running_stack() as running:
+        yield running
+
+
+@contextmanager
+def running_stack(**settings: str) -> Iterator[Stack]:
+    """With these settings in the environment of its workers."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     home, url = Path(tempfile.mkdtemp(dir=scratch(), prefix="noetl-test-e2e-")), f"http://127.0.0.1:{port}"
-    alone, there = Noetl(home), Noetl(home).with_env(NOETL_SERVER_URL=url)
+    alone, there = Noetl(home), Noetl(home).with_env(NOETL_SERVER_URL=url, **settings)
     with ExitStack() as running:
         running.enter_context(alone.running("server", "start", "--port", port))
         ready(url)

@@ -1,0 +1,43 @@
+"""The failure matrix of Spark steps, on one local Spark server: every cell ends as its table says.
+
+Spark steps that lose their workers are in `tests/crash/test_lost_workers.py`.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.conftest import Stack, running_stack
+from tests.e2e.matrix import check_cell, names_of, start_cell
+from tests.failures import CELLS, Cell
+from tests.spark import spark_url
+from tests.waiting import until
+
+__all__ = ["spark_url"]
+pytestmark = pytest.mark.xdist_group("spark-failures")  # one test process runs them, or each would run all
+HERE = [cell for cell in CELLS if cell.unit == "spark" and cell.how != "worker_lost"]
+PATIENCE_S = 240.0
+
+
+@pytest.fixture(scope="module")
+def stack(spark_url: str) -> Iterator[Stack]:
+    with running_stack(NOETL_SPARK_PROFILE=spark_url) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def executions(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict[Cell, str]:
+    """All cells side by side. Those that are cancelled run by then."""
+    folder = tmp_path_factory.mktemp("begun")
+    begun = {cell: folder / cell.name for cell in HERE}
+    started = {cell: start_cell(stack, cell, begun=str(begun[cell])) for cell in HERE}
+    for cell in HERE:
+        if cell.how == "cancelled":
+            until(begun[cell].exists, PATIENCE_S)
+            stack.ask(started[cell], "cancel")
+    return started
+
+
+@pytest.mark.parametrize("cell", HERE, ids=names_of(HERE))
+def test_spark_failure_ends_as_the_table_says(stack: Stack, executions: dict[Cell, str], cell: Cell) -> None:
+    check_cell(stack, cell, executions[cell])
