@@ -46,12 +46,13 @@ def virtually(coroutine: Coroutine[Any, Any, Any]) -> Any:
 _sleep, _asleep = time.sleep, asyncio.sleep
 
 
-def until(fact: Callable[[], object], within: float = PATIENCE) -> None:
-    """Looks again until it is so: nothing here can tell us when another process has done it."""
+def until(fact: Callable[[], object], within: float = PATIENCE, every: float = LOOK) -> None:
+    """Looks again until it is so: nothing here can tell us when another process has done it. A look that costs the other
+    process something is taken less often."""
     end = time.monotonic() + within
     while not fact():
         assert time.monotonic() < end, f"not so after {within} s"
-        _sleep(LOOK)
+        _sleep(every)
 
 
 async def comes(fact: Callable[[], Awaitable[object]], wanted: object = True) -> None:
