@@ -30,6 +30,8 @@ from noetl.embedded.postgres import Embedded
 from noetl.migrations import migrate
 from noetl.spark.jobs.compact import compact
 from noetl.spark.jobs.export import export
+from noetl.spark.jobs.lake import LakeStore
+from noetl.spark.jobs.lake_directory import DirectoryLake
 from noetl.spark.jobs.places import InProcess, OnSpark, Runs
 from noetl.spark.jobs.query import asking
 from noetl.spark.jobs.rebuild import Job, rebuild, verify
@@ -111,7 +113,8 @@ def measure(options: argparse.Namespace) -> Figures:
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-bench-", dir=options.folder)))
         dsn = made(home, stack)
-        lake = home / "results" / "lake"
+        folder = home / "results" / "lake"
+        lake = DirectoryLake(folder)
         events, seconds, _ = timed(
             lambda: grow(dsn, options.executions, now() - 75 * DAY, now() - 35 * DAY, options.length)
         )
@@ -140,8 +143,8 @@ def measure(options: argparse.Namespace) -> Figures:
         planted = _plant(dsn)
         wrong = rate("verify_cold", lambda: list(verify(job)))
         assert [(each.execution_id, each.field) for each in wrong] == [(planted, "steps")], wrong
-        found["cold_bytes"] = sum(file.stat().st_size for file in (lake / "cold").iterdir())
-        found["exported_bytes"] = sum(file.stat().st_size for file in (lake / "events").rglob("*.parquet"))
+        found["cold_bytes"] = sum(file.stat().st_size for file in (folder / "cold").iterdir())
+        found["exported_bytes"] = sum(file.stat().st_size for file in (folder / "events").rglob("*.parquet"))
         found["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return found
 
@@ -157,7 +160,7 @@ def _plant(dsn: str) -> str:
     return str(row[0])
 
 
-def _asked(dsn: str, lake: Path, url: str | None) -> list[Any]:
+def _asked(dsn: str, lake: LakeStore, url: str | None) -> list[Any]:
     if url is None:
         return []
     with asking(dsn, lake, url) as ask:

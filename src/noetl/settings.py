@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -89,6 +88,13 @@ class Storage(_Concern):
         "`az://container/prefix`, `file:///shared/directory`; without it, `results` below NOETL_HOME. Keys, region and "
         "the like come from the environment, as with any client of that cloud, unless they are given here",
         json_schema_extra=_unit("URL"),
+    )
+    storage_lake: str | None = Field(
+        None,
+        pattern=r"^(/|~|(s3|gs|az|file)://).+$",
+        description="where exported and compacted events are: an absolute directory, or a URL as above, which is reached with "
+        "the same endpoint and keys; without it, `lake` below the home of large results. docs/jobs.md says how to move one",
+        json_schema_extra=_unit("URL or path"),
     )
     storage_endpoint: str | None = Field(
         None,
@@ -298,16 +304,6 @@ def read(concern: type[Concern], **given: Any) -> Concern:
         raise InvalidInput(
             f"{name}: {first['msg'].lower()}", hint=f"docs/settings.md says what {name} means"
         ) from error
-
-
-def lake(home: Path, storage: Storage) -> Path:
-    """Where exported and moved events are: below the directory of results; of results in a cloud, below the home."""
-    tier = storage.storage_cloud_tier
-    if tier is None:
-        return home / "results" / "lake"
-    if tier.startswith("file://"):
-        return Path(unquote(urlsplit(tier).path)) / "lake"
-    return home / "lake"
 
 
 # Variables that are not settings of a process: what playbooks may read, credentials and secrets by name, test runs, and what

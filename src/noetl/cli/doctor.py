@@ -112,7 +112,7 @@ async def _history(client: Client) -> list[Finding]:
     found = await client.history()
     if found == "ok":
         return [Finding("history", "ok", "compacted history can be read")]
-    do = "let this machine see the lake where it was when `noetl job compact` ran (docs/jobs.md)"
+    do = "let this machine reach the lake where it was when `noetl job compact` ran: NOETL_STORAGE_LAKE (docs/jobs.md)"
     return [Finding("history", "error", found, do)]
 
 

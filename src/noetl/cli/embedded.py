@@ -20,6 +20,7 @@ from noetl.bus.postgres import BusPostgres
 from noetl.catalog.port import Entry
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
 from noetl.cli.client import Again, Change, Need, Pinning, Row, Span, Turned, pages_of, printed
+from noetl.cli.lake import open_lake
 from noetl.cli.output import warn
 from noetl.cli.tools import tools, usual
 from noetl.database import Database, connect
@@ -99,7 +100,7 @@ async def opened(home: Path, at_a_stretch: float | None = None) -> AsyncIterator
             leases = LeasesPostgres(database, micros(shards.lease_sec))
             watching = asyncio.ensure_future(_keep_there(home, bus, store))
             try:
-                lake = settings.lake(home, settings.read(settings.Storage))
+                lake = open_lake(home, settings.read(settings.Storage))
                 log = LogPostgres(database, count, lake=lake, at_a_stretch=at_a_stretch)
                 catalog, vault = CatalogPostgres(database), VaultPostgres(database)
                 schedules, hooks = SchedulesPostgres(database, count), HooksPostgres(database)

@@ -20,13 +20,19 @@ from noetl.spark.profiles import NONE
 if TYPE_CHECKING:
     from noetl.cli.embedded import Ports
     from noetl.server.duties.jobs import Run
+    from noetl.spark.jobs.lake import LakeStore
     from noetl.spark.jobs.places import Runs
 
 log = logging.getLogger(__name__)
 
 WEEK = 7 * 86_400_000_000  # microseconds
 To = Annotated[
-    Path | None, typer.Option("--to", metavar="DIR", help="the lake; without it, `lake` in the directory of results")
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="DIR",
+        help="a directory or a URL (s3://bucket/prefix); without it, the lake (NOETL_STORAGE_LAKE)",
+    ),
 ]
 
 
@@ -61,7 +67,9 @@ def export(to: To = None, as_json: AsJson = False) -> None:
     async def work(ports: "Ports") -> Any:
         from noetl.spark.jobs.export import export as run
 
-        return await asyncio.to_thread(run, ports.control, to or _lake(ports.home))
+        history = _lake(ports.home)
+        lake = history if to is None else _lake(ports.home, to)
+        return await asyncio.to_thread(run, ports.control, lake, history)
 
     done = _with_database(work)
     _told({"events": done.events, "files": done.files}, as_json)
@@ -342,10 +350,11 @@ def _with_database(work: "Callable[[Ports], Awaitable[Any]]") -> Any:
     return asyncio.run(run())
 
 
-def _lake(home: Path) -> Path:
-    from noetl.settings import Storage, lake, read
+def _lake(home: Path, place: str | None = None) -> "LakeStore":
+    from noetl.cli.lake import open_lake
+    from noetl.settings import Storage, read
 
-    return lake(home, read(Storage))
+    return open_lake(home, read(Storage), place)
 
 
 @contextmanager

@@ -4,9 +4,7 @@ A file holds whole executions in the order of their ids, so a few of its row gro
 """
 
 import asyncio
-import os
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 from noetl.log.port import Recorded
 from noetl.log.writes import join
@@ -16,36 +14,53 @@ from noetl.model.ids import ExecutionId
 WANTED = ["shard", "seq", "epoch", "meta", "result"]
 
 
+class HistoryFiles(Protocol):
+    """The place of these files: a lake in a directory or in an object store."""
+
+    @property
+    def name(self) -> str: ...
+
+    def open_file(self, path: str) -> BinaryIO:
+        """Open a file for reads at any position. StoreUnavailable when it cannot be read."""
+        ...
+
+    async def find_unreadable(self, paths: list[str]) -> list[str]:
+        """Those of the paths that this process cannot read. StoreUnavailable when the place cannot be reached at all."""
+        ...
+
+
 class Cold:
-    def __init__(self, lake: Path | None) -> None:
+    def __init__(self, lake: HistoryFiles | None) -> None:
         self._lake = lake
 
     async def missing(self, paths: list[str]) -> list[str]:
         """Those that cannot be read here; all of them when there is no lake."""
         if self._lake is None:
             return paths
-        lake = self._lake
-        return await asyncio.to_thread(lambda: [path for path in paths if not os.access(lake / path, os.R_OK)])
+        return await self._lake.find_unreadable(paths)
 
     async def events(self, path: str, execution_id: ExecutionId) -> list[Recorded]:
         """In order. StoreUnavailable when the file is not there: the events are nowhere else."""
         if self._lake is None:
             raise StoreUnavailable(f"events are in {path}, and this process has no lake")
-        rows = await asyncio.to_thread(_rows, self._lake / path, int(execution_id))
+        rows = await asyncio.to_thread(_rows, self._lake, path, int(execution_id))
         return [
             Recorded(execution_id, row["shard"], row["seq"], row["epoch"], join(row["meta"], row["result"]))
             for row in rows
         ]
 
 
-def _rows(file: Path, execution_id: int) -> list[dict[str, Any]]:
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # loaded by whoever asks for such an execution
+def _rows(lake: HistoryFiles, path: str, execution_id: int) -> list[dict[str, Any]]:
+    import pyarrow as pa  # type: ignore[import-untyped]  # loaded by whoever asks for such an execution
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     try:
-        found = pq.read_table(file, columns=WANTED, filters=[("execution_id", "=", execution_id)], partitioning=None)
-    except OSError as error:
+        with lake.open_file(path) as file:
+            found = pq.read_table(file, columns=WANTED, filters=[("execution_id", "=", execution_id)])
+    except (OSError, pa.ArrowInvalid) as error:
         raise StoreUnavailable(
-            f"events are in {file}, which cannot be read: {error}", hint="is the lake where it was? See docs/jobs.md"
+            f"events are in {path} of {lake.name}, which cannot be read: {error}",
+            hint="is the lake where it was? See docs/jobs.md",
         ) from error
     rows: list[dict[str, Any]] = found.sort_by("seq").to_pylist()
     return rows

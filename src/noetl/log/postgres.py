@@ -13,7 +13,7 @@ import msgspec
 
 from noetl.database import Database, Grouped, Raised, Record, UniqueViolation
 from noetl.log.arrays import documents, numbers, texts
-from noetl.log.cold import Cold
+from noetl.log.cold import Cold, HistoryFiles
 from noetl.log.limits import check_size, encoded_state
 from noetl.log.playbook_state import PlaybookStatePostgres
 from noetl.log.port import (
@@ -75,7 +75,7 @@ PARTITIONS_EVERY = 7_200  # about an hour
 
 class LogPostgres:
     def __init__(
-        self, database: Database, shards: int, sweep_every: int = SWEEP_EVERY, lake: Path | None = None,
+        self, database: Database, shards: int, sweep_every: int = SWEEP_EVERY, lake: HistoryFiles | None = None,
         at_a_stretch: float | None = None,
     ) -> None:  # fmt: skip
         """As many shards as the database was made with: `migrate` says it. `lake`: where events are that were moved to files.

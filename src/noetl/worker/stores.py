@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from noetl.model.errors import InvalidInput
@@ -14,6 +15,9 @@ from noetl.results.pool import Allowance, Pool
 from noetl.results.port import Tier
 from noetl.results.staging import Staging
 from noetl.settings import Storage
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
 
 
 def large(home: Path, storage: Storage, now: Callable[[], float]) -> Large:
@@ -38,7 +42,7 @@ def tier(home: Path, storage: Storage) -> Tier:
         case None:
             return Files(home / "results")
         case url if url.startswith("file://"):
-            return Files(_directory(url), ours=False, once=home / "staging")
+            return Files(directory_of(url), ours=False, once=home / "staging")
         case url:
             return _objects(url, storage)
 
@@ -55,7 +59,14 @@ def _cached(kept: Tier, folder: Path, storage: Storage, now: Callable[[], float]
 
 
 def _objects(url: str, storage: Storage) -> Tier:
-    from noetl.results.objects import Objects, connect  # a process without a cloud does not load its library
+    from noetl.results.objects import Objects  # a process without a cloud does not load its library
+
+    return Objects(connect_object_store(url, storage), url)
+
+
+def connect_object_store(url: str, storage: Storage) -> "ObjectStore":
+    """The store of a URL, with the endpoint and the keys of the settings."""
+    from noetl.results.objects import connect
 
     endpoint = storage.storage_endpoint
     if endpoint is not None and not endpoint.startswith("https://") and not storage.storage_allow_http:
@@ -71,10 +82,10 @@ def _objects(url: str, storage: Storage) -> Tier:
         "secret_access_key": secret and secret.get_secret_value(),
     }
     more = {name: value for name, value in given.items() if value}
-    return Objects(connect(url, allow_http=storage.storage_allow_http, **more), url)
+    return connect(url, allow_http=storage.storage_allow_http, **more)
 
 
-def _directory(url: str) -> Path:
+def directory_of(url: str) -> Path:
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise InvalidInput(f"{url} names a host", hint="file:///directory, with three slashes")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from noetl.log.port import EventLog
 from noetl.metrics import Metrics
 from noetl.model.clock import Clock
-from noetl.model.errors import Unavailable
+from noetl.model.errors import InvalidInput, StoreUnavailable, Unavailable
 from noetl.server.shards import Shards
 
 HISTORY_FILES = 1_000  # the newest ones are looked for
@@ -89,5 +89,8 @@ class HealthService:
 
 async def check_history(log: EventLog) -> str:
     """ "ok", or which compacted history this process cannot read."""
-    lost = await log.lost_history(HISTORY_FILES)
+    try:
+        lost = await log.lost_history(HISTORY_FILES)
+    except (StoreUnavailable, InvalidInput) as error:
+        return f"compacted history cannot be read here: {error}"
     return f"{len(lost)} files of compacted history cannot be read here ({lost[0]} …)" if lost else "ok"

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from noetl.faults import fault
 from noetl.model.errors import Conflict, NoetlError
 from noetl.model.ids import SNOWFLAKE_EPOCH_MS, Micros
-from noetl.spark.jobs.lake import claim, publish, sha256_of, staging, sweep, sync
+from noetl.spark.jobs.export import finish_export
+from noetl.spark.jobs.lake import LakeStore, claim, sha256_of_file
 from noetl.spark.jobs.rows import EVENTS, by_execution, checksum
 from noetl.spark.jobs.snapshot import snapshot
 
@@ -82,7 +83,7 @@ class Compacted:
     partitions: int = 0
 
 
-def compact(dsn: str, lake: Path, before: Micros) -> Compacted:
+def compact(dsn: str, lake: LakeStore, before: Micros) -> Compacted:
     """Executions that ended before then. Conflict when somebody else is at it."""
     done = Compacted()
     with closing(psycopg.connect(dsn, autocommit=True)) as connection:
@@ -91,7 +92,7 @@ def compact(dsn: str, lake: Path, before: Micros) -> Compacted:
             raise Conflict("another compaction runs", hint="nothing was lost; it does the same work")
         with snapshot(dsn) as log:
             claim(lake, log.database())
-        sweep(lake)
+        finish_export(lake)
         _sweep_files(connection, lake)
         for ids in _old(connection, before):
             done.events += _move(connection, dsn, lake, ids)
@@ -119,14 +120,14 @@ def _old(connection: "psycopg.Connection[Any]", before: Micros) -> Iterator[list
 # ---- one file ------------------------------------------------------------------------------------------------------------
 
 
-def _move(connection: "psycopg.Connection[Any]", dsn: str, lake: Path, ids: list[int]) -> int:
-    with staging(lake) as folder:
-        staged = folder / "events.parquet"
-        _write(dsn, ids, staged)
-        held = moved(staged)
-        digest, size = sha256_of(staged), staged.stat().st_size
+def _move(connection: "psycopg.Connection[Any]", dsn: str, lake: LakeStore, ids: list[int]) -> int:
+    with lake.open_workspace() as work:
+        made = work.folder / "events.parquet"
+        _write(dsn, ids, made)
+        digest, size = sha256_of_file(made), made.stat().st_size
         path = f"{COLD}/{ids[0]}-{ids[-1]}-{digest[:12]}.parquet"
-        publish(staged, lake / path)
+        lake.upload(made, path)
+        held = moved(lake.copy_here(path, work.folder))
     fault("compact.written")
     events = sum(each.events for each in held.values())
     with connection.transaction():
@@ -147,11 +148,10 @@ def _write(dsn: str, ids: list[int], file: Path) -> None:
     with snapshot(dsn) as log, pq.ParquetWriter(file, EVENTS, compression="zstd") as writer:
         for batch in log.events(f"execution_id = any (array[{listed}]::bigint[])"):
             writer.write_batch(batch)
-    sync(file)
 
 
 def moved(file: Path) -> dict[int, Moved]:
-    """By execution, from what is on the disk."""
+    """By execution, from what the file holds."""
     found = {}
     for table in by_execution(pq.ParquetFile(file).iter_batches()):
         found[table.column("execution_id")[0].as_py()] = _summed(table)
@@ -171,12 +171,18 @@ def _check(held: dict[int, Moved], gone: dict[int, Moved]) -> None:
             )
 
 
-def _sweep_files(connection: "psycopg.Connection[Any]", lake: Path) -> None:
-    """Files of runs that died before the log knew of them."""
+def _sweep_files(connection: "psycopg.Connection[Any]", lake: LakeStore) -> None:
+    """Delete files of runs that died before the log knew of them. Conflict when files that the log knows are not in this lake:
+    more history here would be history in two places."""
     known = {path for (path,) in connection.execute("select path from noetl.cold_file")}
-    for file in (lake / COLD).glob("*.parquet"):
-        if f"{COLD}/{file.name}" not in known:
-            file.unlink()
+    there = set(lake.list_files(f"{COLD}/"))
+    if missing := sorted(known - there):
+        raise Conflict(
+            f"{len(missing)} files of compacted history are not in the lake {lake.name} ({missing[0]} …)",
+            hint="NOETL_STORAGE_LAKE names the place they are in; docs/jobs.md says how to move a lake",
+        )
+    for path in there - known:
+        lake.delete(path)
 
 
 # ---- partitions ------------------------------------------------------------------------------------------------------------

@@ -13,15 +13,15 @@ from typing import Any
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from noetl.faults import fault
 from noetl.model.errors import Conflict
-from noetl.spark.jobs.lake import claim, commit, publish, sha256_of, staging, sweep, sync
-from noetl.spark.jobs.rows import EVENTS, MOMENT
+from noetl.spark.jobs.lake import LakeStore, claim, sha256_of_file
+from noetl.spark.jobs.rows import MOMENT
 from noetl.spark.jobs.snapshot import Snapshot, snapshot
+from noetl.spark.jobs.staged import read_rows
 
 # `observability.noetl_events`: indexed by EventId, ExecutionId, EventType and Status.
 LAYOUT = pa.schema(
@@ -51,6 +51,8 @@ _ENDINGS = {
 _STATUSES = {ending: status for status, endings in _ENDINGS.items() for ending in endings}
 GROUP = 100_000  # rows of a row group
 WAITING = 256 << 20  # bytes of rows that wait to be written
+EXPORTED = "events"  # the folder of exported files
+MANIFESTS = f"{EXPORTED}/_manifests"
 
 
 class Made(Struct, frozen=True):
@@ -78,64 +80,68 @@ class Exported:
     files: int
 
 
-def export(dsn: str, lake: Path) -> Exported:
+def export(dsn: str, lake: LakeStore, history: LakeStore | None = None) -> Exported:
+    """`history`: the lake that compacted events are in, if it is another one."""
     with snapshot(dsn) as log:
         claim(lake, log.database())
-    last = finished(lake)
-    with staging(lake) as folder, snapshot(dsn) as log:
+    last = finish_export(lake)
+    with lake.open_workspace(last.number + 1) as work, snapshot(dsn) as log:
         upto = log.last()
         if all(last.positions.get(shard, 0) == seq for shard, seq in upto.items()):
             return Exported(0, 0)
         cold = log.cold()
-        files = _write(_new(log, lake, last, upto, cold), folder, f"{last.number + 1:010}.parquet")
+        events = _new(log, history or lake, last, upto, cold)
+        files = _write(events, work.folder, f"{last.number + 1:010}.parquet")
         newest = max((row["file_id"] for row in cold), default=0)
-        made = Manifest(last.number + 1, upto, newest, folder.name, files)
+        made = Manifest(last.number + 1, upto, newest, work.name, files)
+        lake.stage(work, [file.path for file in files])
         fault("export.written")
-        if not commit(msgspec.json.encode(made), _manifests(lake) / f"{made.number:010}.json"):
+        if not lake.put_if_absent(f"{MANIFESTS}/{made.number:010}.json", msgspec.json.encode(made)):
             raise Conflict("another export has just ended", hint="nothing was lost; the next one goes on from there")
         fault("export.committed")
         _publish(lake, made)
+    lake.sweep_staging(made.number)
     return Exported(sum(file.rows for file in files), len(files))
 
 
-def manifests(lake: Path) -> Iterator[Manifest]:
+def manifests(lake: LakeStore) -> Iterator[Manifest]:
     """Oldest first."""
-    for file in sorted(_manifests(lake).glob("[0-9]*.json")):
-        yield msgspec.json.decode(file.read_bytes(), type=Manifest)
+    for path in lake.list_files(f"{MANIFESTS}/"):
+        yield _read_manifest(lake, path)
 
 
-def finished(lake: Path) -> Manifest:
-    """The last manifest, its files in their places whoever died before that was done; without one, the beginning."""
-    last = None
-    for file in sorted(_manifests(lake).glob("[0-9]*.json"))[-1:]:
-        last = msgspec.json.decode(file.read_bytes(), type=Manifest)
+def finish_export(lake: LakeStore) -> Manifest:
+    """Publish what the last export has committed, if it died before it did so itself, and sweep the rest of staging. The last
+    manifest; the beginning if there is none. Whatever sweeps staging calls this: a manifest may name files in it."""
+    last = Manifest(0)
+    for path in lake.list_files(f"{MANIFESTS}/")[-1:]:
+        last = _read_manifest(lake, path)
         _publish(lake, last)
-    sweep(lake)
-    return last or Manifest(0)
+    lake.sweep_staging(last.number)
+    return last
 
 
-def _manifests(lake: Path) -> Path:
-    return lake / "events" / "_manifests"
+def _read_manifest(lake: LakeStore, path: str) -> Manifest:
+    return msgspec.json.decode(lake.read_file(path), type=Manifest)
 
 
-def _publish(lake: Path, made: Manifest) -> None:
+def _publish(lake: LakeStore, made: Manifest) -> None:
     for file in made.files:
-        if not (lake / "events" / file.path).exists():
-            publish(lake / "_staging" / made.staging / file.path, lake / "events" / file.path)
+        lake.publish(made.staging, file.path, f"{EXPORTED}/{file.path}")
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------------
 
 
 def _new(
-    log: Snapshot, lake: Path, last: Manifest, upto: dict[int, int], cold: list[dict[str, Any]]
+    log: Snapshot, history: LakeStore, last: Manifest, upto: dict[int, int], cold: list[dict[str, Any]]
 ) -> Iterator[pa.RecordBatch]:
     """Events beyond the last manifest, wherever they are by now."""
     for shard, seq in upto.items():
         yield from log.events(f"shard = {shard} and seq > {last.positions.get(shard, 0)} and seq <= {seq}", "seq")
     for row in cold:
         if row["file_id"] > last.cold:
-            yield from ds.dataset(lake / row["path"], EVENTS).to_batches(filter=_beyond(last.positions))
+            yield from read_rows(history, row["path"], _beyond(last.positions))
 
 
 def _beyond(positions: dict[int, int]) -> pc.Expression:
@@ -192,8 +198,7 @@ class _Days:
 
 
 def _made(folder: Path, path: str, rows: int) -> Made:
-    sync(folder / path)
-    return Made(path, rows, (folder / path).stat().st_size, sha256_of(folder / path))
+    return Made(path, rows, (folder / path).stat().st_size, sha256_of_file(folder / path))
 
 
 def by_day(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:

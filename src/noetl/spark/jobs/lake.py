@@ -1,99 +1,112 @@
-"""The lake: a folder of Parquet files that only whole files appear in.
+"""The lake: Parquet files of exported and compacted events, in a directory or in an object store.
 
     events/day=2026-01-31/0000000001.parquet      exported, for others to read
     events/_manifests/0000000001.json             which files an export made, and how far it came
     cold/<first>-<last>-<sum>.parquet             events that are nowhere else (`noetl.cold_file` names them)
-    _staging/<name>/…                             on their way; what a crash leaves there is swept
-    _owner                                        the database it belongs to: what that one does not know is swept
+    _staging/<name>/…                             files of an export whose manifest is not written yet
+    _owner                                        the database it belongs to: files that this database does not know are swept
 
-A file is written in staging, brought to the disk, and renamed. What a manifest names and is still in staging is published by
-whoever comes next.
+Only whole files appear under `events/day=…` and `cold`. An export stages its files, commits by writing its manifest if no
+manifest has that number, and then publishes the files; the next job publishes what a crash left in staging. Files in `cold` count
+once the database names them.
 """
 
-import fcntl
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 from noetl.model.errors import Conflict
-from noetl.spark import folders
 
 STAGING = "_staging"
-_BUFFER = 1 << 20
+OWNER = "_owner"
+BUFFER_BYTES = 1 << 20
 
 
-def claim(lake: Path, owner: str) -> None:
-    """Conflict when it belongs to another database."""
-    file = lake / "_owner"
-    if not commit(owner.encode(), file) and (found := file.read_text()) != owner:
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A folder of this machine in which one job makes its files. `name` is the folder's name below `_staging` in the lake."""
+
+    name: str
+    folder: Path
+
+
+class LakeStore(Protocol):
+    """The files of one lake. Paths are relative to it, with `/` between their parts."""
+
+    @property
+    def name(self) -> str:
+        """The directory or URL, for messages."""
+        ...
+
+    def list_files(self, prefix: str) -> list[str]:
+        """Paths of the files below a folder, sorted. A folder ends with `/`."""
+        ...
+
+    def read_file(self, path: str) -> bytes: ...
+
+    def open_file(self, path: str) -> BinaryIO:
+        """Open a file for reads at any position. StoreUnavailable when it cannot be read."""
+        ...
+
+    def copy_here(self, path: str, work: Path) -> Path:
+        """A file of this machine with the same bytes: the file itself where the lake is a directory, else a copy in `work`."""
+        ...
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Write a small file atomically. False if another writer has already written the path."""
+        ...
+
+    def upload(self, file: Path, path: str) -> None:
+        """Write a file whole and durably; an existing one is replaced. The local file may be gone afterwards."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Delete a file, if it exists."""
+        ...
+
+    def open_workspace(self, manifest: int = 0) -> AbstractContextManager[Workspace]:
+        """A folder to make files in. `manifest` is the number that the job is about to commit."""
+        ...
+
+    def stage(self, workspace: Workspace, paths: Iterable[str]) -> None:
+        """Make files of the workspace durable below `_staging`, for `publish` by any later process."""
+        ...
+
+    def publish(self, staging: str, path: str, final: str) -> None:
+        """Give a staged file its final path. Does nothing if another process has published it."""
+        ...
+
+    def sweep_staging(self, last: int) -> None:
+        """Delete what dead jobs have staged. Every manifest up to number `last` must be published."""
+        ...
+
+    async def find_unreadable(self, paths: list[str]) -> list[str]:
+        """Those of the paths that this process cannot read. StoreUnavailable when the lake cannot be reached at all."""
+        ...
+
+
+def claim(lake: LakeStore, owner: str) -> None:
+    """Conflict when the lake belongs to another database."""
+    if lake.put_if_absent(OWNER, owner.encode()):
+        return
+    found = lake.read_file(OWNER).decode()
+    if found != owner:
         raise Conflict(
-            f"the lake {lake} belongs to another database ({found}, not {owner})",
-            hint=f"give every database a lake of its own; after a restore from a dump, remove {file}",
+            f"the lake {lake.name} belongs to another database ({found}, not {owner})",
+            hint=f"give every database a lake of its own; after a restore from a dump, remove {OWNER} in {lake.name}",
         )
 
 
-@contextmanager
-def staging(lake: Path) -> Iterator[Path]:
-    """A folder of one's own; locked, so that nobody sweeps it while this process lives. After a failure it stays: a manifest
-    may name it already."""
-    (lake / STAGING).mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=lake / STAGING, prefix=""))
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield folder
-        shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(descriptor)
+def sha256_of(file: BinaryIO) -> str:
+    digest = sha256()
+    while data := file.read(BUFFER_BYTES):
+        digest.update(data)
+    return digest.hexdigest()
 
 
-def sweep(lake: Path) -> int:
-    """Staging folders that nobody holds; how many. Whatever a manifest names is published before."""
-    return folders.sweep(lake / STAGING, age=None)
-
-
-def publish(staged: Path, final: Path) -> None:
-    """Under its name, for good. Whoever comes second finds it done."""
-    final.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        staged.rename(final)
-    except FileNotFoundError:
-        if not final.exists():
-            raise
-    sync(final.parent)
-
-
-def commit(text: bytes, final: Path) -> bool:
-    """Write a small file whole, unless one of that name is there: False."""
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=final.parent, prefix=".") as part:
-        part.write(text)
-        part.flush()
-        os.fsync(part.fileno())
-        try:
-            os.link(part.name, final)
-        except FileExistsError:
-            return False
-    sync(final.parent)
-    return True
-
-
-def sync(path: Path) -> None:
-    """To the disk: a file's bytes, or a folder's names."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sha256_of(path: Path) -> str:
-    found = sha256()
+def sha256_of_file(path: Path) -> str:
     with path.open("rb") as file:
-        while data := file.read(_BUFFER):
-            found.update(data)
-    return found.hexdigest()
+        return sha256_of(file)

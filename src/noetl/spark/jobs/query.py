@@ -20,6 +20,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from noetl.model.errors import InvalidInput
 from noetl.results.rowsets import conformed, stored, values_of
+from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.places import session
 from noetl.spark.jobs.rows import EVENTS
 from noetl.spark.jobs.snapshot import Snapshot, snapshot
@@ -54,7 +55,7 @@ Ask = Callable[[str], pa.Table]
 
 @contextmanager
 def asking(
-    dsn: str, lake: Path, url: str, wanted: tuple[str, ...] = NAMES, rows: Mapping[str, Path] | None = None
+    dsn: str, lake: LakeStore, url: str, wanted: tuple[str, ...] = NAMES, rows: Mapping[str, Path] | None = None
 ) -> Iterator[Ask]:
     """A function from a question to its answer. Only the tables that are `wanted` are read; `rows`: Parquet files by name."""
     with tempfile.TemporaryDirectory(prefix="noetl-sql-") as folder, snapshot(dsn) as log:
@@ -110,7 +111,7 @@ def question(text: str) -> str:
     return asked
 
 
-def _view(spark: Any, log: Snapshot, lake: Path, work: Path, name: str) -> None:
+def _view(spark: Any, log: Snapshot, lake: LakeStore, work: Path, name: str) -> None:
     if name == "events":
         files = staged(log, lake, work) or [_file(EVENTS, (), work / "none.parquet")]
         spark.sql(EVENTS_VIEW, files=spark.read.parquet(*map(str, files))).createOrReplaceTempView(name)

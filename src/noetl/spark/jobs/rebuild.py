@@ -17,6 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from noetl.spark.jobs.folding import FIELDS, fold
 from noetl.spark.jobs.folding import PROJECTIONS as SCHEMA
+from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.places import Runs
 from noetl.spark.jobs.snapshot import Snapshot, snapshot
 from noetl.spark.jobs.staged import PROJECTED, staged, staged_one
@@ -39,7 +40,7 @@ class Job:
     """What these jobs need. `unreadable`: by content hash, why a playbook cannot be read any more."""
 
     dsn: str
-    lake: Path
+    lake: LakeStore
     runs: Runs
     unreadable: dict[str, str]
 

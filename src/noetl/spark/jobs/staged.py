@@ -1,15 +1,18 @@
-"""The events of a snapshot as files: those in the log are written to a folder, those that were moved are where they are.
+"""The events of a snapshot as files of this machine: those in the log are written to a folder, those that were moved are read
+where they are, or copied to that folder from an object store: Spark itself has no access to one.
 
 Every file holds whole executions, in order, and every execution is in one file.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.rows import EVENTS
 from noetl.spark.jobs.snapshot import Snapshot
 
@@ -18,23 +21,29 @@ PROJECTED = "coalesce(e.seq <= (select x.last_seq from noetl.execution x where x
 
 
 def staged(
-    log: Snapshot, lake: Path, work: Path, *, where: str = "true", ids: tuple[int, int] | None = None
+    log: Snapshot, lake: LakeStore, work: Path, *, where: str = "true", ids: tuple[int, int] | None = None
 ) -> list[Path]:
     """All executions, the moved ones first: these are older. `ids`: at least those from the first to before the last."""
-    cold = [lake / row["path"] for row in log.cold(ids)]
+    cold = [lake.copy_here(row["path"], work) for row in log.cold(ids)]
     within = "true" if ids is None else f"e.execution_id >= {ids[0]} and e.execution_id < {ids[1]}"
     return cold + write(log.events(f"{where} and {within}"), work, "hot")
 
 
-def staged_one(log: Snapshot, lake: Path, work: Path, execution_id: int, *, where: str = "true") -> list[Path]:
+def staged_one(log: Snapshot, lake: LakeStore, work: Path, execution_id: int, *, where: str = "true") -> list[Path]:
     """One execution."""
     found = log.rows(
         f"select path from noetl.tombstone join noetl.cold_file using (file_id) where execution_id = {execution_id}"
     )
     if found:
-        rows = ds.dataset(lake / found[0]["path"], EVENTS).to_batches(filter=ds.field("execution_id") == execution_id)
+        rows = read_rows(lake, found[0]["path"], ds.field("execution_id") == execution_id)
         return write(rows, work, "cold")
     return write(log.events(f"e.execution_id = {execution_id} and {where}"), work, "hot")
+
+
+def read_rows(lake: LakeStore, path: str, where: Any) -> Iterator[pa.RecordBatch]:
+    """Rows of one file for which an expression holds, in order. Row groups without any are not read."""
+    with lake.open_file(path) as file:
+        yield from ds.ParquetFileFormat().make_fragment(file).to_batches(schema=EVENTS, filter=where)
 
 
 def write(batches: Iterator[pa.RecordBatch], work: Path, name: str) -> list[Path]:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from noetl.model import events as e
 from noetl.model.errors import CorruptLog
 from noetl.model.ids import SNOWFLAKE_EPOCH_MS, Micros
+from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.places import Runs
 from noetl.spark.jobs.rows import decoded
 from noetl.spark.jobs.snapshot import snapshot
@@ -43,7 +44,7 @@ from read_parquet($file) group by path, step order by path, step nulls first
 """
 
 
-def stats(dsn: str, lake: Path, runs: Runs, since: Micros, until: Micros) -> list[dict[str, Any]]:
+def stats(dsn: str, lake: LakeStore, runs: Runs, since: Micros, until: Micros) -> list[dict[str, Any]]:
     """Of executions that began in [since, until), whose ids say when. Durations are in seconds."""
     with tempfile.TemporaryDirectory(prefix="noetl-stats-") as folder, snapshot(dsn) as log:
         work, ids = Path(folder), (first_id(since), first_id(until))

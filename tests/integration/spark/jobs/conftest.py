@@ -1,11 +1,12 @@
-"""What the tests of jobs share: a log and a lake."""
+"""What the tests of jobs share: a log, and a lake of each kind."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.spark.jobs.given import fill
+from noetl.spark.jobs.lake import LakeStore
+from tests.integration.spark.jobs.given import LAKES, fill, new_lake
 from tests.postgres import server
 
 
@@ -15,6 +16,6 @@ def log() -> Iterator[str]:
         yield dsn
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
+@pytest.fixture(params=LAKES)
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> LakeStore:
+    return new_lake(request.param, tmp_path / "lake")

@@ -1,5 +1,6 @@
 """A log of executions that ended weeks ago, and ways to die over it."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,9 +10,33 @@ from pathlib import Path
 from bench.grown import grow
 from noetl.database import connect
 from noetl.migrations import migrate
+from noetl.spark.jobs.lake import LakeStore
+from noetl.spark.jobs.lake_directory import DirectoryLake
+from noetl.spark.jobs.lake_objects import ObjectLake
+from tests import s3
 
 EXECUTIONS = 40
 DAY = 86_400_000_000
+DIRECTORY, OBJECTS = LAKES = ("directory", "objects")
+
+
+def new_lake(kind: str, folder: Path) -> LakeStore:
+    """An empty one, in that folder or in the S3 server of the tests."""
+    if kind == DIRECTORY:
+        return DirectoryLake(folder)
+    place = f"{s3.server().place()}/lake"
+    return ObjectLake(lambda: s3.server().connected(place), place)
+
+
+def empty_lake_like(lake: LakeStore, folder: Path) -> LakeStore:
+    return new_lake(DIRECTORY if isinstance(lake, DirectoryLake) else OBJECTS, folder)
+
+
+def staging_entries(lake: LakeStore) -> list[str]:
+    """Whatever is in staging, empty folders too."""
+    if isinstance(lake, DirectoryLake):
+        return os.listdir(Path(lake.name) / "_staging")
+    return lake.list_files("_staging/")
 
 
 async def fill(dsn: str) -> None:
@@ -22,9 +47,11 @@ async def fill(dsn: str) -> None:
     grow(dsn, EXECUTIONS, now - 40 * DAY, now - 35 * DAY, length=4)
 
 
-def killed(job: str, point: str, dsn: str, lake: Path) -> None:
+def killed(job: str, point: str, dsn: str, lake: LakeStore) -> None:
     """The job in a process of its own, which dies there as by kill -9."""
-    done = subprocess.run([sys.executable, "-c", DYING, job, point, dsn, str(lake)], capture_output=True, text=True)
+    environment = {**os.environ, **({} if isinstance(lake, DirectoryLake) else s3.server().settings(lake.name))}
+    command = [sys.executable, "-c", DYING, job, point, dsn, lake.name]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
@@ -32,12 +59,15 @@ DYING = """
 import os, signal, sys, time
 from pathlib import Path
 from noetl import faults
+from noetl.cli.lake import open_lake
+from noetl.settings import Storage, read
 from noetl.spark.jobs.compact import compact
 from noetl.spark.jobs.export import export
 
-job, point, dsn, lake = sys.argv[1:]
+job, point, dsn, place = sys.argv[1:]
+lake = open_lake(Path(), read(Storage), place)
 faults.install(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None)
-export(dsn, Path(lake)) if job == "export" else compact(dsn, Path(lake), time.time_ns() // 1_000)
+export(dsn, lake) if job == "export" else compact(dsn, lake, time.time_ns() // 1_000)
 """
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from noetl.spark.jobs.lake_objects import ObjectLake
+from tests import s3
 from tests.integration.cli.conftest import Noetl, playbook
 from tests.postgres import scratch
 
@@ -50,6 +52,34 @@ def test_doctor_says_that_compacted_history_cannot_be_read(noetl: Noetl, tmp_pat
     assert told() == "error"
     lake.with_name("away").rename(lake)
     assert told() == "ok"
+
+
+def test_history_is_compacted_to_the_object_store_of_results_and_read_from_there(noetl: Noetl, tmp_path: Path) -> None:
+    place = s3.server().place()
+    settings = s3.server().settings(place)
+    cloud = noetl.and_env(**settings)
+    done = cloud.json("run", playbook(tmp_path, "amounts", STEPS))
+    question = "select execution_id, count(*) as n from events group by all"
+    events, before = cloud("exec", "events", done["execution_id"]).out, cloud("sql", question, "--json").out
+    assert cloud.json("job", "export")["events"] > 0
+    assert cloud.json("job", "compact", "--days", "0")["executions"] == 1
+    kept = ObjectLake(lambda: s3.server().connected(f"{place}/lake"), place)
+    assert len(kept.list_files("cold/")) == 1
+    assert len([path for path in kept.list_files("events/") if "/day=" in path]) == 1
+    assert not list(noetl.home.rglob("lake"))
+    assert cloud("exec", "events", done["execution_id"]).out == events
+    assert cloud("sql", question, "--json").out == before
+    assert (cloud("verify").code, cloud("verify", done["execution_id"]).code) == (0, 0)
+
+    def history(process: Noetl) -> tuple[str, str]:
+        found = process("doctor", "--json").json
+        return next((each["status"], each["message"]) for each in found if each["check"] == "history")
+
+    assert history(cloud)[0] == "ok"
+    status, found = history(cloud.and_env(AWS_SECRET_ACCESS_KEY="wrong"))
+    assert (status, f"{place}/lake refuses" in found) == ("error", True)
+    status, found = history(noetl)
+    assert (status, "cannot be read here" in found) == ("error", True)
 
 
 def test_sql_shows_what_it_finds_and_says_what_is_wrong_once(noetl: Noetl) -> None:

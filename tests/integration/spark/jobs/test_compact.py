@@ -28,10 +28,21 @@ from noetl.server.states import States
 from noetl.spark.jobs import compact as compactor
 from noetl.spark.jobs.compact import Compacted, NotTheSame, compact
 from noetl.spark.jobs.export import Exported, export
+from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.places import InProcess
 from noetl.spark.jobs.query import asking
 from noetl.spark.jobs.rebuild import Job, verify
-from tests.integration.spark.jobs.given import DAY, EXECUTIONS, Died, fill, killed
+from tests.integration.spark.jobs.given import (
+    DAY,
+    EXECUTIONS,
+    LAKES,
+    Died,
+    empty_lake_like,
+    fill,
+    killed,
+    new_lake,
+    staging_entries,
+)
 from tests.integration.spark.jobs.test_export import exported, recorded
 from tests.play import plan_of, workflow
 from tests.postgres import server
@@ -45,7 +56,7 @@ def now() -> int:
     return time.time_ns() // 1_000
 
 
-def with_log(dsn: str, lake: Path | None, work: Callable[[LogPostgres], Coroutine[Any, Any, T]]) -> T:
+def with_log(dsn: str, lake: LakeStore | None, work: Callable[[LogPostgres], Coroutine[Any, Any, T]]) -> T:
     async def run() -> T:
         async with Database(dsn, main_size=2, background_size=1) as database:
             return await work(LogPostgres(database, SHARDS, lake=lake))
@@ -59,7 +70,7 @@ def ids(dsn: str) -> list[ExecutionId]:
         return [ExecutionId(str(row[0])) for row in rows]
 
 
-def all_events(dsn: str, lake: Path) -> dict[ExecutionId, list[Recorded]]:
+def all_events(dsn: str, lake: LakeStore) -> dict[ExecutionId, list[Recorded]]:
     """As the log tells them, wherever they are."""
 
     async def work(log: LogPostgres) -> dict[ExecutionId, list[Recorded]]:
@@ -76,7 +87,7 @@ def partitions(dsn: str) -> set[str]:
         return {name for (name,) in rows}
 
 
-def test_every_event_is_still_told_and_the_partition_is_gone(log: str, lake: Path) -> None:
+def test_every_event_is_still_told_and_the_partition_is_gone(log: str, lake: LakeStore) -> None:
     before, counted = all_events(log, lake), len(recorded(log))
     assert "event_past" in partitions(log)
     assert compact(log, lake, now()) == Compacted(EXECUTIONS, counted, 1, 1)
@@ -88,7 +99,7 @@ def test_every_event_is_still_told_and_the_partition_is_gone(log: str, lake: Pat
     assert compact(log, lake, now()) == Compacted()
 
 
-def test_reads_of_one_execution_find_it_in_its_file(log: str, lake: Path) -> None:
+def test_reads_of_one_execution_find_it_in_its_file(log: str, lake: LakeStore) -> None:
     one = ids(log)[3]
     events = all_events(log, lake)[one]
     compact(log, lake, now())
@@ -105,7 +116,7 @@ def test_reads_of_one_execution_find_it_in_its_file(log: str, lake: Path) -> Non
 
 
 def test_a_compacted_execution_can_be_rewound_to_a_step_and_one_whose_events_are_away_is_refused(
-    log: str, lake: Path, tmp_path: Path
+    log: str, lake: LakeStore, tmp_path: Path
 ) -> None:
     one = ids(log)[3]
     entered = [each.event for each in all_events(log, lake)[one] if isinstance(each.event, StepEnter)]
@@ -124,13 +135,14 @@ def test_a_compacted_execution_can_be_rewound_to_a_step_and_one_whose_events_are
     compact(log, lake, now())
     assert with_log(log, lake, rewound) == before
     with pytest.raises(Conflict, match="cannot be rerun from a step, because its events cannot be read"):
-        with_log(log, tmp_path / "elsewhere", rewound)
+        with_log(log, empty_lake_like(lake, tmp_path / "elsewhere"), rewound)
 
 
-def test_a_lake_that_is_away_is_said(log: str, lake: Path, tmp_path: Path) -> None:
+def test_a_lake_that_is_away_is_said(log: str, lake: LakeStore, tmp_path: Path) -> None:
     compact(log, lake, now())
+    elsewhere = empty_lake_like(lake, tmp_path / "elsewhere")
     with pytest.raises(StoreUnavailable, match="cannot be read"):
-        all_events(log, tmp_path / "elsewhere")
+        all_events(log, elsewhere)
 
     async def reached(port: LogPostgres) -> None:
         assert await check_history(port) == "ok"
@@ -139,11 +151,11 @@ def test_a_lake_that_is_away_is_said(log: str, lake: Path, tmp_path: Path) -> No
         assert "files of compacted history cannot be read here (cold/" in await check_history(port)
 
     with_log(log, lake, reached)
-    with_log(log, tmp_path / "elsewhere", away)
+    with_log(log, elsewhere, away)
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_death_at_any_point_loses_and_doubles_nothing(log: str, lake: Path, point: str) -> None:
+def test_a_death_at_any_point_loses_and_doubles_nothing(log: str, lake: LakeStore, point: str) -> None:
     before, counted = all_events(log, lake), recorded(log)
     killed("compact", point, log, lake)
     assert all_events(log, lake) == before
@@ -152,23 +164,24 @@ def test_a_death_at_any_point_loses_and_doubles_nothing(log: str, lake: Path, po
     one_file(log, lake, len(counted))
 
 
-def one_file(log: str, lake: Path, events: int) -> None:
+def one_file(log: str, lake: LakeStore, events: int) -> None:
     """With everything, and nothing is left on the way."""
     with psycopg.connect(log) as connection:
         row = connection.execute("select count(*), sum(events) from noetl.cold_file").fetchone()
     assert row == (1, events)
-    assert len(list((lake / "cold").iterdir())) == 1
-    assert not list((lake / "_staging").iterdir())
+    assert len(lake.list_files("cold/")) == 1
+    assert not staging_entries(lake)
 
 
 @pytest.mark.long
-def test_a_death_at_any_line_loses_and_doubles_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", LAKES)
+def test_a_death_at_any_line_loses_and_doubles_nothing(tmp_path: Path, kind: str) -> None:
     lines: list[int] = []
     with new_log() as log:
-        traced(lambda line: lines.append(line), lambda: compact(log, tmp_path / "all", now()))
+        traced(lambda line: lines.append(line), lambda: compact(log, new_lake(kind, tmp_path / "all"), now()))
     assert len(set(lines)) > 50
     for line in sorted(set(lines)):
-        lake = tmp_path / str(line)
+        lake = new_lake(kind, tmp_path / str(line))
         with new_log() as log:
             before, counted = all_events(log, lake), len(recorded(log))
             with pytest.raises(Died):
@@ -206,7 +219,7 @@ def traced(see: Callable[[int], None], work: Callable[[], Any]) -> None:
 
 
 @pytest.mark.corrupts
-def test_what_is_not_in_the_file_is_not_removed(log: str, lake: Path) -> None:
+def test_what_is_not_in_the_file_is_not_removed(log: str, lake: LakeStore) -> None:
     def change(point: str) -> None:
         if point == "compact.written":
             with psycopg.connect(log) as connection:
@@ -223,7 +236,7 @@ def test_what_is_not_in_the_file_is_not_removed(log: str, lake: Path) -> None:
 
 
 @pytest.mark.corrupts
-def test_what_is_young_running_or_not_projected_stays(log: str, lake: Path) -> None:
+def test_what_is_young_running_or_not_projected_stays(log: str, lake: LakeStore) -> None:
     assert compact(log, lake, now() - 50 * DAY) == Compacted()
     first, second, *others = ids(log)
     with psycopg.connect(log) as connection:
@@ -239,7 +252,7 @@ def test_what_is_young_running_or_not_projected_stays(log: str, lake: Path) -> N
     assert left == [(first,), (second,)]
 
 
-def test_whoever_comes_late_is_told_to_look_again_and_can_be_refused(log: str, lake: Path) -> None:
+def test_whoever_comes_late_is_told_to_look_again_and_can_be_refused(log: str, lake: LakeStore) -> None:
     one = ids(log)[0]
     compact(log, lake, now())
 
@@ -260,7 +273,7 @@ def test_whoever_comes_late_is_told_to_look_again_and_can_be_refused(log: str, l
     with_log(log, lake, work)
 
 
-def test_an_export_finds_events_that_were_moved_before_it(log: str, lake: Path) -> None:
+def test_an_export_finds_events_that_were_moved_before_it(log: str, lake: LakeStore) -> None:
     before = recorded(log)
     compact(log, lake, now())
     assert export(log, lake).events == len(before)
@@ -268,7 +281,30 @@ def test_an_export_finds_events_that_were_moved_before_it(log: str, lake: Path) 
     assert export(log, lake) == Exported(0, 0)
 
 
-def test_an_export_does_not_repeat_what_was_moved_after_it(log: str, lake: Path) -> None:
+def test_compaction_keeps_the_files_of_an_export_that_died_before_it_published_them(log: str, lake: LakeStore) -> None:
+    before = recorded(log)
+    killed("export", "export.committed", log, lake)
+    compact(log, lake, now())
+    assert exported(lake) == before
+    assert export(log, lake) == Exported(0, 0)
+    assert exported(lake) == before
+
+
+@pytest.mark.corrupts
+def test_compaction_is_refused_when_history_is_in_another_lake(log: str, lake: LakeStore, tmp_path: Path) -> None:
+    one = ids(log)[0]
+    with psycopg.connect(log) as connection:
+        connection.execute("update noetl.execution set status = 'running' where execution_id = %s", [one])
+    compact(log, lake, now())
+    with psycopg.connect(log) as connection:
+        connection.execute("update noetl.execution set status = 'completed' where execution_id = %s", [one])
+    left = recorded(log)
+    with pytest.raises(Conflict, match="1 files of compacted history are not in the lake"):
+        compact(log, empty_lake_like(lake, tmp_path / "elsewhere"), now())
+    assert recorded(log) == left != []
+
+
+def test_an_export_does_not_repeat_what_was_moved_after_it(log: str, lake: LakeStore) -> None:
     before = recorded(log)
     export(log, lake)
     compact(log, lake, now())
@@ -276,9 +312,10 @@ def test_an_export_does_not_repeat_what_was_moved_after_it(log: str, lake: Path)
     assert exported(lake) == before
 
 
-def test_a_lake_has_one_database_and_a_log_one_compaction(log: str, lake: Path) -> None:
+def test_a_lake_has_one_database_and_a_log_one_compaction(log: str, lake: LakeStore) -> None:
     compact(log, lake, 0)
-    (lake / "_owner").write_text("another")
+    lake.delete("_owner")
+    lake.put_if_absent("_owner", b"another")
     with pytest.raises(Conflict, match="another database"):
         compact(log, lake, now())
     with psycopg.connect(log) as connection:
@@ -295,7 +332,7 @@ QUESTIONS = (
 )
 
 
-def test_questions_have_the_same_answers_before_and_after(log: str, lake: Path, spark_url: str) -> None:
+def test_questions_have_the_same_answers_before_and_after(log: str, lake: LakeStore, spark_url: str) -> None:
     with asking(log, lake, spark_url) as ask:
         before = [ask(each).to_pylist() for each in QUESTIONS]
     compact(log, lake, now())

@@ -1,5 +1,6 @@
 """The log as a lake: every event once, whatever happens on the way."""
 
+import time
 from pathlib import Path
 
 import psycopg
@@ -7,15 +8,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from noetl import faults
+from noetl.model.errors import Conflict
+from noetl.spark.jobs.compact import compact
 from noetl.spark.jobs.export import LAYOUT, Exported, export, manifests
-from noetl.spark.jobs.lake import sha256_of
-from tests.integration.spark.jobs.given import killed
+from noetl.spark.jobs.lake import LakeStore, sha256_of
+from tests.integration.spark.jobs.given import empty_lake_like, killed, staging_entries
 
 
-def exported(lake: Path) -> list[int]:
+def exported(lake: LakeStore) -> list[int]:
     """As somebody reads it who knows nothing of manifests."""
-    files = sorted((lake / "events").glob("day=*/*.parquet"))
-    rows = pa.concat_tables([pq.ParquetFile(file).read() for file in files]) if files else LAYOUT.empty_table()
+    files = [path for path in lake.list_files("events/") if path.startswith("events/day=")]
+    tables = [LAYOUT.empty_table()]
+    for path in files:
+        with lake.open_file(path) as file:
+            tables.append(pq.ParquetFile(file).read())
+    rows = pa.concat_tables(tables)
     return sorted(rows.column("EventId").to_pylist())
 
 
@@ -34,18 +42,18 @@ def add(dsn: str) -> None:
         )
 
 
-def test_every_event_is_exported_and_only_new_ones_follow(log: str, lake: Path) -> None:
+def test_every_event_is_exported_and_only_new_ones_follow(log: str, lake: LakeStore) -> None:
     done = export(log, lake)
     assert exported(lake) == recorded(log)
     assert done.events == len(recorded(log))
     assert export(log, lake) == Exported(0, 0)
     files = [file for manifest in manifests(lake) for file in manifest.files]
-    assert [file.sha256 for file in files] == [sha256_of(lake / "events" / file.path) for file in files]
-    assert not list((lake / "_staging").iterdir())
+    assert [file.sha256 for file in files] == [sha256_of(lake.open_file(f"events/{file.path}")) for file in files]
+    assert not staging_entries(lake)
 
 
 @pytest.mark.corrupts
-def test_what_came_since_is_a_file_of_its_own(log: str, lake: Path) -> None:
+def test_what_came_since_is_a_file_of_its_own(log: str, lake: LakeStore) -> None:
     export(log, lake)
     add(log)
     assert export(log, lake) == Exported(1, 1)
@@ -53,9 +61,37 @@ def test_what_came_since_is_a_file_of_its_own(log: str, lake: Path) -> None:
 
 
 @pytest.mark.parametrize("point", ["export.written", "export.committed"])
-def test_a_death_on_the_way_loses_and_doubles_nothing(log: str, lake: Path, point: str) -> None:
+def test_a_death_on_the_way_loses_and_doubles_nothing(log: str, lake: LakeStore, point: str) -> None:
     killed("export", point, log, lake)
     assert exported(lake) == []
     export(log, lake)
     assert exported(lake) == recorded(log)
-    assert not list((lake / "_staging").iterdir())
+    assert not staging_entries(lake)
+
+
+def test_slower_of_two_exports_is_refused_and_leaves_nothing(log: str, lake: LakeStore) -> None:
+    def overtake(point: str) -> None:
+        if point == "export.written":
+            faults.install(None)
+            export(log, lake)
+
+    faults.install(overtake)
+    try:
+        with pytest.raises(Conflict, match="another export"):
+            export(log, lake)
+    finally:
+        faults.install(None)
+    assert exported(lake) == recorded(log)
+    assert export(log, lake) == Exported(0, 0)
+    assert exported(lake) == recorded(log)
+    assert not staging_entries(lake)
+
+
+def test_export_to_another_place_reads_compacted_events_from_the_lake(
+    log: str, lake: LakeStore, tmp_path: Path
+) -> None:
+    before = recorded(log)
+    compact(log, lake, time.time_ns() // 1_000)
+    elsewhere = empty_lake_like(lake, tmp_path / "elsewhere")
+    export(log, elsewhere, history=lake)
+    assert exported(elsewhere) == before

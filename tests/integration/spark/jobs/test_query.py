@@ -7,12 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from noetl.model.errors import InvalidInput
+from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.query import asking
 from tests.integration.spark.jobs.given import EXECUTIONS
 
 
 def test_events_executions_results_and_named_rows_are_tables(
-    log: str, lake: Path, tmp_path: Path, spark_url: str
+    log: str, lake: LakeStore, tmp_path: Path, spark_url: str
 ) -> None:
     pq.write_table(pa.table({"path": ["flows/chain"], "weight": [3]}), tmp_path / "weights.parquet")
     with asking(log, lake, spark_url, rows={"weights": tmp_path / "weights.parquet"}) as ask:

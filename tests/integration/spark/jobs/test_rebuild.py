@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from noetl.spark.jobs.folding import PROJECTIONS, fold
+from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.places import InProcess, OnSpark, Runs
 from noetl.spark.jobs.rebuild import Job, rebuild, verify
 from noetl.spark.jobs.snapshot import snapshot
@@ -22,7 +23,7 @@ def do(dsn: str, statement: str) -> str:
         return str(row[0])
 
 
-def folded(dsn: str, lake: Path, runs: Runs, work: Path) -> pa.Table:
+def folded(dsn: str, lake: LakeStore, runs: Runs, work: Path) -> pa.Table:
     work.mkdir()
     with snapshot(dsn) as log:
         files = staged(log, lake, work)
@@ -30,7 +31,9 @@ def folded(dsn: str, lake: Path, runs: Runs, work: Path) -> pa.Table:
     return pa.concat_tables(made).sort_by("execution_id").combine_chunks()
 
 
-def test_spark_and_this_process_fold_to_the_same_bytes(log: str, lake: Path, tmp_path: Path, spark_url: str) -> None:
+def test_spark_and_this_process_fold_to_the_same_bytes(
+    log: str, lake: LakeStore, tmp_path: Path, spark_url: str
+) -> None:
     here = folded(log, lake, InProcess(), tmp_path / "here")
     there = folded(log, lake, OnSpark(spark_url), tmp_path / "there")
     assert here.num_rows == EXECUTIONS
@@ -38,12 +41,12 @@ def test_spark_and_this_process_fold_to_the_same_bytes(log: str, lake: Path, tmp
     assert here.to_batches()[0].serialize() == there.to_batches()[0].serialize()
 
 
-def test_a_sound_log_verifies(log: str, lake: Path) -> None:
+def test_a_sound_log_verifies(log: str, lake: LakeStore) -> None:
     assert list(verify(Job(log, lake, InProcess(), {}))) == []
 
 
 @pytest.mark.corrupts
-def test_planted_differences_are_found_named_and_mended(log: str, lake: Path) -> None:
+def test_planted_differences_are_found_named_and_mended(log: str, lake: LakeStore) -> None:
     oldest = "(select min(execution_id) from noetl.execution)"
     newest = "(select max(execution_id) from noetl.execution)"
     status = do(
@@ -62,7 +65,7 @@ def test_planted_differences_are_found_named_and_mended(log: str, lake: Path) ->
 
 
 @pytest.mark.corrupts
-def test_a_row_without_events_is_found(log: str, lake: Path) -> None:
+def test_a_row_without_events_is_found(log: str, lake: LakeStore) -> None:
     made = do(
         log,
         "insert into noetl.execution (execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, steps)"
@@ -72,7 +75,7 @@ def test_a_row_without_events_is_found(log: str, lake: Path) -> None:
 
 
 @pytest.mark.corrupts
-def test_a_row_that_lags_is_no_difference(log: str, lake: Path) -> None:
+def test_a_row_that_lags_is_no_difference(log: str, lake: LakeStore) -> None:
     newest = "execution_id = (select max(execution_id) from noetl.execution)"
     do(log, f"delete from noetl.execution where {newest} returning 1")
     do(log, "update noetl.checkpoint set seq = 0 returning 1")

@@ -1,20 +1,20 @@
 """What executions did in a period, counted; and the same wherever the events are and wherever it runs."""
 
-from pathlib import Path
 from typing import Any
 
 from noetl.spark.jobs.compact import compact
+from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.places import InProcess, OnSpark, Runs
 from noetl.spark.jobs.stats import stats
 from tests.integration.spark.jobs.given import DAY, EXECUTIONS
 from tests.integration.spark.jobs.test_compact import now
 
 
-def counted(log: str, lake: Path, runs: Runs | None = None) -> list[dict[str, Any]]:
+def counted(log: str, lake: LakeStore, runs: Runs | None = None) -> list[dict[str, Any]]:
     return stats(log, lake, runs or InProcess(), now() - 41 * DAY, now())
 
 
-def test_steps_and_executions_are_counted_by_playbook(log: str, lake: Path) -> None:
+def test_steps_and_executions_are_counted_by_playbook(log: str, lake: LakeStore) -> None:
     found = {(row["path"], row["step"]): row for row in counted(log, lake)}
     each = EXECUTIONS // 5
     chain, failing, handled = found["flows/chain", None], found["flows/failing", None], found["flows/handled", "s0"]
@@ -26,7 +26,7 @@ def test_steps_and_executions_are_counted_by_playbook(log: str, lake: Path) -> N
     assert chain["bytes"] == sum(row["bytes"] for (path, step), row in found.items() if path == "flows/chain" and step)
 
 
-def test_a_period_has_those_that_began_in_it(log: str, lake: Path) -> None:
+def test_a_period_has_those_that_began_in_it(log: str, lake: LakeStore) -> None:
     assert stats(log, lake, InProcess(), now() - 30 * DAY, now()) == []
     half = stats(log, lake, InProcess(), now() - 41 * DAY, now() - 37 * DAY - DAY // 2)
     runs = sum(row["runs"] for row in half if row["step"] is None)
@@ -35,7 +35,7 @@ def test_a_period_has_those_that_began_in_it(log: str, lake: Path) -> None:
     assert stats(log, lake, InProcess(), now() - 30 * DAY, now()) == []
 
 
-def test_it_is_the_same_on_spark_and_from_files(log: str, lake: Path, spark_url: str) -> None:
+def test_it_is_the_same_on_spark_and_from_files(log: str, lake: LakeStore, spark_url: str) -> None:
     before = counted(log, lake)
     assert counted(log, lake, OnSpark(spark_url)) == before
     compact(log, lake, now())

@@ -1,15 +1,11 @@
 """Events as files: an execution is in one of them, however its rows come."""
 
-from pathlib import Path
-
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl.settings import Storage, lake
 from noetl.spark.jobs import staged
-from noetl.spark.jobs.lake import claim, commit
 from noetl.spark.jobs.staged import write
 from tests.unit.spark.jobs.test_rows import batch, event
 
@@ -33,20 +29,3 @@ def test_no_execution_is_cut_in_two(
     assert [each for found in held for each in found] == [row["execution_id"] for row in rows]
     assert sum(len(set(found)) for found in held) == len(sizes)
     assert all(len(found) >= 4 for found in held[:-1])
-
-
-def test_the_lake_is_below_the_directory_of_results(tmp_path: Path) -> None:
-    def at(tier: str | None) -> Path:
-        return lake(tmp_path, Storage(storage_cloud_tier=tier))
-
-    assert at(None) == tmp_path / "results" / "lake"
-    assert at("file:///shared/with%20us") == Path("/shared/with us/lake")
-    assert at("s3://bucket/prefix") == tmp_path / "lake"
-
-
-def test_a_small_file_is_written_once(tmp_path: Path) -> None:
-    assert commit(b"first", tmp_path / "a" / "1.json")
-    assert not commit(b"second", tmp_path / "a" / "1.json")
-    assert [file.read_bytes() for file in (tmp_path / "a").iterdir()] == [b"first"]
-    claim(tmp_path, "me")
-    claim(tmp_path, "me")

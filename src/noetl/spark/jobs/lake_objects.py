@@ -1,0 +1,219 @@
+"""A lake in an object store. The store has neither rename nor locks; this takes their place:
+
+- A put shows a whole object or none. A manifest is one conditional put, so two exports cannot commit the same number.
+- A staged file is published by a copy inside the store, and its staged object is deleted.
+- The name of a staging folder begins with the number of the manifest that its export wants to commit. Once a manifest of that
+  number exists, no other export can commit it, so what it staged can be swept without knowing whether it still runs.
+"""
+
+import io
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO, Final
+from uuid import uuid4
+
+from obstore import exceptions
+from obstore.store import ObjectStore
+
+from noetl.model.errors import InvalidInput, StoreUnavailable
+from noetl.results.objects import AT_ONCE, refused, said
+from noetl.spark.jobs.lake import STAGING, Workspace
+
+MAX_COPY_BYTES: Final = 5_000_000_000  # S3 copies no larger object by one request
+READ_BYTES: Final = 1 << 20  # one request of a reader that reads a few bytes
+UPLOADS_AT_ONCE: Final = 4
+
+
+class ObjectLake:
+    def __init__(self, connect: Callable[[], ObjectStore], name: str) -> None:
+        """`connect` gives the store that begins at the lake. It is called at first use: a process that never reads history runs
+        with wrong settings of the store, too. `name` is the URL."""
+        self._connect = connect
+        self._name = name
+
+    @cached_property
+    def _store(self) -> ObjectStore:
+        return self._connect()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def list_files(self, prefix: str) -> list[str]:
+        with self._translated(prefix):
+            return sorted(each["path"] for some in self._store.list(prefix) for each in some)
+
+    def read_file(self, path: str) -> bytes:
+        with self._translated(path):
+            return self._store.get(path).bytes().to_bytes()
+
+    def open_file(self, path: str) -> BinaryIO:
+        with self._translated(path):
+            size = self._store.head(path)["size"]
+        return io.BufferedReader(_ObjectFile(self, path, size), READ_BYTES)
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        with self._translated(path):
+            return self._store.get_range(path, start=start, length=length).to_bytes()
+
+    def copy_here(self, path: str, work: Path) -> Path:
+        here = work / "lake" / path
+        here.parent.mkdir(parents=True, exist_ok=True)
+        with self._translated(path):
+            found = self._store.get(path)
+            _require_room(work, found.meta["size"], f"{self._name}/{path}")
+            with here.open("wb") as file:
+                for part in found.stream(min_chunk_size=AT_ONCE):
+                    file.write(part)
+        return here
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """A put whose answer was lost is repeated and then finds what it has written itself: that is a success."""
+        with self._translated(path):
+            try:
+                self._store.put(path, data, mode="create")
+            except exceptions.AlreadyExistsError:
+                return self._store.get(path).bytes().to_bytes() == data
+        return True
+
+    def upload(self, file: Path, path: str) -> None:
+        with self._translated(path):
+            self._store.put(path, file, chunk_size=AT_ONCE, max_concurrency=UPLOADS_AT_ONCE)
+
+    def delete(self, path: str) -> None:
+        with self._translated(path):
+            try:
+                self._store.delete(path)
+            except FileNotFoundError:
+                return
+
+    @contextmanager
+    def open_workspace(self, manifest: int = 0) -> Iterator[Workspace]:
+        with tempfile.TemporaryDirectory(prefix="noetl-lake-") as folder:
+            yield Workspace(f"{manifest:010}-{uuid4().hex}", Path(folder))
+
+    def stage(self, workspace: Workspace, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.upload(workspace.folder / path, f"{STAGING}/{workspace.name}/{path}")
+
+    def publish(self, staging: str, path: str, final: str) -> None:
+        staged = f"{STAGING}/{staging}/{path}"
+        if self._exists(final):
+            return
+        with self._translated(staged):
+            try:
+                self._copy(staged, final)
+            except FileNotFoundError:
+                if not self._exists(final):
+                    raise
+        self.delete(staged)
+
+    def sweep_staging(self, last: int) -> None:
+        for path in self.list_files(f"{STAGING}/"):
+            if _manifest_of(path) <= last:
+                self.delete(path)
+
+    async def find_unreadable(self, paths: list[str]) -> list[str]:
+        """One listing for all of them. The first is also asked for, because a key may list what it may not read."""
+        if not paths:
+            return []
+        folder = paths[0].rpartition("/")[0] + "/"
+        with self._translated(folder):
+            there = {each["path"] async for some in self._store.list(folder) for each in some}
+            if paths[0] in there:
+                await self._store.head_async(paths[0])
+        return [path for path in paths if path not in there]
+
+    def _exists(self, path: str) -> bool:
+        with self._translated(path):
+            try:
+                self._store.head(path)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def _copy(self, staged: str, final: str) -> None:
+        if self._store.head(staged)["size"] <= MAX_COPY_BYTES:
+            self._store.copy(staged, final)
+            return
+        with tempfile.TemporaryDirectory(prefix="noetl-lake-") as folder:
+            self.upload(self.copy_here(staged, Path(folder)), final)
+
+    @contextmanager
+    def _translated(self, path: str) -> Iterator[None]:
+        """Say errors of the library in our words."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            if refused(error):
+                raise self._refusal(error) from error
+            raise StoreUnavailable(
+                f"{self._name}/{path} cannot be read: it is not there",
+                hint="is the lake where it was? See docs/jobs.md",
+            ) from error
+        except (exceptions.BaseError, OSError) as error:
+            if refused(error):
+                raise self._refusal(error) from error
+            raise StoreUnavailable(
+                f"{self._name}/{path} cannot be read or written: {said(error)}",
+                hint="is the object store running and reachable? See docs/jobs.md",
+            ) from error
+
+    def _refusal(self, error: Exception) -> InvalidInput:
+        return InvalidInput(
+            f"{self._name} refuses: {said(error)}",
+            hint="look at NOETL_STORAGE_* and at the rights of its key; the bucket is not made by NoETL",
+        )
+
+
+class _ObjectFile(io.RawIOBase):
+    """An object that is read by ranges."""
+
+    def __init__(self, lake: ObjectLake, path: str, size: int) -> None:
+        super().__init__()
+        self._lake = lake
+        self._path = path
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # BufferedReader gives nothing else
+        length = min(len(buffer), self._size - self._position)
+        if length <= 0:
+            return 0
+        data = self._lake.read_range(self._path, self._position, length)
+        buffer[:length] = data
+        self._position += length
+        return length
+
+
+def _manifest_of(path: str) -> int:
+    """The number that a staging folder's name begins with."""
+    name = path.split("/")[1]
+    return int(name.partition("-")[0])
+
+
+def _require_room(work: Path, size: int, path: str) -> None:
+    free = shutil.disk_usage(work).free
+    if size > free:
+        raise StoreUnavailable(
+            f"{path} has {size} bytes, and the disk of {work} has room for {free}",
+            hint="jobs copy compacted history from the object store to a folder of TMPDIR: give them a larger disk",
+        )
