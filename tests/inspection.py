@@ -23,7 +23,7 @@ LOOKED_AT = {
     "inbox": "encode(body, 'escape')",
     "command": "encode(body, 'escape') || coalesce(encode(journal, 'escape'), '')",
 }
-P99 = 2048  # bytes of `event.result`
+P99 = 1024  # bytes of `event.result`
 ENOUGH = 1_000  # results; of fewer a percentile says nothing
 
 sizes: Counter[int] = Counter()  # over all databases of this process

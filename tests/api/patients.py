@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tests.api.asked import answer, number, real, text
-from tests.api.pages import noise
+from tests.api.pages import mark, noise
 from tests.api.troubles import Window
 
 PAGES = {"assessments": (2, 4), "conditions": (1, 3), "medications": (2, 3), "vital_signs": (1, 1)}
@@ -43,6 +43,7 @@ def records(patient: int, kind: str, page: int, size: int) -> list[dict[str, Any
             "patientId": patient,
             "dataType": kind,
             "value": (of_page + index) % 100,
+            "remark": mark(index),
         }
         if kind == "assessments":
             count = 5 + (of_page + index) % 6
@@ -72,7 +73,7 @@ def mds(id: str) -> dict[str, Any]:
         }
         for section in range(3)
     ]
-    return {"assessmentId": id, "sections": sections}
+    return {"assessmentId": id, "sections": sections, "remark": mark(known % 100)}
 
 
 def page_of(patient: int, kind: str, page: int, size: int) -> dict[str, Any]:

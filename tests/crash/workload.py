@@ -61,7 +61,7 @@ LOOP = r"""
 PIPELINE = """
 - step: pipe
   tool:
-    - {name: one, kind: python, code: "result = ['x' * 3000] * 20"}
+    - {name: one, kind: python, code: "result = ['CANARY-' + 'x' * 2993] * 20"}
     - {name: two, kind: python, input: {rows: "{{ one }}"}, code: "result = {'letters': sum(map(len, rows))}"}
     - {name: three, kind: python, input: {n: "{{ two.letters }}"}, code: "result = {'letters': n, 'half': n // 2}"}
 """
