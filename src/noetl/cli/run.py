@@ -116,6 +116,8 @@ def _dry_run(source: "Source", workload: dict[str, Any], as_json: bool) -> None:
     from noetl.cli.dryrun import planned, print_plan
     from noetl.cli.language import load_or_raise
     from noetl.cli.output import say_json
+    from noetl.cli.tools import tools
+    from noetl.settings import Place, read
     from noetl.tools import registry
 
     text = source.text if source.text is not None else in_loop(_stored(source.name))
@@ -123,7 +125,8 @@ def _dry_run(source: "Source", workload: dict[str, Any], as_json: bool) -> None:
     plan = planned(playbook, workload)
     if (missing := in_loop(_missing(plan["uses"]))) is not None:
         plan["missing"] = missing
-    say_json(plan) if as_json else print_plan(plan, playbook, registry.default().kinds)
+    here = (*registry.default().kinds, *tools(read(Place).where))
+    say_json(plan) if as_json else print_plan(plan, playbook, here)
 
 
 async def _missing(uses: dict[str, Any]) -> dict[str, Any] | None:

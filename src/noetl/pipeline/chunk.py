@@ -384,6 +384,9 @@ async def _claim(context: Context) -> list[Any]:
     rows = value.get("rows") if isinstance(value, dict) else value
     if rows is not None and not isinstance(rows, list):
         raise Failing(Failure(code="CLAIM_INVALID", kind="config", message="the claim statement gave no rows"))
+    if isinstance(value, dict) and value.get("columns") == []:
+        message = "the claim statement returns no columns, so nobody knows which rows it claimed; end it with RETURNING"
+        raise Failing(Failure(code="CLAIM_INVALID", kind="config", message=message))
     if len(rows or ()) > MAX_FRAME_ROWS:
         message = f"the claim gave {len(rows or ())} rows, the limit is {MAX_FRAME_ROWS}; claim fewer with `limit`"
         raise Failing(Failure(code="CLAIM_TOO_LARGE", kind="config", message=message))

@@ -60,3 +60,31 @@ def test_cursor_loop_has_one_result_per_claimed_row(noetl: Noetl, tmp_path: Path
     if lanes == 1:
         assert found["loop"] == WANTED
     assert sorted(found["loop"], key=lambda row: row["id"]) == WANTED
+
+
+CLAIM_WITHOUT_ROWS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: no_rows, path: test/no_rows}
+workflow:
+  - step: make
+    tool: {kind: postgres, auth: local, query: "create table claimed_by (id int); insert into claimed_by values (1)"}
+    next: drain
+  - step: drain
+    loop:
+      iterator: row
+      cursor:
+        kind: postgres
+        auth: local
+        claim: "with gone as (delete from claimed_by returning id) insert into claimed_by select id + 1 from gone"
+      spec: {mode: cursor}
+    tool: {kind: noop}
+"""
+
+
+def test_cursor_loop_fails_when_its_claim_returns_no_columns(noetl: Noetl, tmp_path: Path) -> None:
+    file = tmp_path / "no_rows.yaml"
+    file.write_text(CLAIM_WITHOUT_ROWS)
+    ended = noetl("run", str(file))
+    assert ended.code == 1
+    assert "CLAIM_INVALID" in ended.out + ended.err

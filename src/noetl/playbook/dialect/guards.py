@@ -88,6 +88,11 @@ def in_words_of_the_log(text: str) -> str:
     return _COMPARED.sub(renamed, text)
 
 
+def has_second_name(text: str) -> bool:
+    """Whether a second name of an event is left in a text that `in_words_of_the_log` has been applied to."""
+    return any(name in _SAME for name in _QUOTED.findall(text))
+
+
 def _tidy(expression: str) -> str:
     text = re.sub(r"\(\s*true\s*\)", TRUE, expression)
     text = re.sub(r"(?<!not )\btrue and\s+", "", text)

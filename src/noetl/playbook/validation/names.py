@@ -1,10 +1,12 @@
 """Templates: every one parses, and uses only names that can exist where it is rendered."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from noetl.playbook import selections, templates
+from noetl.playbook.dialect import guards
 from noetl.playbook.dialect.editor import Editor, Node, maps
 from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code, Finding, Severity
@@ -222,9 +224,19 @@ def _texts(holder: Any, key: str | int) -> Iterator[tuple[Any, str | int, str]]:
 
 
 def _check_guard(place: Place, value: Any, editor: Editor) -> None:
-    if isinstance(value, str) and "{{" not in value and "{%" not in value and value.strip().lower() not in WORDS:
+    if not isinstance(value, str) or "{%" in value or value.strip().lower() in WORDS:
+        return
+    if "{{" not in value:
         message = f"`when: {value[:60]}` is plain text, which is always true"
         editor.fault(place.holder, place.key, Code.BAD_GUARD, message, f'write "{{{{ {value[:60].strip()} }}}}"')
+    elif guards.expression(value) is None:
+        message = f"`when: {value[:60]}` has text around its braces, so it is text, which is always true"
+        whole = re.sub(r"\{\{[-+]?\s*|\s*[-+]?\}\}", "", value).strip()
+        editor.fault(place.holder, place.key, Code.BAD_GUARD, message, f'write "{{{{ {whole[:80]} }}}}"')
+    elif guards.has_second_name(value) and re.search(r"\bevent\b", value):
+        message = "`step.done` and `step.failed` are understood only directly beside `event.name ==`"
+        hint = "write call.done for step.done, call.error for step.failed"
+        editor.fault(place.holder, place.key, Code.BAD_GUARD, message, hint)
 
 
 def _check_text(place: Place, source: str, world: World, editor: Editor) -> None:

@@ -19,6 +19,8 @@ _OF_ACTION = {
     "attempts": "retry", "delay": "retry", "backoff": "retry", "multiplier": "retry", "max_delay": "retry",
     "jitter": "retry", "exhausted": "retry", "to": "jump", "max_jumps": "jump", "message": "fail",
 }  # fmt: skip
+_CHANGES = re.compile(r"\s*(update|delete|insert|merge)\b", re.IGNORECASE)
+_RETURNS = re.compile(r"\breturning\b", re.IGNORECASE)
 _SOURCES = ("query", "path", "ref")
 
 
@@ -84,6 +86,7 @@ def _loop(loop: Node, editor: Editor) -> None:
     mode = spec.get("mode", "sequential")
     if "cursor" in loop:
         _cursor_kind(child(loop, "cursor"), editor)
+        _claim_returns_rows(child(loop, "cursor"), editor)
         if mode != "cursor":
             message = "a loop with `cursor` needs `spec: {mode: cursor}`"
             editor.fault(loop, "cursor", Code.BAD_VALUE, message, "add the mode, or loop over `in`")
@@ -110,6 +113,16 @@ def _cursor_kind(cursor: Node, editor: Editor) -> None:
         editor.fault(cursor, "kind", Code.UNKNOWN_KIND, f"a cursor cannot claim from `{kind}`", hint)
     else:
         editor.report(cursor, "kind", Code.UNKNOWN_KIND, f"no tool `{kind}` here", hint, "warning")
+
+
+def _claim_returns_rows(cursor: Node, editor: Editor) -> None:
+    """An UPDATE without RETURNING claims rows that nobody works on."""
+    claim = cursor.get("claim")
+    if not isinstance(claim, str) or "{%" in claim or cursor.get("kind") not in _CLAIMS:
+        return
+    if _CHANGES.match(claim) and not _RETURNS.search(claim):
+        message = "the claim returns no rows, so those that it claims are worked on by nobody"
+        editor.fault(cursor, "claim", Code.BAD_VALUE, message, "end the statement with RETURNING and the columns")
 
 
 def _on_spark(step: Node, editor: Editor) -> None:
