@@ -520,7 +520,4 @@ FOLDS: dict[type, Fold] = {
     e.LoopShardDone: journals.shard,
     e.LoopFaninCompleted: _unchanged,
     e.LoopDone: _loop_done,
-    e.BatchAccepted: _unchanged,
-    e.BatchCompleted: _unchanged,
-    e.BatchFailed: _unchanged,
 }

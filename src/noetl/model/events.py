@@ -873,44 +873,6 @@ class LoopDone(Base, frozen=True, tag="loop.done"):
         return f"loop:{self.activation}:done"
 
 
-# ---- batches of outside events ---------------------------------------------------------------------------------------------
-
-
-class BatchAccepted(Base, frozen=True, tag="batch.accepted"):
-    """A batch posted to the events API was taken; its signals follow."""
-
-    older = ("batch.processing",)
-
-    request: str
-    count: int
-
-    @property
-    def key(self) -> str:
-        return f"batch:{self.request}:accepted"
-
-
-class BatchCompleted(Base, frozen=True, tag="batch.completed"):
-    """Every event of the batch is recorded."""
-
-    request: str
-    count: int
-
-    @property
-    def key(self) -> str:
-        return f"batch:{self.request}:end"
-
-
-class BatchFailed(Base, frozen=True, tag="batch.failed"):
-    """The batch was refused whole."""
-
-    request: str
-    error: Failure
-
-    @property
-    def key(self) -> str:
-        return f"batch:{self.request}:end"
-
-
 Terminal = PlaybookCompleted | PlaybookFailed | ExecutionCancelled
 Ended = CommandCompleted | CommandFailed | CommandDead | CommandCancelled | ExpressionEvaluated
 # A worker lets go of its command with these.
@@ -928,5 +890,4 @@ Event = Union[
     CommandIssued, CommandClaimed, CommandStarted, CommandCompleted, CommandFailed, CommandParked, CommandReturned,
     CommandReclaimed, CommandDead, CommandCancelled, TaskDone, CallPage, RetryStarted, CommandProgress, FrameClaimed,
     SinkProcessed, LoopStarted, LoopShardDone, LoopFaninCompleted, LoopDone,
-    BatchAccepted, BatchCompleted, BatchFailed,
 ]  # fmt: skip

@@ -1,7 +1,10 @@
 """What holds for every type of event: it is in the union once, explains itself, and has a key of its own."""
 
+import ast
 import inspect
+from collections.abc import Iterator
 from itertools import combinations
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -42,10 +45,23 @@ def test_every_event_says_what_it_means(event: Any) -> None:
     assert event.emitter in ("server", "worker")
 
 
+def called_names() -> Iterator[str]:
+    """The names of everything that the package calls."""
+    package = Path(events.__file__).parents[1]
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            match node:
+                case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+                    yield name
+
+
+def test_every_event_is_made_somewhere() -> None:
+    assert {event.__name__ for event in EVENTS} - set(called_names()) == set()
+
+
 def exclusive(first: Any, second: Any) -> bool:
-    """Facts of which there can be only one, whatever its type: an end of an execution, of a command, of a call, of a batch."""
-    families = [set(get_args(Terminal)), set(get_args(Ended)), {events.CallDone, events.CallError},
-                {events.BatchCompleted, events.BatchFailed}]  # fmt: skip
+    """Facts of which there can be only one, whatever its type: an end of an execution, of a command, of a call."""
+    families = [set(get_args(Terminal)), set(get_args(Ended)), {events.CallDone, events.CallError}]
     return any({first, second} <= family for family in families)
 
 

@@ -66,7 +66,8 @@ async def post_event(body: EventBody, has: Has, who: Who, key: Key = None) -> Ta
 
 @routes.post("/api/events/batch", status_code=202)
 async def post_events(body: BatchBody, has: Has, who: Who, key: Key = None) -> TakenView:
-    """Several, in order, to one execution. All are checked before the first is taken."""
+    """Several, in order, to one execution. All are checked before the first is taken. The log has one `signal.received` for each
+    and none for the batch: ask for its status."""
     events = [Outside(each.name, each.payload) for each in body.events]
     asked = await has.signals.send_batch(who, ExecutionId(body.execution_id), events, key)
     return _taken(asked, f"/api/events/batch/status?execution_id={asked.execution_id}&count={len(events)}")
