@@ -102,7 +102,17 @@ def _parts() -> Iterator[str]:
 def _older_names() -> Iterator[str]:
     yield "# Older names"
     yield ""
-    yield "Views over the events above, computed when they are asked for; never stored."
+    yield (
+        "Names that older documents use, computed when you ask for them (`?names=older`); never stored. Each stands for one "
+        "fact: where several events are named, only one of them can be recorded of the same command or execution. An event "
+        "without an older name keeps its own."
+    )
+    yield ""
+    yield (
+        "`tool.started` and `action_started` have the time at which the tool started. You see them when its command has "
+        "ended, and `command.started` before that if the tool is slow. Names of iterations are those of the commands that run "
+        "items of a loop: a command covers one item or several."
+    )
     yield ""
     views: dict[str, list[str]] = defaultdict(list)
     for event in EVENTS:

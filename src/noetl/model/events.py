@@ -22,7 +22,7 @@ CommandKind = Literal["run", "chunk", "frame", "evaluate", "plan"]
 
 class Base(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     emitter: ClassVar[Emitter] = "server"
-    older: ClassVar[tuple[str, ...]] = ()
+    older: ClassVar[tuple[str, ...]] = ()  # its names in the older documents, today's name too if they have it
 
     at: Micros = 0
 
@@ -48,6 +48,8 @@ class Parent(Struct, frozen=True, omit_defaults=True):
 
 
 class StartAt(Struct, frozen=True, omit_defaults=True):
+    """A step that an execution begins with, and the arguments it gets."""
+
     step: str
     args: dict[str, Any] = {}
 
@@ -186,6 +188,8 @@ class ExecutionCancelling(Base, frozen=True, tag="execution.cancelling"):
 class ExecutionCancelled(Base, frozen=True, tag="execution.cancelled"):
     """Terminal: cancelled on request, every command stopped."""
 
+    older = ("workflow.finished", "playbook.processed", "execution_completed")
+
     reason: str = "requested"
 
     @property
@@ -248,7 +252,7 @@ class StepEnter(Base, frozen=True, tag="step.enter"):
     """An activation of a step begins: it consumes `joined` arrivals. `origins` are the steps whose arcs led here, `args` what
     those arcs carry."""
 
-    older = ("step.started", "case.started")
+    older = ("step.started",)
 
     step: str
     activation: ActivationId
@@ -279,7 +283,7 @@ class StepSkipped(Base, frozen=True, tag="step.skipped"):
 class CallDone(Base, frozen=True, tag="call.done"):
     """The step's call has resolved. The envelope's context stands in the `command.completed` before it."""
 
-    older = ("step.done", "tool.finished", "action_completed", "result")
+    older = ("step.done",)
 
     step: str
     activation: ActivationId
@@ -294,7 +298,7 @@ class CallDone(Base, frozen=True, tag="call.done"):
 class CallError(Base, frozen=True, tag="call.error"):
     """The step's call has failed; arcs with a `when` may still handle it."""
 
-    older = ("step.failed", "tool.finished", "action_error")
+    older = ("step.failed",)
 
     step: str
     activation: ActivationId
@@ -309,7 +313,7 @@ class CallError(Base, frozen=True, tag="call.error"):
 class StepExit(Base, frozen=True, tag="step.exit"):
     """The activation's work is over; `set` holds what the step assigns (full names: ctx.x, step.y)."""
 
-    older = ("step.finished",)
+    older = ("step.finished", "result")
 
     step: str
     activation: ActivationId
@@ -330,6 +334,8 @@ class Verdict(Struct, frozen=True, omit_defaults=True):
 
 
 class Chosen(Struct, frozen=True, omit_defaults=True):
+    """An arc that was taken: its number, the step it leads to, and the arguments it carries."""
+
     arc: int
     step: str
     args: dict[str, Any] = {}
@@ -339,7 +345,7 @@ class NextEvaluated(Base, frozen=True, tag="next.evaluated"):
     """The router's verdict on every arc, with what it saw, and what it chose. `error` when a guard failed; `failure` when it
     failed while the failure of the step was handled: both errors, that of the step first."""
 
-    older = ("case.evaluated",)
+    older = ("case.started", "case.evaluated", "next.evaluated")
 
     step: str
     activation: ActivationId
@@ -432,6 +438,8 @@ class ChildEnded(Base, frozen=True, tag="child.ended"):
 class CommandIssued(Base, frozen=True, tag="command.issued"):
     """Work for one worker; the queue row is written in the same transaction. A chunk says which items it covers."""
 
+    older = ("command.issued", "loop.iteration.started")
+
     command_id: CommandId
     step: str
     activation: ActivationId
@@ -469,7 +477,6 @@ class CommandStarted(Base, frozen=True, tag="command.started"):
     """The worker began. Recorded only when its tool still runs after a second, or after a reclaim."""
 
     emitter = "worker"
-    older = ("tool.started", "action_started")
 
     command_id: CommandId
     attempt: int
@@ -528,7 +535,9 @@ class CommandCompleted(Base, frozen=True, tag="command.completed"):
     """An accepted report: the command's work is done and persisted. `set` are assignments made since the last journal entry."""
 
     emitter = "worker"
-    older = ("tool.finished", "action_completed", "loop.item", "loop.iteration.finished")
+    older = (
+        "tool.started", "action_started", "tool.finished", "action_completed", "loop.item", "loop.iteration.finished",
+    )  # fmt: skip
 
     command_id: CommandId
     attempt: int
@@ -552,7 +561,9 @@ class CommandFailed(Base, frozen=True, tag="command.failed"):
     """An accepted report: the command's work ended in an error that its policies did not absorb."""
 
     emitter = "worker"
-    older = ("tool.finished", "action_error")
+    older = (
+        "tool.started", "action_started", "tool.finished", "action_error", "loop.item", "loop.iteration.finished",
+    )  # fmt: skip
 
     command_id: CommandId
     attempt: int
@@ -640,6 +651,8 @@ class CommandReclaimed(Base, frozen=True, tag="command.reclaimed"):
 class CommandDead(Base, frozen=True, tag="command.dead"):
     """Too many leases were lost: the step fails with WORKER_LOST."""
 
+    older = ("tool.finished", "action_error")
+
     command_id: CommandId
     attempt: int
     step: str = ""
@@ -711,7 +724,7 @@ class RetryStarted(Base, frozen=True, tag="retry.started"):
     """Journal: a try failed and its policy tries again, so that tries are counted over a lost lease."""
 
     emitter = "worker"
-    older = ("retry.processed",)
+    older = ("retry.started", "retry.processed")
 
     command_id: CommandId
     attempt: int
@@ -769,7 +782,7 @@ class FrameClaimed(Base, frozen=True, tag="frame.claimed"):
 class SinkProcessed(Base, frozen=True, tag="sink.processed"):
     """A storage task has stored what it was given."""
 
-    older = ("sink.started",)
+    older = ("sink.started", "sink.processed")
 
     step: str
     activation: ActivationId
@@ -801,7 +814,7 @@ class Collection(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class LoopStarted(Base, frozen=True, tag="loop.started"):
     """A loop's epoch begins: its size and collection are facts before the first item runs. The activation is the epoch."""
 
-    older = ("loop_started", "loop.iteration.started")
+    older = ("loop.started", "loop_started")
 
     step: str
     activation: ActivationId
@@ -850,6 +863,8 @@ class LoopFaninCompleted(Base, frozen=True, tag="loop.fanin.completed"):
 
 
 class Stats(Struct, frozen=True):
+    """How many items a loop had, and how they ended."""
+
     total: int = 0
     ok: int = 0
     failed: int = 0

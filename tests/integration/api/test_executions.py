@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from collections import Counter
 from typing import Any
 
 import httpx
@@ -13,7 +14,7 @@ from noetl.log.tables import Database
 from noetl.model.errors import StoreUnavailable
 from noetl.model.ids import ExecutionId
 from noetl.twins import shard_rows
-from tests.integration.api.site import NOOP, SHARDS, WAITS, Clock, site, twins, working
+from tests.integration.api.site import NOOP, SHARDS, WAITS, Clock, Site, site, twins, working
 
 
 async def test_an_execution_runs_to_its_end_over_http() -> None:
@@ -118,21 +119,72 @@ async def test_events_come_in_order_by_page_and_by_type() -> None:
         assert ([event["data"]["step"] for event in more["events"]], more["next"]) == (["two"], None)
 
 
+LOOPS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: loops, path: tests/loops}
+workflow:
+  - step: each
+    loop: {in: "{{ [1, 2, 3] }}", iterator: item, mode: parallel}
+    tool: {kind: noop}
+    next: last
+  - step: last
+    tool: {kind: noop}
+"""
+
+
+async def older_events(here: Site, execution_id: str, **params: Any) -> list[dict[str, Any]]:
+    page = await here.get(f"/api/executions/{execution_id}/events", names="older", **params)
+    return list(page["events"])
+
+
+STEP_IN_OLDER_NAMES = (
+    "step.started", "command.issued", "tool.started", "action_started", "tool.finished", "action_completed",
+    "step.done", "step.finished", "result", "case.started", "case.evaluated", "next.evaluated",
+)  # fmt: skip
+
+
 async def test_older_names_are_views_over_the_same_events() -> None:
     async with site() as here, working(here):
         await here.register(NOOP)
         execution_id = await here.start()
         await here.ended(execution_id)
-        page = await here.get(f"/api/executions/{execution_id}/events", names="older")
-        names = [event["type"] for event in page["events"]]
-        assert names[:4] == [
+        assert [event["type"] for event in await older_events(here, execution_id)] == [
             "playbook.execution.requested", "playbook.request.evaluated", "execution_start", "workflow.started",
+            *STEP_IN_OLDER_NAMES,
+            *STEP_IN_OLDER_NAMES,
+            "workflow.finished", "playbook.processed", "execution_completed",
         ]  # fmt: skip
-        assert names[-1] == "execution_completed"
-        assert "loop.item" not in names
-        assert "command.issued" in names  # has no older name
-        page = await here.get(f"/api/executions/{execution_id}/events", names="older", types="action_completed")
-        assert {event["of"] for event in page["events"]} == {"call.done", "command.completed"}
+        (first, _) = await older_events(here, execution_id, types="action_completed")
+        (started, _) = await older_events(here, execution_id, types="action_started")
+        assert (first["of"], started["of"], first["key"]) == ("command.completed", "command.completed", started["key"])
+        assert started["at"] < first["at"]
+
+
+async def test_a_loop_has_its_older_names_and_each_iteration_begins_and_ends() -> None:
+    async with site() as here, working(here):
+        await here.register(LOOPS)
+        execution_id = await here.start("tests/loops")
+        await here.ended(execution_id)
+        events = [event for event in await older_events(here, execution_id) if event["data"].get("step") == "each"]
+        names = Counter(event["type"] for event in events)
+        assert {name: names[name] for name in ("loop.started", "loop_started", "loop.finished", "loop_completed")} == {
+            "loop.started": 1, "loop_started": 1, "loop.finished": 1, "loop_completed": 1,
+        }  # fmt: skip
+        assert names["step.finished"] == names["result"] == 1
+        assert names["loop.iteration.started"] == names["loop.iteration.finished"] == names["command.issued"] > 0
+
+
+async def test_a_cancelled_execution_has_ended_under_its_older_name_too() -> None:
+    async with site() as here:
+        await here.register(NOOP)
+        execution_id = await here.start()
+        await here.get(f"/api/executions/{execution_id}", min_seq=1)
+        answer = await here.http.post(f"/api/executions/{execution_id}/cancel")
+        assert answer.status_code in (200, 202), answer.text
+        await here.ended(execution_id)
+        (ended,) = await older_events(here, execution_id, types="execution_completed")
+        assert ended["of"] == "execution.cancelled"
 
 
 async def test_pages_of_the_list_go_back_in_time() -> None:

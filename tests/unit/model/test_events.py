@@ -35,8 +35,9 @@ def test_wire_types_are_unique() -> None:
     assert len({tag(event) for event in EVENTS}) == len(EVENTS)
 
 
-def test_no_older_name_is_a_current_one() -> None:
-    assert not {name for event in EVENTS for name in event.older} & {tag(event) for event in EVENTS}
+def test_no_older_name_is_the_current_name_of_another_event() -> None:
+    current = {tag(event): event for event in EVENTS}
+    assert all(current.get(name, event) is event for event in EVENTS for name in event.older)
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=tag)
@@ -63,6 +64,31 @@ def exclusive(first: Any, second: Any) -> bool:
     """Facts of which there can be only one, whatever its type: an end of an execution, of a command, of a call."""
     families = [set(get_args(Terminal)), set(get_args(Ended)), {events.CallDone, events.CallError}]
     return any({first, second} <= family for family in families)
+
+
+# The names that the execution model (section 4.3) and the execution internals ("Core Event Types") print.
+OLDER_NAMES = (
+    "playbook.execution.requested", "playbook.request.evaluated", "workflow.started", "workflow.finished",
+    "playbook.paused", "playbook.processed",
+    "step.started", "step.finished", "tool.started", "tool.finished",
+    "loop.started", "loop.iteration.started", "loop.iteration.finished", "loop.finished",
+    "case.started", "case.evaluated", "next.evaluated",
+    "retry.started", "retry.processed", "sink.started", "sink.processed",
+    "execution_start", "action_started", "action_completed", "action_error", "execution_completed",
+    "loop_started", "loop_completed", "result",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OLDER_NAMES)
+def test_an_older_name_stands_for_one_fact(name: str) -> None:
+    named = [event for event in EVENTS if name in (event.older or (tag(event),))]
+    assert named, "no event gives this name"
+    assert all(exclusive(first, second) for first, second in combinations(named, 2)), [tag(each) for each in named]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=tag)
+def test_an_event_has_an_older_name_once(event: Any) -> None:
+    assert len(event.older) == len(set(event.older))
 
 
 def test_two_types_share_a_key_only_when_they_exclude_each_other() -> None:

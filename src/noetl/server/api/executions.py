@@ -444,7 +444,7 @@ async def list_events(
     def asked_for(recorded: Recorded) -> bool:
         if not named:
             return True
-        return not named.isdisjoint(shapes.older_names(recorded)) if older else recorded.event.type in named
+        return not named.isdisjoint(shapes.older_names(recorded.event)) if older else recorded.event.type in named
 
     page = await has.executions.events(
         who, ExecutionId(execution_id), after=after, limit=limit, min_seq=min_seq, wanted=asked_for

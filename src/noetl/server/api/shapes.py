@@ -13,7 +13,7 @@ from noetl.log.port import Projection, Recorded, StateRow, Traced
 from noetl.model import codec
 from noetl.model.clock import iso
 from noetl.model.errors import InvalidInput
-from noetl.model.events import CommandCompleted, Event
+from noetl.model.events import CommandCompleted, CommandFailed, CommandIssued, Event
 from noetl.model.ids import ExecutionId, Micros
 from noetl.model.reference import Lifetime, Reference, made_by, parse_uri
 from noetl.playbook import durations
@@ -24,6 +24,9 @@ from noetl.server.services.results import Shown
 from noetl.server.services.usage import Usage
 from noetl.server.steps import steps_of
 from noetl.triggers.port import Cron, Hook, Schedule
+
+TOOL_STARTED = frozenset({"tool.started", "action_started"})
+OF_ITERATIONS = frozenset({"loop.item", "loop.iteration.started", "loop.iteration.finished"})
 
 
 def time(at: Micros | None) -> str | None:
@@ -86,7 +89,7 @@ def event(recorded: Recorded, older: str | None = None) -> dict[str, Any]:
         "seq": recorded.seq,
         "execution_id": recorded.execution_id,
         "type": older or fact.type,
-        "at": iso(fact.at),
+        "at": iso(_started_at(fact) if older in TOOL_STARTED else fact.at),
         "emitter": fact.emitter,
         "key": fact.key,
         "data": fact,
@@ -96,13 +99,26 @@ def event(recorded: Recorded, older: str | None = None) -> dict[str, Any]:
     return shown
 
 
-def older_names(recorded: Recorded) -> tuple[str, ...]:
-    """Names of the older documents for this event; its own when they have none for it."""
-    fact = recorded.event
-    names = fact.older
-    if isinstance(fact, CommandCompleted) and fact.items is None:
-        names = tuple(name for name in names if not name.startswith("loop."))
-    return names or (fact.type,)
+def older_names(fact: Event) -> tuple[str, ...]:
+    """Names of the older documents for this event; its own when they have none for it.
+
+    An event that says when its tool started also stands for that start: `command.started` is recorded for slow tools only."""
+    names = fact.older or (fact.type,)
+    if not _is_of_loop(fact):
+        names = tuple(name for name in names if name not in OF_ITERATIONS)
+    if not _started_at(fact):
+        names = tuple(name for name in names if name not in TOOL_STARTED)
+    return names
+
+
+def _is_of_loop(fact: Event) -> bool:
+    if isinstance(fact, CommandIssued):
+        return fact.kind in ("chunk", "frame")
+    return isinstance(fact, CommandCompleted | CommandFailed) and fact.items is not None
+
+
+def _started_at(fact: Event) -> Micros:
+    return fact.started_at if isinstance(fact, CommandCompleted | CommandFailed) else 0
 
 
 def check_event_types(named: frozenset[str], older: bool) -> None:
@@ -119,7 +135,7 @@ def check_event_types(named: frozenset[str], older: bool) -> None:
 
 def older_events(page: Iterable[Recorded], types: frozenset[str]) -> Iterator[dict[str, Any]]:
     for recorded in page:
-        for name in older_names(recorded):
+        for name in older_names(recorded.event):
             if not types or name in types:
                 yield event(recorded, older=name)
 
