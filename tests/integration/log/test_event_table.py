@@ -1,7 +1,7 @@
 """What the event table holds: envelopes, never payloads; and every event comes back as it was decided."""
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -140,3 +140,22 @@ async def test_events_come_back_byte_for_byte(migrated: str) -> None:
         assert [encode(each) for each in read] == [
             encode(each) for each in (*[each for each in EVENTS if each.key != "terminal"], EVENTS[3])
         ]
+
+
+# The names that the older documents give to events in `noetl.event_log`.
+EVENT_LOG_NAMES = {
+    "execution_start", "action_started", "action_completed", "action_error", "execution_completed", "loop_started",
+    "loop_completed", "result",
+}  # fmt: skip
+
+
+async def test_the_view_and_the_api_agree_on_older_names(migrated: str) -> None:
+    connection = await connect(migrated)
+    names = "select noetl.event_log_names($1, $2::json)"
+    for event in get_args(Event):
+        current = event.__struct_config__.tag
+        older = [name for name in event.older if name in EVENT_LOG_NAMES] or [current]
+        assert await connection.fetchval(names, current, '{"started_at": 1, "a": "\\u0000"}') == older
+        older = [name for name in older if name != "action_started"]
+        assert await connection.fetchval(names, current, '{"a": "\\u0000"}') == older
+    await connection.close()
