@@ -163,7 +163,7 @@ def rows(dsn: str, query: str) -> list[Any]:
 
 
 def test_every_page_goes_to_the_sink_in_the_older_spelling_too(api: Api, database: str) -> None:
-    rows(database, "CREATE TABLE assessment (id int, name text, score int)")
+    rows(database, "CREATE TABLE assessment (id int, name text, score int, remark text)")
     assert load_or_raise(workflow(PER_PAGE)).workflow[0].tool[0].spec.paginate is not None
     play(PER_PAGE, api)
     assert rows(database, "SELECT id FROM assessment ORDER BY id") == [(id,) for id in IDS]
@@ -198,7 +198,7 @@ def test_appendix_b_of_the_specification_stores_the_records_of_every_page(
     api: Api, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOETL_CREDENTIAL_PG_K8S", json.dumps({"dsn": database}))
-    rows(database, "CREATE TABLE raw_data (id int, type text, value int)")
+    rows(database, "CREATE TABLE raw_data (id int, type text, value int, remark text)")
     value, _ = play(APPENDIX_B, api)
     assert [row["id"] for row in value["data"]] == IDS
     stored = rows(database, "SELECT id, value FROM raw_data ORDER BY id")

@@ -96,28 +96,6 @@ def test_retries_and_recovery(run: Run) -> None:
     assert "this never works" in said["ctx"]["reason"]
 
 
-def test_every_example_is_run_here_or_with_a_database() -> None:
-    with_database = {
-        "quickstart",
-        "pagination",
-        "cursor_queue",
-        "recovered_failure",
-        "approval",
-    }  # in tests/integration/cli
-    with_database |= {"spark_loop", "spark_postgres", "spark_join"}  # in tests/integration/spark
-    assert {path.stem for path in (ROOT / "examples").glob("*.yaml")} - with_database == {
-        "fan_out",
-        "hello",
-        "loop",
-        "branches",
-        "pipeline",
-        "retry",
-        "shell",
-        "rows",  # in tests/integration/cli: it needs a database
-        "spark",  # in tests/integration/spark
-    }
-
-
 def test_a_failure_names_its_cause_and_step(tmp_path: Path, run: Run, noetl: Noetl) -> None:
     file = playbook(tmp_path, "  - step: bad\n    tool: {kind: python, code: 'raise ValueError(\"no thermometer\")'}\n")
     said = run(file)
