@@ -159,6 +159,9 @@ async def test_older_names_are_views_over_the_same_events() -> None:
         (started, _) = await older_events(here, execution_id, types="action_started")
         assert (first["of"], started["of"], first["key"]) == ("command.completed", "command.completed", started["key"])
         assert started["at"] < first["at"]
+        path = f"/api/executions/{execution_id}/events"
+        refused = await here.http.get(path, params={"names": "older", "types": "step.exit"})
+        assert (refused.status_code, "step.exit" in refused.text) == (422, True)
 
 
 async def test_a_loop_has_its_older_names_and_each_iteration_begins_and_ends() -> None:

@@ -126,7 +126,7 @@ def check_event_types(named: frozenset[str], older: bool) -> None:
     kinds: tuple[Any, ...] = get_args(Event)
     known = {kind.__struct_config__.tag for kind in kinds}
     if older:
-        known |= {name for kind in kinds for name in kind.older}
+        known = {name for kind in kinds for name in kind.older or (kind.__struct_config__.tag,)}
     for name in sorted(named - known):
         close = get_close_matches(name, sorted(known), 1)
         hint = f"did you mean {close[0]}?" if close else "docs/events.md lists them"
