@@ -183,10 +183,8 @@ class Requests:
         if ended is None:
             raise Conflict(f"execution {execution_id} has not ended", hint="cancel it first, or wait for its end")
         if wish.how == "retry" and ended.status == "completed" and not inheriting.loops_with_failed_items(ended):
-            message = (
-                f"execution {execution_id} has completed, and no item of its loops has failed: nothing is left to run"
-            )
-            raise Conflict(message, hint="rerun it")
+            message = f"execution {execution_id} has completed, and nothing is left to run: none of its items can be run again"
+            raise Conflict(message, hint="rerun it; a cursor loop claims its rows anew")
         entry = replace(await self._playbooks.text(pinned.playbook), path=ended.path, version=ended.version or 0)
         if wish.version is not None:
             entry = await self._playbooks.find(ended.path, wish.version, pinned.tenant)

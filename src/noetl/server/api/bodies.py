@@ -19,6 +19,9 @@ _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _NUMBER = re.compile(rb"[0-9]{%d}" % LONGEST_NUMBER)
+_LONG_DIGITS = re.compile(rb"[0-9]{19}")
+_INTEGER = re.compile(rb"(?<![0-9.eE+-])-?[0-9]{19,}(?![0-9.eE])")
+SMALLEST, LARGEST = -(2**63), 2**64 - 1
 
 
 class Body(BaseModel):
@@ -66,17 +69,29 @@ def has_nul(data: bytes) -> bool:
 
 
 def decode(data: bytes) -> Any:
-    """Strict JSON: UTF-8, no NaN, no integer that 64 bits do not hold (it becomes a float, as in a browser)."""
+    """Strict JSON: UTF-8, no NaN, no integer that 64 bits do not hold: it would become a float of another value."""
     if depth(data) > DEEPEST:
         raise _bad(f"nested more than {DEEPEST} deep")
     if has_nul(data):
         raise _bad("a NUL character in a text: a database refuses it")
     if _NUMBER.search(data):
         raise _bad(f"a number of more than {LONGEST_NUMBER} digits")
+    if (integer := _too_large(data)) is not None:
+        raise _bad(f"{integer[:40]} does not fit into 64 bits; send it as text")
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise _bad(f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
+
+
+def _too_large(data: bytes) -> str | None:
+    """The first integer outside strings that 64 bits do not hold."""
+    if _LONG_DIGITS.search(data) is None:
+        return None
+    for found in _INTEGER.findall(_STRING.sub(b"", data)):
+        if not SMALLEST <= int(found) <= LARGEST:
+            return str(found, "ascii")
+    return None
 
 
 def _bad(why: str) -> RequestValidationError:

@@ -124,3 +124,14 @@ def test_nul_characters_are_refused(text: str) -> None:
 
 def test_a_backslash_before_u0000_is_only_a_backslash() -> None:
     assert decode(b'"\\\\u0000"') == "\\u0000"
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 123456789012345678901234567890])
+def test_an_integer_that_64_bits_do_not_hold_is_refused(number: int) -> None:
+    with pytest.raises(RequestValidationError, match="does not fit into 64 bits"):
+        decode(b'{"v": %d}' % number)
+
+
+@pytest.mark.parametrize("value", [2**64 - 1, -(2**63), "123456789012345678901234567890", 1234567890123456789.5])
+def test_a_value_beside_that_limit_is_taken_as_it_is(value: int | str | float) -> None:
+    assert decode(json.dumps({"v": value}).encode()) == {"v": value}
