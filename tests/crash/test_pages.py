@@ -88,7 +88,7 @@ def api() -> Iterator[Api]:
 @pytest.fixture(scope="module")
 def here() -> Iterator[House]:
     with server().database() as dsn:
-        do(dsn, "create table page_row (id int, name text, score int); create table item_row (n int, square int);"
+        do(dsn, "create table page_row (id int, name text, score int, remark text); create table item_row (n int, square int);"
                 "create table job (n int primary key, claimed bool not null);"
                 "create table mark (execution bigint, task text)")  # fmt: skip
         with house(dsn, NOETL_CREDENTIAL_ROWS=f'{{"dsn": "{dsn}"}}') as made:
