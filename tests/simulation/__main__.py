@@ -70,13 +70,17 @@ def hunt(asked: argparse.Namespace) -> int:
     seeds = range(asked.first, asked.first + asked.seeds)
     names = [asked.mutant] if asked.mutant else sorted(mutants.MUTANTS)
     escaped, began = [], time.perf_counter()
-    for name, results in runner.hunt(dict.fromkeys(names, seeds), asked.mode, asked.jobs, wanted=3):
+    narrowed = frozenset(asked.faults.split(",")) if asked.faults else None
+    faults = None if narrowed is None else dict.fromkeys(names, narrowed)
+    for name, results in runner.hunt(dict.fromkeys(names, seeds), asked.mode, asked.jobs, wanted=3, faults=faults):
         if not results:
             escaped.append(name)
             print(f"{name}: NOT FOUND in {asked.seeds} seeds", flush=True)
             continue
         numbers = [result.history.seed for result in results]
         found[name] = {"seeds": numbers, "rules": sorted({result.rule for result in results})}
+        if narrowed is not None:
+            found[name]["faults"] = sorted(narrowed)
         print(f"{name}: seeds {numbers} ({time.perf_counter() - began:.0f} s) {results[0].violation}", flush=True)
         RECORD.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     return 1 if escaped else 0

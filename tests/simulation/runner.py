@@ -111,11 +111,13 @@ def results(histories: list[History], jobs: int, *, fresh: bool = False) -> Iter
                 future.cancel()
 
 
-def find(name: str, seeds: Iterable[int], mode: str, wanted: int = 1) -> list[Result]:
-    """The first seeds that notice a mutant."""
+def find(
+    name: str, seeds: Iterable[int], mode: str, wanted: int = 1, faults: frozenset[str] | None = None
+) -> list[Result]:
+    """The first seeds that notice a mutant, with these kinds of faults only if they are given."""
     found: list[Result] = []
     for seed in seeds:
-        result = attempt(History(seed, mode, None, None, name))
+        result = attempt(History(seed, mode, faults, None, name))
         if result.violation is not None:
             found.append(result)
             if len(found) == wanted:
@@ -124,11 +126,19 @@ def find(name: str, seeds: Iterable[int], mode: str, wanted: int = 1) -> list[Re
 
 
 def hunt(
-    seeds: Mapping[str, Iterable[int]], mode: str, jobs: int, wanted: int = 1
+    seeds: Mapping[str, Iterable[int]],
+    mode: str,
+    jobs: int,
+    wanted: int = 1,
+    faults: Mapping[str, frozenset[str]] | None = None,
 ) -> Iterator[tuple[str, list[Result]]]:
-    """Mutants by name, each with the seeds to try; as many at once as there are jobs."""
+    """Mutants by name, each with the seeds to try; as many at once as there are jobs. `faults` narrows them for a mutant
+    that a rare mixture hides."""
+    narrowed = faults or {}
     with spawning(jobs) as pool:
-        pending = {pool.submit(find, name, tried, mode, wanted): name for name, tried in seeds.items()}
+        pending = {
+            pool.submit(find, name, tried, mode, wanted, narrowed.get(name)): name for name, tried in seeds.items()
+        }
         for future in as_completed(pending):
             yield pending[future], future.result()
 

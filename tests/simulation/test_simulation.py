@@ -5,6 +5,7 @@ The long hunts are behind `-m long`; `python -m tests.simulation` runs as many s
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.simulation import mutants, runner
 from tests.simulation.faulty import KINDS, swarm
 from tests.simulation.world import History, Result
 
-RECORD: dict[str, dict[str, list[int]]] = json.loads(Path(__file__).with_name("mutants.json").read_text())
+RECORD: dict[str, dict[str, list[Any]]] = json.loads(Path(__file__).with_name("mutants.json").read_text())
 SEEDS = range(1, 41)
 WINDOW = range(1, 41)  # where a mutant is looked for when the code around it has moved its recorded seeds
 
@@ -54,7 +55,9 @@ def test_every_mutant_has_a_recorded_seed() -> None:
 @pytest.fixture(scope="module")
 def hunted() -> dict[str, list[Result]]:
     """Every mutant on its recorded seeds, in one other process."""
-    return dict(runner.hunt({name: [*entry["seeds"], *WINDOW] for name, entry in RECORD.items()}, "both", 1))
+    seeds = {name: [*entry["seeds"], *WINDOW] for name, entry in RECORD.items()}
+    faults = {name: frozenset(entry["faults"]) for name, entry in RECORD.items() if "faults" in entry}
+    return dict(runner.hunt(seeds, "both", 1, faults=faults))
 
 
 @pytest.mark.parametrize("name", sorted(mutants.MUTANTS))
