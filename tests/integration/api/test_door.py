@@ -67,7 +67,7 @@ BODIES = [
     (b'{"path": "tests/simple", "version": "x"}', 422),
     (b"[]", 422),
     (b"{}", 422),
-    (b'{"path": "tests/simple", "payload": {"a": 123456789012345678901234567890}}', 202),
+    (b'{"path": "tests/simple", "payload": {"a": 123456789012345678901234567890}}', 400),
     (b'{"path": "tests/simple", "payload": {"a": "%s"}}' % (b"[" * 100), 202),
     (b'{"path": "tests/simple", "version": "latest"}', 202),
 ]

@@ -105,11 +105,12 @@ def at_a_terminal(noetl: Noetl, answer: str, *arguments: object) -> tuple[int, s
 
 
 def test_many_retries_are_confirmed_at_a_terminal(noetl: Noetl, tmp_path: Path) -> None:
-    assert noetl("run", playbook(tmp_path, "etl/a", FIRST + BAD + LAST)).code == 1
-    many = ("exec", "retry", "--failed", "--set", "n=7")
+    assert noetl("run", playbook(tmp_path, "asked/a", FIRST + BAD + LAST)).code == 1
+    before = len(noetl.json("exec", "list"))
+    many = ("exec", "retry", "--failed", "--path", "asked/*", "--set", "n=7")
     code, said = at_a_terminal(noetl, "n", *many)
     assert (code, "retry 1 executions?" in said) == (1, True), said
-    assert len(noetl.json("exec", "list")) == 1
+    assert len(noetl.json("exec", "list")) == before
     code, said = at_a_terminal(noetl, "y", *many)
     assert (code, "completed" in said) == (0, True), said
-    assert len(noetl.json("exec", "list")) == 2
+    assert len(noetl.json("exec", "list")) == before + 1

@@ -16,7 +16,7 @@ AFTER = "  - step: after\n    tool: {kind: python, code: 'print(\"hi\"); result 
 def test_a_playbook_runs_from_nothing_to_its_end_and_is_remembered(noetl: Noetl) -> None:
     said = noetl.json("run", "examples/hello.yaml", "--set", "name=Ada")
     assert list(said) == [
-        "execution_id", "status", "error", "result", "ctx", "steps", "workload", "children", "cause"
+        "execution_id", "status", "recovered", "error", "result", "ctx", "state", "steps", "workload", "children", "cause"
     ]  # fmt: skip
     assert (said["status"], said["error"], said["result"]) == ("completed", None, "HELLO, ADA!")
     assert {name: (step["status"], step["runs"]) for name, step in said["steps"].items()} == {

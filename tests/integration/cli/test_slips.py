@@ -63,7 +63,7 @@ def test_a_status_that_there_is_not(client: Noetl) -> None:
 
 def test_a_hint_is_a_command_here_and_a_route_there(client: Noetl) -> None:
     done = client("exec", "get", "99")
-    refused(done, 2, "hint: noetl exec list shows those there are")
+    refused(done, 2, "noetl exec list shows those there are")
     assert "/api/" not in done.err
     url = dict(client.more)["NOETL_SERVER_URL"]
     assert httpx.get(f"{url}/api/executions/99", trust_env=False).json()["routes"] == ["GET /api/executions"]
