@@ -37,7 +37,8 @@ from noetl.playbook.scopes import (
 )
 from noetl.playbook.validation import load, load_registered
 from noetl.playbook.workload import Beginning, merge
-from noetl.spark.task import _context, _ran, _ran_plain
+from noetl.spark.entry import row_schema
+from noetl.spark.task import _context, _ran, _ran_plain, _rows
 from noetl.tools.port import Ran, Success
 from tests.play import Play
 from tests.unit.pipeline.bench import Bench, Scripted, command
@@ -460,11 +461,16 @@ def test_spark_loop_task(plain: bool) -> None:
             "known": base64.b64encode(encode({"up": {"a": 1}})),
             "together": 1,
             "ticket": "none",
+            "provenance": False,
         }
         context = await _context(work)
         found = Plain.of(context.shared, context.writes(), "now")
         assert (found is not None) == plain
-        rows, _ = await (_ran(context, [(0, "x")]) if found is None else _ran_plain(context, found, [(0, "x")]))
+        if found is None:
+            columns, _, _ = await _ran(context, [(0, "x")], row_schema(work).names)
+        else:
+            columns, _ = await _ran_plain(context, found, [(0, "x")])
+        rows = _rows(row_schema(work), columns)
         return rows.column("result")[0].as_py(), rows.column("error")[0].as_py()
 
     value, error = asyncio.run(items())

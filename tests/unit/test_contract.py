@@ -118,6 +118,7 @@ ADAPTERS = (
     "server/services/requests.py",  # a request without a key gets one
     "spark/commits.py",  # how old what others left behind is
     "spark/folders.py",  # how old what others left behind is
+    "spark/jobs/lake_objects.py",  # names of staging folders that nobody else takes
     "spark/progress.py",  # hears from Spark: progress is told now and then
     "spark/publishing.py",  # how old records of earlier calls are
     "spark/serve.py",  # looks after a JVM

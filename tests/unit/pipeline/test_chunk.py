@@ -296,7 +296,8 @@ def test_items_that_wait_cannot_share_a_command() -> None:
 
 def cursor() -> Plan:
     return plan_of(
-        "- step: s\n  loop: {iterator: row, cursor: {kind: postgres, claim: 'update …'}, spec: {mode: cursor, frame: 2}}\n"
+        "- step: s\n"
+        "  loop: {iterator: row, cursor: {kind: postgres, claim: 'update … returning'}, spec: {mode: cursor, frame: 2}}\n"
         '  tool: {kind: python, code: x, input: {row: "{{ row.id }}"}}\n'
     )
 
@@ -311,7 +312,7 @@ def test_a_frame_is_stored_and_journaled_before_its_first_item() -> None:
     bench.does = lambda call: len(bench.journal)
     report = bench.run(cursor(), kind="frame", count=2, first=4)
     [claimed] = bench.of(e.FrameClaimed)
-    assert claims.calls[0].config["query"] == "update …"
+    assert claims.calls[0].config["query"] == "update … returning"
     assert claimed.size == 2
     assert [(row["index"], row["result"]) for row in bench.value(report.result)] == [(4, 1), (5, 1)]
     assert (report.items.claimed, report.items.ok) == (2, 2)
