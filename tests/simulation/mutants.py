@@ -170,7 +170,7 @@ def used_up_retry_goes_on() -> list[Change]:
     async def verdict(action: Any, failure: Any, tries: int, rendering: Any, chance: float) -> Any:
         found = await original(action, failure, tries, rendering, chance)
         used_up = action is not None and action.do == "retry" and isinstance(found, policy.Fail)
-        return policy.Go() if used_up else found
+        return policy.Go(failure) if used_up else found
 
     return [(policy, "verdict", verdict)]
 

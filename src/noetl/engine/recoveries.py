@@ -2,7 +2,8 @@
 
 A failure counts as recovered when something in the playbook let it pass: an error arc that was taken after a failed step, a rule
 that went on, broke off or jumped after a task's error when the pipeline (of the step, or of the item) then ended well, or the
-failure policy of a loop that completed with failed items. A try that failed and was retried with success does not count. Events
+failure policy of a loop that completed with failed items. A retry of a success that has no try left is an error of the task
+(RETRY_EXHAUSTED) like any other. A try that failed and was retried with success does not count. Events
 of older logs do not say it, so they count nothing.
 """
 

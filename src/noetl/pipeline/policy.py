@@ -18,7 +18,9 @@ MAX_RETRY_AFTER: Micros = 3_600_000_000  # of what a server asks for, unless the
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """On at the next task."""
+    """On at the next task. `let_pass` is the failure that the rule lets pass."""
+
+    let_pass: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,14 @@ class Again:
 class Jump:
     to: str
     most: int
+    let_pass: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
     """The pipeline ends well."""
+
+    let_pass: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +79,11 @@ async def _done(do: str, action: Action, failure: Failure | None, rendering: Ren
     """What ends the task: the `do` of a rule, or the `exhausted` of a retry that has no try left."""
     match do:
         case "continue":
-            return Go()
+            return Go(failure)
         case "break":
-            return Break()
+            return Break(failure)
         case "jump":
-            return Jump(action.to or "previous", action.max_jumps or MAX_JUMPS)
+            return Jump(action.to or "previous", action.max_jumps or MAX_JUMPS, failure)
         case _:
             return Fail(await _declared(action, failure, rendering))
 

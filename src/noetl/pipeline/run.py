@@ -198,7 +198,7 @@ class Pipeline:
                 continue
             return await self._settle(turn, result, verdict)
 
-    async def _settle(self, turn: Turn, result: Stored, verdict: Verdict) -> Ended | None:
+    async def _settle(self, turn: Turn, result: Stored, verdict: Go | Break | Jump | Fail) -> Ended | None:
         """The task has ended: where to go, and the journal entry that says so unless the report will."""
         task, at = turn.task, self._at
         transparent = isinstance(task, SinkTask)
@@ -214,7 +214,7 @@ class Pipeline:
         if isinstance(verdict, Fail):
             failure = bounded(verdict.failure, task=task.name, attempt=turn.attempt)
             return self._failed(failure, result.envelope.context, result.envelope.meta)
-        self._note_recovery(task, result.envelope.error, verdict)
+        self._note_recovery(task, verdict)
         at.runs[task.name] = turn.run
         at.goto, at.tries, at.page = target, 0, None
         if target >= len(self.tasks):
@@ -228,8 +228,9 @@ class Pipeline:
         self._sinks.clear()
         return None
 
-    def _note_recovery(self, task: Task, error: Failure | None, verdict: Verdict) -> None:
-        """A rule lets the error of the task pass: the execution says so."""
+    def _note_recovery(self, task: Task, verdict: Go | Break | Jump) -> None:
+        """A rule lets a failure of the task pass: the execution says so. A retry of a success that is used up is one."""
+        error = verdict.let_pass
         if error is None:
             return
         by: Literal["continue", "break", "jump"] = "continue"
@@ -248,7 +249,7 @@ class Pipeline:
 
     def _target(self, task: Task, verdict: Verdict) -> int:
         match verdict:
-            case Jump(to, most):
+            case Jump(to=to, most=most):
                 self._at.jumps += 1
                 if self._at.jumps > most:
                     message = f"the pipeline jumped more than {most} times; raise max_jumps if that is meant"

@@ -230,8 +230,22 @@ def test_retry_of_a_success_that_is_used_up_fails() -> None:
     report = bench.run(one(f"spec: {{policy: {{rules: [{rule % ''}]}}}}"))
     assert report.result.error.code == "RETRY_EXHAUSTED"
     assert "after 2 of them" in report.result.error.message
-    goes_on = bench.run(one(f"spec: {{policy: {{rules: [{rule % ', exhausted: continue'}]}}}}"))
-    assert isinstance(goes_on, e.CommandCompleted)
+
+
+@pytest.mark.parametrize("exhausted", ["continue", "break"])
+def test_used_up_retry_of_a_success_that_goes_on_is_counted_as_recovered(exhausted: str) -> None:
+    rule = '{when: "{{ result.busy }}", then: {do: retry, attempts: 2, exhausted: %s}}' % exhausted
+    report = Bench(lambda call: {"busy": True}).run(one(f"spec: {{policy: {{rules: [{rule}]}}}}"))
+    assert isinstance(report, e.CommandCompleted)
+    assert report.recovered is not None
+    assert (report.recovered.by, report.recovered.code, report.recovered.count) == (exhausted, "RETRY_EXHAUSTED", 1)
+    assert "after 2 of them" in report.recovered.message
+
+
+def test_success_that_a_rule_passes_without_a_retry_is_not_counted_as_recovered() -> None:
+    rule = '{when: "{{ result.busy }}", then: {do: continue}}'
+    report = Bench(lambda call: {"busy": True}).run(one(f"spec: {{policy: {{rules: [{rule}]}}}}"))
+    assert report.recovered is None
 
 
 @pytest.mark.parametrize(
