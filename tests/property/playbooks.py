@@ -114,6 +114,9 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     executor: dict[str, Any] = {"entry_step": names[0]}
     if len(names) > 1 and draw(st.integers(0, 4)) == 0:
         executor["final_step"] = names[-1]
+    workflow = [draw(steps(name, names)) for name in names]
+    if "final_step" in executor:
+        _ends_the_execution(workflow[-1])
     if draw(st.integers(0, 4)) == 0:
         executor["timeout"] = "1h"
     if draw(st.integers(0, 4)) == 0:
@@ -124,5 +127,12 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         "metadata": {"name": "generated"},
         "executor": {"spec": executor},
         "workload": {"rows": draw(st.lists(st.integers(0, 9), max_size=8)), "flag": draw(st.booleans())},
-        "workflow": [draw(steps(name, names)) for name in names],
+        "workflow": workflow,
     }
+
+
+def _ends_the_execution(final: dict[str, Any]) -> None:
+    """Nothing may follow a final step."""
+    final.pop("next", None)
+    for rule in final.get("spec", {}).get("policy", {}).get("admit", {}).get("rules", []):
+        rule["then"].pop("next", None)

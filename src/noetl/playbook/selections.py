@@ -162,6 +162,11 @@ def used_paths(template: Template | str) -> frozenset[Path]:
     return frozenset(use.path for use in _uses(_parsed(template)) if not use.asked)
 
 
+def asked_paths(template: Template | str) -> frozenset[Path]:
+    """Those of them that may be missing: a test or a default asks whether they are there."""
+    return frozenset(use.path for use in _uses(_parsed(template)) if use.asked)
+
+
 def never(template: Template | str, known: Collection[str]) -> list[str]:
     """Names the template uses that nothing defines; those it merely asks about may be missing."""
     used = {str(use.path[0]) for use in _uses(_parsed(template)) if not use.asked}
@@ -379,4 +384,7 @@ def select(selection: Selection, scope: Scope, *, limits: Limits = WORKER_LIMITS
     return probe(parse_expression(selection.source), scope, limits=limits)
 
 
-__all__ = ["Cut", "Path", "Selected", "Selection", "cut", "names", "never", "paths", "select", "suggest", "used_paths"]
+__all__ = [
+    "Cut", "Path", "Selected", "Selection", "asked_paths", "cut", "names", "never", "paths", "select", "suggest",
+    "used_paths",
+]  # fmt: skip

@@ -686,7 +686,7 @@ def test_the_final_step_runs_after_a_timeout_and_can_be_cancelled_itself() -> No
 
 
 def test_a_final_step_that_is_not_admitted_ends_the_execution() -> None:
-    admit = "{rules: [{when: true, then: {allow: false, next: a}}]}"
+    admit = "{rules: [{when: true, then: {allow: false}}]}"
     p = play(f"- {{step: a}}\n- {{step: report, spec: {{policy: {{admit: {admit}}}}}}}", **FINAL)
     assert p.check().path() == ["a", "report"]
     assert p.state.status == "completed"

@@ -255,6 +255,8 @@ def _check_text(place: Place, source: str, world: World, editor: Editor) -> None
         _unknown(name, place, source, world, editor)
     for path in sorted(selections.used_paths(template), key=str):
         _check_path(path, place, source, world, editor)
+    for path in sorted(selections.asked_paths(template), key=str):
+        _check_asked(path, place, source, world, editor)
     for path in sorted(selections.paths(template), key=str):
         _check_state(path, place, source, world, editor)
 
@@ -293,6 +295,29 @@ def _check_path(path: tuple[str | int, ...], place: Place, source: str, world: W
     if root in ("ctx", "vars") and name not in world.assigned:
         hint = _meant(name, world.assigned) or f"set it before, for example `set: {{ctx.{name}: …}}`"
         _report(at, Code.NEVER_SET, f"nothing sets `ctx.{name}`", hint, "warning", editor)
+
+
+def _check_asked(path: tuple[str | int, ...], place: Place, source: str, world: World, editor: Editor) -> None:
+    """`is defined` and `default` may ask for any name. One that nothing defines, and that is almost a known one, is a slip."""
+    name, hint = str(path[0]), None
+    if name not in place.names:
+        hint = _meant(name, place.names)
+    elif len(path) > 1 and isinstance(path[1], str):
+        known = _known_members(name, place, world)
+        hint = _meant(path[1], known) if path[1] not in known else None
+        name = f"{name}.{path[1]}"
+    if hint is not None:
+        at = _found(name, place, source, world, editor)
+        _report(at, Code.UNKNOWN_NAME, f"nothing in this playbook defines `{name}`", hint, "warning", editor)
+
+
+def _known_members(root: str, place: Place, world: World) -> frozenset[str]:
+    """Nothing when the members of the root cannot be known from the playbook alone."""
+    if root in world.known_steps:
+        return frozenset()
+    if root in ("ctx", "vars"):
+        return frozenset(world.assigned)
+    return place.visible.members.get(root, frozenset())
 
 
 def _check_state(path: tuple[str | int, ...], place: Place, source: str, world: World, editor: Editor) -> None:

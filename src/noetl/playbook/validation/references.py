@@ -110,6 +110,19 @@ def _targets(step: Node, world: World, editor: Editor) -> None:
             editor.report(arc, "step", Code.FINAL_STEP_ARC, message, "remove the arc", "warning")
     for rule in _admit_rules(step):
         _target(child(rule, "then"), "next", world, editor)
+    if final is not None and text(step, "step") == final:
+        _nothing_follows(step, editor)
+
+
+def _nothing_follows(final: Node, editor: Editor) -> None:
+    """The execution ends with its final step, so no arc of it is followed."""
+    message = "nothing follows the final step: the execution ends with it"
+    hint = "remove it, or do the work in a step that runs before; `final_step` runs when all others have ended"
+    if arcs(final):
+        editor.fault(final, "next", Code.FINAL_STEP_ARC, message, hint)
+    for rule in _admit_rules(final):
+        if "next" in child(rule, "then"):
+            editor.fault(child(rule, "then"), "next", Code.FINAL_STEP_ARC, message, hint)
 
 
 def _target(node: Node, key: str, world: World, editor: Editor) -> None:

@@ -4,7 +4,9 @@ import re
 from typing import Any
 
 from noetl.model.playbook_state import MAX_STATE_NAMES, problem_with_name
+from noetl.playbook import templates
 from noetl.playbook.dialect.editor import Editor, Node, maps
+from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code
 from noetl.playbook.model import BUILT_IN, ON_SPARK
 from noetl.playbook.validation.shape import did_you_mean, every_task
@@ -144,6 +146,17 @@ def _collection(loop: Node, editor: Editor) -> None:
     elif isinstance(value, str) and "{{" not in value and "{%" not in value:
         message = f"`in: {value[:60]}` is plain text: the loop runs once"
         editor.report(loop, "in", Code.BAD_VALUE, message, f'write "{{{{ {value[:60]} }}}}"', "warning")
+    elif isinstance(value, str) and _yields_text(value):
+        message = f"`in: {value[:60]}` has text around its braces, so it is one text: the loop would run once"
+        hint = 'write the list alone: "{{ rows }}"; for one text, a list of it: ["…"]'
+        editor.fault(loop, "in", Code.BAD_VALUE, message, hint)
+
+
+def _yields_text(value: str) -> bool:
+    try:
+        return templates.parse(value).expression is None
+    except TemplateError:  # reported where templates are checked
+        return False
 
 
 def _loop_extras(spec: Node, mode: Any, editor: Editor) -> None:
