@@ -234,7 +234,8 @@ def test_retry_of_a_success_that_is_used_up_fails() -> None:
 
 @pytest.mark.parametrize("exhausted", ["continue", "break"])
 def test_used_up_retry_of_a_success_that_goes_on_is_counted_as_recovered(exhausted: str) -> None:
-    rule = '{when: "{{ result.busy }}", then: {do: retry, attempts: 2, exhausted: %s}}' % exhausted
+    then = f"{{do: retry, attempts: 2, exhausted: {exhausted}}}"
+    rule = '{when: "{{ result.busy }}", then: ' + then + "}"
     report = Bench(lambda call: {"busy": True}).run(one(f"spec: {{policy: {{rules: [{rule}]}}}}"))
     assert isinstance(report, e.CommandCompleted)
     assert report.recovered is not None
