@@ -162,9 +162,10 @@ def get(execution: ID, as_json: AsJson = False) -> None:
     say(f"playbook   {row['path']}" + (f" version {row['version']}" if row["version"] is not None else ""))
     say(f"status     {coloured(row['status'], status_text(row['status'], row['recovered']))}")
     say(f"started    {_minute(row['started_at'])}" + (f"   {_seconds(row)} s" if row["ended_at"] else ""))
-    for name, label in (("parent", "parent"), ("retry_of", "retry of")):
-        if row[name]:
-            say(f"{label:<10} {row[name]}")
+    if row["parent"]:
+        say(f"parent     {row['parent']}")
+    if row["retry_of"]:
+        say(_origin(row))
     print_workload(row["workload"])
     print_state(row["state"])
     if row["steps"]:
@@ -181,6 +182,13 @@ def get(execution: ID, as_json: AsJson = False) -> None:
         print_cause(row["cause"], row["execution_id"])
         explained = f"why: noetl exec explain {row['execution_id']} {failure['step']}"
         say(as_called(f"{explained}   again: noetl exec retry {row['execution_id']}"))
+
+
+def _origin(row: Row) -> str:
+    """The execution that this one goes on from."""
+    if row["from_step"] is None:
+        return f"retry of   {row['retry_of']}"
+    return f"rerun of   {row['retry_of']} from step {row['from_step']}"
 
 
 def _step_line(name: str, step: Row) -> tuple[Any, ...]:

@@ -163,7 +163,13 @@ def _print_plan(planned: Row) -> None:
     if following:
         say(f"  may follow    {', '.join(following)}")
     for name, change in planned["workload_changes"].items():
-        say(f"  workload      {name}: {change['before']!r} becomes {change['after']!r}")
+        say(f"  workload      {_change(name, change['before'], change['after'])}")
+
+
+def _change(name: str, before: Any, after: Any) -> str:
+    if before is None:
+        return f"{name} is set to {after!r}"
+    return f"{name}: {before!r} becomes {after!r}"
 
 
 def _with_items(items: Row) -> Any:

@@ -48,6 +48,7 @@ def _initialized(state: Execution, event: e.PlaybookInitialized) -> Execution:
         parent=event.parent,
         depth=event.depth,
         retry_of=event.retry_of,
+        from_step=event.from_step,
         return_step=event.return_step,
         start_at=event.start_at,
         pins=event.pins,

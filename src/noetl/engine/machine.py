@@ -107,6 +107,7 @@ def _start(
         parent=start.parent,
         depth=start.depth,
         retry_of=start.retry_of,
+        from_step=start.from_step,
         return_step=start.return_step,
         start_at=begin or (e.StartAt(fixed.plan.entry),),
         timeout=None if timeout is None else micros(timeout),

@@ -247,6 +247,7 @@ class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
     parent: Parent | None = None
     depth: int = 0
     retry_of: ExecutionId | None = None
+    from_step: str | None = None  # `retry_of` was rerun from this step
     return_step: str | None = None
     start_at: tuple[StartAt, ...] = ()
     pins: dict[str, int] = {}  # versions of the children that it calls, by path

@@ -68,6 +68,7 @@ class PlaybookInitialized(Base, frozen=True, tag="playbook.initialized"):
     parent: Parent | None = None
     depth: int = 0
     retry_of: ExecutionId | None = None
+    from_step: str | None = None  # of a rerun: the step of `retry_of` from which everything runs again
     return_step: str | None = None
     start_at: tuple[StartAt, ...] = ()
     timeout: Micros | None = None

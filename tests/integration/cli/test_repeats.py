@@ -29,6 +29,9 @@ def test_a_retry_says_what_it_will_do_and_takes_overrides_and_versions(noetl: No
     shown = noetl("exec", "retry", failed, "--set", "n=6")
     assert (shown.code, "takes over    first" in shown.out, "n: 1 becomes 6" in shown.out) == (0, True, True), shown
     assert noetl.json("exec", "get", "@latest")["workload"] == {"n": 6}
+    assert f"retry of   {failed}" in noetl("exec", "get", "@latest").out
+    new = noetl("exec", "retry", failed, "--set", "day=monday", "--dry-run").out
+    assert ("day is set to 'monday'" in new, "None" in new) == (True, False), new
 
     playbook(tmp_path, "etl/one", FIRST + BAD.replace("n > 5", "n > 0") + LAST)
     assert noetl("catalog", "register", file).code == 0
@@ -87,6 +90,9 @@ def test_rerun_from_the_middle_gives_the_same_result_as_the_first_time(noetl: No
     assert "when middle was entered for its only run" in shown.out
     again = noetl.json("exec", "rerun", first["execution_id"], "--from", "middle")
     assert (again["status"], again["result"]) == ("completed", 1102)
+    told = noetl("exec", "get", again["execution_id"]).out
+    assert f"rerun of   {first['execution_id']} from step middle" in told
+    assert "retry of" not in told
     inherited = noetl("exec", "rerun", again["execution_id"], "--from", "first")
     assert (inherited.code, f"rerun execution {first['execution_id']} from this step" in inherited.err) == (2, True)
 

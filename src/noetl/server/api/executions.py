@@ -164,6 +164,7 @@ class DetailedView(ExecutionView):
         examples=[f"execution:{ID}"], description="who started it: a user, an execution, a schedule or a hook"
     )
     version: int | None
+    from_step: str | None = Field(description="of a rerun: the step of `retry_of` from which everything runs again")
     playbook: str | None = Field(description="hash of the text it is pinned to")
     failure: dict[str, Any] | None = Field(description="why this execution failed")
     cause: CauseView | None = Field(description="the first causal failure: that of a child's step when a child failed")

@@ -62,6 +62,7 @@ def detailed(found: Detail) -> dict[str, Any]:
         nothing: dict[str, Any] = {
             "by": None,
             "version": None,
+            "from_step": None,
             "playbook": None,
             "failure": None,
             "steps": {},
@@ -74,6 +75,7 @@ def detailed(found: Detail) -> dict[str, Any]:
         **shown,
         "by": state.by,
         "version": state.version,
+        "from_step": state.from_step,
         "playbook": state.playbook,
         "failure": None if failure is None else {**failure.shown(), "step": state.failed_step},
         "steps": {name: step.shown() for name, step in steps_of(state).items()},
