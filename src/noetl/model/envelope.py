@@ -45,10 +45,12 @@ NEEDS_DATA: dict[str, Any] = {"reference": ""}  # a selection of which only a wo
 def has_rows(name: str, value: Any) -> bool:
     """Whether this member of a context holds a list or map of a payload. `columns` is a list of names; tools fill maps of facts,
     without lists; a selection has a scalar for its value. Migration `no_rows` says the same in SQL."""
+    if _is_leaf(value):
+        return False
     if name == "columns":
         return isinstance(value, dict) or (isinstance(value, list) and not all(map(_is_leaf, value)))
     if name not in MAPS or not isinstance(value, dict):
-        return not _is_leaf(value)
+        return True
     if _has_list(value):
         return True
     return name == SELECTIONS and not all(_is_leaf(found.get("value")) for found in value.values())

@@ -10,8 +10,10 @@ DEEPEST = 100  # of what is shown
 
 def stripped(value: Any, depth: int = 0) -> Any:
     """Without the keys of secrets, by their exact names: `next_page_token` is none."""
-    if isinstance(value, dict | list) and depth == DEEPEST:
+    if not isinstance(value, dict | list):
+        return value
+    if depth == DEEPEST:
         return "…"
     if isinstance(value, dict):
         return {name: stripped(part, depth + 1) for name, part in value.items() if str(name).lower() not in KEYS}
-    return [stripped(part, depth + 1) for part in value] if isinstance(value, list) else value
+    return [stripped(part, depth + 1) for part in value]

@@ -287,7 +287,7 @@ class Chunk(Batch):
         rows = [result.row for result in results if result.row is not None]
         reference: Reference | None = await self._context.persist.put(label, rows, wish=self._wish) if rows else None
         tool = made_with(self._kind, self._context.env.registry.get(self._kind))
-        meta = Meta(tool=tool, provenance=shared_provenance(row.get("provenance", {}) for row in rows))
+        meta = Meta(tool=tool, provenance=shared_provenance(row["provenance"] for row in rows if "provenance" in row))
         return Envelope(status="ok", reference=reference, context={"row_count": len(rows)}, meta=meta)
 
     async def _counted(self, label: str, results: list[Result], claimed: int | None = None) -> e.Items:
@@ -321,7 +321,8 @@ def counted(first: int, results: list[Result], partial: dict[str, Any], claimed:
 def _all_recovered(found: Iterable[e.Recovered | None]) -> e.Recovered | None:
     total: e.Recovered | None = None
     for each in found:
-        total = each if total is None else total.and_then(each)
+        if each is not None:
+            total = each if total is None else total.and_then(each)
     return total
 
 

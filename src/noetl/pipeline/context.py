@@ -44,7 +44,7 @@ class Context(Struct, frozen=True):
             command.step,
             tokens=env.tokens,
             managers=env.managers,
-            names=keychain_names(command),
+            names=keychain_names(command) if plan.playbook.keychain else {},
             functions=Given(f"{command.command_id}:keychain", env.clock),
         )
         payloads = Payloads(env.store, env.manifests, keychain, command.execution_id)
