@@ -237,7 +237,7 @@ Ids are text, times ISO 8601 in UTC. Lists come in pages: `next` of one is where
 What cannot be honoured (`4XX`) or not now (`5XX`) is answered with a [Problem](#problem), as `application/problem+json`: `code`
 is stable, `hint` says what to do, and `routes` by which calls, where the hint names commands of `noetl`. 503 means: try again. A
 request with an `Idempotency-Key` may be repeated without a second effect; the `seq` that a change answers is the `min_seq` of a
-read that is to show it."""
+read that is to show it. A query parameter that a route does not know, or one given twice, is refused by name (422)."""
 
 # What stands in an example where the document has none; anything else is shown by its type.
 _VALUES: dict[str, Any] = {

@@ -5,6 +5,7 @@
 import asyncio
 import copy
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from noetl.model.exchange import ExchangeReply, ExchangeRequest, Held, Progress
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import Address, Reference
-from noetl.server.app import Ports
+from noetl.server.app import Ports, openapi
 from noetl.server.services.keys import KeyFile
 from tests.integration.api.site import NOOP, SHARDS, Site, site
 
@@ -230,3 +231,63 @@ async def test_a_payload_without_a_sound_reference_is_refused() -> None:
         ):
             answer = await here.http.put("/api/worker/payloads", params={"reference": reference}, content=b"{}")
             refused(answer, reference)
+
+
+def query_parameters() -> list[tuple[str, str, str, dict[str, Any]]]:
+    """Method, address, name and schema of every parameter of every route; ids and names in addresses are filled in."""
+    found = []
+    for path, operations in openapi()["paths"].items():
+        address = path.replace("{execution_id}", "77")
+        address = re.sub(r"\{\w+\}", "some", address)
+        for method, operation in operations.items():
+            query = [each for each in operation.get("parameters", ()) if each["in"] == "query"]
+            found += [(method.upper(), address, each["name"], each["schema"]) for each in query]
+    return found
+
+
+def is_integer(schema: dict[str, Any]) -> bool:
+    return any(each.get("type") == "integer" for each in (schema, *schema.get("anyOf", ())))
+
+
+async def test_parameters_out_of_range_are_refused_by_name() -> None:
+    async with site() as here:
+        integers = [(method, path, name) for method, path, name, schema in query_parameters() if is_integer(schema)]
+        assert len(integers) >= 20
+        for method, path, name in integers:
+            for value in ("-1", str(1 << 70), "x", "1.5", ""):
+                answer = await here.http.request(method, path, params={name: value})
+                assert answer.status_code == 422, f"{method} {path}?{name}={value}: {answer.status_code}"
+                assert method == "HEAD" or f"query.{name}" in answer.text, answer.text
+
+
+@pytest.mark.parametrize("query", ["offset=-1", "offset=20", "page_size=5", "limits=1"])
+async def test_parameters_that_a_route_does_not_know_are_refused_by_name(query: str) -> None:
+    async with site() as here:
+        for path, operations in openapi()["paths"].items():
+            if "get" not in operations or path in ("/health", "/ready", "/metrics"):
+                continue
+            address = re.sub(r"\{\w+\}", "some", path.replace("{execution_id}", "77"))
+            answer = await here.http.get(f"{address}?{query}")
+            assert answer.status_code == 422, f"{address}: {answer.status_code}"
+            assert f"query.{query.split('=')[0]}: no such parameter here" in answer.json()["detail"]
+
+
+async def test_a_parameter_given_twice_is_refused() -> None:
+    async with site() as here:
+        answer = await here.http.get("/api/executions?limit=1&limit=2")
+        assert (answer.status_code, answer.json()["detail"]) == (422, "query.limit: given more than once")
+
+
+@pytest.mark.parametrize("since", ["-1d", "yesterday", "1x", "99999999999999999d"])
+async def test_a_since_that_is_no_time_is_refused_by_name(since: str) -> None:
+    async with site() as here:
+        answer = await here.http.get("/api/executions", params={"since": since})
+        assert (answer.status_code, "since" in answer.json()["detail"]) == (422, True), answer.text
+
+
+async def test_rows_that_end_before_they_begin_are_refused() -> None:
+    async with site() as here:
+        await here.register(NOOP)
+        execution_id = await here.start()
+        answer = await here.http.get(f"/api/executions/{execution_id}/result/one/data?start=5&stop=2")
+        assert (answer.status_code, "stop" in answer.json()["detail"]) == (422, True), answer.text

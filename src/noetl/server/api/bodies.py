@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, model_validator
+from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
 DEEPEST = 64
@@ -105,18 +106,45 @@ class StrictRequest(Request):
         return self._json
 
 
-class StrictRoute(APIRoute):
+class OpenRoute(APIRoute):
+    """A route whose callers we do not know, such as a hook: they may add parameters of their own to its address."""
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
 
-        async def strict(request: Request) -> Response:
+        async def with_strict_json(request: Request) -> Response:
             return await answer(StrictRequest(request.scope, request.receive))
 
-        return strict
+        return with_strict_json
 
 
-def router(tag: str) -> APIRouter:
-    return APIRouter(route_class=StrictRoute, tags=[tag], responses=PROBLEMS)
+class StrictRoute(OpenRoute):
+    """A parameter that the route does not know is refused: `?offset=20` would otherwise give the first page, silently."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
+        known = frozenset(field.alias for field in self.dependant.query_params)
+
+        async def with_known_parameters(request: Request) -> Response:
+            if request.scope["query_string"]:
+                _check_parameters(request.query_params, known)
+            return await answer(request)
+
+        return with_known_parameters
+
+
+def _check_parameters(given: QueryParams, known: frozenset[str]) -> None:
+    for name in given:
+        if name not in known:
+            message = f"no such parameter here; known: {', '.join(sorted(known)) or 'none'}"
+            raise RequestValidationError([{"type": "unknown_parameter", "loc": ("query", name[:60]), "msg": message}])
+        if len(given.getlist(name)) > 1:
+            message = "given more than once"
+            raise RequestValidationError([{"type": "repeated_parameter", "loc": ("query", name), "msg": message}])
+
+
+def router(tag: str, route_class: type[APIRoute] = StrictRoute) -> APIRouter:
+    return APIRouter(route_class=route_class, tags=[tag], responses=PROBLEMS)
 
 
 class Problem(View):

@@ -5,10 +5,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 from starlette.responses import PlainTextResponse
 
-from noetl.server.api.bodies import View, router
+from noetl.server.api.bodies import OpenRoute, View, router
 from noetl.server.api.depends import Has
 
-routes = router("health")
+routes = router("health", OpenRoute)  # probes and scrapers may add parameters of their own
 
 
 class HealthView(View):

@@ -6,12 +6,13 @@ from fastapi import Path, Query, Request, Response
 from pydantic import Field
 
 from noetl.server.api import shapes
-from noetl.server.api.bodies import Body, Key, Limit, View, decode, router
+from noetl.server.api.bodies import Body, Key, Limit, OpenRoute, View, decode, router
 from noetl.server.api.depends import Has, Who
 from noetl.server.api.executions import StartedView, started_view
 from noetl.triggers.port import Call
 
 routes = router("hooks")
+calls = router("hooks", OpenRoute)
 
 Name = Annotated[str, Path(max_length=100, description="of a hook", examples=["orders"])]
 
@@ -76,7 +77,7 @@ async def get_hook(name: Name, has: Has, who: Who) -> HookView:
     return HookView(**shapes.hook(await has.hooks.get(who, name)))
 
 
-@routes.post(
+@calls.post(
     "/api/hooks/{name}",
     status_code=202,
     openapi_extra={"requestBody": {"content": {"application/json": {"schema": {}, "example": {"order": 7}}}}},
@@ -86,6 +87,9 @@ async def call_hook(name: Name, request: Request, has: Has, who: Who, key: Key =
     execution. 401 when it is not signed as the hook asks."""
     started = await has.hooks.call(who, name, await request.body(), request.headers, decode, key)
     return started_view(started)
+
+
+routes.routes.extend(calls.routes)
 
 
 @routes.delete("/api/hooks/{name}")

@@ -106,7 +106,7 @@ async def delete_state_value(
     path: BookPath,
     has: Has,
     who: Who,
-    expected_version: Annotated[int | None, Query(ge=0)] = None,
+    expected_version: Annotated[int | None, Query(ge=0, le=1 << 62)] = None,
     if_match: IfMatch = None,
 ) -> StateUnsetView:
     """Take a value away: templates find it undefined. Its versions go on, and its history stays."""
@@ -121,7 +121,7 @@ async def get_state_history(
     path: BookPath,
     has: Has,
     who: Who,
-    before: Annotated[int | None, Query(ge=1, description="versions older than this one")] = None,
+    before: Annotated[int | None, Query(ge=1, le=1 << 62, description="versions older than this one")] = None,
     limit: Annotated[int, Query(ge=1, le=KEPT_VERSIONS)] = KEPT_VERSIONS,
 ) -> StateHistoryView:
     """The last versions of a value, newest first, each with the execution and event that wrote it."""

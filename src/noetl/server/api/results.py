@@ -10,6 +10,7 @@ from fastapi import Header, Query, Response
 from pydantic import Field
 from starlette.responses import StreamingResponse
 
+from noetl.model.errors import InvalidInput
 from noetl.model.ids import ExecutionId
 from noetl.model.shown import Download
 from noetl.server.api import shapes
@@ -207,6 +208,7 @@ async def get_data(
     if_range: Annotated[str | None, Header(alias="If-Range", max_length=100)] = None,
 ) -> Response:
     """The data of the step's result. `Range` (one, in bytes) is honoured for data as it is stored."""
+    _check_rows(start, stop)
     found = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
     headers = _described(found, execution_id, step)
     if found.size is None:
@@ -234,9 +236,15 @@ async def look_at_data(
     stop: Stop = None,
 ) -> Response:
     """What `GET` would answer, without the data: its type, and of data as it is stored the length and the checksum."""
+    _check_rows(start, stop)
     found = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
     headers = _described(found, execution_id, step)
     return StreamingResponse(iter(()), media_type=found.media_type, headers=headers)  # a plain one would say 0 bytes
+
+
+def _check_rows(start: int, stop: int | None) -> None:
+    if stop is not None and stop < start:
+        raise InvalidInput(f"stop: {stop} is before start, {start}", hint="`stop` is the row after the last")
 
 
 def _described(found: Download, execution_id: str, step: str) -> dict[str, str]:

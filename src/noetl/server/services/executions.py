@@ -454,7 +454,7 @@ def moment(text: str, now: Micros) -> Micros:
         found = datetime.fromisoformat(text)
     except ValueError as error:
         hint = "how long ago (1d, 2h, 30m), or ISO 8601, for example 2026-01-31T08:00:00Z"
-        raise InvalidInput(f"{text!r} is not a time", hint=hint) from error
+        raise InvalidInput(f"since: {text!r} is not a time", hint=hint) from error
     found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
     return round(found.timestamp() * 1_000_000)
 
