@@ -1,5 +1,7 @@
 """Cursor loops on a real queue table: every claimed row has one result and is stored once, whatever a claim gives."""
 
+import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,42 @@ def test_cursor_loop_fails_when_its_claim_returns_no_columns(noetl: Noetl, tmp_p
     ended = noetl("run", str(file))
     assert ended.code == 1
     assert "CLAIM_INVALID" in ended.out + ended.err
+
+
+STRANDED = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: stranded, path: test/stranded}
+workflow:
+  - step: make
+    tool:
+      kind: postgres
+      auth: local
+      query: |
+        create table order_queue (id int primary key, amount int, status text, claimed_at timestamptz);
+        insert into order_queue values (1, 10, 'pending', null), (2, 20, 'claimed', now() - interval '2 hours'),
+                                       (3, 30, 'claimed', now()), (4, 40, 'done', now() - interval '2 hours')
+    next: drain
+  - step: drain
+    loop:
+      iterator: row
+      CURSOR
+      spec: {mode: cursor, frame: 10}
+    tool: {kind: noop, input: {id: "{{ row.id }}"}}
+"""
+
+
+def documented_claim() -> str:
+    text = Path("docs/playbook.md").read_text()
+    found = re.search(r"```yaml\n(cursor:\n.*?)```", text, re.DOTALL)
+    assert found is not None
+    return textwrap.indent(found[1], "      ").strip()
+
+
+def test_documented_claim_takes_rows_again_whose_worker_died_before_the_claim_was_recorded(
+    noetl: Noetl, tmp_path: Path
+) -> None:
+    file = tmp_path / "stranded.yaml"
+    file.write_text(STRANDED.replace("CURSOR", documented_claim()))
+    said = noetl.json("run", str(file))
+    assert [row["id"] for row in said["result"]] == [1, 2]
