@@ -83,6 +83,7 @@ def delete(name: Name, as_json: AsJson = False) -> None:
 def fields_of(data: str | None, file: Path | None) -> dict[str, Any]:
     """Errors name the place, never what stands there."""
     from noetl.cli.run import read
+    from noetl.model.duplicate_keys import first_duplicate_key
     from noetl.model.errors import InvalidInput
 
     if (data is None) == (file is None):
@@ -95,9 +96,12 @@ def fields_of(data: str | None, file: Path | None) -> dict[str, Any]:
         where, text = str(file), read(Path(str(file)).expanduser())
     try:
         fields = json.loads(text)
+        duplicate = first_duplicate_key(text)
     except ValueError as error:
         place = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         raise InvalidInput(f"{where} is not JSON{place}", hint='a JSON object, for example {"token": "…"}') from None
     if not isinstance(fields, dict):
         raise InvalidInput(f"{where} is not a JSON object", hint='for example {"token": "…"}')
+    if duplicate is not None:
+        raise InvalidInput(f"{where}: the key {duplicate!r} stands twice in one object", hint="keep one of them")
     return fields

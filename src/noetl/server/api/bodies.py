@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
+from noetl.model.duplicate_keys import first_duplicate_key
+
 DEEPEST = 64
 LONGEST_NUMBER = 400  # digits
 MOST_UNKNOWN = 20  # keys that are named one by one
@@ -70,7 +72,8 @@ def has_nul(data: bytes) -> bool:
 
 
 def decode(data: bytes) -> Any:
-    """Strict JSON: UTF-8, no NaN, no integer that 64 bits do not hold: it would become a float of another value."""
+    """Strict JSON: UTF-8, no NaN, no key twice in an object, no integer that 64 bits do not hold: it would become a float of
+    another value."""
     if depth(data) > DEEPEST:
         raise _bad(f"nested more than {DEEPEST} deep")
     if has_nul(data):
@@ -80,9 +83,34 @@ def decode(data: bytes) -> Any:
     if (integer := _too_large(data)) is not None:
         raise _bad(f"{integer[:40]} does not fit into 64 bits; send it as text")
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise _bad(f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
+    if _has_duplicate_key(data, value):
+        raise _bad(f"the key {str(first_duplicate_key(data))[:60]!r} stands twice in one object; keep one of them")
+    return value
+
+
+def _has_duplicate_key(data: bytes, value: Any) -> bool:
+    """The text has a colon outside strings for every key, the value has a key for every colon, unless a key stood twice."""
+    pairs = _pairs(value)
+    if data.count(b":") == pairs:
+        return False
+    return _STRING.sub(b"", data).count(b":") != pairs
+
+
+def _pairs(value: Any) -> int:
+    """How many keys all objects in it have."""
+    count = 0
+    left = [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            count += len(part)
+            left.extend(part.values())
+        elif isinstance(part, list):
+            left.extend(part)
+    return count
 
 
 def _too_large(data: bytes) -> str | None:

@@ -30,6 +30,21 @@ def test_what_json_says_is_what_is_read(value: object) -> None:
     assert decode(json.dumps(value, ensure_ascii=False).encode()) == value
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('{"a": 1, "a": 2}', "a"),
+        ('{"path": "p", "payload": {"rows": [{"id": 1}, {"id": 2, "n": 0, "id": 3}]}}', "id"),
+        ('{"a": 1, "\\u0061": 2}', "a"),
+        ('{"x": ":", "": {}, "": []}', ""),
+    ],
+)
+def test_key_that_stands_twice_is_refused_by_name(text: str, key: str) -> None:
+    with pytest.raises(RequestValidationError) as raised:
+        decode(text.encode())
+    assert f"the key {key!r} stands twice" in raised.value.errors()[0]["msg"]
+
+
 @given(st.integers(1, 150), st.text(alphabet='[]{}"\\', max_size=80))
 def test_depth_is_counted_outside_of_strings(levels: int, noise: str) -> None:
     data = (b"[" * levels) + json.dumps(noise).encode() + (b"]" * levels)
