@@ -399,6 +399,7 @@ class Worker:
         job = Job(command, held, sent, self._clock.now(), self._launched.count(held))
         self._jobs[command.command_id] = job
         job.task = asyncio.ensure_future(self._work(job))
+        job.task.add_done_callback(lambda task: self._end_if_cut_off(job, task))
         if command.attempt > 1 and not self._room.locked():
             self._announce(job)
         self._wake.set()
@@ -452,14 +453,29 @@ class Worker:
             ending = self._failed(command, endings.refusal(refused.ack))
         except Exception as error:  # a bug must end one step, not the worker
             log.exception("command failed by a bug")
-            message = f"the worker could not run this command: {type(error).__name__}: {error}"
-            ending = self._failed(command, Failure(code="INTERNAL", kind="internal", message=message[:1_000]))
+            ending = self._failed_by_a_bug(command, f"{type(error).__name__}: {error}")
         finally:
             printed.close()
         self._end(job, ending)
 
     def _failed(self, command: Command, reason: Failure) -> Sent:
         return self._env.clean(endings.failure(command, self._settings.worker_id, self._env.redactor.failure(reason)))
+
+    def _failed_by_a_bug(self, command: Command, why: str) -> Sent:
+        message = f"the worker could not run this command: {why}"
+        return self._failed(command, Failure(code="INTERNAL", kind="internal", message=message[:1_000]))
+
+    def _end_if_cut_off(self, job: Job, task: asyncio.Task[None]) -> None:
+        """End a job whose task is over and has not ended it: else its lease would be renewed for ever. A task that is cancelled
+        before its first step runs no line of `_work`, so a command that is stopped as it arrives ends here."""
+        if self._jobs.get(job.command.command_id) is not job:
+            return
+        if job.told is not None:
+            self._end(job, job.told)
+            return
+        why = "something it waited for was cancelled" if task.cancelled() else repr(task.exception())
+        log.error("command cut off by a bug", extra={"command_id": job.command.command_id, "error": why})
+        self._end(job, self._failed_by_a_bug(job.command, why))
 
     def _end(self, job: Job, ending: Sent) -> None:
         """From job to unacknowledged ending in one instant: at no moment is the command not held."""

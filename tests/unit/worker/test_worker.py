@@ -285,6 +285,49 @@ def test_a_command_that_is_to_stop_is_stopped_and_says_so() -> None:
     assert desk.of(e.CommandCompleted) == []
 
 
+class TwoRepliesAtOnce(Desk):
+    """Gives `second` to the poll, and in the same turn of the event loop tells the worker to stop it."""
+
+    def __init__(self, first: Command, second: Command) -> None:
+        super().__init__([first])
+        self.second = second
+        self.reply_to_poll: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.stop_sent = False
+
+    async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
+        first_is_held = bool(request.held)
+        if first_is_held and request.wait and not self.reply_to_poll.done():
+            await self.reply_to_poll
+            return ExchangeReply(commands=(self.second,))
+        if first_is_held and not request.wait and not self.stop_sent:
+            self.stop_sent = True
+            self.reply_to_poll.set_result(None)
+            await asyncio.sleep(0)  # the poll goes on before this exchange does
+            return ExchangeReply(stop=(Held(self.second.command_id, self.second.attempt),))
+        return await super().exchange(request)
+
+
+def test_command_that_is_stopped_before_its_task_begins_says_so() -> None:
+    async def scene() -> None:
+        desk = TwoRepliesAtOnce(issue(number=1), issue(number=2))
+        worker = hired(desk, lambda call: asyncio.sleep(3))
+        await working(worker, lambda: bool(desk.of(e.CommandCompleted)))
+        assert worker.holds == ()
+        assert [event.command_id for event in desk.of(e.CommandCancelled)] == ["c2"]
+
+    virtually(scene())
+
+
+def test_command_whose_tool_raises_a_cancellation_of_its_own_fails() -> None:
+    def cancelled_by_nobody(call: Call) -> Any:
+        raise asyncio.CancelledError
+
+    desk = Desk([issue()])
+    virtually(working(hired(desk, cancelled_by_nobody), lambda: bool(desk.of(e.CommandFailed))))
+    (ended,) = desk.of(e.CommandFailed)
+    assert ended.result.error.code == "INTERNAL"
+
+
 def test_a_stale_answer_stops_the_tool_and_nothing_more_is_said_of_it() -> None:
     desk = Desk([issue("two")])
     desk.answer = lambda report: "stale" if report.command_id == "c1" else "ok"
