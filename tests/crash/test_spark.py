@@ -93,7 +93,7 @@ COPIES = "-Dspark.speculation=true -Dspark.speculation.interval=100ms -Dspark.sp
 PHASES = ["tool.before", "running", "tool.after", "persist.after"]
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", ["running", "persist.after"])  # every phase, ten times: `-m long`
 def test_a_worker_that_dies_costs_an_attempt_and_no_row(spark_url: str, phase: str) -> None:
     _die(spark_url, phase)
 
@@ -117,6 +117,7 @@ def test_copies_of_slow_tasks_give_no_row_twice(tmp_path: Path) -> None:
                 stop(SparkPlace.below(here.home))
 
 
+@pytest.mark.long  # in the suite: a server that is killed while a step writes, in test_spark_writes.py
 def test_a_command_whose_spark_server_is_killed_is_run_again() -> None:
     told = {"NOETL_SPARK_PROFILE": "local", "NOETL_SPARK_JAVA_OPTIONS": SMALL, **SETTINGS}
     with server().database() as dsn, house(dsn, **told) as here:

@@ -66,19 +66,20 @@ class Cell:
     output: dict[str, Any]
     before: str = ""  # the path
     table: str = ""  # each its own, since all write to one database
+    long: bool = False
 
 
 PARTITIONED = {"partition_by": ["day"]}
 CELLS = [
     Cell("append, while it runs", "running", BOTH, {"mode": "append", **PARTITIONED}),
     Cell("append, before the report", "tool.after", BOTH, {"mode": "append", **PARTITIONED}),
-    Cell("overwrite, while it runs", "running", NEW, {"mode": "overwrite", **PARTITIONED}),
-    Cell("overwrite, before the report", "tool.after", NEW, {"mode": "overwrite", **PARTITIONED}),
+    Cell("overwrite, while it runs", "running", NEW, {"mode": "overwrite", **PARTITIONED}, long=True),
+    Cell("overwrite, before the report", "tool.after", NEW, {"mode": "overwrite", **PARTITIONED}, long=True),
     Cell("overwrite_partitions, before the report", "tool.after", NEW, {"mode": "overwrite_partitions", **PARTITIONED}),
     Cell("append elsewhere, before the report", "tool.after", BOTH, {"mode": "append", **PARTITIONED}, ELSEWHERE),
-    Cell("overwrite elsewhere, while it runs", "running", NEW, {"mode": "overwrite", **PARTITIONED}, ELSEWHERE),
+    Cell("overwrite elsewhere, while it runs", "running", NEW, {"mode": "overwrite", **PARTITIONED}, ELSEWHERE, long=True),
     Cell("append to a table, before the report", "tool.after", NEW, {"mode": "append"}, table="added"),
-    Cell("overwrite of a table, before the report", "tool.after", NEW, {"mode": "overwrite"}, table="replaced"),
+    Cell("overwrite of a table, before the report", "tool.after", NEW, {"mode": "overwrite"}, table="replaced", long=True),
 ]  # fmt: skip
 
 
@@ -89,7 +90,13 @@ def shared_house(spark_url: str) -> Iterator[House]:
         yield here
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+def _parameter(cell: Cell) -> Any:
+    marks = [pytest.mark.long] if cell.long else []
+    return pytest.param(cell, id=cell.name, marks=marks)
+
+
+@pytest.mark.xdist_group("spark-writes")  # one test process has the house
+@pytest.mark.parametrize("cell", [_parameter(cell) for cell in CELLS])
 def test_a_worker_that_dies_while_it_writes(shared_house: House, tmp_path: Path, cell: Cell) -> None:
     shared_house.restart()  # what a cell that failed has left dead
     asyncio.run(_worker_dies(shared_house, cell, tmp_path))
