@@ -28,7 +28,9 @@ from noetl.tools.port import Call, Failed, Outcome, Success
 BODY_LIMIT = 64 * 1024 * 1024
 REDIRECTS = 20
 TIMEOUT = httpx.Timeout(60.0, connect=10.0, read=300.0)
-LIMITS = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=30.0)
+# Many servers close a connection that was idle for 5 s. A request that is sent in that moment is lost, and must not be repeated.
+IDLE_CONNECTION_S = 4.0
+LIMITS = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=IDLE_CONNECTION_S)
 LINES = frozenset(
     f"application/{name}"
     for name in ("x-ndjson", "ndjson", "jsonl", "x-jsonl", "jsonlines", "x-jsonlines", "stream+json")
