@@ -9,6 +9,7 @@ from noetl.cli.client import Client
 from noetl.cli.output import say
 from noetl.model.commands import DEFAULT_POOL
 from noetl.playbook import graph
+from noetl.playbook.assignments import is_state
 from noetl.playbook.expressions import TemplateError
 from noetl.playbook.model import (
     Arc,
@@ -22,6 +23,7 @@ from noetl.playbook.model import (
     Task,
     WorkbookCall,
 )
+from noetl.playbook.plan import compile_plan
 from noetl.playbook.templates import render_value
 from noetl.playbook.workload import Beginning, merge, readable_environment
 
@@ -53,7 +55,28 @@ def planned(playbook: Playbook, payload: dict[str, Any]) -> Shape:
             "credentials": sorted(set(_credentials(playbook, tasks))),
             "playbooks": sorted({task.path for task in tasks if isinstance(task, PlaybookTask)}),
         },
+        "state": _state(playbook),
     }
+
+
+def _state(playbook: Playbook) -> Shape:
+    """Names of the playbook's state that an execution reads when it begins (null: all of them, a name is computed), and those
+    that its steps may write."""
+    plan = compile_plan(playbook, "")
+    if plan.hides_state:
+        return {"reads": [], "writes": []}
+    written = {target.split(".")[1] for target in _targets(playbook) if is_state(target)}
+    return {"reads": None if plan.state_names is None else sorted(plan.state_names), "writes": sorted(written)}
+
+
+def _targets(playbook: Playbook) -> Iterator[str]:
+    """Everything that a `set` of the playbook assigns."""
+    for step in playbook.workflow:
+        yield from step.set
+        yield from (target for arc in (step.next.arcs if step.next is not None else []) for target in arc.set)
+        for task in step.tool:
+            yield from task.set
+            yield from (target for rule in task.spec.policy.rules for target in rule.then.set)
 
 
 def _step(step: Step, workbook: Mapping[str, Task], workload: Shape) -> Shape:
@@ -174,6 +197,15 @@ async def find_missing(uses: Shape, client: Client) -> Shape:
     return {"credentials": credentials, "playbooks": _absent(uses["playbooks"], registered), "pools": pools}
 
 
+async def current_state(state: Shape, path: str, client: Client) -> Shape:
+    """What the state that is read holds now, by name; names that nobody has set are left out."""
+    names = state["reads"]
+    if names == []:
+        return {}
+    rows = await client.state_values(path)
+    return {row["name"]: row["value"] for row in rows if names is None or row["name"] in names}
+
+
 def _absent(names: Iterable[str], there: set[str]) -> list[str]:
     return sorted(name for name in names if name not in there and "{{" not in name and "{%" not in name)
 
@@ -202,6 +234,8 @@ def print_plan(plan: Shape, playbook: Playbook, here: tuple[str, ...]) -> None:
     for name in ("credentials", "playbooks"):
         if uses[name]:
             say(f"{name:<12} {', '.join(uses[name])}")
+    for line in _state_lines(plan["state"]):
+        say(line)
     for name, value in plan["limits"].items():
         if value is not None:
             say(f"{name:<12} {value}")
@@ -209,6 +243,18 @@ def print_plan(plan: Shape, playbook: Playbook, here: tuple[str, ...]) -> None:
         for name in plan.get("missing", {}).get(kind, []):
             say(f"missing      {kind.removesuffix('s')} {name}: {hint.format(name)}")
     say("\nnothing was run")
+
+
+def _state_lines(state: Shape) -> Iterator[str]:
+    """`now` is there when somebody could be asked."""
+    if state["reads"] is None:
+        yield "state        reads every name: one of them is computed"
+    now = state.get("now", {})
+    for name in state["reads"] or sorted(now):
+        value = json.dumps(now[name], ensure_ascii=False)[:200] if name in now else "not set"
+        yield f"state        reads {name}" + (f": {value}" if "now" in state else "")
+    if state["writes"]:
+        yield f"state        writes {', '.join(state['writes'])}"
 
 
 def _said(step: Shape) -> Iterator[str]:

@@ -123,24 +123,24 @@ def _dry_run(source: "Source", workload: dict[str, Any], as_json: bool) -> None:
     text = source.text if source.text is not None else in_loop(_stored(source.name))
     playbook = load_or_raise(text, source.name)
     plan = planned(playbook, workload)
-    if (missing := in_loop(_missing(plan["uses"]))) is not None:
-        plan["missing"] = missing
+    in_loop(_ask_what_is_there(plan))
     here = (*registry.default().kinds, *tools(read(Place).where))
     say_json(plan) if as_json else print_plan(plan, playbook, here)
 
 
-async def _missing(uses: dict[str, Any]) -> dict[str, Any] | None:
-    """None: there is no server, and no database of this machine that could know."""
+async def _ask_what_is_there(plan: dict[str, Any]) -> None:
+    """Add what is missing and what the state holds, unless there is no server and no database of this machine that could know."""
     from noetl.cli.client import connect
-    from noetl.cli.dryrun import find_missing
+    from noetl.cli.dryrun import current_state, find_missing
     from noetl.embedded.cluster import Cluster
     from noetl.settings import Place, Store, read
 
     place = read(Place)
     if not place.servers and read(Store).db_url is None and Cluster(place.where).major() is None:
-        return None
+        return
     async with connect("read") as client:
-        return await find_missing(uses, client)
+        plan["missing"] = await find_missing(plan["uses"], client)
+        plan["state"]["now"] = await current_state(plan["state"], plan["path"], client)
 
 
 async def _stored(path: str) -> str:

@@ -152,6 +152,32 @@ def test_the_latest_execution_is_none_that_another_has_started(noetl: Noetl, tmp
     assert noetl.json("exec", "get", "@latest")["execution_id"] == said["execution_id"]
 
 
+STATEFUL = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: stateful, path: test/stateful}
+workflow:
+  - step: load
+    tool: {kind: python, input: {n: "{{ state.watermark | default(0) }}"}, code: "result = n + 1"}
+    set: {state.watermark: "{{ result }}"}
+    next: [{step: done, set: {state.runs.last: 1}}]
+  - step: done
+"""
+
+
+def test_a_dry_run_says_which_state_is_read_and_written(noetl: Noetl, tmp_path: Path) -> None:
+    file = tmp_path / "stateful.yaml"
+    file.write_text(STATEFUL)
+    assert noetl("run", file).code == 0
+    state = noetl.json("run", file, "--dry-run")["state"]
+    assert state["writes"] == ["runs", "watermark"]
+    assert (state["reads"], state["now"]) == (["runs", "watermark"], {"runs": {"last": 1}, "watermark": 1})
+    shown = noetl("run", file, "--dry-run").out
+    assert "state        reads watermark: 1" in shown
+    assert "state        writes runs, watermark" in shown
+    assert noetl.json("state", "get", "test/stateful", "watermark")["version"] == 1
+
+
 def test_a_dry_run_names_credentials_and_children_that_are_not_there(noetl: Noetl, tmp_path: Path) -> None:
     steps = """\
   - {step: rows, tool: {kind: postgres, auth: nobodys, query: select 1}, next: here}
