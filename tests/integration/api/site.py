@@ -10,9 +10,11 @@ from typing import Any
 
 import httpx
 import msgspec
+import pytest
 
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory, VaultMemory
+from noetl.cli.embedded import opened
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
 from noetl.log.tables import Database
@@ -155,6 +157,21 @@ async def site(
     finally:
         stop.set()
         await serving
+
+
+@asynccontextmanager
+async def on_postgres(
+    dsn: str, home: Path, monkeypatch: pytest.MonkeyPatch, name: str = "s1", several: bool = False
+) -> AsyncIterator[Site]:
+    """A server with connections of its own to this database."""
+    monkeypatch.setenv("NOETL_DB_URL", dsn)
+    monkeypatch.setenv("NOETL_SHARD_COUNT", str(SHARDS))
+    async with opened(home) as here:
+        ports = Ports(
+            here.log, here.leases, here.bus, here.catalog, here.clock, here.vault, KeyFile(here.home), here.schedules, here.hooks
+        )  # fmt: skip
+        async with site(ports, name, several) as made:
+            yield made
 
 
 @asynccontextmanager

@@ -6,23 +6,20 @@ import asyncio
 import copy
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 import pytest
 
-from noetl.cli.embedded import opened
 from noetl.model import events as e
 from noetl.model.exchange import ExchangeReply, ExchangeRequest, Held, Progress
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import Address, Reference
-from noetl.server.app import Ports, openapi
-from noetl.server.services.keys import KeyFile
-from tests.integration.api.site import NOOP, SHARDS, Site, site
+from noetl.server.app import openapi
+from tests.integration.api.site import NOOP, Site, on_postgres, site
 
 EXCHANGE = "/api/worker/exchange"
 JSON = {"Content-Type": "application/json"}
@@ -46,18 +43,6 @@ BODIES = {
 }  # fmt: skip
 
 MAY_BE_FINE = ("empty", "null", "list")  # where a body is not needed, or is a list
-
-
-@asynccontextmanager
-async def on_postgres(dsn: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    monkeypatch.setenv("NOETL_DB_URL", dsn)
-    monkeypatch.setenv("NOETL_SHARD_COUNT", str(SHARDS))
-    async with opened(home) as here:
-        ports = Ports(
-            here.log, here.leases, here.bus, here.catalog, here.clock, here.vault, KeyFile(here.home), here.schedules, here.hooks
-        )  # fmt: skip
-        async with site(ports) as made:
-            yield made
 
 
 async def leased(here: Site) -> tuple[str, str, int]:

@@ -1,11 +1,15 @@
 """State between executions over HTTP: read, written and unset by people, written by executions, shown with both."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
 from noetl.model.identity import LOCAL, Identity
-from noetl.model.ids import Tenant
+from noetl.model.ids import ExecutionId, Tenant
 from noetl.server.api.depends import identity
-from tests.integration.api.site import NOOP, Site, site, working
+from tests.integration.api.site import NOOP, SHARDS, Site, on_postgres, site, working
+from tests.waiting import comes
 
 COUNTS = """
 apiVersion: noetl.io/v2
@@ -148,3 +152,53 @@ async def test_values_of_many_paths_come_in_pages() -> None:
         assert [row["value"] for row in page["state"]] == ["a", "b"]
         rest = await here.get("/api/state", limit=2, after=page["next"])
         assert ([row["value"] for row in rest["state"]], rest["next"]) == (["c"], None)
+
+
+RACERS, ROUNDS = 8, 3
+
+
+async def all_shards_are_owned(*servers: Site) -> None:
+    """Returns when every shard has an owner, and every server has a shard."""
+
+    async def shared() -> bool:
+        owned = [each.node.server.shards.owned() for each in servers]
+        return all(owned) and len({shard for shards in owned for shard in shards}) == SHARDS
+
+    await comes(shared)
+
+
+def owns(here: Site, execution_id: str) -> bool:
+    shards = here.node.server.shards
+    return shards.owns(shards.of(ExecutionId(execution_id)))
+
+
+async def test_executions_of_two_servers_that_write_one_name_lose_nothing(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = "/api/state/value/n/tests/waits"
+    async with (
+        on_postgres(database, tmp_path / "one", monkeypatch, "s1", several=True) as one,
+        on_postgres(database, tmp_path / "two", monkeypatch, "s2", several=True) as two,
+        working(one, "w1"),
+        working(two, "w2"),
+    ):
+        await all_shards_are_owned(one, two)
+        await one.register(WAITS)
+        for turn in range(1, ROUNDS + 1):
+            racers: list[str] = []
+            while len(racers) < RACERS or not all(any(owns(each, racer) for racer in racers) for each in (one, two)):
+                racers.append(await (one, two)[len(racers) % 2].start("tests/waits"))
+            for racer in racers:
+                await one.seen(racer, "command.parked")
+            signals = [each.http.post(f"/api/executions/{racer}/signals/go", json={"payload": 1})
+                       for number, racer in enumerate(racers) for each in [(one, two)[number % 2]]]  # fmt: skip
+            assert {answer.status_code for answer in await asyncio.gather(*signals)} == {202}
+            ended = [await one.ended(racer) for racer in racers]
+            (winner,) = [row for row in ended if row["status"] == "completed"]
+            losers = [row for row in ended if row is not winner]
+            assert {row["failure"]["code"] for row in losers} == {"STATE_CONFLICT"}
+            assert {row["failure"]["detail"]["by"] for row in losers} == {winner["execution_id"]}
+            value = await two.get(place)
+            assert (value["value"], value["version"], value["execution_id"]) == (turn, turn, winner["execution_id"])
+        versions = (await one.get("/api/state/history/n/tests/waits"))["versions"]
+        assert [(each["version"], each["value"]) for each in versions] == [(3, 3), (2, 2), (1, 1)]
