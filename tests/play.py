@@ -21,7 +21,7 @@ from noetl.model.commands import Command
 from noetl.model.envelope import Envelope, Selected, failed, is_scalar
 from noetl.model.errors import Failure
 from noetl.model.ids import RefId
-from noetl.model.playbook_state import StateValue
+from noetl.model.playbook_state import MAX_STATE_NAMES, StateValue
 from noetl.model.reference import Reference
 from noetl.playbook.expressions import TemplateError, UndefinedError
 from noetl.playbook.plan import Plan, compile_plan
@@ -104,6 +104,8 @@ class Play:
                 if version != effect.expected:
                     return e.StateConflict(name=effect.name, expected=0, version=version, by="another")
                 versions[effect.name] = version + 1
+                if len(versions) > MAX_STATE_NAMES:
+                    return e.StateConflict(name=effect.name, expected=0, version=0, is_full=True)
         return None
 
     def take(self, made: Advance) -> None:

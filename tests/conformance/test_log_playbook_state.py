@@ -190,6 +190,28 @@ async def test_a_path_has_a_bounded_number_of_names(world: World) -> None:
     assert await log.put_state(TENANT, "etl/other", "more", StateValue(0, 1), None, None) == 1
 
 
+async def test_an_execution_cannot_write_one_name_more_than_a_path_may_have(world: World) -> None:
+    for number in range(MAX_STATE_NAMES - 1):
+        await world.log.put_state(TENANT, ETL, f"n{number}", StateValue(0, 1), None, None)
+    one, first, second, third = await owner(world), execution(0), execution(1), execution(2)
+    event = signal_like("w")
+    both = (set_state(1, 0, event=event.key, name="last"), set_state(1, 0, event=event.key, name="one_more"))
+    too_many = await one.part(first, started(first), event, effects=both)
+    assert await one.append(too_many) == [StateChanged(first, "one_more", 0, None, is_full=True)]
+    assert len(await current(world)) == MAX_STATE_NAMES - 1
+    parts = [
+        await one.part(id_, started(id_), event, effects=(set_state(1, 0, event=event.key, name=f"of_{id_}"),))
+        for id_ in (second, third)
+    ]
+    applied, again = await one.append(*parts)
+    assert (type(applied), again) == (Appended, Known(third))
+    full = await one.part(third, started(third), event, effects=(set_state(1, 0, event=event.key, name="m"),))
+    assert await one.append(full) == [StateChanged(third, "m", 0, None, is_full=True)]
+    known = (set_state(2, 1, event=event.key, name="n1"), set_state(3, 2, event=event.key, name="n1"))
+    await one.write(third, started(third), event, effects=known)
+    assert len(await current(world)) == MAX_STATE_NAMES
+
+
 HOSTILE = ["", "a b", "a.b", "x" * 65, "1st", "é", "a'); drop table noetl.event; --", "a\x00", "$reference", "a\n"]
 
 

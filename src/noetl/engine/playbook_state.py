@@ -16,7 +16,7 @@ from noetl.model import events as e
 from noetl.model.decisions import SetState
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
-from noetl.model.playbook_state import UNKNOWN, StateValue, problem_with_value
+from noetl.model.playbook_state import MAX_STATE_NAMES, UNKNOWN, StateValue, problem_with_value
 from noetl.playbook.assignments import state_writes
 
 READ_BYTES = 8_000  # of the values in one event
@@ -108,14 +108,15 @@ def conflicts(state: Execution, found: dict[str, e.StateConflict], at: Micros) -
     news: list[e.StateConflict] = []
     for name, conflict in found.items():
         known = state.playbook_state.get(name, NOTHING_KNOWN)
-        if known.conflict is None and conflict.version != known.version:
+        is_news = known.version == 0 if conflict.is_full else conflict.version != known.version
+        if known.conflict is None and is_news:
             news.append(replace(conflict, at=max(at, state.last_at), expected=known.version))
     return news
 
 
 def fold_conflict(state: Execution, event: e.StateConflict) -> Execution:
     known = state.playbook_state.get(event.name, NOTHING_KNOWN)
-    changed = replace(known, conflict=event.version, conflict_by=event.by)
+    changed = replace(known, conflict=event.version, conflict_by=event.by, is_full=event.is_full)
     return replace(state, playbook_state={**state.playbook_state, event.name: changed})
 
 
@@ -143,6 +144,12 @@ def _refused(known: KnownState, name: str, value: Any) -> Failure | None:
         return Failure(code="STATE_VALUE", kind="state", message=problem)
     if known.conflict is None:
         return None
+    if known.is_full:
+        message = (
+            f"state.{name} would be one name more than a playbook may have ({MAX_STATE_NAMES}). Nothing was written; "
+            "put several values into one map: set: {state.seen.eu: …}"
+        )
+        return Failure(code="STATE_FULL", kind="state", message=message, detail={"name": name})
     by = f" by {known.conflict_by}" if known.conflict_by is not None else ""
     message = (
         f"state.{name} was written{by} since this execution read version {known.version} of it: "

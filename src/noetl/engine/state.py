@@ -233,6 +233,7 @@ class KnownState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     writes: int = 0
     conflict: int | None = None  # the version that somebody else has written since
     conflict_by: str | None = None
+    is_full: bool = False  # it cannot be written: the playbook's path has as many names as it may have
 
 
 class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):

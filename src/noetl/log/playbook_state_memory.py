@@ -22,7 +22,8 @@ class PlaybookStateMemory:
         self._db = database
 
     def refuse(self, parts: tuple[Part, ...], refused: list[Outcome | None]) -> list[Outcome | None]:
-        """Parts that write a state value of another version, or one that an earlier part of the batch writes."""
+        """Parts that write a state value of another version, or one that an earlier part of the batch writes, or one name more
+        than a path may have."""
         seen: dict[Place, ExecutionId] = {}
         return [
             refusal or self._conflict(part, _writes(part), seen) for part, refusal in zip(parts, refused, strict=True)
@@ -32,15 +33,33 @@ class PlaybookStateMemory:
         written: dict[Place, int] = {}
         for write in writes:
             place = (part.tenant, write.path, write.name)
-            if seen.setdefault(place, part.execution_id) != part.execution_id:
+            if seen.get(place, part.execution_id) != part.execution_id:
                 return Known(part.execution_id)
             row = self._db.state(*place)
             current = written.get(place, row.version if row is not None else 0)
             if current != write.expected:
                 by = None if row is None else row.execution_id or row.by
                 return StateChanged(part.execution_id, write.name, current, by)
+            if row is None and place not in seen:
+                is_full = self._too_many_names(part, write.path, seen)
+                if is_full is not None:
+                    return (
+                        StateChanged(part.execution_id, write.name, 0, None, True)
+                        if is_full
+                        else Known(part.execution_id)
+                    )
+            seen[place] = part.execution_id
             written[place] = current + 1
         return None
+
+    def _too_many_names(self, part: Part, path: str, seen: dict[Place, ExecutionId]) -> bool | None:
+        """None: there is room for one more. False: there may be room when other parts of the batch leave it."""
+        there = {place for place in self._db.states if place[:2] == (part.tenant, path)}
+        new = {place: by for place, by in seen.items() if place[:2] == (part.tenant, path) and place not in there}
+        of_part = sum(by == part.execution_id for by in new.values())
+        if len(there) + of_part >= MAX_STATE_NAMES:
+            return True
+        return False if len(there) + len(new) >= MAX_STATE_NAMES else None
 
     def read(self, tenant: Tenant, path: str, names: list[str] | None) -> list[StateRow]:
         found = [place for place in sorted(self._db.states) if place[:2] == (tenant, path)]

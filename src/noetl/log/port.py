@@ -121,12 +121,13 @@ class ShardLost(Struct, frozen=True):
 
 class StateChanged(Struct, frozen=True):
     """The part writes a state value that has another version by now: nothing of it was applied. `by` is the execution or person
-    that wrote it."""
+    that wrote it. `is_full`: nobody did; the path has as many names as it may have, and this would be one more."""
 
     execution_id: ExecutionId
     name: str
     version: int
     by: str | None = None
+    is_full: bool = False
 
 
 Outcome = Union[Appended, Known, StaleAttempt, ShardLost, StateChanged]

@@ -159,7 +159,7 @@ def _conflict(part: Part, found: dict[str, Any]) -> Outcome:
     """Nothing is found where another part of the batch writes the same value: decide again, when that one is in the log."""
     if not found:
         return Known(part.execution_id)
-    return StateChanged(part.execution_id, found["name"], found["version"], found["by"])
+    return StateChanged(part.execution_id, found["name"], found["version"], found["by"], found.get("is_full", False))
 
 
 class _PartWrites:

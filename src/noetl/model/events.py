@@ -145,6 +145,7 @@ class StateConflict(Base, frozen=True, tag="state.conflict"):
     expected: int  # the version that this execution knew
     version: int  # the version that was found
     by: str | None = None  # the execution or person that wrote it
+    is_full: bool = False  # nobody wrote it: the playbook's path has as many names as it may have
 
     @property
     def key(self) -> str:

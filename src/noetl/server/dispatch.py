@@ -442,7 +442,9 @@ class Dispatcher:
         self._states.forget(work.execution_id)
         work.give_back()
         items = work.all_items()
-        conflict = StateConflict(name=outcome.name, expected=0, version=outcome.version, by=outcome.by)
+        conflict = StateConflict(
+            name=outcome.name, expected=0, version=outcome.version, by=outcome.by, is_full=outcome.is_full
+        )
         if any(item.conflicts.get(outcome.name) == conflict for item in items):  # it was told, and writes all the same
             self._again(work, fatal=f"state.{outcome.name} is written over version {outcome.version} again and again")
             return

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 import noetl
@@ -120,9 +121,10 @@ async def test_every_named_query_can_be_prepared(migrated: str) -> None:
     await connection.close()
 
 
-async def test_there_are_no_triggers_and_no_default_partition(migrated: str) -> None:
+async def test_tables_have_no_triggers_and_no_default_partition(migrated: str) -> None:
     connection = await connect(migrated)
-    assert await connection.fetchval("select count(*) from pg_trigger where not tgisinternal") == 0
+    triggers = "select count(*) from pg_trigger t join pg_class c on c.oid = t.tgrelid where not tgisinternal"
+    assert await connection.fetchval(f"{triggers} and c.relkind <> 'v'") == 0
     bounds = [row[0] for row in await connection.fetch(
         "select pg_get_expr(c.relpartbound, c.oid) from pg_class c join pg_inherits i on i.inhrelid = c.oid"
         " where i.inhparent = 'noetl.event'::regclass"
@@ -148,6 +150,25 @@ async def test_views_have_the_columns_of_the_specification(migrated: str) -> Non
         "select shard_id, last_projected_event_id, last_projected_at, lag_ms from noetl.projection_checkpoint"
     )
     assert len(rows) == SHARDS
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update noetl.queue set status = 'queued', worker_id = null, lease_until = null"
+        " where status = 'leased' and lease_until < now()",
+        "update noetl.queue set status = 'done', lease_until = null where id = 1",
+        "update noetl.queue q set status = 'leased', worker_id = 'w', attempts = q.attempts + 1 where q.id = 1 returning q.*",
+        "delete from noetl.queue",
+        "insert into noetl.queue (execution_id, node_id, action) values (1, 'a', 'b')",
+    ],
+)
+async def test_the_queue_view_is_read_only_and_says_what_to_use_instead(migrated: str, statement: str) -> None:
+    connection = await connect(migrated)
+    with pytest.raises(asyncpg.ReadOnlySQLTransactionError, match=r"noetl\.queue is read-only") as raised:
+        await connection.execute(statement)
+    assert "noetl doctor" in str(raised.value.hint)
     await connection.close()
 
 

@@ -9,7 +9,7 @@ from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.envelope import Selected
 from noetl.model.ids import RefId
-from noetl.model.playbook_state import StateValue
+from noetl.model.playbook_state import MAX_STATE_NAMES, StateValue
 from noetl.model.reference import Reference
 from tests.play import EXECUTION, Play, workflow
 
@@ -182,6 +182,18 @@ def test_an_error_arc_routes_a_conflict_and_the_execution_still_sees_what_it_rea
     assert p.check().path() == ["count", "tell"]
     assert p.state.status == "completed"
     assert p.state.ctx == {"read": 3}
+
+
+def test_a_name_more_than_a_playbook_may_have_fails_the_step() -> None:
+    p = play(f"""
+- {{step: new, {PYTHON}, set: {{state.n: 1}}, next: [{{step: old, when: "{{{{ error.code == 'STATE_FULL' }}}}"}}]}}
+- {{step: old, {PYTHON}, set: {{state.known: "{{{{ state.known + 1 }}}}"}}}}
+""", {"known": StateValue(1, 7)})  # fmt: skip
+    p.stored |= {f"n{number}": StateValue(1, 1) for number in range(MAX_STATE_NAMES - 1)}
+    p.run()
+    assert p.check().last(e.StateConflict).is_full
+    assert (p.state.status, p.state.recoveries[0].code) == ("completed", "STATE_FULL")
+    assert writes(p) == [("known", 8, 1)]
 
 
 def test_every_later_write_of_a_conflicting_name_fails_and_others_go_on() -> None:
