@@ -336,12 +336,12 @@ class Worker:
                 self._renewed(request, sent)
         else:
             pace.failed(self._now())
-        for held in reply.stop:
+        for command in reply.commands:
+            self._begin(command, sent)
+        for held in reply.stop:  # perhaps a command that this reply brings: its tool is not called then
             job = self._jobs.get(held.command_id)
             if job is not None and job.held == held:
                 self._stop(job, endings.cancelled(job.command))
-        for command in reply.commands:
-            self._begin(command, sent)
         return reply
 
     def _renewed(self, request: ExchangeRequest, sent: float) -> None:

@@ -318,6 +318,14 @@ def test_command_that_is_stopped_before_its_task_begins_says_so() -> None:
     virtually(scene())
 
 
+def test_command_that_comes_with_its_stop_is_not_begun() -> None:
+    called: list[str] = []
+    desk = Desk([issue()], stop=[Held("c1", 1)])  # type: ignore[arg-type]
+    virtually(working(hired(desk, lambda call: called.append("c1")), lambda: bool(desk.events)))
+    assert [type(event) for event in desk.events] == [e.CommandCancelled]
+    assert called == []
+
+
 def test_command_whose_tool_raises_a_cancellation_of_its_own_fails() -> None:
     def cancelled_by_nobody(call: Call) -> Any:
         raise asyncio.CancelledError
