@@ -20,6 +20,7 @@ from tests.simulation.loop import Killed, Process, SimLoop, current
 
 START: Micros = 1_750_000_000_000_000  # the virtual clock begins here
 
+BUSY = "busy.worker"  # it computes for some milliseconds: replies that come meanwhile are read in one turn of its event loop
 RATES = (0.003, 0.01, 0.03, 0.1)
 KINDS: dict[str, tuple[float, ...]] = {
     "store.delay": (0.02, 0.1, 0.3),
@@ -46,6 +47,7 @@ KINDS: dict[str, tuple[float, ...]] = {
     "clock.skew": (1,),
     "clock.jump": (1, 3),
     "spool.full": (0.1, 0.5),
+    BUSY: (0.1, 0.3),
     **{f"point.{name}": (0.01, 0.03, 0.1, 0.3) for name in points.POINTS},
     **{f"pause.{name}": (0.01, 0.03, 0.1) for name in points.POINTS},
 }
@@ -94,7 +96,12 @@ def swarm(seed: int) -> frozenset[str]:
     if rng.random() < 0.08:
         return frozenset()
     density = rng.choice((0.1, 0.3, 0.6))
-    chosen = {kind for kind in sorted(KINDS) if kind.partition(".")[2] not in points.POINTS and rng.random() < density}
+    families = [kind for kind in sorted(KINDS) if kind.partition(".")[2] not in points.POINTS and kind != BUSY]
+    chosen = {kind for kind in families if rng.random() < density}
+    if (
+        Random(f"{seed}:{BUSY}:swarm").random() < density
+    ):  # a stream of its own: the other faults of a seed stay as they were
+        chosen.add(BUSY)
     # crash points are armed one, two or three at a time, so that rare windows are not hidden behind common ones
     if rng.random() < 0.6:
         armed = rng.sample(points.POINTS, rng.choice((1, 1, 2, 3)))

@@ -355,6 +355,12 @@ def worker_keeps_lost_leases() -> list[Change]:
 
 
 @mutant
+def worker_forgets_stop_on_arrival() -> list[Change]:
+    """A worker that is told to stop a command before the command's task has begun holds it for ever and reports nothing."""
+    return [(Worker, "_end_if_cut_off", lambda self, job, task: None)]
+
+
+@mutant
 def stop_ignored() -> list[Change]:
     """A worker goes on with a command that it was told to stop."""
     return [(Worker, "_stop", lambda self, job, ending: None)]

@@ -342,6 +342,23 @@ def failing_children(rng: Random) -> Case:
     )
 
 
+def busy_children(rng: Random) -> Case:
+    """A loop over child playbooks that stops early while every child begins a step every few milliseconds, so that commands are
+    stopped as they arrive at their workers."""
+    policy = rng.choice(("fail_fast", "{max_failed: 0}"))
+    width = rng.choice((6, 10))
+    first = step("c0", tool("slow(0.01); fail_items(1)", input='{item: "{{ workload.item }}"}'), after="c1")
+    following = (step(f"c{number}", tool("slow(0.003)"), after=f"c{number + 1}") for number in range(1, BUSY_STEPS))
+    inner = book("inner_busy", first + "".join(following) + step(f"c{BUSY_STEPS}", tool("ok()")), workload="{item: 0}")
+    path = f"sim/inner_busy-{derive(inner)[:10]}"
+    call = f'{{kind: playbook, path: {path}, input: {{item: "{{{{ item }}}}"}}}}'
+    spec = f", max_in_flight: {width}, policy: {{failure: {policy}}}"
+    steps = step("s0", call, loop=_loop(str(list(range(width))), "parallel", spec))
+    return Case(
+        f"busy_children-{policy}-{width}", book("busy_children", steps), children=((path, inner),), settled=False
+    )
+
+
 def cancelled(rng: Random) -> Case:
     inner = book("inner_slow", step("c0", tool("slow(3)"), after="c1") + step("c1", tool("hang()")))
     shape = rng.choice(("chain", "loop", "child", "wait", "queue"))
@@ -541,6 +558,8 @@ MENU = (
 
 
 WITH_STATE = 0.2  # seeds that use state between executions too
+WITH_BUSY_CHILDREN = 0.1  # seeds with a loop over busy children too
+BUSY_STEPS = 12  # of each child
 VARIANTS = 24  # of each: so many that each comes back often enough
 
 
@@ -553,6 +572,9 @@ def cases(seed: int) -> list[Case]:
     state = Random(f"{seed}:state")  # a stream of its own: the other cases of a seed stay as they were
     if state.random() < WITH_STATE:
         chosen.append(watermark(Random(state.randrange(VARIANTS))))
+    busy = Random(f"{seed}:busy_children")
+    if busy.random() < WITH_BUSY_CHILDREN:
+        chosen.append(busy_children(busy))
     if seed % MATRIX_EVERY == 0:
         chosen.append(failure_cell(CELLS[seed // MATRIX_EVERY % len(CELLS)]))
     return chosen

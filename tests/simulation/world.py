@@ -48,7 +48,19 @@ from noetl.worker.plans import Plans
 from noetl.worker.settings import WorkerSettings
 from noetl.worker.spool import MemorySpool
 from noetl.worker.worker import Worker
-from tests.simulation.faulty import MAX_KILLS, MAX_PAUSES, START, Clock, Faults, Hints, Port, Wire, crash_points, drive
+from tests.simulation.faulty import (
+    BUSY,
+    MAX_KILLS,
+    MAX_PAUSES,
+    START,
+    Clock,
+    Faults,
+    Hints,
+    Port,
+    Wire,
+    crash_points,
+    drive,
+)
 from tests.simulation.loop import Killed, Livelock, Process, SimLoop
 from tests.simulation.oracle import Oracle, Violation
 from tests.simulation.tools import Simulated
@@ -62,6 +74,7 @@ PACE = {
     "poll_interval": 1.5,
 }  # fmt: skip
 ORDERS = ("process", "process", "any", "fifo")
+BUSY_SECONDS = (0.002, 0.01, 0.05)
 FAULTS_UNTIL = (4.0, 10.0, 25.0)  # seconds of a history with faults
 AFTERWARDS = 150.0  # in liveness mode everything ends within this long of the last fault
 
@@ -313,6 +326,8 @@ class World:
         def reply(answer: Any, error: Exception | None) -> None:
             if future.done():
                 return
+            if sender is not None and faults.hit(BUSY):
+                loop.pause(sender, faults.rng(BUSY).choice(BUSY_SECONDS))
             if error is None:
                 future.set_result(answer)
             else:
