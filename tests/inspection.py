@@ -1,13 +1,15 @@
 """What is looked at in every log that a test leaves behind: its projection is its fold, no row is in an event, and its results
 are small.
 
-Rows that test playbooks, the test API and the examples produce have marks in them (`CANARY-…`), in places that no template picks
-as a scalar. Such a mark in an event, a waiting message or a command is a row that should have been a reference.
+Rows that test playbooks, the test API and the examples produce have marks in them (`CANARY-…`), which no playbook assigns or
+selects as a scalar. Such a mark in an event, a waiting message or a command is a value that should have been a reference.
+Commands carry the workload of their execution, which may have marks when its parent has given them to it.
 
 `tests/conftest.py` says which tests are excepted, and judges the sizes once all have run.
 """
 
 import asyncio
+import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
@@ -18,11 +20,13 @@ import psycopg
 from tests.projection import assert_projection_equals_fold
 
 CANARY = "CANARY-"
-LOOKED_AT = {
-    "event": "coalesce(result::text, '') || meta::text",
-    "inbox": "encode(body, 'escape')",
-    "command": "encode(body, 'escape') || coalesce(encode(journal, 'escape'), '')",
+LOOKED_AT = {  # place: table, and column as bytes
+    "event": ("event", "convert_to(coalesce(result::text, '') || meta::text, 'utf8')"),
+    "message": ("inbox", "body"),
+    "command": ("command", "body"),
+    "journal": ("command", "journal"),
 }
+MAX_SHOWN = 20  # places
 P99 = 1024  # bytes of `event.result`
 ENOUGH = 1_000  # results; of fewer a percentile says nothing
 
@@ -44,10 +48,19 @@ def inspect(dsn: str) -> None:
 
 
 def assert_no_rows(connection: psycopg.Connection[Any]) -> None:
-    for table, text in LOOKED_AT.items():
-        query = f"select {text} from noetl.{table} where {text} like %s limit 1"
-        row = connection.execute(query, [f"%{CANARY}%"]).fetchone()
-        assert row is None, f"a row stands in noetl.{table}: {row[0][:2_000]}"
+    for place, (table, column) in LOOKED_AT.items():
+        query = f"select {column} from noetl.{table} where position(%s in {column}) > 0"
+        found = [row[0].decode(errors="replace") for row in connection.execute(query, [CANARY.encode()])]
+        texts = [text for text in found if place != "command" or CANARY in _without_workload(text)]
+        shown = "\n".join(f"…{text[max(text.index(CANARY) - 300, 0) :][:400]}…" for text in texts[:MAX_SHOWN])
+        assert not texts, f"values of rows stand in {place}:\n{shown}"
+
+
+def _without_workload(body: str) -> str:
+    """A command without the workload of its execution."""
+    command = json.loads(body)
+    command.get("scope", {}).pop("workload", None)
+    return json.dumps(command)
 
 
 def percentile(share: float) -> int:

@@ -52,6 +52,7 @@ def _initialized(state: Execution, event: e.PlaybookInitialized) -> Execution:
         return_step=event.return_step,
         start_at=event.start_at,
         pins=event.pins,
+        workload_by_reference=event.workload_by_reference,
         started_at=event.at,
         timers=timers,
     )

@@ -154,6 +154,7 @@ def scope_for(fixed: Fixed, state: Execution, activation: Activation, uses: Uses
             results[step] = record.result
     return Scope(
         workload=workload,
+        workload_by_reference=state.workload_by_reference,
         ctx=ctx,
         state=None if fixed.plan.hides_state else _state(state, uses),
         args=activation.args,

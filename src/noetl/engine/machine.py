@@ -112,6 +112,7 @@ def _start(
         start_at=begin or (e.StartAt(fixed.plan.entry),),
         timeout=None if timeout is None else micros(timeout),
         pins=start.pins,
+        workload_by_reference=start.workload_by_reference,
     )
     taken_over: list[e.Event] = []
     if retried is not None:

@@ -252,6 +252,7 @@ class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
     return_step: str | None = None
     start_at: tuple[StartAt, ...] = ()
     pins: dict[str, int] = {}  # versions of the children that it calls, by path
+    workload_by_reference: bool = False
     started_at: Micros = 0
     ended_at: Micros | None = None
     last_at: Micros = 0

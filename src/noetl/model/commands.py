@@ -22,6 +22,7 @@ class Scope(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The names a worker needs to render this step, as of the moment the command was issued."""
 
     workload: dict[str, Any] = {}
+    workload_by_reference: bool = False  # it may hold values of a payload of the parent
     ctx: dict[str, Any] = {}
     state: dict[str, Any] | None = {}  # None: the playbook has another use for the name
     args: dict[str, Any] = {}

@@ -73,6 +73,9 @@ class PlaybookInitialized(Base, frozen=True, tag="playbook.initialized"):
     start_at: tuple[StartAt, ...] = ()
     timeout: Micros | None = None
     pins: dict[str, int] = {}  # versions of the children that it calls, by path
+    workload_by_reference: bool = (
+        False  # its parent gave its input by reference: no event repeats texts of its workload
+    )
 
     @property
     def key(self) -> str:

@@ -90,7 +90,7 @@ async def _run_alone(context: Context, indexed: Indexed) -> e.Reported:
     began = asyncio.get_running_loop().time()
     ended = await pipeline.run()
     if isinstance(ended, Parked):
-        return await context.parked(ended)
+        return context.parked(ended)
     await chunk.finish(0, await chunk.result(0, pipeline, ended, began))
     return await chunk.report()
 

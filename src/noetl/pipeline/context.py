@@ -6,20 +6,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from noetl.model import events as e
-from noetl.model.codec import encode
 from noetl.model.commands import Command
-from noetl.model.envelope import Envelope, is_scalar
+from noetl.model.envelope import Envelope
 from noetl.pipeline.data import Payloads, held
 from noetl.pipeline.environment import Environment, Given, Journaling, Sent
 from noetl.pipeline.names import Item, Writes, keychain_names
-from noetl.pipeline.persist import Persist, Wish
+from noetl.pipeline.persist import Persist
 from noetl.pipeline.run import Parked, Pipeline, Shared
 from noetl.playbook import reducers
 from noetl.playbook.assignments import full_name, is_state
 from noetl.playbook.model import Step
 from noetl.playbook.plan import Plan
-
-WORKLOAD_INLINE = 2_048  # bytes
 
 
 class Context(Struct, frozen=True):
@@ -109,22 +106,17 @@ class Context(Struct, frozen=True):
     def evaluated(self, **more: Any) -> e.ExpressionEvaluated:
         return e.ExpressionEvaluated(site=self.command.site or "", worker=self.env.worker, **self.common, **more)
 
-    async def parked(self, parked: Parked) -> e.CommandParked:
+    def parked(self, parked: Parked) -> e.CommandParked:
         common = {**self.common, "worker": self.env.worker, "task": parked.task, "tries": parked.tries}
         wait = parked.suspend
         if wait is None:
             return e.CommandParked(reason="retry", delay=parked.delay, error=parked.failure, **common)
-        child = wait.child
-        if child is not None and not _is_small(child.workload):
-            kept = Wish(store="kv")  # servers read it
-            reference = await self.persist.put(f"{parked.task}.workload", child.workload, kind="workload", wish=kept)
-            child = replace(child, workload={}, reference=reference)
         return e.CommandParked(
             reason=wait.reason,
             until=wait.until,
             delay=wait.delay,
             signal=wait.signal,
-            child=child,
+            child=wait.child,
             timeout=wait.timeout,
             **common,
         )
@@ -133,11 +125,6 @@ class Context(Struct, frozen=True):
     def _ended(self) -> dict[str, Any]:
         times = {"claimed_at": self.claimed_at, "started_at": self.started_at}
         return {**self.common, "worker": self.env.worker, **times}
-
-
-def _is_small(workload: dict[str, Any]) -> bool:
-    """Whether an event may carry it: scalars alone, and few."""
-    return all(map(is_scalar, workload.values())) and len(encode(workload)) <= WORKLOAD_INLINE
 
 
 def _is_gathered(name: str, reducer: str) -> bool:

@@ -91,7 +91,7 @@ async def _run(context: Context) -> e.Reported:
     pipeline = context.pipeline(context.writes(), journal=context.journal)
     ended = await pipeline.run()
     if isinstance(ended, Parked):
-        return await context.parked(ended)
+        return context.parked(ended)
     envelope = await _final(context, pipeline, ended)
     assigned = await pipeline.assigned()
     if envelope.error is not None:

@@ -48,6 +48,9 @@ SCALARS_INLINE = 1_024
 COLUMNS_INLINE = 1_024
 RESULTS_INLINE = 2_048
 LITERAL_INLINE = 2_048  # bytes of a list or map of the playbook that an assignment carries
+DATA_OF_TOOLS = frozenset(
+    {"stdout", "stderr", "url"}
+)  # texts of tools that hold what they were given, or what they found
 PER_REPORT = 256 * 1024  # bytes of payloads that ride in one report: many reports share an exchange
 
 
@@ -78,6 +81,8 @@ class Persist:
     ) -> None:
         self._limit = limit
         self._command = command
+        # Results of a loop's items, and of a child whose input came by reference, are made of values of a payload.
+        self._texts_in_context = command.kind == "run" and not command.scope.workload_by_reference
         self._store = store
         self._payloads = payloads
         self._suffix = "" if launch == 1 else f"-l{launch}"
@@ -147,16 +152,16 @@ class Persist:
                 status="ok",
                 reference=reference,
                 parent_ref=ParentRef(above) if above is not None else None,
-                context=context_of(value, facts),
+                context=context_of(value, facts, texts=self._texts_in_context),
                 meta=meta,
             )
         )
 
-    async def input(self, label: str, given: dict[str, Any]) -> Input:
-        """What a task was given, to be kept beside its result. Keys of secrets are left out where it is shown to everyone; a
-        payload keeps them, as results do. What is a stored value, unchanged, is named instead."""
+    async def input(self, label: str, given: dict[str, Any], *, inline: bool = True) -> Input:
+        """What a task was given, to be kept beside its result; `inline`: a small one may stand in the envelope. Keys of secrets
+        are left out there; a payload keeps them, as results do. What is a stored value, unchanged, is named instead."""
         given = self._payloads.keychain.redactor.value({name: self._named(part) for name, part in given.items()})
-        if is_small(given):
+        if inline and is_small(given):
             return Input(value=stripped(given))
         return Input(ref=(await self.put(label, given, kind="input")).uri)
 
@@ -246,16 +251,18 @@ class Persist:
 
     async def assigned(self, label: str, values: dict[str, Any], literal: Collection[str] = ()) -> dict[str, Any]:
         """What `set` changes, as events carry it: scalars and what the playbook itself says (`literal`) as they are, every
-        other value by reference."""
+        other value by reference, and so are texts that an item keeps for itself (`iter.…`)."""
         kept: dict[str, Any] = {}
         for number, (name, value) in enumerate(values.items()):
             inline = is_state(name) or (name in literal and len(encode(value)) <= LITERAL_INLINE)
-            kept[name] = value if inline else await self.link(f"{label}.v{number}", value)
+            of_item = self._command.kind != "run" and name.startswith("iter.")
+            kept[name] = value if inline else await self.link(f"{label}.v{number}", value, texts=not of_item)
         return kept
 
-    async def link(self, label: str, value: Any) -> Any:
-        """The value when it is a scalar, otherwise a link to it."""
-        return value if is_scalar(value) else link_to(await self._stored_as(label, value))
+    async def link(self, label: str, value: Any, *, texts: bool = True) -> Any:
+        """The value when it is a scalar, otherwise a link to it. Without `texts`, a text is linked too."""
+        is_value = is_scalar(value) and (texts or not isinstance(value, str))
+        return value if is_value else link_to(await self._stored_as(label, value))
 
     async def cursor(self, label: str, cursor: dict[str, Any]) -> dict[str, Any]:
         """Where the next page begins, as an event carries it: its maps are written out, their lists and long texts linked."""
@@ -300,26 +307,26 @@ def with_context(envelope: Envelope, selections: dict[str, Any], results: dict[s
     return {**context, SELECTIONS: selections} if selections else context
 
 
-def context_of(value: Any, facts: dict[str, Any]) -> dict[str, Any]:
-    """What arcs and people may know of a value without opening it; keys of secrets are left out."""
+def context_of(value: Any, facts: dict[str, Any], *, texts: bool = True) -> dict[str, Any]:
+    """What arcs and people may know of a value without opening it; keys of secrets are left out, and texts on demand."""
     context = dict(facts)
     if isinstance(value, Table | Parts):
-        context |= _of_table(value)
+        context |= _of_table(value, texts)
     elif isinstance(value, list):
         context |= _rows(value, None)
     elif isinstance(value, dict):
         if isinstance(value.get("rows"), list):
             context |= _rows(value["rows"], value.get("columns")) | _own_count(value)
-        context |= _scalars(value)
+        context |= _scalars(value, texts)
     cleaned: dict[str, Any] = stripped(context)
     return cleaned
 
 
-def _of_table(table: Table | Parts) -> dict[str, Any]:
+def _of_table(table: Table | Parts, texts: bool) -> dict[str, Any]:
     at = table.head.at
     rest = {name: part for name, part in table.head.rest.items() if name != at}
     known = _counted(table.rows, rest.get("columns"), table.columns) if at in (None, "rows") else {}
-    return known | _own_count(rest) | _scalars(rest)
+    return known | _own_count(rest) | _scalars(rest, texts)
 
 
 def _own_count(value: dict[str, Any]) -> dict[str, Any]:
@@ -338,11 +345,13 @@ def _counted(count: int, columns: Any, found: list[str] | None) -> dict[str, Any
     return known if names is None or len(encode(names)) > COLUMNS_INLINE else {**known, "columns": names}
 
 
-def _scalars(value: dict[str, Any]) -> dict[str, Any]:
+def _scalars(value: dict[str, Any], texts: bool) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     left = SCALARS_INLINE
     for name, part in value.items():
         if name in RESERVED or not is_scalar(part):
+            continue
+        if isinstance(part, str) and (not texts or name in DATA_OF_TOOLS):
             continue
         size = len(encode(part)) + len(name) + 4
         if size <= left:

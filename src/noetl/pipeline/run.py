@@ -19,7 +19,7 @@ from noetl.model.clock import iso
 from noetl.model.codec import encode
 from noetl.model.commands import LONGEST_HELD_DELAY, Command, Journal
 from noetl.model.decisions import AddPart
-from noetl.model.envelope import SELECTIONS, Envelope, Input, Meta, failed
+from noetl.model.envelope import SELECTIONS, Envelope, Input, Meta, failed, is_scalar
 from noetl.model.errors import SAMPLE, Failure
 from noetl.model.ids import Micros, call_id
 from noetl.pipeline import pages, policy
@@ -28,6 +28,7 @@ from noetl.pipeline.data import MISSING, Payloads, Stored
 from noetl.pipeline.environment import Environment, Given, Journaling, Sent
 from noetl.pipeline.failures import Failing, bounded
 from noetl.pipeline.names import REDUCED, Issued, Item, Names, Writes, nothing
+from noetl.pipeline.origins import Origins
 from noetl.pipeline.pages import Later
 from noetl.pipeline.persist import Persist, Wish, tables_in
 from noetl.pipeline.policy import Again, Break, Fail, Go, Jump, Verdict
@@ -36,11 +37,13 @@ from noetl.pipeline.rendering import Rendering
 from noetl.playbook.assignments import is_state
 from noetl.playbook.model import NoopTask, SinkTask, Step, Task
 from noetl.playbook.plan import StepPlan, templates_in
+from noetl.playbook.reducers import GATHERING
 from noetl.tools.port import Failed, Success, Suspend
 from noetl.tools.workbook import called
 
 MAX_RECOVERED_MESSAGE = 200  # characters
 MAX_OUTER_BYTES = 2_048  # that a child is told of the iterations around it
+MAX_WORKLOAD_BYTES = 2_048  # of the input of a child that an event carries
 
 
 class Ended(Struct, frozen=True):
@@ -185,7 +188,7 @@ class Pipeline:
                 at.goto += 1
                 return None
             if isinstance(outcome, Suspend):
-                return await self._suspended(task, outcome)
+                return await self._suspended(turn, outcome)
             if isinstance(outcome, Later):
                 return Parked(task.name, delay=outcome.delay, tries=at.tries)
             at.tries += 1
@@ -362,7 +365,8 @@ class Pipeline:
         """None of an item: a loop names its collection."""
         if not self._at.given or self._journal is None or self.names.item is not None:
             return None
-        return await self.persist.input(self._label(turn), self._at.given)
+        inline = not self._has_text_of_payload(turn, self._at.given)
+        return await self.persist.input(self._label(turn), self._at.given, inline=inline)
 
     def _label(self, turn: Turn, page: int = 0) -> str:
         """Distinct for every put of one attempt: a task may run again and be tried again."""
@@ -425,10 +429,11 @@ class Pipeline:
             await asyncio.sleep(verdict.delay / 1_000_000)
         return None
 
-    async def _suspended(self, task: Task, suspend: Suspend) -> Parked | Ended:
+    async def _suspended(self, turn: Turn, suspend: Suspend) -> Parked | Ended:
+        task = turn.task
         if self._journal is not None:
             if suspend.child is not None:
-                suspend = replace(suspend, child=replace(suspend.child, iter=await self._told_to_child(task)))
+                suspend = replace(suspend, child=await self._requested(turn, suspend.child))
             return Parked(task.name, suspend, tries=self._at.tries)
         message = (
             f"{task.kind} waits, which an item can do only when it is alone in its command: set loop.spec.chunk: 1"
@@ -436,15 +441,30 @@ class Pipeline:
         failure = Failure(code="CANNOT_WAIT", kind="config", message=message, task=task.name)
         return self._failed(failure, {}, Meta(tool=self._tool(task)))
 
+    async def _requested(self, turn: Turn, child: e.ChildRequest) -> e.ChildRequest:
+        """The request as an event carries it: an input that is large, or has a text of a payload, goes by reference."""
+        child = replace(child, iter=await self._told_to_child(turn.task))
+        if _is_small_workload(child.workload) and not self._has_text_of_payload(turn, child.workload):
+            return child
+        label, kept = f"{turn.task.name}.workload", Wish(store="kv")  # servers read it
+        reference = await self.persist.put(label, child.workload, kind="workload", wish=kept)
+        return replace(child, workload={}, reference=reference)
+
+    def _has_text_of_payload(self, turn: Turn, given: dict[str, Any]) -> bool:
+        return Origins(self.command, self.names).has_text_of_payload(self.step, turn.task, given)
+
     async def _told_to_child(self, task: Task) -> dict[str, Any]:
-        """This iteration as a child sees it. Events carry it, so an item that is no scalar goes by reference."""
+        """This iteration as a child sees it. Events carry it, so an item of a payload goes by reference unless it is a number, a
+        boolean or null."""
         outer, item = self.command.scope.outer, self.names.item
         if item is None:
             return outer
+        # `collection` is None of a loop over the workload, or over items that `loop.started` lists
+        of_payload = self.command.collection is not None or self.command.scope.workload_by_reference
         told = {
             "index": item.index,
             "loop_id": item.loop_id,
-            item.iterator: await self.persist.link(f"{task.name}.item", item.value),
+            item.iterator: await self.persist.link(f"{task.name}.item", item.value, texts=not of_payload),
         }
         with_outer = {**told, "parent": outer} if outer else told
         return with_outer if len(encode(with_outer)) <= MAX_OUTER_BYTES else told
@@ -568,6 +588,14 @@ class Pipeline:
         reduced = changed.pop(REDUCED, None)
         made = await self.persist.assigned(label, changed, writes.literal)
         if reduced is not None:
-            numbered = enumerate(reduced)
-            made[REDUCED] = [[name, await self.persist.link(f"{label}.r{n}", value)] for n, (name, value) in numbered]
+            made[REDUCED] = [await self._reduced(f"{label}.r{n}", *write) for n, write in enumerate(reduced)]
         return made
+
+    async def _reduced(self, label: str, name: str, value: Any) -> list[Any]:
+        """A write with a reducer, as the journal has it. A text that a list or map is made of goes by reference, as those do."""
+        _, reducer = self.names.writes.reduce[name]
+        return [name, await self.persist.link(label, value, texts=reducer not in GATHERING)]
+
+
+def _is_small_workload(workload: dict[str, Any]) -> bool:
+    return all(map(is_scalar, workload.values())) and len(encode(workload)) <= MAX_WORKLOAD_BYTES

@@ -1,7 +1,7 @@
 """Children that a decision asks for: their playbook is looked up and pinned before the transaction that starts them.
 
 What cannot be started (no such playbook, an invalid one, a bad workload) ends at once: the parent gets the notice that a
-child of that call has ended with the failure, so that it can route on it. A workload too large for an event comes by
+child of that call has ended with the failure, so that it can route on it. A workload that an event may not carry comes by
 reference: with the report that asks, or it is stored already.
 """
 
@@ -90,6 +90,7 @@ class Children:
             depth=effect.depth,
             return_step=effect.return_step,
             pins=await self.pins.at_start(plan, tenant, effect.pins),
+            workload_by_reference=effect.reference is not None,
         )
         return start, workload
 

@@ -163,6 +163,7 @@ class Requests:
             by=by,
             retry_of=execution_id if repeat.inherits else None,
             from_step=wish.from_step,
+            workload_by_reference=repeat.ended.workload_by_reference,
         )
         return await self.begin(start, repeat.workload)
 

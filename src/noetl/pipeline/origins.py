@@ -1,0 +1,72 @@
+"""Where the values of an input come from, as far as its templates tell.
+
+An event may carry a text that the playbook writes, that the workload holds, or that a variable holds as a scalar: the log has
+it already. A text of a result, of a loop's item or of a stored variable comes from a payload, and stays in the result store.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from noetl.model.commands import Command
+from noetl.model.envelope import is_scalar
+from noetl.pipeline.names import Names
+from noetl.playbook.model import Step, Task
+from noetl.playbook.plan import templates_in
+from noetl.playbook.scopes import IDENTITY
+from noetl.playbook.selections import Path, paths
+from noetl.playbook.templates import Template
+
+# Names whose texts are in the log or are redacted (`keychain`).
+IN_LOG = IDENTITY | {"state", "event", "keychain", "_task", "_attempt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    command: Command
+    names: Names
+
+    def has_text_of_payload(self, step: Step, task: Task, given: dict[str, Any]) -> bool:
+        """Whether `given`, the input of the task, has a text that comes from a payload, or may come from one."""
+        written = (step.input, task.input)  # the step's wins over the task's
+        texts = (name for name, value in given.items() if is_text(value))
+        return not all(self._is_in_log(name, written) for name in texts)
+
+    def _is_in_log(self, name: str, written: Sequence[dict[str, Any]]) -> bool:
+        if name in self.names.args:  # the event that chose the arc has it
+            return True
+        for number, layer in enumerate(written):
+            if name in layer:
+                # `input` in these templates is what wins over them
+                return all(self._reads_log(template, written[:number]) for template in templates_in(layer[name]))
+        return False  # a template made the name
+
+    def _reads_log(self, template: Template, above: Sequence[dict[str, Any]]) -> bool:
+        return all(self._path_is_in_log(path, above) for path in paths(template))
+
+    def _path_is_in_log(self, path: Path, above: Sequence[dict[str, Any]]) -> bool:
+        root, members = str(path[0]), path[1:]
+        if root in ("input", "args"):
+            return bool(members) and isinstance(members[0], str) and self._is_in_log(members[0], above)
+        if root in ("ctx", "vars"):
+            return bool(members) and self._is_scalar_variable(str(members[0]))
+        if root in IN_LOG:
+            return True
+        return self._is_of_workload(root) and not self.command.scope.workload_by_reference
+
+    def _is_scalar_variable(self, name: str) -> bool:
+        ctx = self.names.writes.ctx
+        return name in ctx and is_scalar(ctx[name])
+
+    def _is_of_workload(self, root: str) -> bool:
+        """Also a key by its bare name, unless the iterator, a task or a step has the same name."""
+        if root == "workload":
+            return True
+        scope, item = self.command.scope, self.names.item
+        is_iterator = item is not None and root == item.iterator
+        return root in scope.workload and not is_iterator and root not in self.names.tasks and root not in scope.results
+
+
+def is_text(value: Any) -> bool:
+    """Whether the value is, or may hold, a text: numbers, booleans and null may always stand in an event."""
+    return not (value is None or isinstance(value, bool | int | float))

@@ -1,0 +1,158 @@
+"""Texts of payloads are in no event: not as the input of a task or of a child, not as an item that a child is told of, not as
+what an item of a loop keeps or gives. Texts that the log has already stand where they are used, and cost no payload."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from noetl.model import events as e
+from noetl.model.codec import encode
+from noetl.model.envelope import Envelope
+from noetl.playbook.assignments import is_reference, link_to
+from tests.unit.pipeline.bench import Bench, plan_of, resumed
+
+MARK = "CANARY-1"
+TASK = "kind: python, code: x"
+CHILD = "kind: playbook, path: a/b"
+STEPS = """
+- {{step: up, tool: {{kind: python, code: x}}, next: s}}
+- step: s
+  input: {{of_step: "{{{{ workload.word }}}}"}}
+  tool: {{{tool}, input: {{x: "{given}", n: "{{{{ up.row_count }}}}"}}}}
+"""
+IN_LOG = [
+    "literal",
+    "{{ workload.word }}",
+    "{{ word | upper }}-{{ execution_id }}",
+    "{{ ctx.short }}",
+    "{{ vars.short }} of {{ catalog.path }}",
+    "{{ input.of_arc }}",
+    "{{ input.of_step }}",
+    "{{ state.mark }}",
+    "{{ now() }}",
+]
+OF_PAYLOAD = [
+    "{{ up.rows[0].mark }}",
+    "{{ up.rows[0].mark | lower }}",
+    "x-{{ up.rows[0].mark }}",
+    "{{ ctx.stored.mark }}",
+    "{{ iter.parent.row }}",
+    "{% for row in up.rows %}{{ row.mark }}{% endfor %}",
+    "{% set kept = up.rows[0] %}{{ kept.mark }}",
+]
+
+
+def ran(tool: str, given: str, bench: Bench, **scope: Any) -> Any:
+    plan = plan_of(STEPS.format(tool=tool, given=given), "workload: {word: ''}\n")
+    stored = bench.put({"mark": MARK}, key="ctx").reference
+    assert stored is not None
+    known: dict[str, Any] = {
+        "workload": {"word": "word"},
+        "ctx": {"short": "short", "stored": link_to(stored)},
+        "args": {"of_arc": "text"},
+        "state": {"mark": "written"},
+        "results": {"up": bench.put([{"n": 1, "mark": MARK}])},
+        "outer": {"index": 0, "row": MARK},
+    }
+    return bench.run(plan, **{**known, **scope})
+
+
+@pytest.mark.parametrize("given", IN_LOG)
+def test_text_that_the_log_has_stands_in_the_envelope(given: str) -> None:
+    bench = Bench()
+    report = ran(TASK, given, bench)
+    assert report.result.meta.input.value["n"] == 1
+    assert [ref.reference for ref in bench.refs] == [report.result.reference]
+
+
+@pytest.mark.parametrize("given", OF_PAYLOAD)
+def test_text_of_a_payload_is_an_input_by_reference(given: str) -> None:
+    bench = Bench()
+    report = ran(TASK, given, bench)
+    assert report.result.error is None
+    assert report.result.meta.input.value is None
+    assert bench.refs[0].reference.uri == report.result.meta.input.ref
+    assert MARK.encode() not in encode(report.result.meta)
+
+
+@pytest.mark.parametrize("given", IN_LOG)
+def test_text_that_the_log_has_goes_to_a_child_in_the_event(given: str) -> None:
+    bench = Bench()
+    parked = ran(CHILD, given, bench)
+    assert set(parked.child.workload) == {"x", "n", "of_step", "of_arc"}
+    assert (parked.child.reference, bench.refs) == (None, [])
+
+
+@pytest.mark.parametrize("given", OF_PAYLOAD)
+def test_text_of_a_payload_goes_to_a_child_by_reference(given: str) -> None:
+    bench = Bench()
+    parked = ran(CHILD, given, bench, outer={"index": 0, "row": link_to(bench.put(MARK, key="o").reference)})
+    assert parked.child.workload == {}
+    assert MARK.encode() not in encode(parked)
+    workload = bench.value(Envelope(status="ok", reference=parked.child.reference))
+    assert MARK.lower() in workload["x"].lower()
+    assert (workload["n"], workload["of_arc"]) == (1, "text")
+
+
+def test_numbers_of_a_payload_stand_in_the_event() -> None:
+    bench = Bench()
+    assert ran(CHILD, "{{ up.rows[0].n }}", bench).child.workload["x"] == 1
+    assert bench.refs == []
+
+
+@pytest.mark.parametrize("given", ["{{ workload.word }}", "{{ word }}"])
+def test_workload_that_came_by_reference_is_of_a_payload(given: str) -> None:
+    scope = {"workload": {"word": MARK}, "workload_by_reference": True}
+    bench = Bench(lambda call: {"found": MARK, "n": 1})
+    report = ran(TASK, given, bench, **scope)
+    assert report.result.context == {"n": 1}
+    assert MARK.encode() not in encode(report)
+    assert MARK.encode() not in encode(ran(CHILD, given, Bench(), **scope).child.workload)
+
+
+@pytest.mark.parametrize("shadow", ["step", "task"])
+def test_step_or_task_named_like_a_workload_key_is_of_a_payload(shadow: str) -> None:
+    bench = Bench(lambda call: MARK)
+    step, task = ("word", "other") if shadow == "step" else ("other", "word")
+    plan = plan_of(
+        f"- {{step: {step}, tool: {{kind: python, code: x}}, next: s}}\n"
+        "- step: s\n  tool:\n"
+        f"  - {{name: {task}, kind: python, code: x}}\n"
+        '  - {name: call, kind: playbook, path: a/b, input: {x: "{{ word }}"}}\n',
+        "workload: {word: ''}\n",
+    )
+    parked = bench.run(plan, workload={"word": "word"}, results={step: bench.put(MARK)})
+    assert bench.value(Envelope(status="ok", reference=parked.child.reference)) == {"x": MARK}
+
+
+LOOP = """
+- step: s
+  loop: {in: "{{ workload.marks }}", iterator: mark, spec: {mode: parallel, reduce: {ctx.all: append, ctx.most: max}}}
+  tool:
+  - name: t
+    kind: python
+    code: x
+    set: {iter.kept: "{{ mark }}", ctx.all: "{{ mark }}", ctx.most: "{{ workload.word }}"}
+  - {name: call, kind: playbook, path: a/b, input: {x: "{{ iter.kept }}{{ t.mark }}"}}
+"""
+
+
+def test_item_of_a_loop_leaves_no_text_in_events() -> None:
+    plan = plan_of(LOOP, "workload: {marks: [], word: ''}\n")
+    bench = Bench(lambda call: {"mark": MARK, "n": 1})
+    marks = bench.put([MARK, MARK]).reference
+    collection = e.Collection(kind="reference", size=2, reference=marks)
+    fields: dict[str, Any] = {"kind": "chunk", "count": 1, "size": 2, "collection": collection}
+    parked = bench.run(plan, workload={"word": "most"}, **fields)
+    (entry,) = bench.of(e.TaskDone)
+    assert entry.result.context == {"n": 1}
+    assert is_reference(entry.set["iter.kept"])
+    assert entry.set["iter._reduced"][1] == ["ctx.most", "most"]
+    assert MARK.encode() not in encode(entry) + encode(parked)
+    assert bench.linked(parked.child.iter["mark"]) == MARK
+    assert bench.value(Envelope(status="ok", reference=parked.child.reference)) == {"x": MARK + MARK}
+
+    answered = replace(resumed([entry]), resolved=Envelope(status="ok", context={"value": 3}))
+    report = bench.run(plan, workload={"word": "most"}, attempt=2, journal=answered, **fields)
+    assert bench.value(Envelope(status="ok", reference=report.items.gathered)) == {"ctx.all": [MARK]}
