@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from noetl.embedded import Embedded
 from tests.e2e.conftest import Stack
 from tests.e2e.test_control import gone
 from tests.waiting import until
@@ -112,6 +114,55 @@ def test_an_item_that_fails_is_the_cause_of_its_loop(stack: Stack) -> None:
     row = stack.run(steps)
     assert (row["failure"]["code"], row["cause"]["code"], row["cause"]["item"]) == ("LOOP_FAILED", "PYTHON_ERROR", 0)
     assert "OSError" in row["cause"]["detail"]["trace"]
+
+
+WAITS_FOR_A_FILE = """
+- step: find
+  tool: {kind: python, input: {mark: "{{ workload.mark }}"}, code: "result = {'mark': mark, 'n': 1}"}
+  next: check
+- step: check
+  tool:
+    kind: python
+    input: {gate: "{{ workload.gate }}", mark: "{{ find.mark }}"}
+    code: "import os\\nassert os.path.exists(gate), 'no file'\\nresult = [mark]"
+"""
+GIVES_ROWS = """
+- {{step: load, tool: {{kind: python, code: "result = [{{'mark': 'CANARY-7'}}]"}}, next: each}}
+- step: each
+  loop: {{in: "{{{{ load.rows }}}}", iterator: row}}
+  tool: {{kind: playbook, path: {path}, input: {{mark: "{{{{ row.mark }}}}", gate: "{{{{ workload.gate }}}}"}}}}
+"""
+
+
+def without_payloads(stack: Stack, execution: str) -> int:
+    """How many payloads of the execution were in the database, and are gone now."""
+    embedded = Embedded(stack.noetl.home)
+    query = "delete from noetl.result_blob where uri like %s"
+    try:
+        with psycopg.connect(embedded.serve().control) as database:
+            return database.execute(query, [f"noetl://execution/{execution}/%"]).rowcount
+    finally:
+        embedded.halt()
+
+
+def test_child_that_got_texts_of_rows_is_repeated_without_payloads_of_its_parent(stack: Stack, tmp_path: Path) -> None:
+    """The marks are in the child's workload, and in no event: every test's log is searched for them."""
+    gate = tmp_path / "gate"
+    parent = stack.start(stack.register(GIVES_ROWS.format(path=stack.register(WAITS_FOR_A_FILE))), gate=str(gate))
+    assert stack.ended(parent)["status"] == "failed"
+    (parked,) = stack.events(parent, "command.parked")
+    assert parked["data"]["child"].keys() >= {"path", "reference"}
+    (child,) = [row["execution_id"] for row in stack.children(parent)]
+    assert stack.get(f"/api/executions/{child}")["workload"] == {"mark": "CANARY-7", "gate": str(gate)}
+    assert without_payloads(stack, parent) >= 3  # the rows, the item, the input of the child
+    gate.touch()
+    for how in ("retry", "rerun"):
+        repeated = stack.ask(child, how)["execution_id"]
+        row = stack.ended(repeated)
+        assert (row["status"], row["workload"]["mark"]) == ("completed", "CANARY-7")
+        assert stack.get(f"/api/executions/{repeated}/result/check")["preview"]["rows"] == ["CANARY-7"]
+        (first,) = stack.events(repeated, "playbook.initialized")
+        assert first["data"]["workload_by_reference"]
 
 
 LEAF = """
