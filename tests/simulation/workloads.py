@@ -313,6 +313,31 @@ def child(rng: Random) -> Case:
     return Case(f"child-{kind}-{body}", book("child", steps), children=((path, inner),), settled=kind != "detached")
 
 
+def row_children(rng: Random) -> Case:
+    """Children that get texts of rows: their input travels by reference, and theirs to their own child."""
+    body = rng.choice(("ok()", "slow(1.2)", "fail_items(1)"))
+    given = '{mark: "{{ workload.mark }}", item: "{{ workload.item }}"}'
+    workload = "{mark: '', item: 0}"
+    below = book("below", step("c0", tool(body, input=given)), workload=workload)
+    below_path = f"sim/below-{derive(below)[:10]}"
+    inner = book(
+        "marked",
+        step("c0", tool("ok()", input=given), after="c1")
+        + step("c1", f"{{kind: playbook, path: {below_path}, input: {given}}}"),
+        workload=workload,
+    )
+    path = f"sim/marked-{derive(inner)[:10]}"
+    steps = step("s0", tool("records(3)"), after="each")
+    steps += step(
+        "each",
+        f'{{kind: playbook, path: {path}, input: {{mark: "{{{{ item.mark }}}}", item: "{{{{ item.n }}}}"}}}}',
+        loop=_loop('"{{ s0.rows }}"', "parallel", ", max_in_flight: 2, policy: {failure: best_effort}"),
+        after="last",
+    )
+    steps += step("last", tool("ok()"))
+    return Case(f"row_children-{body}", book("row_children", steps), children=((path, inner), (below_path, below)))
+
+
 def failing_children(rng: Random) -> Case:
     """A loop over child playbooks that stops early: children 1 and 3 fail, the others end late or not by themselves."""
     policy = rng.choice(("fail_fast", "{max_failed: 1}"))
@@ -558,6 +583,7 @@ MENU = (
 
 
 WITH_STATE = 0.2  # seeds that use state between executions too
+WITH_ROW_CHILDREN = 0.1  # seeds with children that get texts of rows too
 WITH_BUSY_CHILDREN = 0.1  # seeds with a loop over busy children too
 BUSY_STEPS = 12  # of each child
 VARIANTS = 24  # of each: so many that each comes back often enough
@@ -575,6 +601,9 @@ def cases(seed: int) -> list[Case]:
     busy = Random(f"{seed}:busy_children")
     if busy.random() < WITH_BUSY_CHILDREN:
         chosen.append(busy_children(busy))
+    rows = Random(f"{seed}:rows")
+    if rows.random() < WITH_ROW_CHILDREN:
+        chosen.append(row_children(Random(rows.randrange(VARIANTS))))
     if seed % MATRIX_EVERY == 0:
         chosen.append(failure_cell(CELLS[seed // MATRIX_EVERY % len(CELLS)]))
     return chosen
