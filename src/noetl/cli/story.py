@@ -19,7 +19,7 @@ from noetl.model.errors import Failure, NotFound
 from noetl.model.events import ChildEnded, ChildStarted, Event, PlaybookCompleted
 from noetl.model.ids import ActivationId, ExecutionId
 from noetl.model.reference import Reference
-from noetl.playbook.assignments import is_reference, linked
+from noetl.playbook.assignments import is_reference, linked, unwrapped
 from noetl.server.services.details import CHILDREN_LISTED
 from noetl.server.steps import LoopProgress, StepSeen, steps_of
 
@@ -158,7 +158,7 @@ def _stats(loop: LoopProgress | None) -> str:
 
 async def _settled(value: Any, resolve: Resolve) -> Any:
     if not is_reference(value):
-        return value
+        return unwrapped(value)
     return await _value(linked(value), resolve)
 
 

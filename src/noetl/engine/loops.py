@@ -21,7 +21,7 @@ from noetl.model.errors import Failure
 from noetl.model.ids import Micros, RefId, gathered_id, timer_id
 from noetl.model.reference import Reference, address
 from noetl.playbook import reducers
-from noetl.playbook.assignments import found_at, full_name, is_reference, linked, root_of
+from noetl.playbook.assignments import found_at, full_name, is_reference, is_state, linked, root_of, unwrapped
 from noetl.playbook.expressions import FailedError, LimitError
 from noetl.playbook.model import Loop, MaxFailed
 from noetl.playbook.plan import IN, REDUCE
@@ -88,7 +88,7 @@ def _collection(
         return sites.NEEDS_WORKER
     if isinstance(value, Failure):
         return Failure(code=value.code, kind=value.kind, message=f"loop.in: {value.message}")
-    items = as_items(value)
+    items = as_items(unwrapped(value))
     if isinstance(items, Failure):
         return items
     if step.workload_loop:
@@ -300,7 +300,7 @@ def _items(
         return ()
     if activation.step not in fixed.collections:
         answer = sites.evaluate(fixed, state, activation, fixed.plan.steps[activation.step].site[IN], moment)
-        items = as_items(answer[0]) if isinstance(answer, list) else []
+        items = as_items(unwrapped(answer[0])) if isinstance(answer, list) else []
         assert isinstance(items, list), "it was a list when the loop started, and a workload never changes"
         fixed.collections[activation.step] = items
     return tuple(fixed.collections[activation.step][first : first + count])
@@ -392,7 +392,11 @@ def _reduced(state: Execution, activation: Activation, loop: LoopState) -> dict[
     """The loop's reductions, folded onto what the variables are now. A worker that joined what was gathered has done so."""
     if loop.gathered:
         found = dict(zip(sorted(loop.reduce), activation.values.get(REDUCE, ()), strict=False))
-        values = {name: sites.reported(value) for name, value in found.items() if value != NOT_WRITTEN}
+        values = {
+            name: sites.reported(value, for_state=is_state(name))
+            for name, value in found.items()
+            if value != NOT_WRITTEN
+        }
         failures = [value for value in values.values() if isinstance(value, Failure)]
         return failures[0] if failures else values
     try:

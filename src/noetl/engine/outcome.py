@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from noetl.engine.state import Execution
-from noetl.playbook.assignments import REFERENCE, is_reference, linked
+from noetl.playbook.assignments import REFERENCE, is_reference, is_wrapped, linked
 
 _SIZE = 1 << 62
 
@@ -30,4 +30,6 @@ def _comparable(value: Any) -> Any:
         return value
     if is_reference(value):
         return {REFERENCE: linked(value).sha256 or ""}
+    if is_wrapped(value):
+        return value
     return {name: _comparable(part) for name, part in value.items()}

@@ -17,7 +17,17 @@ from noetl.model.envelope import Envelope, Selected
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
 from noetl.model.reference import Reference
-from noetl.playbook.assignments import REFERENCE, is_reference, is_state, link_to, linked
+from noetl.playbook.assignments import (
+    LITERAL,
+    REFERENCE,
+    is_reference,
+    is_state,
+    is_wrapped,
+    link_to,
+    linked,
+    unwrapped,
+    wrapped,
+)
 from noetl.playbook.expressions import NO_ERROR, NeedsData, OptionalMap, TemplateError, Undefined, Value
 from noetl.playbook.functions import Seeded
 from noetl.playbook.plan import Site
@@ -72,6 +82,8 @@ def with_distant(value: Any) -> Any:
         return value
     if is_reference(value):
         return Distant(linked(value))
+    if is_wrapped(value):
+        return value[LITERAL]
     return {name: with_distant(part) for name, part in value.items()}
 
 
@@ -83,7 +95,8 @@ class SelectionFailed(Exception):
 
 
 def evaluate(fixed: Fixed, state: Execution, activation: Activation, site: Site, moment: Moment) -> Answer:
-    """The values of every expression of the site, in order."""
+    """The values of every expression of the site, in order. A list or map by reference is a link; data that looks like one is
+    wrapped. State holds no links, so its values are as they are."""
     return _each(fixed, state, activation, site, moment, _value)
 
 
@@ -119,7 +132,8 @@ def _each(
         return activation.broken
     known = activation.values.get(site.name)
     if known is not None:
-        return [reported(value, one is _guard) for value in known]
+        keys_and_values = zip(site.keys, known, strict=True)
+        return [reported(value, one is _guard, for_state=_for_state(key)) for key, value in keys_and_values]
     if site.needs_worker:
         return NEEDS_WORKER
     if one is _guard and not any(isinstance(value, Template) for value in site.cut):
@@ -131,10 +145,15 @@ def _each(
         made = [one(value, scope, moment.functions(f"{site.name}.{key}"), selected) for key, value in places]
     except NeedsData:
         return NEEDS_WORKER
-    linked_state = (
-        is_state(key.removeprefix("set:")) and is_reference(value) for key, value in zip(site.keys, made, strict=True)
-    )
-    return NEEDS_WORKER if any(linked_state) else made  # state holds no reference: a worker gives the value
+    for_state = [_for_state(key) for key in site.keys]
+    if any(state and is_reference(value) for state, value in zip(for_state, made, strict=True)):
+        return NEEDS_WORKER  # state holds no reference: a worker gives the value
+    return [unwrapped(value) if state else value for state, value in zip(for_state, made, strict=True)]
+
+
+def _for_state(key: str) -> bool:
+    """Whether the expression of this key of a site is written to the playbook's state."""
+    return is_state(key.removeprefix("set:"))
 
 
 def _value(value: Any, scope: dict[str, Value], functions: Seeded, selected: Callable[[Selection], Value]) -> Any:
@@ -147,7 +166,7 @@ def _value(value: Any, scope: dict[str, Value], functions: Seeded, selected: Cal
                 return link_to(made.reference)
             if made is None or isinstance(made, str | int | float):
                 return made
-        return render_value(value, scope, functions=functions, selected=selected)
+        return wrapped(render_value(value, scope, functions=functions, selected=selected))
     except (TemplateError, SelectionFailed) as error:
         return failure(error)
 
@@ -159,8 +178,8 @@ def _guard(value: Any, scope: dict[str, Value], functions: Seeded, selected: Cal
         return failure(error)
 
 
-def reported(value: Selected, as_guard: bool = False) -> Any:
-    """What a worker evaluated for us."""
+def reported(value: Selected, as_guard: bool = False, *, for_state: bool = False) -> Any:
+    """What a worker evaluated for us, as `evaluate` answers it."""
     if value.error is not None:
         return Failure(code="EXPRESSION", kind="template", message=value.error)
     if value.missing is not None and value.absent and as_guard:
@@ -170,7 +189,9 @@ def reported(value: Selected, as_guard: bool = False) -> Any:
     reference = reference_of(value)
     if reference is not None:
         return True if as_guard else link_to(reference)
-    return verdict(value.value) if as_guard else value.value
+    if as_guard:
+        return verdict(value.value)
+    return value.value if for_state else wrapped(value.value)
 
 
 def reference_of(selected: Selected) -> Reference | None:
@@ -299,4 +320,6 @@ def _short(value: Value) -> Any:
         return value.reference.uri
     if is_reference(value):
         return linked(value).uri
+    if is_wrapped(value):
+        value = value[LITERAL]
     return value if len(msgspec.json.encode(value)) <= SAW_BYTES else "…"

@@ -2,7 +2,7 @@
 
 import re
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _KEY = re.compile(
     r"(\w+)-([0-9]{1,9})-(.+?)(?:\.r([0-9]{1,9}))?(?:\.t[0-9]{1,9})?(?:\.p([0-9]{1,9}))?(?:-l[0-9]+)?", re.ASCII
 )
+_LAUNCH = re.compile(r"(.+?)(-l[0-9]+)", re.ASCII | re.DOTALL)
 _KINDS = ("result", "collection", "manifest", "input", "log", "workload")
 
 
@@ -93,6 +94,20 @@ def parse_uri(uri: str) -> Address:
 def result_key(command: str, attempt: int, task: str, index: int | None = None) -> str:
     """Derived from who made it, so that a retry leaves an orphan to sweep, never a second truth."""
     return f"{command}-{attempt}-{task}" + ("" if index is None else f"-{index}")
+
+
+def member_label(label: str, name: str) -> str:
+    """Under which a member of a value is put, when it is a payload of its own."""
+    return f"{label}.{name}"
+
+
+def is_member_uri(uri: str, name: str, of_member: Any) -> bool:
+    """Whether this is the address that `member_label` gives a member of the value at `uri`. A launch of the same attempt puts its
+    number behind the label: `-l2`."""
+    if of_member == member_label(uri, name):
+        return True
+    found = _LAUNCH.fullmatch(uri)
+    return found is not None and of_member == member_label(found[1], name) + found[2]
 
 
 class Made(Struct, frozen=True):

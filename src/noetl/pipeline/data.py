@@ -17,12 +17,12 @@ from noetl.model.decisions import AddPart
 from noetl.model.envelope import SELECTIONS, Envelope
 from noetl.model.errors import BadReference, CorruptLog, Expired, Failure, InvalidInput, Unavailable
 from noetl.model.ids import ExecutionId, RefId
-from noetl.model.reference import Reference, parse_uri
+from noetl.model.reference import Reference, is_member_uri, parse_uri
 from noetl.pipeline.environment import Manifests
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.keychain import Entry, Handle, Keychain
 from noetl.pipeline.patience import patiently
-from noetl.playbook.assignments import REFERENCE, is_reference, linked
+from noetl.playbook.assignments import LITERAL, REFERENCE, is_reference, is_wrapped, linked
 from noetl.playbook.expressions import NO_ERROR, FailedError, NeedsData, item, kind_of, member
 from noetl.results.encoding import ARROW, JSON, PARQUET, PARTS, ref_id_of
 from noetl.results.encoding import is_rowset as starts_rowset
@@ -222,6 +222,8 @@ class Payloads:
             return value
         if is_reference(value):
             return with_body(await self.resolve(linked(value)))
+        if is_wrapped(value):
+            return value[LITERAL]
         return {name: await self.unlinked(part) for name, part in value.items()}
 
     async def open(self, reference: Reference) -> Any:
@@ -427,7 +429,7 @@ class Stored:
                 return context[name]
             value = self.plain()
             if isinstance(value, dict) and name in value:
-                return self._linked(value[name])
+                return self._linked(name, value[name])
             if name == "value" and isinstance(value, dict) and HANDLE in value:
                 return self._payloads.keychain.secret(value[HANDLE], value.get("provider"))
         return self._fact(name)
@@ -470,13 +472,17 @@ class Stored:
             case _:
                 raise LookupError(name)
 
-    def _linked(self, found: Any) -> Any:
-        """A member that is stored by itself: one of several frames."""
-        if isinstance(found, dict) and len(found) == 1 and isinstance(link := found.get(REFERENCE), dict):
-            reference = msgspec.convert(link, Reference)
-            known = {"row_count": reference.rows} if reference.rows_at is not None else {}
-            return Stored(Envelope(status="ok", reference=reference, context=known), self._payloads)
-        return found
+    def _linked(self, name: str, found: Any) -> Any:
+        """A member that is stored by itself: one of several frames. A tool's own data may look like that, but cannot name what
+        was stored for this member."""
+        whole = self.envelope.reference
+        if whole is None or not is_reference(found) or not isinstance(found[REFERENCE], dict):
+            return found
+        if not is_member_uri(whole.uri, name, found[REFERENCE].get("uri")):
+            return found
+        reference = msgspec.convert(found[REFERENCE], Reference)
+        known = {"row_count": reference.rows} if reference.rows_at is not None else {}
+        return Stored(Envelope(status="ok", reference=reference, context=known), self._payloads)
 
     def _tasks(self) -> dict[str, Any]:
         listed: dict[str, Any] = self.envelope.context["results"]
@@ -608,4 +614,6 @@ def held(value: Any, payloads: Payloads) -> Any:
         reference = linked(value)
         payloads.known.add(reference.uri)
         return Stored(Envelope(status="ok", reference=reference), payloads)
+    if is_wrapped(value):
+        return value[LITERAL]
     return {name: held(part, payloads) for name, part in value.items()}

@@ -49,14 +49,15 @@ class Writes:
     changed: dict[str, Any] = field(default_factory=dict)  # by full name, since the last journal entry
     literal: set[str] = field(default_factory=set)  # names whose value is written in the playbook, without a template
 
-    def write(self, name: str, value: Any, payloads: Payloads) -> None:
+    def write(self, name: str, value: Any) -> None:
+        """The value as templates are to see it."""
         root, path = root_of(name)
         if root == "state":
             self.state = placed(self.state or {}, path, value)
         elif root == "ctx":
-            self.ctx = placed(self.ctx, path, held(value, payloads))
+            self.ctx = placed(self.ctx, path, value)
         else:
-            self.step = placed(self.step, path, held(value, payloads))
+            self.step = placed(self.step, path, value)
 
 
 class Issued(Struct, frozen=True):
@@ -174,7 +175,7 @@ class Names:
             if self._journaled:
                 writes.changed[REDUCED] = [list(write) for write in self.reduced]
         elif writes.direct or (root == "step" and self.item is None):
-            writes.write(name, value, self.payloads)
+            writes.write(name, value)
             writes.changed[name] = value
         elif root == "step":
             self.own_step = placed(self.own_step, path, value)  # items that run side by side share no scratch
@@ -204,8 +205,10 @@ class Names:
                 self.reduced = [(target, held(written, self.payloads)) for target, written in value]
             elif name.startswith("iter.") and self.item is not None:
                 self.iter = placed(self.iter, root_of(name)[1], held(value, self.payloads))
+            elif name.startswith("state."):
+                self.writes.write(name, value)
             else:
-                self.writes.write(name, value, self.payloads)
+                self.writes.write(name, held(value, self.payloads))
 
 
 def loop_id(command: Command) -> str:

@@ -30,13 +30,13 @@ from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
 from noetl.model.playbook_state import MAX_STATE_VALUE_BYTES, problem_with_value
-from noetl.model.reference import Address, Lifetime, ParentRef, Reference, address, result_key
+from noetl.model.reference import Address, Lifetime, ParentRef, Reference, address, member_label, result_key
 from noetl.model.secrets import stripped
 from noetl.pipeline.data import RESERVED, Payloads, as_stored, is_manifest
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.patience import patiently
 from noetl.pipeline.provenance import is_small
-from noetl.playbook.assignments import REFERENCE, is_state, link_to
+from noetl.playbook.assignments import REFERENCE, is_reference, is_state, is_wrapped, link_to, wrapped
 from noetl.playbook.durations import micros
 from noetl.playbook.model import Output
 from noetl.results import records
@@ -182,7 +182,7 @@ class Persist:
             return replace(made, format=PARTS, rows=value.rows, rows_at=value.head.at)
         if isinstance(value, dict) and any(tables_in(value)):
             linked = {
-                name: {REFERENCE: to_builtins(await self._put_all(f"{label}.{name}", part, above, wish))}
+                name: {REFERENCE: to_builtins(await self._put_all(member_label(label, name), part, above, wish))}
                 if isinstance(part, Table | Parts)
                 else part
                 for name, part in value.items()
@@ -254,9 +254,13 @@ class Persist:
         other value by reference, and so are texts that an item keeps for itself (`iter.…`)."""
         kept: dict[str, Any] = {}
         for number, (name, value) in enumerate(values.items()):
-            inline = is_state(name) or (name in literal and len(encode(value)) <= LITERAL_INLINE)
-            of_item = self._command.kind != "run" and name.startswith("iter.")
-            kept[name] = value if inline else await self.link(f"{label}.v{number}", value, texts=not of_item)
+            if is_state(name):
+                kept[name] = value
+            elif name in literal and len(encode(value)) <= LITERAL_INLINE:
+                kept[name] = wrapped(value)
+            else:
+                of_item = self._command.kind != "run" and name.startswith("iter.")
+                kept[name] = await self.link(f"{label}.v{number}", value, texts=not of_item)
         return kept
 
     async def link(self, label: str, value: Any, *, texts: bool = True) -> Any:
@@ -269,7 +273,8 @@ class Persist:
         kept: dict[str, Any] = {}
         for number, (name, part) in enumerate(cursor.items()):
             place = f"{label}.c{number}"
-            kept[name] = await (self.cursor(place, part) if isinstance(part, dict) else self.link(place, part))
+            is_plain_map = isinstance(part, dict) and not is_reference(part) and not is_wrapped(part)
+            kept[name] = await (self.cursor(place, part) if is_plain_map else self.link(place, part))
         return kept
 
     async def _stored_as(self, label: str, value: Any) -> Reference:

@@ -3,6 +3,9 @@
 `ctx.x`, `vars.x` and a bare name change the execution's variables; `step.y` and `iter.y` are scratch of the activation; `state.z`
 is a value of the playbook that outlives the execution. A list or map of a payload is a link: `{"$reference": {ref_id, type, uri,
 rows, …}}`; in older logs it has the address alone. `state` holds none: its values stand in the events.
+
+Only NoETL makes links. Data from outside (a workload, a signal, a literal of the playbook) that looks like one is wrapped before
+it is stored beside links, `{"$literal": data}`, and unwrapped where links are followed: no data can name a stored value.
 """
 
 from typing import Any
@@ -13,6 +16,7 @@ from noetl.model.ids import RefId
 from noetl.model.reference import Reference
 
 REFERENCE = "$reference"
+LITERAL = "$literal"
 
 
 def full_name(target: str) -> str:
@@ -94,3 +98,26 @@ def linked(value: dict[str, Any]) -> Reference:
     if isinstance(found, str):
         return Reference(ref_id=RefId(""), type="kv", uri=found)
     return msgspec.convert(found, Reference)
+
+
+def wrapped(data: Any) -> Any:
+    """Plain data as it may stand beside links: every map in it that looks like a link, or like a wrapped map, is wrapped. Lists
+    are not looked into, because links are not looked for in lists."""
+    if not isinstance(data, dict):
+        return data
+    if len(data) == 1 and (REFERENCE in data or LITERAL in data):
+        return {LITERAL: data}
+    return {name: wrapped(part) for name, part in data.items()}
+
+
+def is_wrapped(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and LITERAL in value
+
+
+def unwrapped(value: Any) -> Any:
+    """What `wrapped` was given. Links stay."""
+    if not isinstance(value, dict):
+        return value
+    if is_wrapped(value):
+        return value[LITERAL]
+    return {name: unwrapped(part) for name, part in value.items()}

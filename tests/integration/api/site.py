@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from noetl.pipeline.reading import Reading
 from noetl.results.memory import ResultsMemory
 from noetl.results.port import ResultStore
 from noetl.server.app import Node, Ports, address, assemble, listen, serve
+from noetl.server.node import Server
 from noetl.server.services.keys import KeyFile
 from noetl.server.settings import ServerSettings
 from noetl.tools import registry
@@ -140,14 +141,21 @@ async def site(
     name: str = "s1",
     several: bool = False,
     store: ResultStore | None = None,
+    open_store: Callable[[Server], ResultStore] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Site]:
-    """With a store it can show data."""
+    """With a store it can show data; `open_store` makes one that keeps small payloads with the server."""
     opened = listen(port=0)
     url = address(opened)
     told = ServerSettings(name=name, address=url, shards=SHARDS, **settings)
-    results = None if store is None else lambda server: Reading(store, server.manifest)
-    node = assemble(ports or twins(), told, open_results=results)
+
+    def open_results(server: Server) -> Reading:
+        found = store if open_store is None else open_store(server)
+        assert found is not None
+        return Reading(found, server.manifest)
+
+    has_store = store is not None or open_store is not None
+    node = assemble(ports or twins(), told, open_results=open_results if has_store else None)
     stop = asyncio.Event()
     serving = asyncio.ensure_future(serve(node, opened, several=several, stop=stop))
     try:

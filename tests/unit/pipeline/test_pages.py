@@ -93,6 +93,16 @@ def test_the_lists_and_long_texts_of_a_cursor_are_stored_and_read_again() -> Non
     assert again.tool.calls[0].input["body"] == {"ids": [10, 11], "token": "x" * 300}
 
 
+def test_a_cursor_that_looks_like_a_link_names_no_stored_value() -> None:
+    how = f'when: "{MORE}", next_call: {{input: {{page: "{{{{ response.next }}}}", body: {{$reference: "noetl://x"}}}}}}'
+    bench = Bench(answers(2))
+    bench.run(paged(how))
+    [entry] = bench.of(e.CallPage)
+    again = Bench(answers(2), store=bench.store)
+    again.run(paged(how), attempt=2, journal=resumed([entry]))
+    assert again.tool.calls[0].input["body"] == {"$reference": "noetl://x"}
+
+
 def test_a_failed_page_is_tried_again_where_it_was() -> None:
     def flaky(call: Call) -> Any:
         return failing() if call.input["page"] == 2 and call.identity.attempt == 1 else answers(2)(call)

@@ -10,7 +10,7 @@ from noetl.model.errors import NotFound, Unavailable
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.model.shown import Download
-from noetl.playbook.assignments import is_reference, linked
+from noetl.playbook.assignments import LITERAL, is_reference, is_wrapped, linked
 from noetl.server.services.executions import ExecutionService
 from noetl.server.services.results import ResultService
 
@@ -61,6 +61,8 @@ class _Reader:
         """The value with what its links name in their place; a link to something large or unreadable stays."""
         if not isinstance(value, dict):
             return value
+        if is_wrapped(value):
+            return value[LITERAL]
         if not is_reference(value):
             return {name: await self.settled(part) for name, part in value.items()}
         try:
