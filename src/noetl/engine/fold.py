@@ -73,6 +73,10 @@ def _inherited(state: Execution, event: e.StepInherited) -> Execution:
     return replace(state, steps={**state.steps, event.step: record})
 
 
+def _arrivals_inherited(state: Execution, event: e.ArrivalsInherited) -> Execution:
+    return replace(state, start_at=state.start_at + event.start_at)
+
+
 def _ctx_inherited(state: Execution, event: e.CtxInherited) -> Execution:
     return replace(state, ctx={**state.ctx, **event.set})
 
@@ -480,6 +484,7 @@ FOLDS: dict[type, Fold] = {
     e.PlaybookInitialized: _initialized,
     e.WorkflowInitialized: _admitted,
     e.StepInherited: _inherited,
+    e.ArrivalsInherited: _arrivals_inherited,
     e.CtxInherited: _ctx_inherited,
     e.StateRead: playbook_state.fold_read,
     e.StateConflict: playbook_state.fold_conflict,

@@ -16,7 +16,8 @@ from noetl.model.envelope import Envelope, without_rows
 from noetl.model.ids import Micros
 from noetl.playbook.plan import Plan
 
-CTX_BYTES = 8_000
+CTX_BYTES = 8_000  # of the variables in one event
+START_BYTES = 8_000  # of the steps in one event that an execution begins with
 
 
 class Repeat(Struct, frozen=True, kw_only=True):
@@ -58,13 +59,25 @@ def misfits(plan: Plan, old: Execution) -> list[str]:
 
 
 def start_at(plan: Plan, old: Execution) -> tuple[e.StartAt, ...]:
-    """Each step that failed or was cut off, once; the arguments of its last arrival."""
+    """Every arrival at a step that failed or was cut off. A step with `join: each` runs for each of them, any other once with the
+    arguments of all."""
     if old.status == "completed":
         return tuple(e.StartAt(step, loop.args) for step, loop in _first_loops(plan, old).items())
-    if old.status == "running":  # rewound: every arrival counts
-        return tuple(e.StartAt(unfinished.step, unfinished.args) for unfinished in old.unfinished)
-    starts = {unfinished.step: e.StartAt(unfinished.step, unfinished.args) for unfinished in old.unfinished}
-    return tuple(starts.values())
+    return tuple(e.StartAt(unfinished.step, unfinished.args) for unfinished in old.unfinished)
+
+
+def start_parts(plan: Plan, old: Execution) -> list[tuple[e.StartAt, ...]]:
+    """`start_at`, in parts that fit into events; the first may be empty."""
+    parts: list[tuple[e.StartAt, ...]] = [()]
+    size = 0
+    for start in start_at(plan, old):
+        added = len(json.encode(start))
+        if parts[-1] and size + added > START_BYTES:
+            parts.append(())
+            size = 0
+        parts[-1] = (*parts[-1], start)
+        size += added
+    return parts
 
 
 def loops_with_failed_items(old: Execution) -> dict[str, e.LoopInherited]:

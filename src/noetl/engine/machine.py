@@ -95,7 +95,7 @@ def _start(
     if state.status != "new":
         return Refusal("known")
     timeout = fixed.plan.playbook.executor.spec.timeout
-    begin = inheriting.start_at(fixed.plan, retried) if retried is not None else ()
+    begin, *more = inheriting.start_parts(fixed.plan, retried) if retried is not None else [()]
     first = e.PlaybookInitialized(
         at=at,
         execution_id=start.execution_id,
@@ -116,6 +116,7 @@ def _start(
     )
     taken_over: list[e.Event] = []
     if retried is not None:
+        taken_over += [e.ArrivalsInherited(at=at, start_at=part, part=number) for number, part in enumerate(more)]
         taken_over += inheriting.inherited(fixed.plan, retried, at)
         taken_over += playbook_state.inherit(fixed, retried, at)
     if stored is None:

@@ -118,6 +118,17 @@ class StepInherited(Base, frozen=True, tag="step.inherited"):
         return f"inherited:{self.step}"
 
 
+class ArrivalsInherited(Base, frozen=True, tag="arrivals.inherited"):
+    """Further steps that the execution begins with: those that do not fit into `playbook.initialized`."""
+
+    start_at: tuple[StartAt, ...]
+    part: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"inherited.arrivals:{self.part}"
+
+
 class CtxInherited(Base, frozen=True, tag="ctx.inherited"):
     """Variables of the execution that is retried."""
 
@@ -902,7 +913,8 @@ Reported = Union[
     TaskDone, CallPage, RetryStarted, CommandProgress, FrameClaimed, LoopShardDone, ExpressionEvaluated,
 ]  # fmt: skip
 Event = Union[
-    PlaybookInitialized, WorkflowInitialized, StepInherited, CtxInherited, StateRead, StateConflict, PlaybookPaused,
+    PlaybookInitialized, WorkflowInitialized, StepInherited, ArrivalsInherited, CtxInherited, StateRead, StateConflict,
+    PlaybookPaused,
     PlaybookResumed,
     ExecutionCancelling, ExecutionCancelled, PlaybookCompleted, PlaybookFailed, ExecutionQuarantined, ExecutionReleased,
     StepEnter, StepSkipped, CallDone, CallError, StepExit, NextEvaluated, ExpressionEvaluated,

@@ -13,6 +13,7 @@ from noetl.engine.state import Limits
 from noetl.model import decisions as d
 from noetl.model import events as e
 from noetl.model import messages as m
+from noetl.model.codec import encode
 from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
 from noetl.model.exchange import LEASE
@@ -451,6 +452,64 @@ def test_a_retried_loop_runs_its_failed_items_only() -> None:
     )
     first = next(effect for effect in new.effects if isinstance(effect, d.AddPart))
     assert first.reference == old.last(e.LoopDone).result.reference, "the results that stand are the old manifest's"
+
+
+EACH = f"""
+- {{step: a, {PYTHON}, next: {{spec: {{mode: inclusive}}, arcs: [
+    {{step: b, args: {{x: 1}}}}, {{step: c}}, {{step: d}}]}}}}
+- {{step: c, {PYTHON}, next: [{{step: b, args: {{y: 2}}}}]}}
+- {{step: d, {PYTHON}, next: [{{step: b, args: {{z: 3}}}}]}}
+- {{step: b, {PYTHON}, JOIN}}
+"""
+
+
+def test_a_retry_runs_a_step_again_for_every_arrival_that_was_cut_off() -> None:
+    text = workflow(EACH.replace("JOIN", "spec: {join: each}"))
+    old = Play(text).start()
+    for step in ("a", "c", "d"):
+        old.done(old.command(step))
+    assert len([each for each in old.ready() if each.step == "b"]) == 3
+    old.tell(m.Cancel(request="r"))
+    old.stopped()
+    assert old.check().state.status == "cancelled"
+    new = retry_of(old, text)
+    assert [each.scope.args for each in new.ready()] == [{"x": 1}, {"y": 2}, {"z": 3}]
+    assert new.run().check().state.steps["b"].runs == 3
+
+
+def test_a_retry_gives_a_join_the_arguments_of_all_arrivals_that_waited_there() -> None:
+    text = workflow(EACH.replace("JOIN", "spec: {join: all}"))
+    old = Play(text).start()
+    for step in ("a", "c"):
+        old.done(old.command(step))
+    old.run(lambda command: Failure(code="X", message=""))
+    assert old.check().state.failed_step == "d"
+    new = retry_of(old, text)
+    assert [each.step for each in new.ready()] == ["d"]
+    new.done(new.command("d"))
+    assert new.command("b").scope.args == {"x": 1, "y": 2, "z": 3}
+    assert new.run().check().path() == ["d", "b"]
+
+
+def test_a_retry_of_many_arrivals_fits_into_its_events() -> None:
+    count = 300
+    steps = "".join(
+        f"- {{step: s{n}, next: [{{step: b, args: {{n: {n}, text: {'x' * 60}}}}}]}}\n" for n in range(count)
+    )
+    arcs = ", ".join(f"{{step: s{number}}}" for number in range(count))
+    text = workflow(
+        f"- {{step: a, next: {{spec: {{mode: inclusive}}, arcs: [{arcs}]}}}}\n{steps}"
+        f"- {{step: b, {PYTHON}, spec: {{join: each}}}}\n"
+    )
+    old = Play(text).start()
+    waiting = len(old.ready())
+    assert waiting == count
+    old.tell(m.Cancel(request="r"))
+    old.stopped()
+    new = retry_of(old, text)
+    assert sorted(each.scope.args["n"] for each in new.ready()) == list(range(count))
+    assert max(len(encode(event)) for event in new.log) < 16_384
+    new.run().check()
 
 
 def retry_of(old: Play, text: str) -> Play:

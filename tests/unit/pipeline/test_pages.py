@@ -94,7 +94,9 @@ def test_the_lists_and_long_texts_of_a_cursor_are_stored_and_read_again() -> Non
 
 
 def test_a_cursor_that_looks_like_a_link_names_no_stored_value() -> None:
-    how = f'when: "{MORE}", next_call: {{input: {{page: "{{{{ response.next }}}}", body: {{$reference: "noetl://x"}}}}}}'
+    how = (
+        f'when: "{MORE}", next_call: {{input: {{page: "{{{{ response.next }}}}", body: {{$reference: "noetl://x"}}}}}}'
+    )
     bench = Bench(answers(2))
     bench.run(paged(how))
     [entry] = bench.of(e.CallPage)

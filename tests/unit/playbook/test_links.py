@@ -36,5 +36,13 @@ def test_only_the_address_that_a_member_was_stored_under_is_a_member() -> None:
     whole = "noetl://execution/1/result/s/c-1-task"
     assert is_member_uri(whole, "left", f"{whole}.left")
     assert is_member_uri(f"{whole}-l2", "left", f"{whole}.left-l2")
-    for other in (f"{whole}.right", whole, "noetl://execution/2/result/s/c-1-task.left", f"{whole}.left-l2", None, {}, 7):
+    for other in (
+        f"{whole}.right",
+        whole,
+        "noetl://execution/2/result/s/c-1-task.left",
+        f"{whole}.left-l2",
+        None,
+        {},
+        7,
+    ):
         assert not is_member_uri(whole, "left", other)
