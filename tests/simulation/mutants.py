@@ -5,6 +5,8 @@ both away, since either alone would be enough. `mutants.json` holds the seed tha
 """
 
 import asyncio
+import inspect
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace as dataclass_replace
@@ -38,20 +40,57 @@ from noetl.worker.outbox import Outbox
 from noetl.worker.worker import Worker
 from tests.simulation.faulty import drive
 
-MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+MUTANTS: dict[str, Callable[[list[str]], AbstractContextManager[None]]] = {}
+SLIPS = (TypeError, AttributeError, NameError)
 
 
-def planted(name: str | None) -> AbstractContextManager[None]:
-    return nullcontext() if name is None else MUTANTS[name]()
+class MutantBroken(Exception):
+    """The code of a mutant does not fit the code that it replaces: whatever is found then is not the planted bug."""
 
 
 @contextmanager
-def patched(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+def planted(name: str | None) -> Iterator[None]:
+    """MutantBroken if the mutant's own code raised what only a slip in it raises."""
+    slips: list[str] = []
+    with nullcontext() if name is None else MUTANTS[name](slips):
+        yield
+    if slips:
+        raise MutantBroken(f"{name}: {slips[0]}")
+
+
+@contextmanager
+def patched(slips: list[str], *changes: tuple[Any, str, Any]) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, new in changes:
             stack.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, new)
+            setattr(owner, name, watched(new, slips) if callable(new) else new)
         yield
+
+
+def watched(new: Callable[..., Any], slips: list[str]) -> Callable[..., Any]:
+    """The same function; slips in its own code, or in how it is called, are noted. The product survives them as it survives
+    any bug, so that the simulator would take what follows for the planted bug."""
+
+    def note(error: BaseException) -> None:
+        *_, innermost = traceback.extract_tb(error.__traceback__)
+        if innermost.filename in (__file__, new.__code__.co_filename):
+            slips.append(f"{type(error).__name__}: {error}, at line {innermost.lineno}")
+
+    def called(*args: Any, **more: Any) -> Any:
+        try:
+            return new(*args, **more)
+        except SLIPS as error:
+            note(error)
+            raise
+
+    async def awaited(*args: Any, **more: Any) -> Any:
+        try:
+            return await new(*args, **more)
+        except SLIPS as error:
+            note(error)
+            raise
+
+    return awaited if inspect.iscoroutinefunction(new) else called
 
 
 Change = tuple[Any, str, Any]
@@ -59,7 +98,7 @@ Change = tuple[Any, str, Any]
 
 def mutant(changes: Callable[[], list[Change]]) -> Callable[[], list[Change]]:
     """Registers a function that says what to replace; its docstring is the bug."""
-    MUTANTS[changes.__name__] = lambda: patched(*changes())
+    MUTANTS[changes.__name__] = lambda slips: patched(slips, *changes())
     return changes
 
 
@@ -403,13 +442,13 @@ def tries_reset() -> list[Change]:
 def put_after_report() -> list[Change]:
     """A result is stored in the background while its reference is already reported."""
 
-    async def put(self: Persist, where: Any, value: Any) -> Any:
+    async def put(self: Persist, where: Any, value: Any, store: str | None) -> Any:
         async def later() -> None:
             await asyncio.sleep(0.1)
             await self._store.put(where, value)
 
         self._later = asyncio.ensure_future(later())  # type: ignore[attr-defined]
-        return drive(ResultsMemory().put(where, value))
+        return drive(ResultsMemory().put(where, value)), None
 
     return [(Persist, "_put", put)]
 
@@ -578,10 +617,10 @@ def end_is_not_final() -> list[Change]:
     """Requests that arrive after the end are recorded."""
     original = machine.interpret
 
-    def interpret(fixed: Any, state: Any, message: Any, at: int, *, retried: Any = None) -> Any:
+    def interpret(fixed: Any, state: Any, message: Any, at: int, **more: Any) -> Any:
         if state.terminal and isinstance(message, m.Signal | m.Cancel | m.Pause):
             return machine._request(fixed, state, message, max(at, state.last_at))
-        return original(fixed, state, message, at, retried=retried)
+        return original(fixed, state, message, at, **more)
 
     return [(dispatch, "interpret", interpret)]
 

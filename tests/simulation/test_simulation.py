@@ -67,6 +67,22 @@ def test_a_planted_bug_is_found(hunted: dict[str, list[Result]], name: str) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("new", "slip"),
+    [
+        (lambda fixed: None, "TypeError"),  # it does not take what it is called with
+        (lambda fixed, state, message, at, **more: mutants.m.NoSuchName, "AttributeError"),
+    ],
+)
+def test_a_mutant_with_a_slip_in_its_own_code_counts_as_broken_not_as_found(
+    monkeypatch: pytest.MonkeyPatch, new: Any, slip: str
+) -> None:
+    change = (mutants.dispatch, "interpret", new)
+    monkeypatch.setitem(mutants.MUTANTS, "wrong", lambda slips: mutants.patched(slips, change))
+    with pytest.raises(mutants.MutantBroken, match=f"wrong: {slip}"):
+        runner.attempt(History(2, mutant="wrong"))
+
+
 def test_a_failing_seed_shrinks_to_a_command_that_repeats_it() -> None:
     history = History(2, mutant="put_after_report")
     smallest, result = runner.shrink(history)
