@@ -51,8 +51,8 @@ class Cold:
 
 
 def _rows(lake: HistoryFiles, path: str, execution_id: int) -> list[dict[str, Any]]:
-    import pyarrow as pa  # type: ignore[import-untyped]  # loaded by whoever asks for such an execution
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+    import pyarrow as pa  # loaded by whoever asks for such an execution
+    import pyarrow.parquet as pq
 
     try:
         with lake.open_file(path) as file:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
 
 
 def cleaned(batch: pa.RecordBatch, forms: Sequence[str], clean: Callable[[Any], Any]) -> pa.RecordBatch:

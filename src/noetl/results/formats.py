@@ -8,9 +8,9 @@ CSV        a header; text is quoted where it must be, and where it is empty: nul
 from collections.abc import Sequence
 from typing import IO, Any
 
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from noetl.results import moments
 from noetl.results.encoding import encode

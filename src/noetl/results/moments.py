@@ -6,8 +6,8 @@ As DuckDB and Postgres read it: `infinity`, `20000-01-01T00:00:00`, `0044-03-15 
 from datetime import date, timedelta
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
 
 UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # of a second
 DAY = 86_400  # seconds

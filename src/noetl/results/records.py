@@ -90,7 +90,7 @@ def _size(value: Any) -> int:
 
 def as_table(value: Any, records: Records, tables: Tables) -> Any:
     """A Table; or the value, when its numbers or texts are such that Arrow has no like."""
-    import pyarrow as pa  # type: ignore[import-untyped]  # only who has many records pays for it
+    import pyarrow as pa  # only who has many records pays for it
 
     from noetl.results.rowsets import Writer
 

@@ -26,9 +26,9 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from noetl.model.errors import CorruptLog
 from noetl.results import moments

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow as pa
 
 
 def is_foreign(kind: pa.DataType) -> bool:

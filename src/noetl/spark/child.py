@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, cast
 
 import grpc  # type: ignore[import-untyped]  # it has no types
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession

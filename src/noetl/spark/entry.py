@@ -4,7 +4,7 @@ import gc
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow as pa
 
 ROWS = pa.schema(
     [("index", pa.int64()), ("status", pa.string()), ("error", pa.json_()), ("ms", pa.int64()), ("tries", pa.int64()),

@@ -12,8 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from noetl.model.errors import Failure, InvalidInput
 from noetl.pipeline.failures import Failing

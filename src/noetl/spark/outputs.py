@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it has no types
+import pyarrow.parquet as pq
 
 from noetl.results.encoding import PARQUET
 from noetl.results.rowsets import Writer

@@ -11,9 +11,11 @@ import json
 import os
 import shutil
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import grpc  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -25,6 +27,7 @@ from noetl.spark.writing import Checks, write
 
 OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 OVERWRITE_OPTION = "partitionoverwritemode"
+WRITE_ERRORS = (PySparkException, grpc.RpcError)  # of Spark, and of the connection to it
 REPEATABLE = ("overwrite", "overwrite_partitions")  # a second copy leaves what one leaves
 
 
@@ -60,14 +63,13 @@ def _commit(frame: DataFrame, request: dict[str, Any], target: Target, answer: d
     counted = Observation("written")
     writer = checks.applied(frame).observe(counted, F.count(F.lit(1)).alias("rows")).write.format(output["format"])
     staging = target.staging(request["session"])
-    try:
+    with ExitStack() as cleanup:
+        cleanup.callback(shutil.rmtree, staging, ignore_errors=True)
         writer.options(**output["options"]).partitionBy(*target.partition_by).save(str(staging))
         reader = frame.sparkSession.read.schema(frame.schema).format(output["format"]).options(**output["options"])
         answer["expect"] = checks.counted(lambda: reader.load(str(staging)))
         answer["rows"] = int(counted.get["rows"])
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
+        cleanup.pop_all()  # it is complete
     return target.commit(staging, answer)
 
 
@@ -94,7 +96,7 @@ def _copy_by_spark(frame: DataFrame, request: dict[str, Any], mode: str) -> dict
     copying.begin()
     try:
         _copied(spark, made, output, mode)
-    except Exception as error:
+    except WRITE_ERRORS as error:
         raise Broken("output", error if mode in REPEATABLE else Uncertain(str(error))) from error
     copying.end(answer)
     shutil.rmtree(os.path.dirname(made["files"][0]["path"]), ignore_errors=True)

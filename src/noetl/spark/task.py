@@ -21,8 +21,8 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from noetl.model import events as e

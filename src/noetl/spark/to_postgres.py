@@ -20,8 +20,8 @@ from typing import Any
 
 import adbc_driver_manager
 import adbc_driver_postgresql.dbapi as adbc  # type: ignore[import-untyped]  # it has no types
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from noetl.model.errors import Failure
 from noetl.results.rowsets import values_of

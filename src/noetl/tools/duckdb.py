@@ -12,7 +12,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import duckdb
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow as pa
 
 from noetl.model.errors import Failure
 from noetl.results.rowsets import NUMERIC, Reader, Writer

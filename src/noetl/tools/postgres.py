@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow as pa
 from psycopg import AsyncConnection, AsyncRawCursor
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.generators import fetch

@@ -10,8 +10,8 @@ from typing import Any
 
 import adbc_driver_manager
 import adbc_driver_postgresql.dbapi as adbc  # type: ignore[import-untyped]  # it has no types
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from noetl.results.rowsets import NUMERIC, Writer
 from noetl.results.tables import Table, Tables

@@ -3,7 +3,7 @@
 from typing import Any
 
 import orjson
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow as pa
 
 from noetl.results.values import columns_of, to_json
 from noetl.tools.sql import SqlError

@@ -11,8 +11,8 @@ from typing import Any
 
 import duckdb
 import psycopg
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from noetl.model.errors import Failure

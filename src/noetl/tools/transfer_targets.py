@@ -18,8 +18,8 @@ from typing import Any
 
 import duckdb
 import psycopg
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
-import pyarrow.csv as csv  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.csv as csv
 from psycopg import AsyncConnection
 
 from noetl.results import moments

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from noetl.faults import fault
 from noetl.model.errors import Conflict, NoetlError

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from noetl.engine.fold import evolve
 from noetl.engine.state import empty

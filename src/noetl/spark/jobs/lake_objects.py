@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 from uuid import uuid4
 
 from obstore import exceptions
@@ -22,6 +22,9 @@ from obstore.store import ObjectStore
 from noetl.model.errors import InvalidInput, StoreUnavailable
 from noetl.results.objects import AT_ONCE, refused, said
 from noetl.spark.jobs.lake import STAGING, Workspace
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 MAX_COPY_BYTES: Final = 5_000_000_000  # S3 copies no larger object by one request
 READ_BYTES: Final = 1 << 20  # one request of a reader that reads a few bytes
@@ -194,12 +197,13 @@ class _ObjectFile(io.RawIOBase):
     def tell(self) -> int:
         return self._position
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # BufferedReader gives nothing else
-        length = min(len(buffer), self._size - self._position)
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        view = memoryview(buffer).cast("B")
+        length = min(len(view), self._size - self._position)
         if length <= 0:
             return 0
         data = self._lake.read_range(self._path, self._position, length)
-        buffer[:length] = data
+        view[:length] = data
         self._position += length
         return length
 

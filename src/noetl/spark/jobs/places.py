@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from noetl.model.ids import derive
 from noetl.spark.jobs.rows import by_execution

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from noetl.spark.jobs.folding import FIELDS, fold
 from noetl.spark.jobs.folding import PROJECTIONS as SCHEMA

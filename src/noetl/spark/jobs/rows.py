@@ -5,7 +5,7 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from noetl.log.writes import join
 from noetl.model.events import Event

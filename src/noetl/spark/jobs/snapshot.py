@@ -10,7 +10,7 @@ from typing import Any
 
 import adbc_driver_manager
 import adbc_driver_postgresql.dbapi as adbc  # type: ignore[import-untyped]  # it has no types
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from noetl.model.errors import StoreUnavailable
 from noetl.spark.jobs.rows import COLUMNS, typed

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import duckdb
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow as pa
 
 from noetl.tools.duckdb import SETTINGS
 from noetl.tools.port import Call
