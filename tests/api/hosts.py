@@ -3,11 +3,12 @@
 {api}/hosts/httpbin · {api}/hosts/jsonplaceholder · {api}/hosts/open-meteo · {api}/hosts/example.com
 """
 
+import base64
 from typing import Any
 
 import orjson
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from tests.api.asked import answer, number, real
@@ -87,12 +88,17 @@ async def example(request: Request) -> Response:
     return HTMLResponse(PAGE)
 
 
+async def as_text(request: Request) -> Response:
+    return PlainTextResponse(base64.b64decode(request.path_params["value"]).decode())
+
+
 def routes() -> list[Route]:
     return [
         Route("/hosts/httpbin/get", echo),
         Route("/hosts/httpbin/post", echo, methods=["POST"]),
         Route("/hosts/httpbin/status/{code:int}", status, methods=["GET", "POST"]),
         Route("/hosts/httpbin/json", slides),
+        Route("/hosts/httpbin/base64/{value}", as_text),
         Route("/hosts/jsonplaceholder/posts", posts),
         Route("/hosts/jsonplaceholder/posts/{id:int}", one_post),
         Route("/hosts/jsonplaceholder/users", users),

@@ -48,9 +48,6 @@ SCALARS_INLINE = 1_024
 COLUMNS_INLINE = 1_024
 RESULTS_INLINE = 2_048
 LITERAL_INLINE = 2_048  # bytes of a list or map of the playbook that an assignment carries
-DATA_OF_TOOLS = frozenset(
-    {"stdout", "stderr", "url"}
-)  # texts of tools that hold what they were given, or what they found
 PER_REPORT = 256 * 1024  # bytes of payloads that ride in one report: many reports share an exchange
 
 
@@ -137,8 +134,10 @@ class Persist:
         parent: Envelope | None = None,
         meta: Meta | None = None,
         wish: Wish = ANYHOW,
+        texts: bool = True,
     ) -> Envelope:
-        """The value is durable when this returns. A null value needs no payload; records become columns when they fit."""
+        """The value is durable when this returns. A null value needs no payload; records become columns when they fit. Without
+        `texts`, the envelope has no texts of the value."""
         above = _made_from(parent)
         if (found := records.found(value)) is not None:
             value = await self._in_columns(value, found)
@@ -152,7 +151,7 @@ class Persist:
                 status="ok",
                 reference=reference,
                 parent_ref=ParentRef(above) if above is not None else None,
-                context=context_of(value, facts, texts=self._texts_in_context),
+                context=context_of(value, facts, texts=texts and self._texts_in_context),
                 meta=meta,
             )
         )
@@ -356,7 +355,7 @@ def _scalars(value: dict[str, Any], texts: bool) -> dict[str, Any]:
     for name, part in value.items():
         if name in RESERVED or not is_scalar(part):
             continue
-        if isinstance(part, str) and (not texts or name in DATA_OF_TOOLS):
+        if isinstance(part, str) and not texts:
             continue
         size = len(encode(part)) + len(name) + 4
         if size <= left:

@@ -42,6 +42,7 @@ from noetl.tools.port import Failed, Success, Suspend
 from noetl.tools.workbook import called
 
 MAX_RECOVERED_MESSAGE = 200  # characters
+FETCHING = frozenset({"artifact", "http", "nats", "shell"})  # kinds of tools whose values are data of others
 MAX_OUTER_BYTES = 2_048  # that a child is told of the iterations around it
 MAX_WORKLOAD_BYTES = 2_048  # of the input of a child that an event carries
 
@@ -331,7 +332,13 @@ class Pipeline:
         if self._journal is None:
             return Stored(Envelope(status="ok", context=dict(outcome.facts), meta=meta), self.payloads, outcome.value)
         envelope = await self.persist.result(
-            self._label(turn), outcome.value, outcome.facts, parent=parent, meta=meta, wish=Wish.of(turn.task.output)
+            self._label(turn),
+            outcome.value,
+            outcome.facts,
+            parent=parent,
+            meta=meta,
+            wish=Wish.of(turn.task.output),
+            texts=self._shows_texts(turn),
         )
         return Stored(envelope, self.payloads, MISSING if tables_in(outcome.value) else outcome.value)
 
@@ -453,6 +460,10 @@ class Pipeline:
     def _has_text_of_payload(self, turn: Turn, given: dict[str, Any]) -> bool:
         return Origins(self.command, self.names).has_text_of_payload(self.step, turn.task, given)
 
+    def _shows_texts(self, turn: Turn) -> bool:
+        """Whether the envelope of the task's result may have texts of it: not when they may be of a payload."""
+        return turn.task.kind not in FETCHING and not self._has_text_of_payload(turn, self._at.given)
+
     async def _told_to_child(self, task: Task) -> dict[str, Any]:
         """This iteration as a child sees it. Events carry it, so an item of a payload goes by reference unless it is a number, a
         boolean or null."""
@@ -522,7 +533,9 @@ class Pipeline:
         value = page.value if page.value is not None else {}  # a page is a part of a manifest: it needs a reference
         meta = Meta(tool=self._tool(turn.task))
         wish = Wish(None, Wish.of(turn.task.output).lifetime)
-        envelope = await self.persist.result(self._label(turn, number), value, page.facts, meta=meta, wish=wish)
+        envelope = await self.persist.result(
+            self._label(turn, number), value, page.facts, meta=meta, wish=wish, texts=self._shows_texts(turn)
+        )
         carried = await self.persist.cursor(self._label(turn, number), cursor)
         await self._send(
             lambda common, values: e.CallPage(

@@ -341,6 +341,7 @@ KINDS = {
     "42": "syntax", "53": "resource", "54": "resource", "57": "unavailable", "58": "unavailable",
 }  # fmt: skip
 OWN = {"57014": "timeout", "42501": "auth", "55P03": "conflict"}
+QUOTING_ROWS = frozenset(("23502", "23514", "44000"))  # not null, check, check option: their detail is the whole row
 RETRYABLE = frozenset(("connection", "conflict", "resource", "unavailable", "timeout"))
 
 
@@ -359,8 +360,9 @@ def failure(error: psycopg.Error, excerpt: str = "") -> Failure:
     if state == "25001":
         hint = " (set autocommit: true)"
     where = f"\n{excerpt}" if excerpt and kind not in ("connection", "timeout", "unavailable") else ""
+    quoted = None if state in QUOTING_ROWS else diag.message_detail
     detail = {
-        "detail": diag.message_detail, "position": diag.statement_position, "table": diag.table_name,
+        "detail": quoted, "position": diag.statement_position, "table": diag.table_name,
         "column": diag.column_name, "constraint": diag.constraint_name,
     }  # fmt: skip
     return Failure(

@@ -139,6 +139,16 @@ def test_errors_say_what_they_are(database: str, query: str, kind: str, sqlstate
     assert (found.code, found.kind, found.sqlstate, found.retryable) == ("SQL_ERROR", kind, sqlstate, retryable)
 
 
+@pytest.mark.parametrize("query", ["INSERT INTO w VALUES ('secret', NULL)", "INSERT INTO w VALUES ('secret', -1)"])
+def test_error_names_the_column_or_constraint_and_does_not_quote_the_row(database: str, query: str) -> None:
+    table = "CREATE TABLE w (t text, n int NOT NULL CONSTRAINT positive CHECK (n > 0))"
+    _, insert = outcomes(database, table, f"{query}; SELECT 1")
+    found = failure(insert)
+    assert found.detail["table"] == "w"
+    assert found.detail.get("column") == "n" or found.detail.get("constraint") == "positive"
+    assert "detail" not in found.detail
+
+
 def test_a_server_that_is_not_there_is_a_connection_failure() -> None:
     found = failure(outcomes("postgresql://x:y@127.0.0.1:1/z", "SELECT 1")[0])
     assert (found.code, found.kind, found.retryable) == ("CONNECTION_FAILED", "connection", True)

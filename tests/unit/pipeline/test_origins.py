@@ -63,6 +63,7 @@ def test_text_that_the_log_has_stands_in_the_envelope(given: str) -> None:
     bench = Bench()
     report = ran(TASK, given, bench)
     assert report.result.meta.input.value["n"] == 1
+    assert report.result.context["x"] == report.result.meta.input.value["x"]
     assert [ref.reference for ref in bench.refs] == [report.result.reference]
 
 
@@ -73,7 +74,8 @@ def test_text_of_a_payload_is_an_input_by_reference(given: str) -> None:
     assert report.result.error is None
     assert report.result.meta.input.value is None
     assert bench.refs[0].reference.uri == report.result.meta.input.ref
-    assert MARK.encode() not in encode(report.result.meta)
+    assert report.result.context == {"n": 1}
+    assert MARK.encode() not in encode(report)
 
 
 @pytest.mark.parametrize("given", IN_LOG)
@@ -93,6 +95,12 @@ def test_text_of_a_payload_goes_to_a_child_by_reference(given: str) -> None:
     workload = bench.value(Envelope(status="ok", reference=parked.child.reference))
     assert MARK.lower() in workload["x"].lower()
     assert (workload["n"], workload["of_arc"]) == (1, "text")
+
+
+def test_result_made_of_rows_shows_no_texts() -> None:
+    bench = Bench(lambda call: {"mark": call.input["x"][0]["mark"], "n": 1})
+    report = ran(TASK, "{{ up.rows }}", bench)
+    assert (report.result.context, bench.value(report.result)) == ({"n": 1}, {"mark": MARK, "n": 1})
 
 
 def test_numbers_of_a_payload_stand_in_the_event() -> None:
