@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests import inspection, waiting
 from tests.api.process import Api, served
 
 PROCESSES = 2
+SHARED_HOUSE = "tests/crash/test_spark_writes.py"
 
 settings.register_profile(
     "suite", deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
@@ -29,7 +31,23 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and "PYTEST_XDIST_WORKER" not in os.environ
     if whole and config.option.numprocesses is None and not config.option.usepdb and not config.option.collectonly:
         config.option.numprocesses = PROCESSES
-        config.option.dist = "loadgroup"
+        config.option.dist = "loadscope"
+        config.option.loadscopereorder = False  # as collected: the short unit tests come last and fill both processes
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    return FileScheduling(config, log) if config.option.dist == "loadscope" else None
+
+
+class FileScheduling(LoadScopeScheduling):
+    """A file runs in one process, because its tests share servers and databases. Kills take long and share little, so they are
+    spread. (Marks for `loadgroup` have no effect with pytest 9.2: pytest-xdist issue 1386.)"""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        is_spread = file.startswith("tests/crash/") and file != SHARED_HOUSE
+        return nodeid if is_spread else file
 
 
 @pytest.fixture(autouse=True)

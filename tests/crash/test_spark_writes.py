@@ -95,7 +95,6 @@ def _parameter(cell: Cell) -> Any:
     return pytest.param(cell, id=cell.name, marks=marks)
 
 
-@pytest.mark.xdist_group("spark-writes")  # one test process has the house
 @pytest.mark.parametrize("cell", [_parameter(cell) for cell in CELLS])
 def test_a_worker_that_dies_while_it_writes(shared_house: House, tmp_path: Path, cell: Cell) -> None:
     shared_house.restart()  # what a cell that failed has left dead

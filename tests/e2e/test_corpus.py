@@ -19,7 +19,6 @@ from tests.e2e.corpus import Case, Outcome, cases, play
 from tests.e2e.paths import compared, shortened, told
 from tests.postgres import scratch, server
 
-pytestmark = pytest.mark.xdist_group("corpus")  # of several test processes one plays them, or each would play all
 CASES = cases()
 Played = dict[str, Outcome | BaseException]
 

@@ -10,7 +10,6 @@ from tests.e2e.matrix import cell_path, check_cell, names_of, start_cell
 from tests.failures import CELLS, Cell, expected
 from tests.waiting import until
 
-pytestmark = pytest.mark.xdist_group("failures")  # one test process runs them, or each would run all
 HERE = [cell for cell in CELLS if cell.unit != "spark" and cell.how != "worker_lost"]
 FROM_THE_COMMAND_LINE = [cell for cell in HERE if cell.unit == "step" and cell.how == "fails"]
 

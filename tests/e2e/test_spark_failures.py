@@ -14,7 +14,6 @@ from tests.spark import spark_url
 from tests.waiting import until
 
 __all__ = ["spark_url"]
-pytestmark = pytest.mark.xdist_group("spark-failures")  # one test process runs them, or each would run all
 HERE = [cell for cell in CELLS if cell.unit == "spark" and cell.how != "worker_lost"]
 PATIENCE_S = 240.0
 
