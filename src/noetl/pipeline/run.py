@@ -82,6 +82,7 @@ class Tasks:
     page: Any = None
     resolved: Envelope | None = None
     given: dict[str, Any] = field(default_factory=dict)  # the input of the try under way
+    of_payload: bool | None = None  # whether it has a text of a payload; None: nobody has asked yet
 
 
 def tasks_of(step: Step) -> list[Task]:
@@ -279,7 +280,7 @@ class Pipeline:
         """None: the task is passed over."""
         at = self._at
         try:
-            task, at.given = turn.task, {}
+            task, at.given, at.of_payload = turn.task, {}, None
             if task.name in self._broken:
                 return Failed(self._broken[task.name])
             if at.resolved is not None:
@@ -372,7 +373,7 @@ class Pipeline:
         """None of an item: a loop names its collection."""
         if not self._at.given or self._journal is None or self.names.item is not None:
             return None
-        inline = not self._has_text_of_payload(turn, self._at.given)
+        inline = not self._has_text_of_payload(turn.task)
         return await self.persist.input(self._label(turn), self._at.given, inline=inline)
 
     def _label(self, turn: Turn, page: int = 0) -> str:
@@ -451,18 +452,22 @@ class Pipeline:
     async def _requested(self, turn: Turn, child: e.ChildRequest) -> e.ChildRequest:
         """The request as an event carries it: an input that is large, or has a text of a payload, goes by reference."""
         child = replace(child, iter=await self._told_to_child(turn.task))
-        if _is_small_workload(child.workload) and not self._has_text_of_payload(turn, child.workload):
+        if _is_small_workload(child.workload) and not self._has_text_of_payload(turn.task):
             return child
         label, kept = f"{turn.task.name}.workload", Wish(store="kv")  # servers read it
         reference = await self.persist.put(label, child.workload, kind="workload", wish=kept)
         return replace(child, workload={}, reference=reference)
 
-    def _has_text_of_payload(self, turn: Turn, given: dict[str, Any]) -> bool:
-        return Origins(self.command, self.names).has_text_of_payload(self.step, turn.task, given)
+    def _has_text_of_payload(self, task: Task) -> bool:
+        """Whether the input of the try under way has a text that comes from a payload."""
+        at = self._at
+        if at.of_payload is None:
+            at.of_payload = Origins(self.command, self.names).has_text_of_payload(self.step, task, at.given)
+        return at.of_payload
 
     def _shows_texts(self, turn: Turn) -> bool:
         """Whether the envelope of the task's result may have texts of it: not when they may be of a payload."""
-        return turn.task.kind not in FETCHING and not self._has_text_of_payload(turn, self._at.given)
+        return turn.task.kind not in FETCHING and not self._has_text_of_payload(turn.task)
 
     async def _told_to_child(self, task: Task) -> dict[str, Any]:
         """This iteration as a child sees it. Events carry it, so an item of a payload goes by reference unless it is a number, a
