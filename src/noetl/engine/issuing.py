@@ -101,7 +101,7 @@ def pool_for(
 ) -> str | Failure:
     """The pool of a command. A template is rendered for the first command of an activation; the others follow it there."""
     step = fixed.plan.steps[activation.step].step
-    if not is_template(step.spec.pool):
+    if step.spec.pool is None or not is_template(step.spec.pool):
         return pool_of(step, kind)
     return activation.pool or _rendered_pool(fixed, state, activation, moment)
 

@@ -252,7 +252,8 @@ def advance(fixed: Fixed, state: Execution, *given: e.Event) -> Advance:
         event = queue.popleft()
         before, state = state, evolve(state, event)
         events.append(event)
-        effects.extend(playbook_state.effects(before, state, event))
+        if state.playbook_state is not before.playbook_state:
+            effects.extend(playbook_state.effects(before, state, event))
         if len(events) == MANY and state.status == "running":
             queue.append(_circles(event))
         if len(events) > 2 * MANY:

@@ -192,8 +192,6 @@ def _fail(state: Execution, event: Any, failure: Failure) -> Execution:
 
 def effects(before: Execution, after: Execution, event: e.Event) -> Iterator[SetState]:
     """The writes between two states that the event lies between."""
-    if before.playbook_state is after.playbook_state:
-        return
     for name, known in after.playbook_state.items():
         earlier = before.playbook_state.get(name, NOTHING_KNOWN)
         if known.writes > earlier.writes:

@@ -42,10 +42,11 @@ def _admit(fixed: Fixed, state: Execution, activation: Activation, moment: Momen
     if held(state):
         return
     plan = fixed.plan.steps[activation.step]
-    pool = pool_for(fixed, state, activation, "run", moment)
-    if isinstance(pool, Failure):
-        yield call_error(activation, pool, moment)
-        return
+    if plan.step.spec.pool is not None:
+        pool = pool_for(fixed, state, activation, "run", moment)
+        if isinstance(pool, Failure):
+            yield call_error(activation, pool, moment)
+            return
     site = plan.site.get(ADMIT)
     if site is None:
         yield from _begin(fixed, state, activation, moment)

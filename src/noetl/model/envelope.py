@@ -38,6 +38,7 @@ def is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float)
 
 
+SCALAR_TYPES = frozenset({str, int, float, bool, type(None)})
 MAPS = frozenset({"http", "pg", "py", "spark", "stats", "results", SELECTIONS})  # members of `context` that are maps
 NEEDS_DATA: dict[str, Any] = {"reference": ""}  # a selection of which only a worker can tell the value
 
@@ -45,7 +46,7 @@ NEEDS_DATA: dict[str, Any] = {"reference": ""}  # a selection of which only a wo
 def has_rows(name: str, value: Any) -> bool:
     """Whether this member of a context holds a list or map of a payload. `columns` is a list of names; tools fill maps of facts,
     without lists; a selection has a scalar for its value. Migration `no_rows` says the same in SQL."""
-    if _is_leaf(value):
+    if type(value) in SCALAR_TYPES or _is_leaf(value):
         return False
     if name == "columns":
         return isinstance(value, dict) or (isinstance(value, list) and not all(map(_is_leaf, value)))
@@ -74,9 +75,9 @@ def _is_leaf(value: Any) -> bool:
 
 
 def _has_list(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(_has_list, value.values()))
-    return isinstance(value, list | tuple)
+    if not isinstance(value, dict):
+        return isinstance(value, list | tuple)
+    return any(_has_list(part) for part in value.values() if type(part) not in SCALAR_TYPES)
 
 
 class Input(Struct, frozen=True, omit_defaults=True):

@@ -15,5 +15,8 @@ def stripped(value: Any, depth: int = 0) -> Any:
     if depth == DEEPEST:
         return "…"
     if isinstance(value, dict):
-        return {name: stripped(part, depth + 1) for name, part in value.items() if str(name).lower() not in KEYS}
+        kept = {name: part for name, part in value.items() if str(name).lower() not in KEYS}
+        return {
+            name: stripped(part, depth + 1) if isinstance(part, dict | list) else part for name, part in kept.items()
+        }
     return [stripped(part, depth + 1) for part in value]

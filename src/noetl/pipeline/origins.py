@@ -28,8 +28,10 @@ class Origins:
 
     def has_text_of_payload(self, step: Step, task: Task, given: dict[str, Any]) -> bool:
         """Whether `given`, the input of the task, has a text that comes from a payload, or may come from one."""
+        texts = [name for name, value in given.items() if is_text(value)]
+        if not texts:
+            return False
         written = (step.input, task.input)  # the step's wins over the task's
-        texts = (name for name, value in given.items() if is_text(value))
         return not all(self._is_in_log(name, written) for name in texts)
 
     def _is_in_log(self, name: str, written: Sequence[dict[str, Any]]) -> bool:
