@@ -8,7 +8,7 @@ row set, which is scanned where it is and never held whole. Rows go to the store
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import duckdb
@@ -17,8 +17,20 @@ import pyarrow as pa
 from noetl.model.errors import Failure
 from noetl.results.rowsets import NUMERIC, Reader, Writer
 from noetl.results.staging import Staging
+from noetl.results.tables import Table
 from noetl.tools.port import Call, Failed, Outcome, Success
-from noetl.tools.sql import Parameter, SqlError, Statement, changed, column_names, identifier, listed, quoted, scalar
+from noetl.tools.sql import (
+    Parameter,
+    SqlError,
+    Statement,
+    changed,
+    column_names,
+    identifier,
+    listed,
+    open_transaction,
+    quoted,
+    scalar,
+)
 from noetl.tools.sql_task import RAW, prepared
 from noetl.tools.tabular import listed as rows_of
 from noetl.tools.tabular import table
@@ -80,7 +92,12 @@ class _Session:
 
     def _transaction(self, connection: duckdb.DuckDBPyConnection) -> Any:
         if self._call.config.get("autocommit"):
-            return self._all(connection)
+            value = self._all(connection)
+            if _rollback(connection):
+                if isinstance(value, Table):
+                    value.close()
+                raise open_transaction()
+            return value
         connection.begin()
         try:
             value = self._all(connection)
@@ -174,9 +191,13 @@ def _parts(kind: Any) -> list[tuple[str, Any]]:
             return []
 
 
-def _rollback(connection: duckdb.DuckDBPyConnection) -> None:
-    with suppress(duckdb.Error):  # the error may have ended the transaction already
+def _rollback(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether there was a transaction: an error, or the statements themselves, may have ended it already."""
+    try:
         connection.rollback()
+    except duckdb.Error:
+        return False
+    return True
 
 
 def _double(value: float) -> str:

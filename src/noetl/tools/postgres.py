@@ -22,10 +22,20 @@ from psycopg.pq import ExecStatus, TransactionStatus
 
 from noetl.model.errors import Failure
 from noetl.results.rowsets import Writer
-from noetl.results.tables import Tables
+from noetl.results.tables import Table, Tables
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.postgres_types import Column, as_stored, columns
-from noetl.tools.sql import Parameter, SqlError, Statement, changed, column_names, listed, quoted, scalar
+from noetl.tools.sql import (
+    Parameter,
+    SqlError,
+    Statement,
+    changed,
+    column_names,
+    listed,
+    open_transaction,
+    quoted,
+    scalar,
+)
 from noetl.tools.sql_task import RAW, prepared
 from noetl.tools.threads import in_thread
 
@@ -148,7 +158,12 @@ async def _estimate(connection: AsyncConnection[Any], query: str) -> int:
 
 async def _run(connection: AsyncConnection[Any], found: list[Statement], call: Call) -> Any:
     if call.config.get("autocommit") or (len(found) == 1 and found[0].first in READING):
-        return await _all(connection, found, call)
+        value = await _all(connection, found, call)
+        if connection.pgconn.transaction_status != TransactionStatus.IDLE:
+            if isinstance(value, Table):
+                value.close()
+            raise open_transaction()
+        return value
     async with connection.transaction():
         return await _all(connection, found, call)
 
@@ -259,8 +274,9 @@ class _Cursor(AsyncRawCursor[Any]):
             return None
         if found.status in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
             self.pgresult = found
-            while (yield from fetch(self._pgconn)) is not None:
-                pass
+            while (more := (yield from fetch(self._pgconn))) is not None:
+                if more.status == ExecStatus.FATAL_ERROR:  # the commit that follows the statement has failed
+                    self._raise_for_result(more)
             return None
         if found.status in (ExecStatus.SINGLE_TUPLE, ExecStatus.TUPLES_CHUNK):
             self.pgresult = found

@@ -157,6 +157,12 @@ def check_transaction(found: Iterable[Statement]) -> None:
             raise SqlError("SQL_TRANSACTION", message)
 
 
+def open_transaction() -> SqlError:
+    """The failure of an `autocommit` task whose own transaction did not end."""
+    message = "a transaction is still open at the end of the statements, so its changes are rolled back; add `commit`"
+    return SqlError("SQL_TRANSACTION", message)
+
+
 # ---- reading -----------------------------------------------------------------------------------------------------------
 
 

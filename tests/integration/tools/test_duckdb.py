@@ -120,6 +120,17 @@ def test_a_file_keeps_what_was_committed_and_nothing_of_a_failure(tmp_path: Path
     assert value(outcome("FROM t", database=database))["rows"] == [{"a": 1}]
 
 
+@pytest.mark.parametrize("last", ["INSERT INTO t VALUES (2)", "FROM t"])
+def test_autocommit_task_fails_when_it_leaves_a_transaction_open(tmp_path: Path, last: str) -> None:
+    database = str(tmp_path / "d.duckdb")
+    value(outcome("CREATE TABLE t (a int)", database=database))
+    left = failure(outcome(f"BEGIN; INSERT INTO t VALUES (1); {last}", database=database, autocommit=True))
+    assert left.code == "SQL_TRANSACTION"
+    assert "add `commit`" in left.message
+    value(outcome("BEGIN; INSERT INTO t VALUES (3); COMMIT", database=database, autocommit=True))
+    assert value(outcome("FROM t", database=database))["rows"] == [{"a": 3}]
+
+
 @pytest.mark.parametrize(
     ("query", "code"),
     [

@@ -124,6 +124,33 @@ def test_a_task_is_one_transaction_unless_it_says_otherwise(database: str) -> No
     assert value(count)["rows"] == [{"n": 1}]
 
 
+@pytest.mark.parametrize("query", ["INSERT INTO c VALUES (1)", "INSERT INTO c VALUES (1) RETURNING id"])
+def test_autocommit_task_fails_when_a_constraint_fails_at_commit(database: str, query: str) -> None:
+    tables = "CREATE TABLE p (id int PRIMARY KEY); CREATE TABLE c (id int REFERENCES p DEFERRABLE INITIALLY DEFERRED)"
+    _, last, first, count = outcomes(
+        database, tables, query, f"{query}; SELECT 1", "SELECT count(*) AS n FROM c", autocommit=True
+    )
+    assert (failure(last).code, failure(last).sqlstate) == ("SQL_ERROR", "23503")
+    assert (failure(first).code, failure(first).sqlstate) == ("SQL_ERROR", "23503")
+    assert value(count)["rows"] == [{"n": 0}]
+
+
+@pytest.mark.parametrize("last", ["INSERT INTO t VALUES (2)", "SELECT * FROM t"])
+def test_autocommit_task_fails_when_it_leaves_a_transaction_open(database: str, last: str) -> None:
+    _, left, ended, count = outcomes(
+        database,
+        "CREATE TABLE t (a int)",
+        f"BEGIN; INSERT INTO t VALUES (1); {last}",
+        "BEGIN; INSERT INTO t VALUES (3); COMMIT",
+        "SELECT a FROM t",
+        autocommit=True,
+    )
+    assert failure(left).code == "SQL_TRANSACTION"
+    assert "add `commit`" in failure(left).message
+    assert value(ended)["row_count"] == 0
+    assert value(count)["rows"] == [{"a": 3}]
+
+
 @pytest.mark.parametrize(
     ("query", "kind", "sqlstate", "retryable"),
     [
