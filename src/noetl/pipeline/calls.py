@@ -23,6 +23,7 @@ from noetl.playbook.model import OutsideTask, SinkTask, Step, Task
 from noetl.playbook.workload import over
 from noetl.results.tables import Table, Tables, TooLarge
 from noetl.tools.port import Call, Failed, Identity, Outcome, Success, Tool, raw_fields
+from noetl.tools.python_child import refuse_equal_keys
 
 
 class Turn(Struct, frozen=True):
@@ -37,11 +38,13 @@ RenderIn = Callable[[Turn, dict[str, Any], str], Rendering]
 
 
 class Prepared(Struct, frozen=True):
-    """A tool with everything it needs; `over` gives the next page's call."""
+    """A tool with everything it needs; `over` gives the next page's call. `checks_keys`: its values may have keys that are not
+    text, because the tool is not one of ours."""
 
     tool: Tool
     call: Call
     redactor: Redactor
+    checks_keys: bool = False
 
     def page(self, number: int, cursor: dict[str, Any], key: str) -> "Prepared":
         last = {**self.call.config, "input": self.call.input}
@@ -49,7 +52,7 @@ class Prepared(Struct, frozen=True):
         given = merged.pop("input")
         identity = _numbered(self.call.identity, number)
         call = replace(self.call, config=merged, input=given, key=key, identity=identity)
-        return Prepared(self.tool, call, self.redactor)
+        return replace(self, call=call)
 
 
 def _numbered(identity: Identity, page: int) -> Identity:
@@ -93,7 +96,7 @@ class Caller:
             tables=Tables(self.env.store.staging, self.env.redactor.batch),
             credential=keychain.auth,
         )
-        return Prepared(tool, call, self.env.redactor)
+        return Prepared(tool, call, self.env.redactor, checks_keys=isinstance(task, OutsideTask))
 
     async def given(self, turn: Turn) -> dict[str, Any]:
         """The task's input; templates after it see it too."""
@@ -170,7 +173,17 @@ async def perform(prepared: Prepared) -> Outcome:
         message = f"the {prepared.tool.kind} tool raised {type(error).__name__}: {error}"
         return prepared.redactor.outcome(Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message)))
     fault("tool.after")
+    if prepared.checks_keys and isinstance(outcome, Success):
+        outcome = _with_distinct_keys(outcome)
     return prepared.redactor.outcome(outcome)
+
+
+def _with_distinct_keys(outcome: Success) -> Outcome:
+    try:
+        refuse_equal_keys(outcome.value)
+    except ValueError as error:
+        return Failed(Failure(code="RESULT_NOT_JSON", kind="tool", message=f"the result is not JSON: {error}"))
+    return outcome
 
 
 async def perform_in_memory(prepared: Prepared) -> Outcome:

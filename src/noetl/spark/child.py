@@ -248,11 +248,12 @@ def _answered(result: Any, request: dict[str, Any]) -> dict[str, Any]:
     for named, asked in (("expect", request["expect"]), ("output.path", request["output"].get("path"))):
         if asked:
             raise Broken(named, Wrong(f"it is for a step that gives one DataFrame, not {_called(result)}"))
+    python_child.refuse_equal_keys(result)
     if isinstance(result, dict) and any(isinstance(part, DataFrame) for part in result.values()):
         frames = {name: _stored(part, name, request) for name, part in result.items() if isinstance(part, DataFrame)}
         return {"frames": frames, "value": {name: part for name, part in result.items() if name not in frames}}
     try:
-        text = json.dumps(result, default=python_child.plain, allow_nan=False)
+        text = python_child.ENCODER.encode(result)
     except ValueError as error:  # the code's mistake
         raise ValueError(python_child.why(result, error)) from error
     if len(text) > request["limit"]:

@@ -85,17 +85,18 @@ def _copied(inputs: Sequence[dict[str, Any]]) -> list[dict[str, Any] | Failed]:
 
 
 _decode = msgspec.json.Decoder().decode
-_STRICT = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
 def _encoded(value: Any) -> msgspec.Raw | bytes:
     """Plain data at once. The rest, and a null, which may be a NaN, is for `python_child` to write or refuse."""
     try:
-        made = orjson.dumps(value, None, _STRICT)
+        made = orjson.dumps(value, None, python_child.STRICT)
     except TypeError:
         return python_child.encode(value)
+    if b"null" in made:
+        return python_child.encode_rest(value, keys_are_text=True)
     # a copy: the text as orjson made it keeps a kilobyte of memory busy, and that takes longer than all the rest
-    return msgspec.Raw(b"%b" % made) if b"null" not in made else python_child.encode(value)
+    return msgspec.Raw(b"%b" % made)
 
 
 @contextmanager

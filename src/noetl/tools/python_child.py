@@ -1,6 +1,7 @@
 """Runs inside a child process of the python tool: takes calls from a socket, executes their code, sends values and prints back.
 
-Stands alone: it imports nothing of ours and nothing heavy, since every idle child holds it in memory.
+Stands alone: it imports nothing of ours and nothing heavy, since every idle child holds it in memory. orjson is not heavy: it
+takes 1.5 MB, which all children share.
 
 A request is one frame: JSON `{code, env, inputs, limit, stop}`; `stop` ends it at the first input that fails. Before each of
 several inputs the child takes one byte from the token pipe; the worker may take them back, so whether an input is started is
@@ -23,7 +24,10 @@ import signal
 import struct
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
+
+import orjson
 
 FILE = "<code>"
 WHOLE = ("input", "args", "input_data")  # names under which the code sees its whole input
@@ -369,10 +373,47 @@ def failure(name: str, message: str, error: BaseException | None = None) -> dict
 
 
 def encode(value: Any) -> bytes:
+    """orjson is fast and takes no key that is not text, but writes NaN as null: `ENCODER` writes or refuses the rest."""
     try:
+        made = orjson.dumps(value, _plain_unless_basic, STRICT)
+    except TypeError:
+        return encode_rest(value)
+    if b"null" not in made:
+        return b'{"value":%b}' % made
+    return encode_rest(value, keys_are_text=True)
+
+
+def encode_rest(value: Any, *, keys_are_text: bool = False) -> bytes:
+    try:
+        if not keys_are_text:
+            refuse_equal_keys(value)
         return b'{"value":%b}' % ENCODER.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         return _failed({"error": "RESULT_NOT_JSON", "message": f"the result is not JSON: {why(value, error)}"[:2000]})
+
+
+def refuse_equal_keys(value: Any, name: str = "result") -> None:
+    """JSON has text keys only. Of two keys of a map that are written alike, such as 1 and '1', one value would be lost."""
+    for place, part in parts_of(value):
+        if not isinstance(part, dict):
+            continue
+        known: dict[str, Any] = {}
+        for key in part:
+            written = _key_in_json(key)
+            if written in known:
+                keys = f"the keys {known[written]!r} and {key!r}"
+                raise ValueError(f"{_place(place, name)} has {keys}, which are equal in JSON; rename one of them")
+            known[written] = key
+
+
+def _key_in_json(key: Any) -> Any:
+    if key is None:
+        return "null"
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    if isinstance(key, int):
+        return int.__repr__(key)
+    return float.__repr__(key) if isinstance(key, float) else key
 
 
 def why(value: Any, error: BaseException) -> str:
@@ -382,27 +423,48 @@ def why(value: Any, error: BaseException) -> str:
 
 
 def endless(value: Any) -> str | None:
-    """Where the first number is that JSON does not have: no part is looked at twice, for a list may be in itself."""
-    waiting: list[tuple[Any, Any]] = [(None, value)]  # each with its place: that of the whole, and its name there
+    """Where the first number is that JSON does not have."""
+    for place, part in parts_of(value):
+        if isinstance(part, float) and part - part != 0:
+            return _place(place)
+    return None
+
+
+def parts_of(value: Any) -> Iterator[tuple[Any, Any]]:
+    """The value and all parts of it, each with its place: that of the whole, and its name there. No part is looked into twice,
+    for a list may be in itself."""
+    waiting: list[tuple[Any, Any]] = [(None, value)]
     seen: set[int] = set()
     while waiting:
         place, value = waiting.pop()
-        if isinstance(value, float) and value - value != 0:
-            return _place(place)
+        yield place, value
         if not isinstance(value, dict | list | tuple) or id(value) in seen:
             continue
         seen.add(id(value))
         parts = list(value.items() if isinstance(value, dict) else enumerate(value))
         waiting.extend(((place, name), part) for name, part in reversed(parts))
-    return None
 
 
-def _place(place: Any) -> str:
+def _place(place: Any, name: str = "result") -> str:
     names = []
     while place:
-        place, name = place
-        names.append(f"[{name!r}]")
-    return "result" + "".join(reversed(names))
+        place, key = place
+        names.append(f"[{key!r}]")
+    return name + "".join(reversed(names))
+
+
+def _plain_unless_basic(value: Any) -> Any:
+    """For orjson, which leaves subclasses of basic types to us: `ENCODER` writes them as what they are."""
+    if isinstance(value, str | int | float | dict | list | tuple):
+        raise TypeError
+    return plain(value)
+
+
+def _plain_with_distinct_keys(value: Any) -> Any:
+    made = plain(value)
+    if isinstance(made, dict | list):
+        refuse_equal_keys(made, type(value).__name__)
+    return made
 
 
 def plain(value: Any) -> Any:
@@ -423,7 +485,10 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-ENCODER = json.JSONEncoder(default=plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+STRICT = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
+ENCODER = json.JSONEncoder(
+    default=_plain_with_distinct_keys, allow_nan=False, ensure_ascii=False, separators=(",", ":")
+)
 
 
 def execute(found: tuple[Any, bool], given: dict[str, Any]) -> Any:

@@ -155,6 +155,7 @@ def test_an_item_is_tried_again_by_its_policy(tmp_path: Path) -> None:
         "result = {'a': [1, 2.5, None, 'ä', True], 'b': {}}",
         "result = float('nan')",
         "result = [2 ** 70, {1: 'one'}]",
+        "result = [None, {1: 'one', '1': 'two'}]",
         "import datetime; result = {datetime.date(2024, 2, 29), 3}",
         "import datetime; result = datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)",
         "import decimal, uuid; result = [decimal.Decimal('1.10'), uuid.UUID(int=5), b'x', (1, 2)]",

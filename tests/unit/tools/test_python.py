@@ -87,6 +87,47 @@ def test_a_number_that_json_lacks_is_named() -> None:
     assert found.message == "the result is not JSON: result['rows'][1]['x'] is NaN or infinite; give None instead"
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("result = {1: 'a', '1': 'b'}", "result has the keys 1 and '1'"),
+        ("result = {'true': 1, True: 2}", "result has the keys 'true' and True"),
+        ("result = {None: 1, 'null': 2}", "result has the keys None and 'null'"),
+        (
+            "result = {'rows': [{'n': 1}, {'n': {0.5: 1, '0.5': 2}}]}",
+            "result['rows'][1]['n'] has the keys 0.5 and '0.5'",
+        ),
+        (
+            "from collections import defaultdict\nresult = [defaultdict(int, {2: 1, '2': 2})]",
+            "result[0] has the keys 2 and '2'",
+        ),
+        (
+            "from dataclasses import dataclass\n@dataclass\nclass Row:\n    cells: dict\n"
+            "result = [Row({1: 'a', '1': 'b'})]",
+            "Row['cells'] has the keys 1 and '1'",
+        ),
+    ],
+)
+def test_keys_that_are_equal_in_json_are_refused(code: str, message: str) -> None:
+    found = failure(code)
+    assert found.code == "RESULT_NOT_JSON"
+    assert found.message == f"the result is not JSON: {message}, which are equal in JSON; rename one of them"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("result = {1: 'a', 2: 'b', 'x': None}", {"1": "a", "2": "b", "x": None}),
+        ("from collections import namedtuple\nresult = namedtuple('P', 'x y')(1, 2)", [1, 2]),
+        ("from collections import Counter\nresult = Counter('aab')", {"a": 2, "b": 1}),
+        ("result = [2**70, 'é', None, (1, 2), b'x']", [2**70, "é", None, [1, 2], "eA=="]),
+        ("import enum\nclass C(enum.IntEnum):\n    A = 7\nresult = {C.A: C.A}", {"7": 7}),
+    ],
+)
+def test_other_keys_and_types_are_written_as_json(code: str, expected: Any) -> None:
+    assert value(code) == expected
+
+
 def test_a_result_that_is_in_itself_is_refused_at_once() -> None:
     found = failure("result = []\nresult.extend([result] * 10)")
     assert (found.code, found.message) == ("RESULT_NOT_JSON", "the result is not JSON: Circular reference detected")

@@ -19,7 +19,7 @@ from noetl.tools.noop import Noop
 from noetl.tools.port import Call, Success
 from noetl.tools.registry import Registry
 from noetl.tools.secrets import Secrets
-from tests.unit.pipeline.bench import Bench, plan_of
+from tests.unit.pipeline.bench import Bench, Scripted, plan_of
 from tests.unit.tools.calls import call, failure, run, value
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "outside_tool"
@@ -96,6 +96,16 @@ def test_its_fields_are_checked_and_its_playbook_runs() -> None:
     bench = Bench(more=registry.outside())
     event: Any = run(bench.execute(plan, "sum", workload={"file": __file__}))  # in real time: it has a thread
     assert bench.value(event.result)["bytes"] == Path(__file__).stat().st_size
+
+
+def test_keys_that_are_equal_in_json_are_refused_of_a_tool_from_outside() -> None:
+    tool = Scripted(lambda call: {"found": {1: "a", "1": "b"}}, kind="lookup")
+    head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: outside}\nworkflow:\n"
+    text = head + "- {step: s, tool: {kind: lookup}}\n"
+    plan = compile_plan(load_or_raise(text, kinds=registry.models([tool])), "hash")
+    error = Bench(more=[tool]).run(plan).result.error
+    assert error.code == "RESULT_NOT_JSON"
+    assert "result['found'] has the keys 1 and '1', which are equal in JSON" in error.message
 
 
 # ---- what templates see of results ------------------------------------------------------------------------------------
