@@ -266,6 +266,8 @@ def _selected(fixed: Fixed, state: Execution, activation: Activation) -> Callabl
         record = state.steps.get(selection.step)
         envelope = activation.outcome if own else (record.result if record is not None else None)
         found = envelope.selected(selection.id) if envelope is not None else None
+        if found is None and _is_reported_in_parts(fixed, selection, envelope):
+            raise NeedsData(selection.source)
         if found is None:
             return _from_envelope(fixed, selection, envelope, activation.args if own else {})
         if found.error is not None:
@@ -276,6 +278,13 @@ def _selected(fixed: Fixed, state: Execution, activation: Activation) -> Callabl
         return Distant(reference) if reference is not None else found.value
 
     return resolve
+
+
+def _is_reported_in_parts(fixed: Fixed, selection: Selection, envelope: Envelope | None) -> bool:
+    """Whether a worker of an older release has reported this result: it gave the parts of a list or map, not the whole."""
+    if envelope is None or envelope.reference is None or selection.source[0] not in "[{":
+        return False
+    return fixed.plan.steps[selection.step].step.loop is None
 
 
 def _from_envelope(fixed: Fixed, selection: Selection, envelope: Envelope | None, args: dict[str, Any]) -> Value:

@@ -644,7 +644,7 @@ def quote(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r") + "'"
 
 
-def _literal(value: Value) -> str:
+def literal(value: Value) -> str:
     if value is None:
         return "none"
     return quote(value) if isinstance(value, str) else scalar_text(value)
@@ -656,7 +656,7 @@ def unparse(node: nodes.Node) -> str:
         case nodes.Name():
             return node.name
         case nodes.Const():
-            return _literal(node.value)
+            return literal(node.value)
         case nodes.Getattr():
             return f"{_postfixed(node.node)}.{node.attr}"
         case nodes.Getitem():

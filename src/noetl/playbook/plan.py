@@ -9,10 +9,21 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from noetl.playbook.assignments import full_name, root_of
+from noetl.playbook.assignments import full_name, is_state, root_of
 from noetl.playbook.model import Playbook, Step, Task, WorkbookCall
 from noetl.playbook.outcomes import mentions_outcome
-from noetl.playbook.selections import ENVELOPE, OWN_INPUT, OWN_OUTPUT, OWN_PAYLOAD, Cut, cut, names, paths
+from noetl.playbook.selections import (
+    ENVELOPE,
+    OWN_INPUT,
+    OWN_OUTPUT,
+    OWN_PAYLOAD,
+    Cut,
+    as_expression,
+    cut,
+    makes_list_or_map,
+    names,
+    paths,
+)
 from noetl.playbook.templates import Selection, Template, parse, parse_expression
 
 ADMIT, IN, SET, WHEN = "admit", "in", "set", "when"
@@ -201,7 +212,11 @@ def _site(
     def cut_out(template: str) -> Cut:
         return cut(parse(template), own=own, steps=steps, stable=stable, payload=payload)
 
-    parts = [_cut(value, cut_out) for value in entries.values()]
+    assigns = name not in (ADMIT, IN, WHEN)
+    parts = [
+        _cut_assigned(value, cut_out) if assigns and not is_state(key.removeprefix("set:")) else _cut(value, cut_out)
+        for key, value in entries.items()
+    ]
     selections = {selection.id: selection for _, found, _ in parts for selection in found}
     ctx = _members(templates_in(list(entries.values())), ("ctx", "vars"))
     return Site(
@@ -214,6 +229,23 @@ def _site(
         needs_worker=any(worker for _, _, worker in parts)
         or any(_beyond_envelope(selection) for selection in selections.values() if selection.step in loops),
     )
+
+
+def _cut_assigned(value: Any, cut_out: Callable[[str], Cut]) -> tuple[Any, list[Selection], bool]:
+    """As `_cut`, but a list or map that has a part of a result is made where the data is, as a whole: by the worker that reports
+    the result if nothing else is in it, otherwise by a worker that is asked. So no event has its texts."""
+    cut_value, selections, worker = _cut(value, cut_out)
+    if worker or not selections:
+        return cut_value, selections, worker
+    if isinstance(value, str):
+        made = cut_out(value)
+        in_parts = makes_list_or_map(parse(value)) and not made.is_one_selection
+        return (value, [], True) if in_parts else (cut_value, selections, worker)
+    expression = as_expression(value)
+    if expression is None:
+        return value, [], True
+    whole = cut_out("{{ " + expression + " }}")
+    return (whole.template, list(whole.selections), False) if whole.is_one_selection else (value, [], True)
 
 
 def _cut(value: Any, cut_out: Callable[[str], Cut]) -> tuple[Any, list[Selection], bool]:

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from jinja2 import nodes
 
-from noetl.playbook.expressions import SELECTION, WORKER_LIMITS, Limits, Value, suggest, unparse
+from noetl.playbook.expressions import SELECTION, WORKER_LIMITS, Limits, Value, literal, suggest, unparse
 from noetl.playbook.functions import NOT_REPEATABLE
 from noetl.playbook.templates import Scope, Selected, Selection, Template, build, parse, parse_expression, probe
 
@@ -38,6 +38,11 @@ class Cut:
     selections: tuple[Selection, ...]
     names: frozenset[str]  # free names that the cut template still needs
     needs_worker: bool
+
+    @property
+    def is_one_selection(self) -> bool:
+        """The whole expression is computed where the data is."""
+        return isinstance(self.template.expression, nodes.ImportedName)
 
 
 # --- names and paths
@@ -376,6 +381,33 @@ def _cut(
     return Cut(made, made.selections, names(made), False)
 
 
+def makes_list_or_map(template: Template) -> bool:
+    """Whether the template is an expression that writes out a list or a map: `{{ [a, b] }}`."""
+    return isinstance(template.expression, nodes.List | nodes.Dict | nodes.Tuple)
+
+
+def as_expression(value: object) -> str | None:
+    """The expression that makes this list or map of templates; None if a template in it is no expression."""
+    match value:
+        case str():
+            template = parse(value)
+            if template.is_literal:
+                return literal(value)
+            return None if template.expression is None else unparse(template.expression)
+        case list():
+            parts = [as_expression(part) for part in value]
+            found = [part for part in parts if part is not None]
+            return f"[{', '.join(found)}]" if len(found) == len(parts) else None
+        case dict():
+            named = {literal(str(key)): as_expression(part) for key, part in value.items()}
+            pairs = [f"{key}: {part}" for key, part in named.items() if part is not None]
+            return "{" + ", ".join(pairs) + "}" if len(pairs) == len(named) else None
+        case None | bool() | int() | float():
+            return literal(value)
+        case _:
+            return None
+
+
 def select(selection: Selection, scope: Scope, *, limits: Limits = WORKER_LIMITS) -> Value:
     """What a worker reports for a selection: a value, a Lazy to report by reference, or an Undefined. Raises what fails.
 
@@ -385,6 +417,6 @@ def select(selection: Selection, scope: Scope, *, limits: Limits = WORKER_LIMITS
 
 
 __all__ = [
-    "Cut", "Path", "Selected", "Selection", "asked_paths", "cut", "names", "never", "paths", "select", "suggest",
-    "used_paths",
+    "Cut", "Path", "Selected", "Selection", "as_expression", "asked_paths", "cut", "makes_list_or_map", "names", "never",
+    "paths", "select", "suggest", "used_paths",
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """Entering, calling, leaving and routing, one execution at a time."""
 
 import pytest
+from msgspec.structs import replace
 
 from noetl.engine.machine import Refusal
 from noetl.engine.state import Limits
@@ -235,6 +236,14 @@ def test_what_cannot_be_cut_out_is_asked_of_a_worker() -> None:
     assert (asked.kind, asked.site) == ("evaluate", "when")
     p.evaluated(asked, True)
     assert p.check().path() == ["a", "b"]
+
+
+def test_list_of_a_result_that_an_older_worker_reported_in_parts_is_made_by_a_worker() -> None:
+    p = play(f"- {{step: a, {PYTHON}, set: {{ctx.all: ['{{{{ result.text }}}}', 1]}}}}")
+    command = p.command("a")
+    result = replace(p.envelope(command, {"text": "t"}), context={"selections": {"0" * 16: {"value": "t"}}})
+    p.report(command, e.CommandCompleted(command_id=command.command_id, attempt=1, result=result))
+    assert p.command("a").kind == "evaluate"
 
 
 def test_a_large_selection_stays_a_reference_in_ctx() -> None:

@@ -1,5 +1,7 @@
 """What the templates of a step need, found when its playbook is registered."""
 
+import pytest
+
 from noetl.playbook.plan import StepPlan, Uses, compile_plan
 from noetl.playbook.validation import load
 
@@ -34,3 +36,63 @@ def test_what_a_worker_made_of_the_input_is_selected_there() -> None:
 def test_what_only_an_arc_brings_the_server_knows() -> None:
     python = "  - {step: start, tool: {kind: python, code: 'result = n'}, set: {m: '{{ input.n }}'}}\n"
     assert planned(python).selections == ()
+
+
+ASSIGNED = """  - step: start
+    tool: {{kind: python, code: x}}
+    {place}
+  - {{step: end}}
+"""
+PLACES = [
+    "set: {{m: {value}}}",
+    "next: [{{step: end, set: {{m: {value}}}}}]",
+    "next: [{{step: end, args: {{m: {value}}}}}]",
+]
+
+
+def assigned(place: str, value: str) -> StepPlan:
+    return planned(ASSIGNED.format(place=place.format(value=value)))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("value", "selection"),
+    [
+        ('["{{ result.text }}", 1, it\'s]', """[result.text, 1, 'it\\'s']"""),
+        ('{a: {b: "{{ start.text | upper }}"}, c: null}', "{'a': {'b': start.text | upper}, 'c': none}"),
+        ('"{{ [result.text, limit] }}"', "[result.text, limit]"),
+    ],
+)
+def test_list_or_map_of_a_result_is_one_selection(place: str, value: str, selection: str) -> None:
+    plan = assigned(place, value)
+    assert [found.source for found in plan.selections] == [selection]
+    assert not any(site.needs_worker for site in plan.site.values())
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "value",
+    [
+        '["{{ result.text }}", "{{ ctx.k }}"]',
+        '{a: "x-{{ result.text }}"}',
+        '"{{ [result.text, ctx.k] }}"',
+        "\"{{ {'a': result.text, 'b': ctx.k} }}\"",
+    ],
+)
+def test_list_or_map_of_a_result_and_more_is_made_by_a_worker(place: str, value: str) -> None:
+    plan = assigned(place, value)
+    assert plan.selections == ()
+    assert any(site.needs_worker for site in plan.site.values())
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("value", ["[1, {a: b}]", '["{{ workload.limit }}"]', '{a: "{{ ctx.k }}"}'])
+def test_list_or_map_that_reads_no_result_is_made_by_the_server(place: str, value: str) -> None:
+    plan = assigned(place, value)
+    assert plan.selections == ()
+    assert not any(site.needs_worker for site in plan.site.values())
+
+
+def test_list_for_the_state_stands_in_events() -> None:
+    plan = assigned("set: {{state.m: {value}}}", '["{{ result.text }}", "{{ ctx.k }}"]')
+    assert [found.source for found in plan.selections] == ["result.text"]
