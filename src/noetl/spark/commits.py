@@ -3,6 +3,7 @@
     <folder>/.noetl/<call>-<session>/   what Spark writes; no reader looks into hidden folders
     <folder>/.noetl/<call>.pending      the commit: which files come, which go, and what the step answers
     <folder>/.noetl/<call>.done         the same call again finds its answer here and writes nothing
+    <folder>/.noetl/schema.json         the columns of the last commit, as Spark writes a schema
 
 The commit is the rename that makes the pending record. Before it, nothing visible has changed. After it, the record says all
 that is left to do, and whoever comes next does it: a retry of the call, another writer of this folder, or a Spark step that
@@ -16,7 +17,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -28,11 +29,13 @@ from noetl.spark.paths import format_named
 
 HIDDEN_FOLDER = ".noetl"
 PENDING, DONE = ".pending", ".done"
+SCHEMA = "schema.json"
 RECORD_KEPT_S = 7 * 86_400.0  # a call is not tried again after so long
 MAX_NAMED = 3  # files that an error names
 FILE_FORMATS = frozenset(("parquet", "csv", "json", "orc", "text", "avro", "xml"))  # a folder of files is all there is
 TABLE_LOGS = ("_delta_log", ".hoodie", "metadata")  # of tables that know their files by a log
 _SPARK_FILE = re.compile(r"([0-9a-f]{16}-\d{5}|part-\d{5}-).*")
+_COMMITTED_FILE = re.compile(r"[0-9a-f]{16}-\d{5}\b.*")
 _CALL_DIGITS = 16
 
 
@@ -71,6 +74,23 @@ class Target:
         else:
             self._check_fits()
 
+    def sample_file(self) -> Path | None:
+        """One that stays, with something in it: it says what columns there are. None: nothing stays."""
+        if self.mode == "overwrite":
+            return None
+        files = (path for path in visible_files(self.folder) if format_named(path.name) == self.format)
+        return next((path for path in files if not self._is_own(path) and path.stat().st_size), None)
+
+    def recorded_schema(self) -> dict[str, Any] | None:
+        """Of the last commit; None when no file of a commit is there."""
+        if not any(_COMMITTED_FILE.fullmatch(path.name) for path in visible_files(self.folder)):
+            return None
+        try:
+            found: dict[str, Any] = json.loads((self.folder / HIDDEN_FOLDER / SCHEMA).read_bytes())
+        except FileNotFoundError:
+            return None
+        return found
+
     def staging(self, session: str) -> Path:
         """A new folder for Spark. What earlier tries of this call have left is removed: their sessions have ended."""
         hidden = self.folder / HIDDEN_FOLDER
@@ -79,8 +99,11 @@ class Target:
         hidden.mkdir(parents=True, exist_ok=True)
         return hidden / f"{self.call}-{session}"
 
-    def commit(self, staging: Path, answer: dict[str, Any]) -> dict[str, Any]:
-        """The answer with its files; that of an earlier try, if it was committed meanwhile."""
+    def commit(
+        self, staging: Path, answer: dict[str, Any], schema: dict[str, Any], check_columns: Callable[[], None]
+    ) -> dict[str, Any]:
+        """The answer with its files; that of an earlier try, if it was committed meanwhile. `schema` is that of the rows;
+        `check_columns` refuses them if others have written other columns meanwhile."""
         with _locked(self.folder):
             _settle_all(self.folder)
             if (found := _read_done(self.folder, self.call)) is not None:
@@ -88,7 +111,8 @@ class Target:
             if self.mode == "ignore" and self.has_data():
                 return skipped(answer)
             self.check()
-            record = self._record(staging, answer)
+            check_columns()
+            record = {**self._record(staging, answer), "schema": schema}
             _write_record(self.folder / HIDDEN_FOLDER / f"{self.call}{PENDING}", record)
             _finish(self.folder, self.call)
             _forget_old_records(self.folder)
@@ -250,6 +274,8 @@ def _finish(folder: Path, call: str) -> None:
         path = folder / name
         path.unlink(missing_ok=True)
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    if "schema" in record:  # records of older versions have none
+        _write_record(hidden / SCHEMA, record["schema"])
     _write_record(hidden / f"{call}{DONE}", {"answer": record["answer"]})
     (hidden / f"{call}{PENDING}").unlink()
     for left in hidden.glob(f"{call}-*"):
@@ -270,6 +296,6 @@ def _forget_old_records(folder: Path) -> None:
     """And what tries left that were killed before their commit."""
     oldest = time.time() - RECORD_KEPT_S
     for path in (folder / HIDDEN_FOLDER).iterdir():
-        if path.suffix == PENDING or path.name == "lock" or path.stat().st_mtime > oldest:
+        if path.suffix == PENDING or path.name in ("lock", SCHEMA) or path.stat().st_mtime > oldest:
             continue
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

@@ -19,7 +19,9 @@ import grpc  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
+from noetl.spark.columns import SPARSE, Standing, fit, folder_columns, standing_at
 from noetl.spark.commits import FILE_FORMATS, RECORD_KEPT_S, Target, skipped
 from noetl.spark.errors import Broken, Uncertain, Wrong
 from noetl.spark.paths import local_folder
@@ -40,11 +42,10 @@ def publish(frame: DataFrame, request: dict[str, Any]) -> dict[str, Any]:
     target = Target(folder, request["key"], mode, output["format"], output.get("partition_by") or ())
     if (answer := target.recorded()) is not None:
         return answer
-    answer = {"columns": frame.columns, "path": output["path"], "expect": {}}
     if mode == "ignore" and target.has_data():
-        return skipped(answer)
+        return skipped({"columns": frame.columns, "path": output["path"], "expect": {}})
     target.check()
-    return _commit(frame, request, target, answer)
+    return _commit(frame, request, target)
 
 
 def _mode(frame: DataFrame, output: dict[str, Any]) -> str:
@@ -57,8 +58,11 @@ def _mode(frame: DataFrame, output: dict[str, Any]) -> str:
     return "overwrite_partitions" if str(said).lower() == "dynamic" else "overwrite"
 
 
-def _commit(frame: DataFrame, request: dict[str, Any], target: Target, answer: dict[str, Any]) -> dict[str, Any]:
+def _commit(frame: DataFrame, request: dict[str, Any], target: Target) -> dict[str, Any]:
     output = request["output"]
+    sample = target.sample_file()
+    frame = _fitted(frame, sample, target, output)
+    answer: dict[str, Any] = {"columns": frame.columns, "path": output["path"], "expect": {}}
     checks = Checks(request["expect"])
     counted = Observation("written")
     writer = checks.applied(frame).observe(counted, F.count(F.lit(1)).alias("rows")).write.format(output["format"])
@@ -70,7 +74,25 @@ def _commit(frame: DataFrame, request: dict[str, Any], target: Target, answer: d
         answer["expect"] = checks.counted(lambda: reader.load(str(staging)))
         answer["rows"] = int(counted.get["rows"])
         cleanup.pop_all()  # it is complete
-    return target.commit(staging, answer)
+
+    def check_columns() -> None:
+        now = target.sample_file()
+        if now != sample and _fitted(frame, now, target, output) is not frame:
+            raise Broken(
+                "output", Wrong(f"another step has written to {output['path']} meanwhile; start this one again")
+            )
+
+    return target.commit(staging, answer, frame.schema.jsonValue(), check_columns)
+
+
+def _fitted(frame: DataFrame, sample: Path | None, target: Target, output: dict[str, Any]) -> DataFrame:
+    """With the columns that are there, of which `sample` is a file."""
+    if sample is None:
+        return frame
+    recorded = target.recorded_schema()
+    schema = None if recorded is None else StructType.fromJson(recorded)
+    standing = standing_at(frame.sparkSession, str(sample), output, schema)
+    return frame if standing is None else fit(frame, standing, target.partition_by)
 
 
 # ---- by Spark's own writer -------------------------------------------------------------------------------------------------
@@ -88,14 +110,20 @@ def _copy_by_spark(frame: DataFrame, request: dict[str, Any], mode: str) -> dict
         return skipped({"columns": frame.columns, "path": output["path"], "expect": {}})
     if mode == "error" and _exists(spark, output["path"]):
         raise Broken("output", Wrong(f"{output['path']} is there already (mode: error)"))
-    made = request.get("staged") or _staged(frame, request)
+    standing = _standing_elsewhere(spark, output, mode)
+    made = request.get("staged")
+    if made is None:
+        made = _staged(frame if standing is None else fit(frame, standing, output.get("partition_by") or ()), request)
+    rows = spark.read.parquet(*(file["path"] for file in made["files"]))
+    if standing is not None:
+        rows = fit(rows, standing, output.get("partition_by") or ())
     answer = {
         "columns": made["columns"], "path": output["path"], "expect": made["expect"], "files": [],
         "rows": sum(file["rows"] for file in made["files"]),
     }  # fmt: skip
     copying.begin()
     try:
-        _copied(spark, made, output, mode)
+        _copied(rows, output, mode)
     except WRITE_ERRORS as error:
         raise Broken("output", error if mode in REPEATABLE else Uncertain(str(error))) from error
     copying.end(answer)
@@ -107,8 +135,25 @@ def _staged(frame: DataFrame, request: dict[str, Any]) -> dict[str, Any]:
     return write(frame, os.path.join(request["folder"], "result"), {**request, "output": {}})
 
 
-def _copied(spark: SparkSession, made: dict[str, Any], output: dict[str, Any], mode: str) -> None:
-    rows = spark.read.parquet(*(file["path"] for file in made["files"]))
+def _standing_elsewhere(spark: SparkSession, output: dict[str, Any], mode: str) -> Standing | None:
+    """What rows are added to. Tables with a log compare the columns themselves."""
+    format, path = output["format"], output["path"]
+    if mode not in ("append", "overwrite_partitions") or format not in FILE_FORMATS - SPARSE:
+        return None
+    standing = standing_at(spark, path, output)
+    if standing is None:
+        return None
+    files = {name.lower() for name in standing.schema.names}
+    everything = {name.lower() for name in folder_columns(spark, path, format, output["options"])}
+    found = everything - files if standing.has_names else set()
+    wanted = {name.lower() for name in output.get("partition_by") or ()}
+    if standing.has_names and found != wanted:
+        there, here = (", ".join(sorted(names)) or "nothing" for names in (found, wanted))
+        raise Broken("output", Wrong(f"{path} is partitioned by {there}, and this step writes partition_by {here}"))
+    return standing
+
+
+def _copied(rows: DataFrame, output: dict[str, Any], mode: str) -> None:
     options = {name: value for name, value in output["options"].items() if name.lower() != OVERWRITE_OPTION}
     options["partitionOverwriteMode"] = "dynamic" if mode == "overwrite_partitions" else "static"
     writer = rows.write.format(output["format"]).options(**options).partitionBy(*output.get("partition_by", ()))

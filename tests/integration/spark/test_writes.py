@@ -239,6 +239,15 @@ def test_a_partition_of_null_is_one_as_any_other(spark: Runner, tmp_path: Path, 
     assert found == [(1, "d1"), (2, "d2"), (2, None)]
 
 
+def test_the_partitions_of_null_and_of_an_empty_text_are_one(spark: Runner, tmp_path: Path) -> None:
+    """As Spark has it; docs/spark.md says so."""
+    output = {"path": f"{tmp_path}/lake", "partition_by": ["day"], "mode": "overwrite_partitions"}
+    for sql in ("select 1 as n, '' as day", "select 2 as n, cast(null as string) as day"):
+        assert isinstance(spark({"sql": sql, "output": output}), Success)
+    rows = spark.rows({"inputs": {"p": {"path": f"{tmp_path}/lake"}}, "sql": "select n, day from p"})
+    assert rows == [{"n": 2, "day": None}]
+
+
 # ---- a step that reads what it replaces --------------------------------------------------------------------------------------
 
 
@@ -282,14 +291,18 @@ def test_what_others_have_put_there_is_never_removed(
 ) -> None:
     mine = tmp_path / "lake" / file
     mine.parent.mkdir(parents=True)
-    mine.write_text("mine")
+    if mine.name == "mine.parquet":
+        pq.write_table(pa.table({"n": pa.array([1], pa.int32())}), mine)
+    else:
+        mine.write_text("mine")
+    content = mine.read_bytes()
     output = {"path": f"{tmp_path}/lake", "partition_by": ["day"], "mode": mode}
     outcome = spark({"sql": SQL["rows"], "output": output})
     if mode in refused:
         assert isinstance(outcome, Failed), outcome
         assert (outcome.failure.code, outcome.failure.kind) == ("SPARK_CONFIG", "config")
         assert said in outcome.failure.message
-        assert mine.read_text() == "mine"
+        assert mine.read_bytes() == content
         assert not list(mine.parent.rglob("*zstd*"))
     else:
         assert isinstance(outcome, Success), outcome

@@ -16,6 +16,7 @@ from noetl.spark.paths import check_output
 
 KEY, OTHER = "a" * 32, "b" * 32
 ANSWER = {"columns": ["n"], "rows": 2}
+SCHEMA_OF_ROWS = {"type": "struct", "fields": []}
 OLD = {"day=a": "old", "day=b": "old"}
 AFTER = {
     "append": [("day=a", "old"), ("day=b", "new"), ("day=b", "old"), ("day=c", "new")],
@@ -64,7 +65,7 @@ def _commit(folder: Path, mode: str, fatal: int) -> None:
         path.parent.mkdir(parents=True)
         path.write_text("new")
     sys.addaudithook(heard)
-    target.commit(staging, ANSWER)
+    target.commit(staging, ANSWER, SCHEMA_OF_ROWS, lambda: None)
 
 
 @pytest.mark.parametrize("mode", AFTER)
@@ -80,10 +81,28 @@ def test_a_commit_that_is_killed_anywhere_is_nothing_or_all(tmp_path: Path, mode
         assert present == before or set(left) >= {("day=b", "new"), ("day=c", "new")}  # the old rows, or all of the new
         settle(folder)
         states.add("before" if seen(folder) == before else "after" if seen(folder) == AFTER[mode] else "neither")
+        is_recorded = Target(folder, OTHER, mode, "parquet", ["day"]).recorded_schema() == SCHEMA_OF_ROWS
+        assert is_recorded == (seen(folder) != before)
         assert commit(folder, mode, 0) == 0  # the same call again
         assert seen(folder) == AFTER[mode]
     assert states == {"before", "after"}
     assert seen(folder) == AFTER[mode]
+
+
+def test_columns_are_compared_again_before_the_commit(tmp_path: Path) -> None:
+    """Others may have written since: nothing moves when their columns are other ones."""
+    target = Target(tmp_path, KEY, "append", "parquet")
+    staging = target.staging("session")
+    staging.mkdir()
+    (staging / "part-00000-x.parquet").write_text("new")
+
+    def refuse() -> None:
+        raise Broken("output", ValueError("other columns"))
+
+    with pytest.raises(Broken):
+        target.commit(staging, ANSWER, SCHEMA_OF_ROWS, refuse)
+    assert seen(tmp_path) == []
+    assert target.recorded() is None
 
 
 def test_the_next_writer_finishes_what_another_has_committed(tmp_path: Path) -> None:
@@ -122,7 +141,8 @@ def test_records_and_what_killed_tries_left_are_swept_when_they_are_old(tmp_path
     for name in ("cccccccccccccccc-dead", "cccccccccccccccc.done"):
         os.utime(hidden / name, (0, 0))
     assert commit(folder, "append", 0) == 0
-    assert {path.name for path in hidden.iterdir()} == {"lock", "aaaaaaaaaaaaaaaa.done", "dddddddddddddddd.done"}
+    left = {path.name for path in hidden.iterdir()}
+    assert left == {"lock", "schema.json", "aaaaaaaaaaaaaaaa.done", "dddddddddddddddd.done"}
 
 
 def test_a_killed_process_was_killed(tmp_path: Path) -> None:
