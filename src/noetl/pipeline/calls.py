@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from noetl.pipeline.data import Payloads, Stored, Whole
 from noetl.pipeline.environment import Environment
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.names import Names
+from noetl.pipeline.origins import Origins
 from noetl.pipeline.redaction import Redactor
 from noetl.pipeline.rendering import Rendering
 from noetl.playbook import durations
@@ -95,6 +97,7 @@ class Caller:
             secret=keychain.resolve,
             tables=Tables(self.env.store.staging, self.env.redactor.batch),
             credential=keychain.auth,
+            hidden_url=partial(self._hidden_url, task),
         )
         return Prepared(tool, call, self.env.redactor, checks_keys=isinstance(task, OutsideTask))
 
@@ -121,6 +124,12 @@ class Caller:
         return {  # what is empty renders to itself
             name: value if not value or name in raw else await rendering.value(value) for name, value in fields.items()
         }
+
+    def _hidden_url(self, task: Task) -> str | None:
+        url = task.target.url if isinstance(task, SinkTask) else getattr(task, "url", None)
+        if not isinstance(url, str) or not Origins(self.command, self.names).reads_payload(self.step, task, url):
+            return None
+        return url
 
     def key(self, turn: Turn, page: int) -> str:
         """Stable over attempts and tries, so that a sink can know a call it has seen."""

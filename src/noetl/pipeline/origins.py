@@ -34,6 +34,19 @@ class Origins:
         written = (step.input, task.input)  # the step's wins over the task's
         return not all(self._is_in_log(name, written) for name in texts)
 
+    def reads_payload(self, step: Step, task: Task, value: Any) -> bool:
+        """Whether a template in `value`, a field of the task, reads a payload."""
+        written = (step.input, task.input)
+        read = (path for template in templates_in(value) for path in paths(template))
+        return not all(self._path_is_in_log(path, written) or self._is_item_in_log(path) for path in read)
+
+    def _is_item_in_log(self, path: Path) -> bool:
+        """Whether it is the item of a loop over the workload, or over items that `loop.started` lists."""
+        command, item = self.command, self.names.item
+        if item is None or path[0] != item.iterator or command.scope.workload_by_reference:
+            return False
+        return command.kind == "chunk" and command.collection is None
+
     def _is_in_log(self, name: str, written: Sequence[dict[str, Any]]) -> bool:
         if name in self.names.args:  # the event that chose the arc has it
             return True

@@ -72,11 +72,11 @@ class Http:
             request = _request(client, call, secret)
             follow = bool(call.config.get("follow_redirects", True))
             answer, body = await self._answer(client, request, secret, follow=follow)
-            return _outcome(answer, body, time.monotonic() - began)
+            return _outcome(call, answer, body, time.monotonic() - began)
         except Problem as problem:
             return Failed(problem.failure, {"http": {"status": problem.failure.http_status}})
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
-            return Failed(failure(error, str(call.config.get("url"))), {"http": {"status": None}})
+            return Failed(failure(error, call), {"http": {"status": None}})
 
     def _client(self, verify: bool | str) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()
@@ -125,7 +125,7 @@ class Http:
 def _request(client: httpx.AsyncClient, call: Call, secret: dict[str, str]) -> httpx.Request:
     config = call.config
     method = str(config.get("method") or "GET").upper()
-    url = _url(str(config.get("url") or ""), _params(_map(config, "params")))
+    url = _url(call, _params(_map(config, "params")))
     headers = {str(name): _text(value) for name, value in _map(config, "headers").items() if value is not None}
     known = {name.lower() for name in headers}
     headers |= {name: value for name, value in secret.items() if name.lower() not in known}
@@ -139,14 +139,15 @@ def _request(client: httpx.AsyncClient, call: Call, secret: dict[str, str]) -> h
         raise Problem("HTTP_REQUEST", "config", f"the request cannot be made: {error}") from None
 
 
-def _url(text: str, params: list[tuple[str, str | int | float | bool | None]]) -> httpx.URL:
+def _url(call: Call, params: list[tuple[str, str | int | float | bool | None]]) -> httpx.URL:
     """The address, with the parameters beside those it has."""
+    text = str(call.config.get("url") or "")
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, ValueError):
         url = httpx.URL()
     if url.scheme not in ("http", "https", SCHEME) or not url.host:
-        raise Problem("HTTP_URL", "config", f"{text!r} is not an http or https address")
+        raise Problem("HTTP_URL", "config", f"{call.hidden_url() or text!r} is not an http or https address")
     return url.copy_with(query=str(url.params.merge(params)).encode()) if params else url
 
 
@@ -211,13 +212,13 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 # ---- the answer --------------------------------------------------------------------------------------------------------
 
 
-def _outcome(answer: httpx.Response, body: bytes, elapsed: float) -> Outcome:
+def _outcome(call: Call, answer: httpx.Response, body: bytes, elapsed: float) -> Outcome:
     status = answer.status_code
     facts: dict[str, Any] = {"status": status, "content_type": answer.headers.get("content-type")}
     if (wait := retry_after(answer.headers.get("retry-after"))) is not None:
         facts["retry_after"] = wait
     if not answer.is_success:
-        return Failed(_refused(answer, body, wait), {"http": facts})
+        return Failed(_refused(call, answer, body, wait), {"http": facts})
     value = {
         "status_code": status,
         "headers": dict(answer.headers),
@@ -275,18 +276,23 @@ def kind_of(status: int) -> tuple[str, bool]:
     return "server_error", status not in (501, 505)
 
 
-def _refused(answer: httpx.Response, body: bytes, wait: float | None) -> Failure:
+def _refused(call: Call, answer: httpx.Response, body: bytes, wait: float | None) -> Failure:
     status = answer.status_code
     kind, retryable = kind_of(status)
     detail: dict[str, Any] = {"data": _excerpt(answer, body)}
     if wait is not None:
         detail["retry_after"] = wait
-    request = answer.request
-    place = f"{request.method} {request.url.copy_with(query=None, username=None, password=None, fragment=None)}"
-    message = f"{place} answered {status} {answer.reason_phrase}".rstrip()
+    message = f"{answer.request.method} {_asked(call, answer)} answered {status} {answer.reason_phrase}".rstrip()
     return Failure(
         code=f"HTTP_{status}", kind=kind, message=message, retryable=retryable, http_status=status, detail=detail
     )
+
+
+def _asked(call: Call, answer: httpx.Response) -> str:
+    """The address without its query, or the template of it."""
+    if (written := call.hidden_url()) is not None:
+        return written.partition("?")[0]
+    return str(answer.request.url.copy_with(query=None, username=None, password=None, fragment=None))
 
 
 def _excerpt(answer: httpx.Response, body: bytes) -> Any:
@@ -314,9 +320,10 @@ def retry_after(given: str | None) -> float | None:
     return round(max(0.0, (moment - datetime.now(UTC)).total_seconds()), 3)
 
 
-def failure(error: Exception, url: str) -> Failure:
-    host = httpx.URL(url).netloc.decode()  # with its port, without who asks
-    said = str(error) or type(error).__name__
+def failure(error: Exception, call: Call) -> Failure:
+    # with its port, without who asks
+    host = call.hidden_url() or httpx.URL(str(call.config.get("url"))).netloc.decode()
+    said = (str(error) or type(error).__name__).partition(" b'")[0]  # without the header that is quoted
     if isinstance(error, httpx.TimeoutException):
         message = f"{host} did not answer in time ({type(error).__name__})"
         return Failure(code="HTTP_TIMEOUT", kind="timeout", message=message, retryable=True)

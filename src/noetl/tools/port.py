@@ -30,6 +30,10 @@ def unseen(progress: str) -> None:
     """Nobody looks."""
 
 
+def nothing_hidden() -> None:
+    """Errors may show the address that was asked."""
+
+
 class Identity(Struct, frozen=True):
     """Which call this is. `attempt` is the policy's try, from 1; lost leases do not count: those are `lease`."""
 
@@ -83,7 +87,8 @@ class Rendering(Protocol):
 class Call(Struct, frozen=True):
     """`key` names this call for ever: the same over lost leases and tries, another for each item, page and run. `auth` is what
     the task's `auth` resolved to: its values, which must appear in no outcome. `secret` resolves others by name. `tables` takes
-    rows that a value could not hold. `credential` is what another `auth` in the config stands for."""
+    rows that a value could not hold. `credential` is what another `auth` in the config stands for. `hidden_url` gives the address
+    as the playbook writes it if errors must not show the one that is asked, because a value of a payload is in it."""
 
     config: dict[str, Any]
     input: dict[str, Any]
@@ -97,6 +102,7 @@ class Call(Struct, frozen=True):
     secret: Secret | None = None
     tables: Tables = Tables()
     credential: Callable[[Any], Awaitable[Any]] | None = None
+    hidden_url: Callable[[], str | None] = nothing_hidden
 
 
 class Success(Struct, frozen=True):

@@ -1,6 +1,7 @@
 """Texts of payloads are in no event: not as the input of a task or of a child, not as an item that a child is told of, not as
 what an item of a loop keeps or gives. Texts that the log has already stand where they are used, and cost no payload."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from noetl.model import events as e
 from noetl.model.codec import encode
 from noetl.model.envelope import Envelope
 from noetl.playbook.assignments import is_reference, link_to
+from noetl.playbook.plan import Plan
+from noetl.tools.http import Http
 from tests.unit.pipeline.bench import Bench, plan_of, resumed
 
 MARK = "CANARY-1"
@@ -44,6 +47,11 @@ OF_PAYLOAD = [
 
 
 def ran(tool: str, given: str, bench: Bench, **scope: Any) -> Any:
+    plan, known = prepared(tool, given, bench)
+    return bench.run(plan, **{**known, **scope})
+
+
+def prepared(tool: str, given: str, bench: Bench) -> tuple[Plan, dict[str, Any]]:
     plan = plan_of(STEPS.format(tool=tool, given=given), "workload: {word: ''}\n")
     stored = bench.put({"mark": MARK}, key="ctx").reference
     assert stored is not None
@@ -55,7 +63,7 @@ def ran(tool: str, given: str, bench: Bench, **scope: Any) -> Any:
         "results": {"up": bench.put([{"n": 1, "mark": MARK}])},
         "outer": {"index": 0, "row": MARK},
     }
-    return bench.run(plan, **{**known, **scope})
+    return plan, known
 
 
 @pytest.mark.parametrize("given", IN_LOG)
@@ -132,6 +140,50 @@ def test_step_or_task_named_like_a_workload_key_is_of_a_payload(shadow: str) -> 
     )
     parked = bench.run(plan, workload={"word": "word"}, results={step: bench.put(MARK)})
     assert bench.value(Envelope(status="ok", reference=parked.child.reference)) == {"x": MARK}
+
+
+@pytest.mark.parametrize("given", OF_PAYLOAD)
+def test_error_shows_the_template_of_an_address_that_reads_a_payload(given: str) -> None:
+    bench = Bench(more=[Http()])
+    report = ran("kind: http, url: 'demo://shop/" + given + "?q=1'", "1", bench)
+    error = report.result.error
+    assert error.message == f"GET demo://shop/{given} answered 404 Not Found"
+    assert MARK.encode() not in encode(replace(report, result=replace(report.result, error=replace(error, detail={}))))
+
+
+@pytest.mark.parametrize("given", ["word", "{{ workload.word }}", "{{ ctx.short }}", "{{ input.of_arc }}"])
+def test_error_shows_an_address_that_the_log_has(given: str) -> None:
+    report = ran("kind: http, url: 'demo://shop/" + given + "'", "1", Bench(more=[Http()]))
+    assert "{{" not in report.result.error.message
+    assert report.result.error.message.startswith("GET demo://shop/")
+
+
+@pytest.mark.parametrize(
+    ("collection", "shown"),
+    [(None, "GET demo://shop/CANARY-1 answered"), ("stored", "GET demo://shop/{{ mark }} answered")],
+)
+def test_error_of_an_item_shows_it_if_the_log_has_it(collection: str | None, shown: str) -> None:
+    plan = plan_of(
+        '- step: s\n  loop: {in: "{{ workload.marks }}", iterator: mark}\n'
+        "  tool: {kind: http, url: 'demo://shop/{{ mark }}'}\n",
+        "workload: {marks: []}\n",
+    )
+    bench = Bench(more=[Http()])
+    fields: dict[str, Any] = {"kind": "chunk", "count": 1, "size": 1, "items": (MARK,)}
+    if collection is not None:
+        stored = e.Collection(kind="reference", size=1, reference=bench.put([MARK]).reference)
+        fields |= {"collection": stored, "items": ()}
+    report = bench.run(plan, **fields)
+    assert report.items.first_error.message.startswith(shown)
+
+
+@pytest.mark.parametrize("url", ["{{ up.rows[0].mark }}", "http://{{ up.rows[0].mark }}:1/x"])
+def test_error_of_an_address_that_cannot_be_asked_shows_its_template(url: str) -> None:
+    bench = Bench(more=[Http()])
+    plan, known = prepared("kind: http, url: '" + url + "'", "1", bench)
+    report = asyncio.run(bench.execute(plan, **known))
+    assert url in report.result.error.message
+    assert MARK.encode() not in encode(report)
 
 
 LOOP = """
