@@ -27,6 +27,7 @@ from noetl.results.rowsets import Reader
 from noetl.results.staging import Staging
 from noetl.results.values import to_json
 from noetl.tools.duckdb import SETTINGS, registered
+from noetl.tools.duckdb_fit import first_misfit
 from noetl.tools.port import Call
 from noetl.tools.sinks import files, keys
 from noetl.tools.sinks.postgres import SHAPES
@@ -228,6 +229,9 @@ class _Writing:
             if connection.execute(keys.keep("?", "?", "?"), target.once).fetchone() == (0,):
                 return None
         connection.execute(f"CREATE TABLE IF NOT EXISTS {target.name} AS FROM {ROWS} LIMIT 0")
+        if (misfit := first_misfit(connection, ROWS, target.name)) is not None:
+            column, why = misfit
+            raise SqlError("SINK_VALUE", f"column {column!r}: a value {why}; cast or round it in the source", "data")
         if target.mode == "replace":
             connection.execute(f"DELETE FROM {target.name}")
         rows = f"FROM {ROWS}"

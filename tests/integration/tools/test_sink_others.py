@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import AsyncIterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,27 @@ def test_what_is_wrong_with_a_duckdb_target_is_named(here: Here) -> None:
     assert failure(here.sink({"a": 1}, mode="upsert", key=["z"])).code == "SINK_COLUMN"
     assert here.do("FROM t") == []
     assert value(here.sink({"a": 1})) == {"row_count": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("int", 1.5), ("int", "1.5"), ("bigint", "9007199254740993.5"), ("utinyint", 0.1), ("int[]", [1, 1.5]),
+        ("struct(k int)", {"k": 1.5}), ("map(varchar, smallint)", {"a": 2.7}), ("int[][]", [[1], [1.5]]),
+        ("boolean", 5), ("boolean[]", [5]), ("boolean[2]", [1, 0.5]),
+    ],
+)  # fmt: skip
+def test_duckdb_sink_refuses_a_number_that_its_column_would_change(here: Here, kind: str, given: Any) -> None:
+    here.do(f"CREATE TABLE x (id int, v {kind})")
+    found = failure(here.sink([{"id": 1}, {"id": 2, "v": given}], table="x"))
+    assert (found.code, found.detail["row"], found.detail["column"]) == ("SINK_VALUE", 1, "v")
+    assert here.do("FROM x") == []
+
+
+def test_duckdb_sink_stores_whole_numbers_however_they_are_written(here: Here) -> None:
+    here.do("CREATE TABLE x (i int, l int[], b boolean, d decimal(4, 2))")
+    value(here.sink([{"i": 2.0, "l": [3.0, 4], "b": 1, "d": 1.5}, {"i": "7", "b": "false"}], table="x"))
+    assert here.do("FROM x ORDER BY i") == [(2, [3, 4], True, Decimal("1.50")), (7, None, False, None)]
 
 
 # ---- files -------------------------------------------------------------------------------------------------------------

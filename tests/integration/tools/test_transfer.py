@@ -238,6 +238,44 @@ def test_postgres_to_duckdb(given: str, tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("kind", "query"),
+    [
+        ("int", "SELECT 1.5::float8 AS v"), ("smallint", "SELECT 2.7::numeric(5, 1) AS v"), ("int", "SELECT 2.7::numeric AS v"),
+        ("int", "SELECT '1.5' AS v"), ("int", "SELECT '1.5'::jsonb AS v"), ("boolean", "SELECT 5 AS v"),
+        ("boolean", "SELECT '5'::jsonb AS v"), ("int[]", "SELECT array[1, 1.5]::float8[] AS v"), ("int[]", "SELECT '[1.5]' AS v"),
+        ("struct(k int)", "SELECT '{\"k\": 1.5}'::jsonb AS v"),
+    ],
+)  # fmt: skip
+def test_transfer_to_duckdb_refuses_a_number_that_its_column_would_change(
+    database: str, tmp_path: Path, kind: str, query: str
+) -> None:
+    file = str(tmp_path / "d.duckdb")
+    with duckdb.connect(file) as connection:
+        connection.execute(f'CREATE TABLE t ("V" {kind})')
+        connection.execute("INSERT INTO t VALUES (NULL)")
+    target = {"kind": "duckdb", "database": file, "table": "t", "mode": "replace"}
+    found = failure(moved(postgres(database, query=query), target))
+    assert found.code == "SINK_VALUE"
+    assert found.message.startswith("column 'v': a value is ")
+    with duckdb.connect(file) as connection:
+        assert connection.execute("FROM t").fetchall() == [(None,)]
+
+
+def test_transfer_to_duckdb_stores_whole_numbers_in_integer_columns(database: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "d.duckdb")
+    with duckdb.connect(file) as connection:
+        connection.execute("CREATE TABLE t (a int, b smallint, c int, d int[], e boolean, f int)")
+    query = """SELECT 2::float8 AS a, 3.0::numeric(5, 1) AS b, '4' AS c, '[5, 6.0]'::jsonb AS d, 1 AS e, '7.0'::numeric AS f
+               UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL"""
+    value(moved(postgres(database, query=query), {"kind": "duckdb", "database": file, "table": "t"}))
+    with duckdb.connect(file) as connection:
+        assert connection.execute("FROM t ORDER BY a NULLS LAST").fetchall() == [
+            (2, 3, 4, [5, 6], True, 7),
+            (None,) * 6,
+        ]
+
+
 def test_rows_of_a_step_and_of_duckdb_to_postgres(given: str) -> None:
     target = postgres(given, table="target", mode="upsert", key=["id"])
     rows = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]

@@ -5,7 +5,7 @@ One process at a time may write to a file: another one's lock is a failure that 
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from noetl.tools.duckdb import SETTINGS
+from noetl.tools.duckdb_fit import column_kinds, may_change, misfit
 from noetl.tools.port import Call
 from noetl.tools.sinks import keys
 from noetl.tools.sinks.records import Column, Record, SinkError, Table, Target, batches, name_parts, quoted
@@ -57,6 +58,7 @@ class Writing:
     target: Target
     call: Call
     table: Table
+    checked: dict[str, Any] = field(default_factory=dict)  # the types of columns in which DuckDB would change numbers
     seen: int = 0
     stored: int = 0
 
@@ -69,7 +71,11 @@ class Writing:
             raise SinkError("SINK_LOCKED", str(error), kind="conflict", retryable="lock" in str(error)) from None
         try:
             connection.begin()
-            return cls(connection, target, call, described(connection, target))
+            table = described(connection, target)
+            kinds = column_kinds(connection, table.name)
+            return cls(
+                connection, target, call, table, {name: kinds[name] for name in kinds if may_change(kinds[name])}
+            )
         except BaseException:
             connection.close()
             raise
@@ -87,6 +93,7 @@ class Writing:
 
     def add(self, batch: list[Record]) -> None:
         columns = self.table.used(batch, self.seen, self._key)
+        self._check(batch, columns)
         texts = self.table.texts(batch, columns, self.seen)
         names = [f"c{number}" for number in range(len(columns))]
         listed = zip(names, zip(*texts, strict=True), strict=True)
@@ -103,6 +110,15 @@ class Writing:
             with suppress(duckdb.Error):
                 self.connection.unregister(ROWS)
         self.seen += len(batch)
+
+    def _check(self, batch: list[Record], columns: list[Column]) -> None:
+        """Refuse a number that DuckDB would round, as Postgres does."""
+        for column in columns:
+            if (kind := self.checked.get(column.name)) is None:
+                continue
+            for number, record in enumerate(batch):
+                if (why := misfit(record.get(column.name), kind)) is not None:
+                    raise self.table.refused(column.name, self.seen + number, f"{why}; round it first")
 
     def _store(self, values: dict[str, str]) -> int:
         statement = (

@@ -1,0 +1,127 @@
+"""Numbers that DuckDB changes without an error when it casts them to the type of a column.
+
+A number with a fraction is rounded in a column of integers, and any number but 0 is true in a column of booleans, also inside
+lists, structs and maps. What is written to a table is looked at first, so that such a value is refused instead.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import duckdb
+
+from noetl.tools.sql import identifier
+
+BATCH = 10_000  # rows
+INTEGERS = frozenset(
+    f"{sign}{size}" for size in ("tinyint", "smallint", "integer", "bigint", "hugeint") for sign in ("", "u")
+) | {"bignum"}
+FRACTIONS = frozenset(("float", "double", "decimal"))
+NESTED = frozenset(("list", "array", "struct", "map"))
+
+
+def column_kinds(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
+    """The type of each column of a table or view, whose name is quoted."""
+    relation = connection.sql(f"FROM {name} LIMIT 0")
+    return dict(zip(relation.columns, relation.types, strict=True))
+
+
+def may_change(kind: Any) -> bool:
+    """Whether DuckDB may change a number that it puts in a column of this type."""
+    if kind.id in NESTED:
+        return any(may_change(part) for part in _parts(kind).values())
+    return kind.id in INTEGERS or kind.id == "boolean"
+
+
+def misfit(value: Any, kind: Any) -> str | None:
+    """Why DuckDB would change this value in a column of this type; None if it would not, or would fail by itself."""
+    if kind.id in INTEGERS:
+        return f"is {value}, which is no whole number, as {kind} needs" if _has_fraction(value) else None
+    if kind.id == "boolean":
+        return f"is {value}, which is neither true nor false" if _is_no_truth(value) else None
+    if kind.id not in NESTED:
+        return None
+    found = (misfit(part, inner) for part, inner in _inside(value, kind))
+    return next((why for why in found if why is not None), None)
+
+
+def _has_fraction(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value) and not value.is_integer()
+    if not isinstance(value, str | Decimal):
+        return False
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        return False
+    return number.is_finite() and number != number.to_integral_value()
+
+
+def _is_no_truth(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and value not in (0, 1)
+
+
+def _inside(value: Any, kind: Any) -> Iterator[tuple[Any, Any]]:
+    """The values in a list, a struct or a map, each with its type."""
+    parts = _parts(kind)
+    if kind.id in ("list", "array") and isinstance(value, list | tuple):
+        yield from ((part, parts["child"]) for part in value)
+    if kind.id == "map" and isinstance(value, dict):
+        yield from ((name, parts["key"]) for name in value)
+        yield from ((part, parts["value"]) for part in value.values())
+    if kind.id == "struct" and isinstance(value, dict):
+        given = {name.lower(): part for name, part in value.items()}
+        yield from ((given.get(name.lower()), inner) for name, inner in parts.items())
+
+
+def _parts(kind: Any) -> dict[str, Any]:
+    children = kind.children[:1] if kind.id == "array" else kind.children  # an array has its size beside it
+    return dict(children)
+
+
+# ---- rows of a view --------------------------------------------------------------------------------------------------
+
+
+def first_misfit(connection: duckdb.DuckDBPyConnection, rows: str, table: str) -> tuple[str, str] | None:
+    """A column of the rows with a value that the table's column would change, and why; None if there is none."""
+    wanted = {name.lower(): kind for name, kind in column_kinds(connection, table).items()}
+    for name, given in column_kinds(connection, rows).items():
+        kind = wanted.get(name.lower())
+        if kind is None or str(kind) == str(given) or not may_change(kind):
+            continue
+        why = _first_in_column(connection, rows, name, given, kind)
+        if why is not None:
+            return name, why
+    return None
+
+
+def _first_in_column(connection: duckdb.DuckDBPyConnection, rows: str, name: str, given: Any, kind: Any) -> str | None:
+    column = identifier(name)
+    query = f"SELECT {column} FROM {rows} WHERE {column} IS NOT NULL"  # noqa: S608 - quoted names
+    if given.id in INTEGERS and kind.id in INTEGERS:
+        return None
+    if kind.id in INTEGERS and given.id in FRACTIONS:
+        query += f" AND {column} <> trunc({column}) LIMIT 1"
+    if kind.id in INTEGERS and given.id == "varchar":
+        query += f" AND regexp_matches({column}, '[.eE]')"
+    if kind.id == "boolean" and given.id in INTEGERS | FRACTIONS:
+        query += f" AND {column} NOT IN (0, 1) LIMIT 1"
+    found = connection.execute(query)
+    while batch := found.fetchmany(BATCH):
+        for (value,) in batch:
+            why = misfit(_read(value, given, kind), kind)
+            if why is not None:
+                return why
+    return None
+
+
+def _read(value: Any, given: Any, kind: Any) -> Any:
+    """A value as it is cast: JSON, and text for a column of lists or structs, stand for what is in them."""
+    if given.id != "varchar" or (str(given) != "JSON" and kind.id not in NESTED):
+        return value
+    try:
+        return json.loads(value, parse_float=Decimal)
+    except ValueError:
+        return value
