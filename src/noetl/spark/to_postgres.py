@@ -1,7 +1,7 @@
 """A frame into a table of Postgres: its files by ADBC into a table of this session, then one statement, in one transaction.
 
     insert, append        adds the rows
-    upsert                rows replace those with the same `key`
+    upsert                rows replace those with the same `key`; each has one, and no two have the same
     replace, overwrite    the table has these rows and no others
     overwrite_partitions  rows replace those with the same values in the columns of `partition_by`
     error                 fails if the table has rows
@@ -11,11 +11,15 @@ The key of the call goes into `noetl_sink` in the same transaction, so a second 
 twice, nor are those removed that others have written since.
 
 A table that is not there is made with the columns of the frame. Postgres has no type for structs and maps: they go into
-columns of `json` or `jsonb`, and become `jsonb` in a new table.
+columns of `json` or `jsonb`, and become `jsonb` in a new table. A new table has a unique index on its `key`; an old one
+must have it already.
+
+A cast would round a number in a column of integers, and call one true in a column of booleans: such values are refused instead.
 """
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import adbc_driver_manager
@@ -27,7 +31,8 @@ from noetl.model.errors import Failure
 from noetl.results.rowsets import values_of
 from noetl.spark.outputs import remove
 from noetl.tools.port import Call, Failed, Outcome, Success
-from noetl.tools.postgres import address
+from noetl.tools.postgres import address, error_kind
+from noetl.tools.postgres_bulk import server_message
 from noetl.tools.sinks import keys
 from noetl.tools.sql import SqlError, identifier
 from noetl.tools.threads import in_thread
@@ -38,6 +43,14 @@ FORBIDDEN = "42501"
 STAGED = "noetl_spark_rows"
 JSON = ("json", "jsonb")
 ADDING = ("insert", "append", "error", "ignore")
+NO_UNIQUE_INDEX = "42P10"
+INTEGERS = ("smallint", "integer", "bigint")
+FRACTIONS = ("real", "double precision", "numeric")
+COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), format_type(coalesce(nullif(t.typbasetype, 0), t.oid), -1)
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
+"""
 
 
 async def store(call: Call, output: dict[str, Any], answer: dict[str, Any], facts: dict[str, Any]) -> Outcome:
@@ -52,9 +65,7 @@ async def store(call: Call, output: dict[str, Any], answer: dict[str, Any], fact
     except SqlError as error:
         return Failed(error.failure, facts)
     except adbc_driver_manager.Error as error:
-        said = str(error).strip().splitlines()
-        lost = isinstance(error, adbc_driver_manager.OperationalError)
-        return Failed(Failure(code="SQL_ERROR", kind="sql", message=said[0] if said else "", retryable=lost), facts)
+        return Failed(_server_failure(error), facts)
     finally:
         remove(frame)
     told = {"table": output["table"], "row_count": count or 0, "columns": frame["columns"]}
@@ -63,6 +74,37 @@ async def store(call: Call, output: dict[str, Any], answer: dict[str, Any], fact
 
 def _failure(message: str) -> Failure:
     return Failure(code="SPARK_OUTPUT", kind="config", message=message)
+
+
+def _server_failure(error: adbc_driver_manager.Error) -> Failure:
+    """In the words of the server. What it calls a data exception is a value that does not fit."""
+    kind = error_kind(error.sqlstate)
+    return Failure(
+        code="SINK_VALUE" if kind == "data" else "SQL_ERROR",
+        kind=kind,
+        message=server_message(str(error)),
+        retryable=isinstance(error, adbc_driver_manager.OperationalError),
+        sqlstate=error.sqlstate,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """`declared` is the type as the table has it; `base` is without its length, precision and domain.
+
+    Values are cast to the base: a cast to the declared type would cut a text that is too long, where storing it fails.
+    """
+
+    declared: str
+    base: str
+
+    @property
+    def element(self) -> str:
+        return self.base.removesuffix("[]")
+
+    @property
+    def is_array(self) -> bool:
+        return self.base.endswith("[]")
 
 
 class Writing:
@@ -97,6 +139,9 @@ class Writing:
         return count
 
     def _stored(self, cursor: Any) -> int | None:
+        if lacking := [name for name in self._key if name not in self._frame["columns"]]:
+            message = f"the rows have no column {lacking[0]!r}, which is part of the key"
+            raise SqlError("SINK_KEY_MISSING", message, "data")
         rows: int = sum(file["rows"] for file in self._frame["files"])
         if self._is_done(cursor):
             return rows
@@ -112,12 +157,65 @@ class Writing:
         cursor.adbc_ingest(STAGED, pa.RecordBatchReader.from_batches(wanted, batches), mode="create", temporary=True)
         self._made(cursor, texts)
         statement = self._statement(cursor)
+        self._check_values(cursor)
+        self._check_keys(cursor)
         if self._mode in ("replace", "overwrite"):
             cursor.execute(f"DELETE FROM {self._table}")  # noqa: S608 - a quoted name
         if self._mode == "overwrite_partitions":
             cursor.execute(self._removal(cursor))
-        cursor.execute(statement)
+        self._insert(cursor, statement)
         return rows
+
+    def _insert(self, cursor: Any, statement: str) -> None:
+        try:
+            cursor.execute(statement)
+        except adbc_driver_manager.Error as error:
+            if not self._key or error.sqlstate != NO_UNIQUE_INDEX:
+                raise
+            raise SqlError("SINK_KEY_NOT_UNIQUE", self._no_unique_index(), "config") from None
+
+    def _no_unique_index(self) -> str:
+        unique = f"CREATE UNIQUE INDEX ON {self._table} ({', '.join(map(identifier, self._key))})"
+        return f"{self._table} has no unique index on its key ({', '.join(self._key)}): {unique}"
+
+    def _check_values(self, cursor: Any) -> None:
+        """Refuse numbers that the cast to the column's type would change."""
+        types, staged = self._types(cursor), self._types(cursor, STAGED)
+        for name, given in staged.items():
+            there = types[name]
+            value, rows = identifier(name), STAGED
+            if given.is_array:
+                value, rows = "item", f"{STAGED}, unnest({identifier(name)}) AS item"
+            if given.element in FRACTIONS and there.element in INTEGERS:
+                changes, why = f"{value} <> trunc({value})", "is no whole number"
+            elif given.element in INTEGERS and there.element == "boolean":
+                changes, why = f"{value} NOT IN (0, 1)", "is neither true nor false"
+            else:
+                continue
+            cursor.execute(f"SELECT {value}::text FROM {rows} WHERE {changes} LIMIT 1")  # noqa: S608 - quoted names
+            if (found := cursor.fetchone()) is not None:
+                message = (
+                    f"column {name!r}: {found[0]} {why}, and in {self._table} it is {there.base}; cast it in Spark"
+                )
+                raise SqlError("SINK_VALUE", message, "data")
+
+    def _check_keys(self, cursor: Any) -> None:
+        """Refuse rows without a key: they would be added again each time. And rows with the same one: which of them counts?"""
+        types = self._types(cursor)
+        for name in self._key:
+            cursor.execute(f"SELECT EXISTS (SELECT FROM {STAGED} WHERE {identifier(name)} IS NULL)")  # noqa: S608
+            if cursor.fetchone()[0]:
+                message = f"{self._table}: a row has no value for {name!r}, which is part of the key"
+                raise SqlError("SINK_KEY_MISSING", message, "data")
+        if not self._key:
+            return
+        values = ", ".join(f"{identifier(name)}::{types[name].declared}" for name in self._key)
+        same = f"SELECT ROW({values})::text FROM {STAGED} GROUP BY {values} HAVING count(*) > 1 LIMIT 1"  # noqa: S608
+        cursor.execute(same)
+        if (found := cursor.fetchone()) is not None:
+            key = f"({', '.join(self._key)}) = {found[0]}"
+            message = f"{self._table}: several rows have the key {key}; give one row per key, for example by GROUP BY"
+            raise SqlError("SINK_KEY_NOT_UNIQUE", message, "data")
 
     def _has_rows(self, cursor: Any) -> bool:
         """Steps look at a table one after the other: two that look at once would both find none."""
@@ -133,7 +231,7 @@ class Writing:
         types = self._types(cursor)
         if unknown := [name for name in self._partition_by if name not in self._frame["columns"]]:
             raise SqlError("SINK_COLUMN", f"partition_by: the rows have no column {unknown[0]!r}")
-        names = [(identifier(name), types[name]) for name in self._partition_by]
+        names = [(identifier(name), types[name].declared) for name in self._partition_by]
         staged = ", ".join(f"{name}::{kind} AS {name}" for name, kind in names)
         same = " AND ".join(f"old.{name} IS NOT DISTINCT FROM new.{name}" for name, _ in names)
         return f"DELETE FROM {self._table} old USING (SELECT DISTINCT {staged} FROM {STAGED}) new WHERE {same}"  # noqa: S608
@@ -161,20 +259,16 @@ class Writing:
         )
         return bool(cursor.fetchall())
 
-    def _types(self, cursor: Any) -> dict[str, str]:
+    def _types(self, cursor: Any, table: str | None = None) -> dict[str, ColumnType]:
         """Of the columns of the table; none when it is not there."""
-        cursor.execute(
-            "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a "
-            "WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped",
-            (self._table,),
-        )
-        return dict(cursor.fetchall())
+        cursor.execute(COLUMNS, (table or self._table,))
+        return {name: ColumnType(declared, base) for name, declared, base in cursor.fetchall()}
 
-    def _as_json(self, schema: pa.Schema, types: dict[str, str]) -> set[str]:
+    def _as_json(self, schema: pa.Schema, types: dict[str, ColumnType]) -> set[str]:
         """Columns that are written as JSON."""
         texts: set[str] = set()
         for field in schema:
-            there = types.get(field.name, "jsonb")
+            there = types[field.name].base if field.name in types else "jsonb"
             if pa.types.is_nested(field.type) and there in JSON and (types or _is_record(field.type)):
                 texts.add(field.name)
             elif _is_record(field.type):
@@ -185,21 +279,17 @@ class Writing:
     def _made(self, cursor: Any, texts: set[str]) -> None:
         names = ", ".join(f"{identifier(name)}{'::jsonb' if name in texts else ''}" for name in self._frame["columns"])
         empty = f"SELECT {names} FROM {STAGED} WITH NO DATA"  # noqa: S608 - quoted names
-        _make(cursor, self._table, f"CREATE TABLE IF NOT EXISTS {self._table} AS {empty}")
-        if self._key:
-            cursor.execute(
-                "SELECT count(*) FROM pg_index WHERE indrelid = to_regclass($1) AND indisunique", (self._table,)
-            )
-            if not cursor.fetchone()[0]:
-                cursor.execute(f"CREATE UNIQUE INDEX ON {self._table} ({', '.join(map(identifier, self._key))})")
+        is_new = _make(cursor, self._table, f"CREATE TABLE {self._table} AS {empty}")
+        if is_new and self._key:
+            cursor.execute(f"CREATE UNIQUE INDEX ON {self._table} ({', '.join(map(identifier, self._key))})")
 
     def _statement(self, cursor: Any) -> str:
         types = self._types(cursor)
         columns = self._frame["columns"]
-        if unknown := [name for name in (*columns, *self._key) if name not in types]:
+        if unknown := [name for name in columns if name not in types]:
             raise SqlError("SINK_COLUMN", f"{self._table} has no column {unknown[0]!r}")
         names = ", ".join(map(identifier, columns))
-        values = ", ".join(f"{identifier(name)}::{types[name]}" for name in columns)
+        values = ", ".join(f"{identifier(name)}::{types[name].base}" for name in columns)
         statement = f"INSERT INTO {self._table} ({names}) SELECT {values} FROM {STAGED}"  # noqa: S608 - quoted names
         if not self._key:
             return statement
@@ -208,13 +298,21 @@ class Writing:
         return f"{statement} ON CONFLICT ({', '.join(map(identifier, self._key))}) DO {then}"
 
 
-def _make(cursor: Any, table: str, statement: str) -> None:
-    """A table that is not there. Two who make it at once wait for each other: `IF NOT EXISTS` alone would fail one of them."""
+def _make(cursor: Any, table: str, statement: str) -> bool:
+    """Make a table that is not there, and say whether it was made. Two who would make it at once wait for each other."""
+    if not _is_missing(cursor, table):
+        return False
+    cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+    cursor.fetchall()
+    if not _is_missing(cursor, table):  # another made it meanwhile
+        return False
+    cursor.execute(statement)
+    return True
+
+
+def _is_missing(cursor: Any, table: str) -> bool:
     cursor.execute("SELECT to_regclass($1) IS NULL", (table,))
-    if cursor.fetchone()[0]:
-        cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
-        cursor.fetchall()
-        cursor.execute(statement)
+    return bool(cursor.fetchone()[0])
 
 
 def _is_record(kind: pa.DataType) -> bool:

@@ -142,7 +142,7 @@ async def _in_bulk(connection: AsyncConnection[Any], conninfo: str, found: list[
     try:
         return await in_thread(bulk.run, bulk.interrupt, "postgres")
     except BulkError as error:
-        kind = "connection" if is_lost(str(error)) else _kind(error.sqlstate)
+        kind = "connection" if is_lost(str(error)) else error_kind(error.sqlstate)
         raise SqlError("SQL_ERROR", str(error), kind, kind in RETRYABLE, error.sqlstate) from error
 
 
@@ -361,13 +361,13 @@ QUOTING_ROWS = frozenset(("23502", "23514", "44000"))  # not null, check, check 
 RETRYABLE = frozenset(("connection", "conflict", "resource", "unavailable", "timeout"))
 
 
-def _kind(state: str | None) -> str:
+def error_kind(state: str | None) -> str:
     return "sql" if state is None else OWN.get(state, KINDS.get(state[:2], "sql"))
 
 
 def failure(error: psycopg.Error, excerpt: str = "") -> Failure:
     diag, state = error.diag, error.sqlstate
-    kind = _kind(state)
+    kind = error_kind(state)
     if state is None:
         broken = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         kind = "connection" if broken else "data" if isinstance(error, psycopg.DataError) else "sql"

@@ -56,9 +56,9 @@ class Bulk:
                 finally:
                     self._cursor = None
         except adbc_driver_manager.Error as error:
-            raise BulkError(getattr(error, "sqlstate", None), _said(str(error))) from error
+            raise BulkError(getattr(error, "sqlstate", None), server_message(str(error))) from error
         except OSError as error:  # while rows were coming
-            raise BulkError(None, _said(str(error))) from error
+            raise BulkError(None, server_message(str(error))) from error
 
     def _read(self, cursor: Any) -> Table | None:
         schema = _schema(cursor.adbc_execute_schema(self._query))
@@ -101,7 +101,7 @@ def _field(name: str, field: pa.Field) -> pa.Field | None:
     return pa.field(name, field.type) if kind in FINE or pa.types.is_string(field.type) else None  # an enum is text
 
 
-def _said(message: str) -> str:
+def server_message(message: str) -> str:
     """Postgres's own words."""
     _, found, rest = message.partition("ERROR:")
     first = (rest if found else message).strip().splitlines()

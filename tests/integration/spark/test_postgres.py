@@ -83,7 +83,7 @@ NESTED = (
     "array(named_struct('q', 1)) as j, cast(null as struct<x: int>) as nothing"
 )
 ROW = (1, {"x": 1, "y": 'é"'}, {"a": 1.5}, [1, 2], [3], [{"q": 1}], None)
-MADE = "create table t (i int, s jsonb, m json, a int[], l jsonb, j jsonb, nothing jsonb)"
+MADE = "create table t (i int primary key, s jsonb, m json, a int[], l jsonb, j jsonb, nothing jsonb)"
 
 
 def stored(dsn: str, **more: Any) -> dict[str, Any]:
@@ -113,3 +113,79 @@ def test_a_struct_for_another_column_is_refused_by_its_name(spark: Runner, dsn: 
     assert failure.message == """column 's': its structs and maps need json or jsonb, and in "t" it is text"""
     strange = {"sql": "select map('a', 1) as z", "output": stored(dsn)}
     assert "no column 'z'" in spark.failure(strange).message
+
+
+# ---- values and keys that do not fit ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        ("int", "1.5d", "1.5 is no whole number"),
+        ("smallint", "2.7bd", "2.7 is no whole number"),
+        ("int[]", "array(1d, 1.5d)", "1.5 is no whole number"),
+        ("small", "2.5d", "2.5 is no whole number"),
+        ("boolean", "5", "5 is neither true nor false"),
+        ("varchar(3)", "'abcd'", "value too long for type character varying(3)"),
+    ],
+)
+def test_spark_output_refuses_values_that_the_column_would_change(
+    spark: Runner, dsn: str, kind: str, given: str, message: str
+) -> None:
+    does(dsn, "create domain small as int", f"create table t (i int, v {kind})")
+    failure = spark.failure({"sql": f"select 1 as i, {given} as v", "output": stored(dsn)})
+    assert failure.code == "SINK_VALUE"
+    assert message in failure.message
+    assert "libpq" not in failure.message
+    assert does(dsn, "select * from t") == []
+
+
+def test_spark_output_stores_whole_numbers_in_integer_columns(spark: Runner, dsn: str) -> None:
+    does(dsn, "create table t (i int, s smallint, a int[], b boolean, n numeric(5, 2), v varchar(3))")
+    row = "select 2d as i, 3.0bd as s, array(4d) as a, 1 as b, 1.239d as n, 'abc' as v"
+    sql = f"{row} union all select null, null, null, null, null, null"
+    assert isinstance(spark({"sql": sql, "output": stored(dsn)}), Success)
+    found = does(dsn, "select i, s, a, b, n::text, v from t order by i nulls last")
+    assert found == [(2, 3, [4], True, "1.24", "abc"), (None,) * 6]
+
+
+UPSERT = {"mode": "upsert", "key": ["id"]}
+
+
+@pytest.mark.parametrize("table", ["create table t (id int unique, v int)", "select 1"])
+def test_spark_upsert_refuses_a_row_without_a_key(spark: Runner, dsn: str, table: str) -> None:
+    does(dsn, table)
+    sql = "select 1 as id, 7 as v union all select null, 9"
+    failure = spark.failure({"sql": sql, "output": stored(dsn, **UPSERT)})
+    assert failure.code == "SINK_KEY_MISSING"
+    assert failure.message == """"t": a row has no value for 'id', which is part of the key"""
+    without = spark.failure({"sql": "select 1 as v", "output": stored(dsn, **UPSERT)})
+    assert (without.code, "no column 'id'" in without.message) == ("SINK_KEY_MISSING", True)
+
+
+def test_spark_upsert_refuses_rows_with_the_same_key(spark: Runner, dsn: str) -> None:
+    does(dsn, "create table t (id int primary key, v int)", "insert into t values (3, 1)")
+    failure = spark.failure({"sql": "select 3 as id, 7 as v union all select 3, 8", "output": stored(dsn, **UPSERT)})
+    assert failure.code == "SINK_KEY_NOT_UNIQUE"
+    assert "several rows have the key (id) = (3)" in failure.message
+    assert does(dsn, "select * from t") == [(3, 1)]
+
+
+@pytest.mark.parametrize("index", ["", "create unique index on t (v)"])
+def test_spark_upsert_says_which_unique_index_the_table_needs(spark: Runner, dsn: str, index: str) -> None:
+    does(dsn, "create table t (id int, v int)", "insert into t values (1, 1), (1, 2)", index or "select 1")
+    failure = spark.failure({"sql": "select 1 as id, 7 as v", "output": stored(dsn, **UPSERT)})
+    assert failure.code == "SINK_KEY_NOT_UNIQUE"
+    assert failure.message == """"t" has no unique index on its key (id): CREATE UNIQUE INDEX ON "t" ("id")"""
+    indexes = does(dsn, "select count(*) from pg_indexes where tablename = 't'")
+    assert indexes == [(1 if index else 0,)]
+
+
+def test_spark_upsert_makes_a_new_table_with_a_unique_index_on_its_key(spark: Runner, dsn: str) -> None:
+    for value in (7, 8):
+        outcome = spark({"sql": f"select 1 as id, {value} as v", "output": stored(dsn, **UPSERT)})
+        assert isinstance(outcome, Success), outcome
+    assert does(dsn, "select * from t") == [(1, 8)]
+    [(definition,)] = does(dsn, "select indexdef from pg_indexes where tablename = 't'")
+    assert definition.startswith("CREATE UNIQUE INDEX")
+    assert definition.endswith("(id)")
