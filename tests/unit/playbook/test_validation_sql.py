@@ -5,7 +5,8 @@ import json
 import pytest
 
 from noetl.playbook.findings import Finding
-from noetl.playbook.validation import load
+from noetl.playbook.templates import render_marked
+from noetl.playbook.validation import Loaded, load
 
 HEAD = """
 apiVersion: noetl.io/v2
@@ -124,3 +125,51 @@ def test_doubling_quotes_by_hand_is_a_warning() -> None:
     assert (
         of_query("""select {{ workload.x | replace("'", "''") }}, $$ {{ workload.x | replace("'", "''") }} $$""") == []
     )
+
+
+# ---- comments --------------------------------------------------------------------------------------------------------------
+
+COMMENTED = [
+    "select 1 -- {{ nothing }}", "select 1 -- {{ nothing }}\n, {{ workload.x }}", "/* {{ nothing.at['all'] }} */ select 1",
+    "select '--', 1 -- '{{ nothing }}", "{% if workload.flag %}select 1 -- {{ nothing }}\n{% endif %} select {{ workload.x }}",
+    "select 1 + {{- 1 }} -- {{ workload.x }} {{ nothing }}", "-- {{ nothing | default('}}') }}\nselect 1",
+    "select 1 -- {{ keychain.gone.password }}",
+]  # fmt: skip
+NOT_COMMENTED = [
+    "select '-- {{ nothing }}'", "select 1 - -{{ nothing }}", "-- a\nselect {{ nothing }}", "/* a */ select {{ nothing }}",
+    "select 1 {% if workload.flag %}--{% endif %} + {{ nothing }}", 'select "--", {{ nothing }}',
+    "-- a {{- nothing }}", "select $$ -- {{ nothing }} $$",
+]  # fmt: skip
+
+
+def loaded(query: str, kind: str = "postgres") -> Loaded:
+    key, auth = ("sql", "") if kind == "spark" else ("query", ", auth: pg" if kind == "postgres" else "")
+    return load(HEAD + f"    tool: {{kind: {kind}{auth}, {key}: {json.dumps(query)}}}\n")
+
+
+@pytest.mark.parametrize("kind", ["postgres", "duckdb", "spark"])
+@pytest.mark.parametrize("query", COMMENTED)
+def test_comments_of_sql_may_name_what_does_not_exist(query: str, kind: str) -> None:
+    assert loaded(query, kind).errors == []
+
+
+@pytest.mark.parametrize("query", NOT_COMMENTED)
+def test_unknown_names_outside_of_comments_are_found(query: str) -> None:
+    assert [finding.code for finding in loaded(query).errors] == ["UNKNOWN_NAME"]
+
+
+def test_expressions_in_comments_are_not_rendered() -> None:
+    text = "select 1 -- {{ nothing }}\n, {{ workload.x }}"
+    playbook = loaded(text).playbook
+    assert playbook is not None
+    rendered, marks = render_marked(str(playbook.workflow[0].tool[0].config["query"]), {"workload": {"x": "a"}})
+    assert rendered.startswith("select 1 --              \n, ")
+    assert [mark.value for mark in marks] == ["a"]
+
+
+def test_a_cursor_may_have_commented_values() -> None:
+    step = """    loop: {cursor: {kind: postgres, auth: pg, claim: "select 1 -- {{ nothing }}"}, iterator: row,
+      spec: {mode: cursor}}
+    tool: {kind: noop}
+"""
+    assert load(HEAD + step).errors == []

@@ -94,6 +94,7 @@ def _read(source: str | bytes, editor: Editor, kinds: Kinds) -> Playbook | None:
         return None
     dialect.rewrite(document.data, editor)
     dialect.expand(document.data, editor)
+    sql.blank_comments(document.data)
     playbook = shape.parse(document.data, editor, kinds)
     world = World(document.data, document.lines)
     for check in (references.check, names.check, values.check, code.check, spark.check, sql.check):

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from noetl.playbook import outlines, templates
-from noetl.playbook.dialect.editor import Editor, Node
+from noetl.playbook.dialect.editor import Editor, Node, maps
 from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code, Finding, Severity
 from noetl.playbook.outlines import PRIVATE, Outline, Spot, marker
+from noetl.playbook.sqlcomments import blank_commented_values
 from noetl.playbook.sqlplaces import misplaced
 from noetl.playbook.sqltext import LITERALS, Dialect, Token, Unterminated, marker_pattern, significant, split, tokens
 from noetl.playbook.validation.names import within
@@ -23,18 +24,28 @@ Found = tuple[Any, str | int, Dialect]
 Note = tuple[Spot, Code, str, str, Severity]
 
 
+def blank_comments(document: Node) -> None:
+    """Comments have no values: leave their expressions out of every SQL text."""
+    for _, (holder, key, dialect) in _everywhere(document):
+        holder[key] = blank_commented_values(holder[key], dialect)
+
+
 def check(world: World, editor: Editor) -> None:
-    for step, task in every_task(world.document):
+    for step, found in _everywhere(world.document):
         editor.step = step
-        for found in _of_task(task):
-            _check(found, world, editor)
-    for each in world.steps:
-        editor.step = text(each, "step")
+        _check(found, world, editor)
+    editor.step = None
+
+
+def _everywhere(document: Node) -> Iterator[tuple[str | None, Found]]:
+    """Every SQL text of a playbook that is a template, with its step."""
+    for step, task in every_task(document):
+        yield from ((step, found) for found in _of_task(task))
+    for each in maps(document.get("workflow")):
         cursor = child(each, "loop", "cursor")
         dialect = _DIALECTS.get(str(cursor.get("kind")))
-        if dialect is not None and "claim" in cursor:
-            _check((cursor, "claim", dialect), world, editor)
-    editor.step = None
+        if dialect is not None:
+            yield from ((text(each, "step"), found) for found in _texts(cursor, "claim", dialect))
 
 
 def _of_task(task: Node) -> Iterator[Found]:
