@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import grpc  # type: ignore[import-untyped]  # it has no types
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
@@ -35,7 +36,7 @@ from noetl.spark import entry
 from noetl.spark.arrow import native_schema
 from noetl.spark.commits import settle
 from noetl.spark.errors import Broken, TooLarge, Wrong
-from noetl.spark.failures import INTERRUPTED, failure, is_unknown, sample_of
+from noetl.spark.failures import INTERRUPTED, MALFORMED, failure, is_unknown, sample_of
 from noetl.spark.numbers import exact
 from noetl.spark.paths import local_folder
 from noetl.spark.progress import Metrics
@@ -196,9 +197,22 @@ def _input(spark: SparkSession, name: str, given: dict[str, Any]) -> DataFrame:
         if parts := given.get("partition"):
             frame = frame.repartitionByRange(int(parts["count"]), parts["column"])
         frame.createOrReplaceTempView(name)
+    except PySparkException as error:
+        found = _naming_file(spark, given, error) if MALFORMED in str(error) else error
+        raise Broken(f"input {name}", found) from error
     except Exception as error:
         raise Broken(f"input {name}", error) from error
     return frame
+
+
+def _naming_file(spark: SparkSession, given: dict[str, Any], error: PySparkException) -> PySparkException:
+    """A broken record that is found while Spark looks for columns comes without the name of its file. Reading names it."""
+    reader = spark.read.format(given["format"]).options(**given["options"]).schema("nothing string")
+    try:
+        reader.load(given["paths"]).count()
+    except PySparkException as named:
+        return named
+    return error
 
 
 def _schema(given: dict[str, Any]) -> StructType:

@@ -33,6 +33,13 @@ _ENDING = ("of RPC that terminated with", "stopped SparkContext", "SparkContext 
 UNFIT = "noetl: "  # before what a value of an input is raised for
 _UNFIT = re.compile(rf"^(?:in a Spark task: )?\[USER_RAISED_EXCEPTION\] {UNFIT}(.*?) SQLSTATE: P0001", re.DOTALL)
 _OURS = re.compile(r'\n+== DataFrame ==\n"[^"\n]*" was called from\n[^\n]*/noetl/spark/[^\n]*')
+MALFORMED = "MALFORMED_RECORD_IN_PARSING"
+_OTHER_HEADER = "CSV header does not conform to the schema"
+_FILE_READ = re.compile(r"Encountered error while reading file (\S+?)\.?\s")
+_TOLERANCE = (
+    "correct the file, or allow it: "
+    "`options: {mode: PERMISSIVE}` reads nulls, `mode: DROPMALFORMED` leaves such records out"
+)
 _UNKNOWN = "SESSION_NOT_FOUND"
 _CLOSED = (
     "SESSION_CLOSED",
@@ -128,10 +135,28 @@ def _of_spark(error: PySparkException) -> dict[str, Any]:
         return _in_task(said)
     if "Python worker exited unexpectedly" in said:
         return {"code": "TOOL_CRASHED", "kind": "crash", "message": _GONE}
+    if MALFORMED in str(error) or _OTHER_HEADER in str(error):
+        return {"code": "SPARK_INPUT", "kind": "data", "message": _malformed(str(error))}
     if unfit := _UNFIT.match(said):
         return {"code": "SPARK_INPUT", "kind": "data", "message": unfit[1][:900]}
     message = (_CLASS.sub("", said) or said)[:900] + (_NO_DRIVER if _NO_FILES in said else "")
     return {"code": "SPARK_ERROR", "kind": _kind(condition, state), "message": message, "sqlstate": state}
+
+
+def _malformed(text: str) -> str:
+    """Of a file with a record that cannot be read. Its values are not repeated: the message is recorded."""
+    found = _FILE_READ.search(text)
+    file = found[1] if found else "a file"
+    if _OTHER_HEADER in text:
+        return (
+            f"{file} has another header than the other files, and Spark reads CSV by position; correct the file, give the "
+            "files as two inputs, or write `options: {enforceSchema: true}` to read them all by position"
+        )
+    if "MALFORMED_CSV_RECORD" in text:
+        why = "a row has more or fewer fields than the first one (`multiLine: true` if a quoted value has line breaks)"
+    else:
+        why = "it does not have the format of the input (`multiLine: true` if a JSON value spans lines)"
+    return f"{file} has a record that cannot be read: {why}; {_TOLERANCE}"
 
 
 def _first(said: str) -> str:

@@ -15,7 +15,18 @@ from noetl.tools.sinks.files import SUFFIXES
 _ENDINGS = {**SUFFIXES, ".orc": "orc", ".avro": "avro", ".txt": "text", ".xml": "xml"}
 _LINES = {"jsonl": "json", "ndjson": "json"}  # Spark's JSON is one value in each line
 _PACKED = frozenset((".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate"))
-_READ = {"csv": {"escape": '"'}}  # RFC 4180: a quote inside quotes is doubled
+_READ: dict[str, dict[str, Any]] = {
+    "csv": {
+        "escape": '"',  # RFC 4180: a quote inside quotes is doubled
+        "enforceSchema": False,  # files of one path have one header
+        "mode": "FAILFAST",
+        "columnPruning": False,  # with it, Spark does not see how many fields a row has
+    },
+    "json": {"mode": "FAILFAST"},
+    "xml": {"mode": "FAILFAST"},
+}
+_TOLERANT = {"mode", "columnnameofcorruptrecord"}  # an input with one of these says what to do with broken records
+_STRICT = {"mode", "columnPruning"}
 _WRITTEN = {"csv": {"escape": '"', "header": True}}
 _SYSTEM_FOLDERS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/sbin", "/sys", "/usr")
 
@@ -75,8 +86,13 @@ def check_output(path: str, own: Iterable[Path]) -> None:
 
 
 def reading(format: str, said: dict[str, Any] | None) -> dict[str, Any]:
-    """The options of Spark's reader."""
-    return {**_READ.get(format, {}), **(said or {})}
+    """The options of Spark's reader. A broken record fails it, unless the input says otherwise: Spark by itself gives nulls."""
+    given = said or {}
+    written = {name.lower() for name in given}
+    left_out = _STRICT if written & _TOLERANT else set()
+    defaults = _READ.get(format, {}).items()
+    ours = {name: value for name, value in defaults if name not in left_out and name.lower() not in written}
+    return {**ours, **given}
 
 
 def writing(format: str, said: dict[str, Any] | None) -> dict[str, Any]:

@@ -51,5 +51,14 @@ def test_the_ending_of_a_name_says_the_format_unless_the_step_does(path: str, sa
 
 def test_csv_is_that_of_rfc_4180_and_the_step_may_say_otherwise() -> None:
     assert writing("csv", None) == {"escape": '"', "header": True}
-    assert reading("csv", {"header": True, "escape": "\\"}) == {"header": True, "escape": "\\"}
-    assert reading("json", None) == {}
+    assert reading("csv", {"header": True, "Escape": "\\"}).items() >= {"header": True, "Escape": "\\"}.items()
+    assert "escape" not in reading("csv", {"Escape": "\\"})
+    assert reading("parquet", None) == {}
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "xml"])
+def test_broken_records_fail_unless_the_input_says_otherwise(format: str) -> None:
+    assert reading(format, {"header": True})["mode"] == "FAILFAST"
+    assert reading(format, {"Mode": "PERMISSIVE"}).items() >= {"Mode": "PERMISSIVE"}.items()
+    for said in ({"Mode": "PERMISSIVE"}, {"columnNameOfCorruptRecord": "broken"}):
+        assert not {"mode", "columnPruning"} & reading(format, said).keys()
