@@ -71,6 +71,7 @@ class Code(StrEnum):
         "parallel iterations write one ctx name and no reducer says how to combine",
     )
     UPSERT_WITHOUT_KEY = "UPSERT_WITHOUT_KEY", "mode upsert needs the columns that identify a row"
+    LAST_WRITE_WINS = "LAST_WRITE_WINS", "every item or page replaces what the one before it wrote"
     IGNORED_FIELD = "IGNORED_FIELD", "a field that has no effect in this combination"
     OLD_SPELLING = "OLD_SPELLING", "an older spelling, accepted and rewritten; `noetl convert` rewrites the file"
     OLD_FORM = "OLD_FORM", "an older form that has no equivalent"

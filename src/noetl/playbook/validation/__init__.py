@@ -11,7 +11,7 @@ from noetl.playbook import dialect, text
 from noetl.playbook.dialect.editor import Editor
 from noetl.playbook.findings import Code, Finding, in_order
 from noetl.playbook.model import Playbook
-from noetl.playbook.validation import code, names, references, shape, spark, sql, values
+from noetl.playbook.validation import code, names, overwrites, references, shape, spark, sql, values
 from noetl.playbook.validation.shape import AnyKind, Kinds
 from noetl.playbook.validation.world import World
 
@@ -97,6 +97,6 @@ def _read(source: str | bytes, editor: Editor, kinds: Kinds) -> Playbook | None:
     sql.blank_comments(document.data)
     playbook = shape.parse(document.data, editor, kinds)
     world = World(document.data, document.lines)
-    for check in (references.check, names.check, values.check, code.check, spark.check, sql.check):
+    for check in (references.check, names.check, values.check, code.check, spark.check, sql.check, overwrites.check):
         check(world, editor)
     return playbook

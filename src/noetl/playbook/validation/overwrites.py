@@ -1,0 +1,133 @@
+"""Writes that replace what the item or the page before them wrote: only the last one would be left, and nobody would notice.
+
+A target differs between items if one of its templates does. Names that something may set between items (`ctx`, `state`, `input`)
+count as different; so do names of tasks. A task whose `when` differs between items may be meant for one of them.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from noetl.playbook import selections
+from noetl.playbook.dialect.editor import Editor, Node, maps
+from noetl.playbook.expressions import TemplateError
+from noetl.playbook.findings import Code, Severity
+from noetl.playbook.functions import NOT_REPEATABLE
+from noetl.playbook.scopes import IDENTITY, ITERATION
+from noetl.playbook.validation.world import World, child, named, tasks_of, text
+
+_REPLACING = ("replace", "overwrite")
+_DYNAMIC = "partitionoverwritemode"
+
+
+def check(world: World, editor: Editor) -> None:
+    for step in world.steps:
+        editor.step = text(step, "step")
+        fixed = _fixed_names(step, world)
+        for task in tasks_of(step):
+            _check_pages(task, fixed | _item_names(step), editor)
+            if _has_items(step):
+                _check_items(step, task, fixed, editor)
+    editor.step = None
+
+
+def _fixed_names(step: Node, world: World) -> frozenset[str]:
+    """Names with one value for all items of a loop."""
+    own = {text(task, "name") or "" for task in tasks_of(step)} | {text(step, "step") or ""}
+    return (world.everywhere | IDENTITY | {"workload"}) - own - _item_names(step)
+
+
+def _item_names(step: Node) -> frozenset[str]:
+    """Names with one value for all pages of an item."""
+    if not isinstance(step.get("loop"), dict):
+        return frozenset()
+    return ITERATION | {"iter", text(step["loop"], "iterator") or "item"}
+
+
+def _has_items(step: Node) -> bool:
+    """The step is a loop that may have more than one."""
+    loop = step.get("loop")
+    if not isinstance(loop, dict):
+        return False
+    items = loop.get("in")
+    return not (isinstance(items, list) and len(items) < 2)
+
+
+# ---- pages ----
+
+
+def _check_pages(task: Node, fixed: frozenset[str], editor: Editor) -> None:
+    if not child(task, "spec", "paginate", "next_call"):
+        return  # it polls: the last answer is the one that counts
+    target = child(task, "spec", "paginate", "sink", "target")
+    if named(target.get("mode")) in _REPLACING and not _differs(target, fixed):
+        message = "every page replaces what the page before it wrote: only the last page would be left"
+        hint = "mode: insert adds the rows of each page; mode: upsert with a key may be repeated"
+        editor.fault(target, "mode", Code.LAST_WRITE_WINS, message, hint)
+
+
+# ---- items ----
+
+
+def _check_items(step: Node, task: Node, fixed: frozenset[str], editor: Editor) -> None:
+    if _differs(child(task, "spec").get("when"), fixed):
+        return
+    target = _replaced(task)
+    if not target or _differs(target, fixed) or _is_dynamic(task, target):
+        return
+    is_doubtful = bool(target.get("partition_by")) or _may_leave(step)
+    severity: Severity = "warning" if is_doubtful else "error"
+    message = "every item of the loop replaces what the item before it wrote: only the last item would be left"
+    place = "table" if target.get("table") else "path"
+    iterator = text(step["loop"], "iterator") or "item"
+    hint = f"use {{{{ {iterator} }}}} or {{{{ loop.index }}}} in `{place}`, add rows (mode: append), or write after the loop"
+    key = "mode" if "mode" in target else place
+    editor.report(target, key, Code.LAST_WRITE_WINS, message, hint, severity)
+
+
+def _replaced(task: Node) -> Node:
+    """What the task replaces as a whole; nothing if it adds to it."""
+    target = child(task, "target") if task.get("kind") in ("sink", "transfer") else child(task, "output")
+    default = "overwrite" if task.get("kind") == "spark" and target.get("path") else None
+    mode = target.get("mode")
+    return target if (default if mode is None else named(mode)) in _REPLACING else {}
+
+
+def _is_dynamic(task: Node, target: Node) -> bool:
+    """Something says which partitions Spark replaces."""
+    said = [*child(target, "options"), *child(task, "conf")]
+    return any(str(name).lower().endswith(_DYNAMIC) for name in said)
+
+
+def _may_leave(step: Node) -> bool:
+    """An item may end before its write."""
+    rules = [rule for task in tasks_of(step) for rule in maps(child(task, "spec", "policy").get("rules"))]
+    return any("break" in (child(rule, "then").get("do"), child(rule, "then").get("exhausted")) for rule in rules)
+
+
+# ---- templates ----
+
+
+def _differs(value: Any, fixed: frozenset[str]) -> bool:
+    """A template in it may have another value each time."""
+    return any(_may_change(source, fixed) for source in _texts(value))
+
+
+def _may_change(source: str, fixed: frozenset[str]) -> bool:
+    if "{{" not in source and "{%" not in source:
+        return False
+    try:
+        names = selections.names(source)
+    except TemplateError:
+        return True  # it does not parse, which is reported elsewhere
+    return bool(names - fixed) or any(f"{name}(" in source for name in NOT_REPEATABLE)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
