@@ -44,7 +44,8 @@ async def join_reductions(context: Context) -> e.ExpressionEvaluated:
     ordered = [partial for _, partial in sorted(entries, key=lambda entry: entry[0])]
     roots = {"ctx": await context.payloads.unlinked(command.scope.ctx), "state": command.scope.state or {}}
     found = {name: _joined(name, reduce[name], ordered, roots) for name in sorted(reduce)}
-    kept = await context.persist.selections("values", found, set(filter(is_state, reduce)))
+    gathered = {name for name, reducer in reduce.items() if reducer in reducers.GATHERING}
+    kept = await context.persist.selections("values", found, set(filter(is_state, reduce)), gathered)
     return context.evaluated(values=tuple(convert(kept[name], Selected) for name in sorted(kept)))
 
 

@@ -218,9 +218,11 @@ class Persist:
             raise Failing(Failure(code="CONTEXT_TOO_LARGE", kind="result", message=message), final=True)
         return envelope
 
-    async def selections(self, label: str, found: dict[str, Selected], state: Collection[str] = ()) -> dict[str, Any]:
-        """Scalars, the smallest first, while they fit together; every other value by reference. Those for `state` as they are,
-        if it may hold them."""
+    async def selections(
+        self, label: str, found: dict[str, Selected], state: Collection[str] = (), stored_texts: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """Scalars, the smallest first, while they fit together; every other value by reference, and so are texts of
+        `stored_texts`. Those for `state` as they are, if it may hold them."""
         sizes = sorted((len(encode(selected)), name) for name, selected in found.items())
         kept: dict[str, Any] = {}
         left = SELECTIONS_LIMIT
@@ -230,7 +232,8 @@ class Persist:
                 kept[name] = to_builtins(value)
                 continue
             is_value = selected.stored is None and selected.error is None and selected.missing is None
-            if is_value and not (is_scalar(selected.value) and size <= left):
+            is_stored_text = name in stored_texts and isinstance(selected.value, str)
+            if is_value and (is_stored_text or not is_scalar(selected.value) or size > left):
                 selected = Selected(stored=await self._stored_as(f"{label}.s{number}", selected.value))
             elif is_value:
                 left -= size

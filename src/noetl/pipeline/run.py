@@ -43,6 +43,7 @@ from noetl.tools.workbook import called
 
 MAX_RECOVERED_MESSAGE = 200  # characters
 FETCHING = frozenset({"artifact", "http", "nats", "shell"})  # kinds of tools whose values are data of others
+PLACES = {"sink": "target", "transfer": "target", "spark": "output"}  # the field of these kinds that results quote
 MAX_OUTER_BYTES = 2_048  # that a child is told of the iterations around it
 MAX_WORKLOAD_BYTES = 2_048  # of the input of a child that an event carries
 
@@ -467,7 +468,12 @@ class Pipeline:
 
     def _shows_texts(self, turn: Turn) -> bool:
         """Whether the envelope of the task's result may have texts of it: not when they may be of a payload."""
-        return turn.task.kind not in FETCHING and not self._has_text_of_payload(turn.task)
+        task = turn.task
+        if task.kind in FETCHING or self._has_text_of_payload(task):
+            return False
+        if task.kind not in PLACES:
+            return True
+        return not Origins(self.command, self.names).reads_payload(self.step, task, task.config[PLACES[task.kind]])
 
     async def _told_to_child(self, task: Task) -> dict[str, Any]:
         """This iteration as a child sees it. Events carry it, so an item of a payload goes by reference unless it is a number, a

@@ -165,6 +165,19 @@ def test_gathered_reductions_are_joined_in_item_order_onto_the_current_value() -
     assert (none, total.value) == (NOT_WRITTEN, 106)
 
 
+@pytest.mark.parametrize(("value", "stored"), [("text of a row", True), (7, False), (None, False)])
+def test_text_that_last_keeps_is_stored(value: Any, stored: bool) -> None:
+    bench = Bench()
+    part = bench.put({"ctx.last": value}, key="g0").reference
+    assert part is not None
+    gathered = gathered_id("ac7")
+    bench.parts[gathered] = [AddPart(gathered, 0, 0, part)]
+    plan = loop("mode: parallel, reduce: {ctx.last: last}")
+    (last,) = bench.run(plan, kind="evaluate", site="reduce", site_args={"segments": []}).values
+    assert (last.stored is not None) is stored
+    assert (virtually(bench.store.resolve(last.stored)) if stored else last.value) == value
+
+
 def test_reductions_that_cannot_be_joined_are_reported_as_an_error() -> None:
     bench = Bench()
     part = bench.put({"ctx.all": {"k": 1}}, key="g0").reference

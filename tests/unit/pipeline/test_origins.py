@@ -13,7 +13,7 @@ from noetl.model.envelope import Envelope
 from noetl.playbook.assignments import is_reference, link_to
 from noetl.playbook.plan import Plan
 from noetl.tools.http import Http
-from tests.unit.pipeline.bench import Bench, plan_of, resumed
+from tests.unit.pipeline.bench import Bench, Scripted, plan_of, resumed
 
 MARK = "CANARY-1"
 TASK = "kind: python, code: x"
@@ -184,6 +184,24 @@ def test_error_of_an_address_that_cannot_be_asked_shows_its_template(url: str) -
     report = asyncio.run(bench.execute(plan, **known))
     assert url in report.result.error.message
     assert MARK.encode() not in encode(report)
+
+
+@pytest.mark.parametrize("kind", ["sink", "transfer"])
+@pytest.mark.parametrize(("place", "shown"), [("{{ workload.word }}", True), ("{{ up.rows[0].mark }}", False)])
+def test_place_that_reads_a_payload_is_not_in_the_context(kind: str, place: str, shown: bool) -> None:
+    read = "data: '{{ up.rows }}'" if kind == "sink" else "source: {ref: '{{ up.ref }}'}"
+    tool = f"kind: {kind}, {read}, target: {{kind: file, path: '{place}', mode: replace}}"
+    written = {"path": "of the target", "row_count": 1}
+    bench = Bench(more=[Scripted(lambda call: dict(written), kind=kind, raw=frozenset({"data", "source", "target"}))])
+    plan = plan_of(
+        "- {step: up, tool: {kind: python, code: x}, next: s}\n"
+        f"- {{step: s, tool: [{{name: a, {tool}}}, {{name: b, kind: noop}}]}}\n",
+        "workload: {word: ''}\n",
+    )
+    bench.run(plan, workload={"word": "word"}, results={"up": bench.put([{"mark": MARK}])})
+    (entry,) = bench.of(e.TaskDone)
+    assert ("path" in entry.result.context) is shown
+    assert bench.value(entry.result) == written
 
 
 LOOP = """
