@@ -165,3 +165,25 @@ def test_types_of_files_that_others_wrote_are_taken_from_their_footer(spark: Run
     pq.write_table(pa.table({"id": pa.array([1], pa.int64()), "v": pa.array(["x"])}), lake / "mine.parquet")
     assert isinstance(_write(spark, str(lake), SWAPPED), Success)
     assert _rows(spark, str(lake)) == BOTH
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"), [("'w': [1], 'id': [1]", "it lacks w"), ("'v': [1], 'id': [1]", "another step has written to")]
+)
+def test_columns_that_come_while_rows_are_computed_are_seen(
+    spark: Runner, tmp_path: Path, columns: str, said: str
+) -> None:
+    """The folder is empty when the step begins; a task of it stands for another step that commits first."""
+    other = tmp_path / "lake" / "part-00000-other.parquet"
+    code = f"""
+def put(batches):
+    import pyarrow as pa, pyarrow.parquet as pq
+    pq.write_table(pa.table({{{columns}}}), "{other}")
+    yield from batches
+
+result = spark.range(1).selectExpr("id", "id as v").mapInArrow(put, "id long, v long")
+"""
+    failure = spark.failure({"code": code, "output": {"path": str(other.parent), "mode": "append"}})
+    assert failure.code == "SPARK_CONFIG", failure
+    assert said in failure.message
+    assert [path.name for path in other.parent.glob("*.parquet")] == [other.name]
