@@ -27,6 +27,7 @@ from noetl.tools.postgres import Postgres, failure
 from noetl.tools.sinks.records import SinkError
 from noetl.tools.sql import SqlError
 from noetl.tools.tabular import table
+from noetl.tools.transfer_csv import check_columns
 
 FORMATS = "parquet, csv, json or jsonl"
 CSV = """allow_quoted_nulls = false, quote = '"', escape = '"'"""
@@ -162,7 +163,9 @@ async def _scan(call: Call, given: dict[str, Any]) -> str:
         case "parquet":
             return scan([path], await asyncio.to_thread(_schema, path))
         case "csv":
-            return f"FROM read_csv({literal(path)}, {CSV}{AS_TEXT if typed else ''})"
+            options = f"{CSV}{AS_TEXT if typed else ''}"
+            await asyncio.to_thread(check_columns, path, options)
+            return f"FROM read_csv({literal(path)}, {options})"
         case "json":
             return f"FROM read_json({literal(path)}{AS_JSON if typed else ''})"
         case _:

@@ -303,3 +303,55 @@ def test_what_is_asked_for_wrongly(given: str) -> None:
     assert (
         failure(moved(postgres(given, query="CREATE TABLE y ()"), postgres(given, table="t"))).code == "TRANSFER_SOURCE"
     )
+
+
+# ---- CSV that cannot be split ----------------------------------------------------------------------------------------------
+
+RAGGED = {
+    "a line with less": ("id,zip\n1,2\n3\n", "line 3 has 1, line 1 has 2 (separator ',')"),
+    "a line with more": ("id,zip\n1,2\n4,5,6\n", "line 3 has 3, line 1 has 2 (separator ',')"),
+    "both": ("id;zip\n1;2\n3\n4;5;6\n", "line 3 has 1, line 1 has 2 (separator ';')"),
+    "a value of two lines": ('id,zip\n"1\n1",2\n3\n', "line 4 has 1, line 1 has 2 (separator ',')"),
+}
+
+
+@pytest.mark.parametrize("kind", ["postgres", "duckdb", "file"])
+@pytest.mark.parametrize("case", RAGGED)
+def test_csv_with_lines_of_different_length_is_refused(given: str, tmp_path: Path, case: str, kind: str) -> None:
+    text, place = RAGGED[case]
+    file = tmp_path / "zips.csv"
+    file.write_text(text)
+    targets = {
+        "postgres": postgres(given, table="target"),
+        "duckdb": {"kind": "duckdb", "database": str(tmp_path / "d.duckdb"), "table": "t"},
+        "file": {"kind": "file", "path": str(tmp_path / "out.parquet"), "mode": "replace"},
+    }
+    found = failure(moved({"kind": "file", "path": str(file)}, targets[kind]))
+    cause = "cannot be split into columns, because its lines have different numbers of fields"
+    assert (found.code, found.message) == ("TRANSFER_SOURCE", f"{file} {cause}: {place}")
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("id\n1\n2\n", ["id"]),
+        ('"a,b"\n1\n2\n', ["a,b"]),
+        ('note\n"hello, x"\nplain\n', ["note"]),
+        ("id,zip\n", ["id", "zip"]),
+        ("id\tzip\r\n1\t2\r\n", ["id", "zip"]),
+        ("Report of May\n\nid,zip\n1,2\n3,4\n", ["id", "zip"]),
+    ],
+)
+def test_csv_that_can_be_split_is_read(tmp_path: Path, text: str, columns: list[str]) -> None:
+    file = tmp_path / "some.csv"
+    file.write_text(text, newline="")
+    out = tmp_path / "out.parquet"
+    value(moved({"kind": "file", "path": str(file)}, {"kind": "file", "path": str(out), "mode": "replace"}))
+    assert pq.read_schema(out).names == columns
+
+
+def test_a_csv_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    found = failure(
+        moved({"kind": "file", "path": str(tmp_path / "no.csv")}, {"kind": "file", "path": str(tmp_path / "out.csv")})
+    )
+    assert "no.csv" in found.message
