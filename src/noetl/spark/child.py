@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from noetl.spark import entry
 from noetl.spark.arrow import native_schema
 from noetl.spark.commits import settle
-from noetl.spark.errors import Broken, TooLarge, Wrong
+from noetl.spark.errors import Broken, NotJson, TooLarge, Wrong
 from noetl.spark.failures import INTERRUPTED, MALFORMED, failure, is_unknown, sample_of
 from noetl.spark.numbers import exact
 from noetl.spark.paths import local_folder
@@ -256,20 +256,27 @@ def _loop(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
 # ---- results -------------------------------------------------------------------------------------------------------------
 
 
+def _refuse_equal_keys(result: Any) -> None:
+    try:
+        python_child.refuse_equal_keys(result)
+    except ValueError as error:
+        raise NotJson(str(error)) from error
+
+
 def _answered(result: Any, request: dict[str, Any]) -> dict[str, Any]:
     if isinstance(result, DataFrame):
         return {"frames": {"": _stored(result, "", request)}, "single": True}
     for named, asked in (("expect", request["expect"]), ("output.path", request["output"].get("path"))):
         if asked:
             raise Broken(named, Wrong(f"it is for a step that gives one DataFrame, not {_called(result)}"))
-    python_child.refuse_equal_keys(result)
+    _refuse_equal_keys(result)
     if isinstance(result, dict) and any(isinstance(part, DataFrame) for part in result.values()):
         frames = {name: _stored(part, name, request) for name, part in result.items() if isinstance(part, DataFrame)}
         return {"frames": frames, "value": {name: part for name, part in result.items() if name not in frames}}
     try:
         text = python_child.ENCODER.encode(result)
-    except ValueError as error:  # the code's mistake
-        raise ValueError(python_child.why(result, error)) from error
+    except (TypeError, ValueError, RecursionError) as error:  # the code's mistake
+        raise NotJson(python_child.why(result, error)) from error
     if len(text) > request["limit"]:
         raise TooLarge(f"the value is larger than {request['limit'] >> 20} MB; give it as a DataFrame")
     return {"value": json.loads(text)}

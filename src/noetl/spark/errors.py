@@ -28,5 +28,9 @@ class Uncertain(Exception):
     """Rows were being added when something failed, so nobody knows how many of them are there."""
 
 
+class NotJson(Exception):
+    """The code gives a value that JSON does not have."""
+
+
 class TooLarge(Exception):
     """A value that is not for one message."""

@@ -7,7 +7,7 @@ import grpc  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import PythonException
 
-from noetl.spark.errors import Broken, TooLarge, Uncertain, Unmet, Wrong
+from noetl.spark.errors import Broken, NotJson, TooLarge, Uncertain, Unmet, Wrong
 from noetl.tools import python_child
 
 LOST = "SPARK_LOST"
@@ -59,6 +59,8 @@ def failure(error: BaseException) -> dict[str, Any]:
         return {"code": "SPARK_CONFIG", "kind": "config", "message": str(error)}
     if isinstance(error, Uncertain):
         return {"code": "SPARK_OUTPUT", "kind": "data", "message": f"{error}; {_UNCERTAIN}"}
+    if isinstance(error, NotJson):
+        return {"code": "RESULT_NOT_JSON", "kind": "python", "message": f"the result is not JSON: {error}"}
     if isinstance(error, TooLarge):
         return {"code": "RESULT_TOO_LARGE", "kind": "python", "message": str(error)}
     if isinstance(error, Broken):
