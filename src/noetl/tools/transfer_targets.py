@@ -10,7 +10,7 @@ a file            appears under its name at once; appended ones are files named 
 import asyncio
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ from noetl.tools.port import Call
 from noetl.tools.sinks import files, keys
 from noetl.tools.sinks.postgres import SHAPES
 from noetl.tools.sinks.records import Column
-from noetl.tools.sql import SqlError, identifier
+from noetl.tools.sql import SqlError, identifier, quoted
 from noetl.tools.threads import in_thread
 
 MODES = ("insert", "append", "upsert", "replace")
@@ -74,6 +74,19 @@ class Target:
     def name(self) -> str:
         return identifier(self.table.split("."))
 
+    def rows_without_key(self, columns: Collection[str]) -> Iterator[str]:
+        """Queries that give the name of a column of the key if a row has no value in it: an upsert would add it each time."""
+        if self.mode != "upsert":
+            return
+        for name in self.key:
+            if name not in columns:
+                raise self.key_missing(name)
+            yield f"SELECT {quoted(name)} FROM {ROWS} WHERE {identifier(name)} IS NULL LIMIT 1"
+
+    def key_missing(self, column: str) -> SqlError:
+        message = f"{self.table}: a row has no value for {column!r}, which is part of the key"
+        return SqlError("SINK_KEY_MISSING", message, "data")
+
 
 # ---- Postgres ----------------------------------------------------------------------------------------------------------------
 
@@ -91,9 +104,23 @@ async def into_postgres(connection: AsyncConnection[Any], target: Target, reader
         stage = f"CREATE TEMP TABLE {ROWS} ON COMMIT DROP AS SELECT {columns} FROM {target.name} WITH NO DATA"
         await connection.execute(stage.encode())
         await _copy(connection, columns, reader, of_json)
+        for query in target.rows_without_key(reader.schema.names):
+            if (found := await (await connection.execute(query.encode())).fetchone()) is not None:
+                raise target.key_missing(found[0])
         if target.mode == "replace":
             await connection.execute(f"TRUNCATE {target.name}".encode())
-        return (await connection.execute(_merge(target, columns, reader.schema.names).encode())).rowcount
+        return await _merged(connection, target, _merge(target, columns, reader.schema.names))
+
+
+async def _merged(connection: AsyncConnection[Any], target: Target, statement: str) -> int:
+    try:
+        return (await connection.execute(statement.encode())).rowcount
+    except psycopg.errors.InvalidColumnReference:
+        if target.mode != "upsert":
+            raise
+        unique = f"CREATE UNIQUE INDEX ON {target.name} ({', '.join(map(identifier, target.key))})"
+        message = f"{target.table} has no unique index on its key ({', '.join(target.key)}): {unique}"
+        raise SqlError("SINK_KEY_NOT_UNIQUE", message, "config") from None
 
 
 async def _first(connection: AsyncConnection[Any], target: Target) -> bool:
@@ -229,6 +256,10 @@ class _Writing:
             if connection.execute(keys.keep("?", "?", "?"), target.once).fetchone() == (0,):
                 return None
         connection.execute(f"CREATE TABLE IF NOT EXISTS {target.name} AS FROM {ROWS} LIMIT 0")
+        known = {name.lower() for name in self._reader.schema.names}  # DuckDB does not tell capitals from small letters
+        for query in target.rows_without_key([name for name in target.key if name.lower() in known]):
+            if (lacking := connection.execute(query).fetchone()) is not None:
+                raise target.key_missing(lacking[0])
         if (misfit := first_misfit(connection, ROWS, target.name)) is not None:
             column, why = misfit
             raise SqlError("SINK_VALUE", f"column {column!r}: a value {why}; cast or round it in the source", "data")

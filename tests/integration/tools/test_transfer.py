@@ -305,6 +305,35 @@ def test_what_is_asked_for_wrongly(given: str) -> None:
     )
 
 
+# ---- keys ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", ["SELECT 1 AS id, 'a' AS name UNION ALL SELECT NULL, 'b'", "SELECT 'a' AS name"])
+@pytest.mark.parametrize("kind", ["postgres", "duckdb"])
+def test_upsert_by_transfer_refuses_a_row_without_a_key(database: str, tmp_path: Path, kind: str, query: str) -> None:
+    table = "CREATE TABLE t (id int UNIQUE, name varchar)"
+    file = str(tmp_path / "d.duckdb")
+    with psycopg.connect(database, autocommit=True) as connection, duckdb.connect(file) as local:
+        connection.execute(table.encode())
+        local.execute(table)
+    target = {"duckdb": {"kind": "duckdb", "database": file}, "postgres": postgres(database)}[kind]
+    upsert = {**target, "table": "t", "mode": "upsert", "key": ["id"]}
+    found = failure(moved(postgres(database, query=query), upsert))
+    assert found.code == "SINK_KEY_MISSING"
+    assert found.message == "t: a row has no value for 'id', which is part of the key"
+    with duckdb.connect(file) as local:
+        assert asked(database, "SELECT * FROM t") == local.execute("FROM t").fetchall() == []
+
+
+def test_upsert_by_transfer_says_which_unique_index_the_table_needs(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id int, name text)")
+    upsert = postgres(database, table="t", mode="upsert", key=["id"])
+    found = failure(moved(postgres(database, query="SELECT 1 AS id, 'a' AS name"), upsert))
+    assert found.code == "SINK_KEY_NOT_UNIQUE"
+    assert found.message == 't has no unique index on its key (id): CREATE UNIQUE INDEX ON "t" ("id")'
+
+
 # ---- CSV that cannot be split ----------------------------------------------------------------------------------------------
 
 RAGGED = {
