@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from noetl.cli.catalog import TESTS
 from noetl.cli.run import plain, read
+from noetl.model.approvals import problem_with_approval
 from noetl.model.errors import InvalidInput
 from noetl.playbook import durations
 from noetl.playbook import text as yaml
@@ -107,6 +108,14 @@ class Given(_Model):
     approvals: dict[str, dict[str, Any]] = {}
     credentials: dict[str, dict[str, Any]] = {}
     real: list[str] = []  # kinds that are called as they are, beside those that need nothing outside
+
+    @field_validator("approvals")
+    @classmethod
+    def _check_approvals(cls, approvals: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for step, payload in approvals.items():
+            if (problem := problem_with_approval(payload)) is not None:
+                raise ValueError(f"the approval of {step} neither approves nor rejects: {problem}")
+        return approvals
 
 
 class Case(Given):

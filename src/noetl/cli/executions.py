@@ -21,6 +21,7 @@ from noetl.cli.output import (
     say_json,
     status_text,
 )
+from noetl.model.approvals import approval_name
 from noetl.model.errors import SAMPLE, Conflict, Expired, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -478,7 +479,7 @@ def _approval(execution: str, step: str, approved: bool, by: str | None, comment
         execution_id = await named(client, execution)
         await client.explain(execution_id, step)  # says so when there is no such step: a signal would wait for ever
         return await client.signal(
-            execution_id, f"approve:{step}", {"approved": approved, "by": who, "comment": comment}
+            execution_id, approval_name(step), {"approved": approved, "by": who, "comment": comment}
         )
 
     row = talk(work, "change")

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from noetl.cli.cases import Answer, Case
+from noetl.model.approvals import approval_name
 from noetl.model.errors import Failure
 from noetl.pipeline.failures import Failing
 from noetl.playbook.model import Action, Model, Paginate, Playbook
@@ -28,7 +29,7 @@ class Stubs(Registry):
         self._case = case
         self._numbers: Counter[tuple[str, str, int | None]] = Counter()
         self._signals = Counter(sent.name for sent in case.signals)
-        self._signals.update(f"approve:{step}" for step in case.approvals)
+        self._signals.update(approval_name(step) for step in case.approvals)
         self.calls: dict[str, list[dict[str, Any]]] = {}  # by step, and by step.task
         self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # what the test does not say
 

@@ -14,6 +14,7 @@ import typer
 
 from noetl.cli.loop import in_loop
 from noetl.cli.output import FAILED, coloured, dim, say, say_json
+from noetl.model.approvals import approval_name
 from noetl.model.errors import InvalidInput, NoetlError
 
 if TYPE_CHECKING:  # loaded by the command that runs: `--help` must not wait for it
@@ -212,7 +213,7 @@ def _signals(case: "Case") -> "Iterator[tuple[str, Any]]":
     for sent in case.signals:
         yield sent.name, sent.payload
     for step, payload in case.approvals.items():
-        yield f"approve:{step}", payload
+        yield approval_name(step), payload
 
 
 def _told(story: "Story", path: list[str], values: dict[str, Any], calls: dict[str, list[dict[str, Any]]]) -> "Ran":

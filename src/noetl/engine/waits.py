@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from noetl.engine.state import Activation, ChildCall, Execution, Live, Parked, TimerUse
 from noetl.model import events as e
+from noetl.model.approvals import approval_name, is_approval, problem_with_approval
 from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros, TimerId, call_id, timer_id
 
-APPROVAL = "approve:"
 ANNOUNCED_WITHIN: Micros = 6_000_000  # a worker says within that time that it has taken a command
 
 
@@ -54,7 +54,7 @@ def due_at(event: e.CommandParked) -> Micros:
 
 def signal_name(event: e.CommandParked) -> str | None:
     if event.reason == "approval":
-        return APPROVAL + event.step
+        return approval_name(event.step)
     return event.signal if event.reason == "signal" else None
 
 
@@ -79,11 +79,20 @@ def _consume(state: Execution, name: str, kept: tuple[Any, ...], by: str) -> Exe
 
 
 def _answer(name: str, payload: Any) -> Envelope:
-    refused = name.startswith(APPROVAL) and isinstance(payload, dict) and payload.get("approved") is False
-    if refused:
-        comment = payload.get("comment") or "no comment"
-        return failed(Failure(code="REJECTED", kind="rejected", message=f"the approval was refused: {comment}"))
+    rejection = _rejection(payload) if is_approval(name) else None
+    if rejection is not None:
+        return failed(Failure(code="REJECTED", kind="rejected", message=rejection))
     return Envelope(status="ok", context={"value": payload})
+
+
+def _rejection(payload: Any) -> str | None:
+    """Why the payload of an approval does not approve: only `approved: true` does."""
+    problem = problem_with_approval(payload)
+    if problem is not None:
+        return f"the approval does not say whether it approves: {problem}"
+    if payload["approved"]:
+        return None
+    return f"the approval was refused: {payload.get('comment') or 'no comment'}"
 
 
 def timer_fired(state: Execution, event: e.TimerFired) -> Execution:

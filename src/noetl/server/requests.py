@@ -16,6 +16,8 @@ from noetl.engine.rewinding import Rewound
 from noetl.engine.state import Execution
 from noetl.log.port import EventLog, Pinned
 from noetl.model import codec
+from noetl.model.approvals import HINT as APPROVAL_HINT
+from noetl.model.approvals import is_approval, problem_with_approval
 from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
 from noetl.model.messages import Cancel, Message, Pause, Release, Resume, Signal, Start
@@ -26,6 +28,15 @@ from noetl.server.playbooks import Playbooks, Version
 from noetl.server.states import States, Unfoldable
 
 SIGNAL_LIMIT = 8 * 1024
+
+
+def check_signal(name: str, payload: Any, what: str) -> None:
+    """Refuse a signal whose payload is too large, and an approval that neither approves nor rejects."""
+    if (size := len(codec.encode(payload))) > SIGNAL_LIMIT:
+        raise InvalidInput(f"{what} is {size} bytes, the limit is {SIGNAL_LIMIT}", hint="send a reference")
+    problem = problem_with_approval(payload) if is_approval(name) else None
+    if problem is not None:
+        raise InvalidInput(f"the signal {name} neither approves nor rejects: {problem}", hint=APPROVAL_HINT)
 
 
 class Wish(TypedDict, total=False):
@@ -241,10 +252,7 @@ class Requests:
     async def signal(
         self, execution_id: ExecutionId, name: str, request: str, payload: Any = None, *, by: str | None = None
     ) -> bool:
-        if (size := len(codec.encode(payload))) > SIGNAL_LIMIT:
-            raise InvalidInput(
-                f"the signal's payload is {size} bytes, the limit is {SIGNAL_LIMIT}", hint="send a reference"
-            )
+        check_signal(name, payload, "the signal's payload")
         return await self._post(execution_id, Signal(name=name, request=request, payload=payload, by=by))
 
     async def _entry(self, path: str | None, content: str | None, version: Version, tenant: Tenant) -> Entry:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from noetl.model.approvals import approval_name
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
 from noetl.playbook import durations
@@ -28,7 +29,7 @@ def _suspend(given: dict[str, Any], call: Call) -> Suspend:
     if "signal" in given:
         return Suspend("signal", signal=str(given["signal"]), timeout=call.timeout)
     if "approval" in given:
-        return Suspend("approval", signal=f"approve:{call.identity.step}", timeout=call.timeout)
+        return Suspend("approval", signal=approval_name(call.identity.step), timeout=call.timeout)
     raise ValueError("wait takes one of duration, until, signal, approval; all of them are null")
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import httpx
+import pytest
 
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
@@ -292,6 +293,30 @@ async def test_a_signal_ends_a_wait_and_explain_says_so() -> None:
         answer = await here.http.post(f"/api/executions/{execution_id}/signals/go", json={"payload": {"by": "ada"}})
         assert answer.status_code == 202
         assert (await here.ended(execution_id))["status"] == "completed"
+
+
+@pytest.mark.parametrize("payload", [None, {}, "yes", True, {"approved": "no"}, {"approved": 0}, {"approved": None}])
+async def test_a_signal_that_neither_approves_nor_rejects_is_refused_and_not_recorded(payload: Any) -> None:
+    async with site() as here, working(here):
+        await here.register(WAITS.replace("signal: go", "approval: ship it?"))
+        execution_id = await here.start("tests/waits")
+        await here.seen(execution_id, "command.parked")
+        unclear = {"name": "approve:one", "payload": payload}
+        clear = {"name": "other", "payload": None}
+        asked = {
+            f"/api/executions/{execution_id}/signals/approve:one": {"payload": payload},
+            "/api/events": {"execution_id": execution_id, **unclear},
+            "/api/events/batch": {"execution_id": execution_id, "events": [clear, unclear]},
+        }
+        for path, body in asked.items():
+            answer = await here.http.post(path, json=body)
+            assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_INPUT"), path
+            assert '{"approved": true' in answer.text.replace("\\", "")
+        rejected = {"payload": {"approved": False}}
+        await here.http.post(f"/api/executions/{execution_id}/signals/approve:one", json=rejected)
+        assert (await here.ended(execution_id))["status"] == "failed"
+        events = (await here.get(f"/api/executions/{execution_id}/events"))["events"]
+        assert [event["type"] for event in events].count("signal.received") == 1
 
 
 CALLS = """

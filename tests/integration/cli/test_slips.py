@@ -83,6 +83,11 @@ def test_a_signal_that_nothing_waits_for_is_sent_with_a_warning(client: Noetl, w
     assert client("exec", "signal", waiting, "go").err == ""
 
 
+def test_an_approval_that_does_not_say_true_or_false_is_refused(client: Noetl, waiting: str) -> None:
+    done = client("exec", "signal", waiting, "approve:ask", "--payload", '{approved: "no"}')
+    refused(done, 2, "neither approves nor rejects", "its `approved` is a text", '{"approved": true, "by": "ada"}')
+
+
 def test_the_result_of_a_step_that_failed_is_its_failure(client: Noetl, ended: str) -> None:
     for more in (), ("--json",):
         refused(client("result", "show", ended, "bad", *more), 1, "step bad failed", "no such luck", "exec explain")

@@ -146,6 +146,23 @@ def test_a_refused_approval_is_an_error() -> None:
     assert p.command("a").journal.resolved.error.code == "REJECTED"
 
 
+@pytest.mark.parametrize("payload", [None, {}, "yes", True, {"approved": "no"}, {"approved": 1}, {"approved": None}])
+def test_a_payload_that_is_no_clear_approval_rejects(payload: Any) -> None:
+    p = play("- {step: a, tool: {kind: wait, approval: true}}")
+    park(p, "a", "approval")
+    p.tell(m.Signal(name="approve:a", request="s", payload=payload))
+    error = p.command("a").journal.resolved.error
+    assert error.code == "REJECTED"
+    assert "approved" in error.message
+
+
+def test_an_approval_that_says_true_goes_on() -> None:
+    p = play("- {step: a, tool: {kind: wait, approval: true}}")
+    park(p, "a", "approval")
+    p.tell(m.Signal(name="approve:a", request="s", payload={"approved": True, "by": "ada"}))
+    assert p.command("a").journal.resolved.ok
+
+
 def test_too_many_signals_are_refused() -> None:
     p = Play(workflow("- {step: a, tool: {kind: wait, signal: go}}"), limits=Limits(signals=2)).start()
     for number in range(2):

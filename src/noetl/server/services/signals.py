@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from noetl.log.port import EventLog
-from noetl.model import codec
-from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
-from noetl.server.requests import SIGNAL_LIMIT, Requests
+from noetl.server.requests import Requests, check_signal
 from noetl.server.services.access import Access
 from noetl.server.services.requests import Asked, Fate, fate, request_key
 
@@ -58,10 +56,7 @@ class SignalService:
         """In order. A batch that was cut off is sent again with its key: what is there already is known."""
         await self._access.check(identity, execution_id)
         for number, event in enumerate(events):
-            if (size := len(codec.encode(event.payload))) > SIGNAL_LIMIT:
-                raise InvalidInput(
-                    f"event {number} is {size} bytes, the limit is {SIGNAL_LIMIT}", hint="send a reference"
-                )
+            check_signal(event.name, event.payload, f"event {number}")
         request = request_key(key)
         for number, event in enumerate(events):
             await self._requests.signal(

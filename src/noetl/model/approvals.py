@@ -1,0 +1,44 @@
+"""Approvals: signals of the name `approve:<step>` whose payload says `approved: true` or `approved: false`."""
+
+from typing import Any, Final
+
+PREFIX: Final = "approve:"
+EXAMPLE: Final = '{"approved": true, "by": "ada"}'
+HINT: Final = f'send {EXAMPLE} to approve, or the same with "approved": false to reject'
+
+
+def approval_name(step: str) -> str:
+    """The name of the signal that approves or rejects this step."""
+    return PREFIX + step
+
+
+def is_approval(name: str) -> bool:
+    return name.startswith(PREFIX)
+
+
+def problem_with_approval(payload: Any) -> str | None:
+    """Why the payload neither approves nor rejects; None if it does. It repeats no text of the payload."""
+    if not isinstance(payload, dict):
+        return f"its payload is {_kind(payload)}, not a map with `approved`"
+    if "approved" not in payload:
+        return "its payload has no `approved`"
+    approved = payload["approved"]
+    if not isinstance(approved, bool):
+        return f"its `approved` is {_kind(approved)}, not true or false"
+    return None
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case dict():
+            return "a map"
+        case _:
+            return "a list"
