@@ -9,7 +9,7 @@ from noetl.engine.sites import Moment
 from noetl.engine.state import Execution, Fixed
 from noetl.model import events as e
 from noetl.model.decisions import AskAdmission, ClearTimer, LeaveAdmission, Send, SetTimer, Stop
-from noetl.model.envelope import Envelope, failed
+from noetl.model.envelope import Envelope, failed, no_value_context
 from noetl.model.errors import Failure
 from noetl.model.ids import CommandId, ExecutionId, activation_id, timer_id
 from noetl.model.messages import Cancel, Notice
@@ -111,6 +111,9 @@ def _answer(state: Execution, ended: e.Terminal) -> Envelope:
                 return failed(Failure(code="CHILD_FAILED", kind="child", message=message, detail=where))
             result = record.result if record is not None and record.result is not None else Envelope(status="ok")
             context = {name: value for name, value in result.context.items() if name != "selections"}
+            no_value = result.why_no_value(f"step {wanted} of child {state.execution_id}")
+            if no_value:
+                context |= no_value_context(no_value)
             return Envelope(status="ok", reference=result.reference, context=context)
         case e.PlaybookFailed():
             message = f"child {state.execution_id} failed at {ended.step}: {ended.error.message}"

@@ -28,7 +28,16 @@ from noetl.playbook.assignments import (
     unwrapped,
     wrapped,
 )
-from noetl.playbook.expressions import NO_ERROR, NeedsData, OptionalMap, TemplateError, Undefined, Value
+from noetl.playbook.expressions import (
+    NO_ERROR,
+    NONE_UNDEFINED,
+    NeedsData,
+    OptionalMap,
+    TemplateError,
+    Undefined,
+    Value,
+    without_value,
+)
 from noetl.playbook.functions import Seeded
 from noetl.playbook.plan import Site
 from noetl.playbook.scopes import ended_loop, handled_event, identity, outer_iteration
@@ -185,7 +194,8 @@ def reported(value: Selected, as_guard: bool = False, *, for_state: bool = False
     if value.missing is not None and value.absent and as_guard:
         return False
     if value.missing is not None:
-        return Failure(code="TEMPLATE_UNDEFINED", kind="template", message=f"{value.missing} is undefined")
+        because = f", because {value.because}" if value.because else ""
+        return Failure(code="TEMPLATE_UNDEFINED", kind="template", message=f"{value.missing} is undefined{because}")
     reference = reference_of(value)
     if reference is not None:
         return True if as_guard else link_to(reference)
@@ -257,7 +267,9 @@ def view(outcome: Envelope | None, activation: Activation | None = None) -> dict
         shown["error"] = outcome.error.shown()
     if shown["status"] == "break":
         shown["status"] = "ok"
-    return OptionalMap(shown, "error")
+    because = outcome.why_no_value("the step")
+    no_data = {"data": without_value("output.data", because, {})} if because else NONE_UNDEFINED
+    return OptionalMap(shown, "error", undefined=no_data)
 
 
 def _selected(fixed: Fixed, state: Execution, activation: Activation) -> Callable[[Selection], Value]:
@@ -273,7 +285,7 @@ def _selected(fixed: Fixed, state: Execution, activation: Activation) -> Callabl
         if found.error is not None:
             raise SelectionFailed(f"{selection.source}: {found.error}")
         if found.missing is not None:
-            return Undefined(selection.source, found.missing, found.absent)
+            return Undefined(selection.source, found.missing, found.absent, found.because)
         reference = reference_of(found)
         return Distant(reference) if reference is not None else found.value
 
@@ -295,8 +307,10 @@ def _from_envelope(fixed: Fixed, selection: Selection, envelope: Envelope | None
     if envelope is None:
         scope[selection.step] = Undefined(selection.step, selection.step, "step")
     else:
-        known = view(envelope)
-        scope |= {selection.step: known, "output": known, "outcome": known}
+        known = view(envelope) or {}
+        because = envelope.why_no_value(f"step {selection.step}")
+        value = without_value(selection.step, because, known) if because else known
+        scope |= {selection.step: value, "output": known, "outcome": known}
     return probe(parse_expression(selection.source), scope)
 
 

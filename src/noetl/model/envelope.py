@@ -12,6 +12,7 @@ Status = Literal["ok", "error", "skipped", "break", "cancelled"]
 CONTEXT_LIMIT = 8_192
 SELECTIONS_LIMIT = 2_048  # bytes of all selections of one envelope that are carried as values
 SCALAR_LIMIT = 256  # bytes of a text that is carried as a value; a longer one goes by reference
+NO_VALUE = "no_value"  # the part of `context` that says which failure left a result that is ok without a value
 SELECTIONS = "selections"  # the part of `context` that holds what server-side expressions asked for
 
 
@@ -24,6 +25,7 @@ class Selected(Struct, frozen=True, omit_defaults=True):
     error: str | None = None
     reference: str | None = None
     absent: Literal["", "error", "step"] = ""  # why it is missing, when there is nothing to tell
+    because: str = ""  # the failure that left it without a value, in words
     stored: Reference | None = None
 
 
@@ -107,19 +109,38 @@ class Envelope(Struct, frozen=True, omit_defaults=True, kw_only=True):
     def ok(self) -> bool:
         return self.status in ("ok", "break")
 
+    @property
+    def no_value(self) -> str:
+        """The failure that a rule let pass and that left this result, which is ok, without a value."""
+        return str(self.context.get(NO_VALUE, "")) if self.ok and self.reference is None else ""
+
+    def why_no_value(self, what: str) -> str:
+        """Why `what` ("step load") has no value; empty if it has one. A loop that failed still has the rows of its items."""
+        if self.no_value:
+            return self.no_value
+        if self.status != "error" or self.reference is not None:
+            return ""
+        return f"{what} failed with {self.error.code}" if self.error is not None else f"{what} failed"
+
     def selected(self, selection: str) -> Selected | None:
         found = self.context.get(SELECTIONS, {}).get(selection)
         return None if found is None else msgspec.convert(found, Selected)
 
     def bare(self) -> "Envelope":
         """The same without its context: for events that follow the one that already carries it."""
-        return msgspec.structs.replace(self, context={}, meta=None)
+        kept = no_value_context(because) if (because := self.no_value) else {}
+        return msgspec.structs.replace(self, context=kept, meta=None)
 
     def known(self) -> "Envelope":
         """What decisions and templates may know of it: the input is for those who look into the log."""
         if self.meta is None or self.meta.input is None:
             return self
         return msgspec.structs.replace(self, meta=msgspec.structs.replace(self.meta, input=None))
+
+
+def no_value_context(because: str) -> dict[str, Any]:
+    """The context of a result that is ok and has no value, because of this failure."""
+    return {NO_VALUE: because}
 
 
 def failed(failure: Failure, **context: Any) -> Envelope:

@@ -16,7 +16,7 @@ from noetl.model.ids import ExecutionId, Micros, derive
 from noetl.pipeline.data import Payloads, Stored, Whole
 from noetl.pipeline.environment import Environment
 from noetl.pipeline.failures import Failing
-from noetl.pipeline.names import Names
+from noetl.pipeline.names import Names, failed_call
 from noetl.pipeline.origins import Origins
 from noetl.pipeline.redaction import Redactor
 from noetl.pipeline.rendering import Rendering
@@ -119,6 +119,7 @@ class Caller:
     async def _config(self, task: Task, tool: Tool, rendering: Rendering) -> dict[str, Any]:
         fields = task.options if isinstance(task, OutsideTask) else task.config
         if isinstance(task, SinkTask) and task.data is None:
+            self._check_previous_task(task)
             fields = {**fields, "data": "{{ _prev }}"}
         raw = raw_fields(tool)
         return {  # what is empty renders to itself
@@ -130,6 +131,15 @@ class Caller:
         if not isinstance(url, str) or not Origins(self.command, self.names).reads_payload(self.step, task, url):
             return None
         return url
+
+    def _check_previous_task(self, task: SinkTask) -> None:
+        """A sink without `data` stores what the task before it made: nothing, if that one failed and a rule went on."""
+        last = self.names.last
+        because = last.envelope.why_no_value(failed_call(last)) if last is not None else ""
+        if because:
+            message = f"sink {task.name} has nothing to store, because {because}"
+            hint = "give it `data`, or a `when` that tests the task before it with `is defined`"
+            raise Failing(Failure(code="TEMPLATE_UNDEFINED", kind="template", message=f"{message}; {hint}"))
 
     def key(self, turn: Turn, page: int) -> str:
         """Stable over attempts and tries, so that a sink can know a call it has seen."""

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl.model.decisions import AddPart
-from noetl.model.envelope import SELECTIONS, Envelope
+from noetl.model.envelope import NO_VALUE, SELECTIONS, Envelope
 from noetl.model.errors import BadReference, CorruptLog, Expired, Failure, InvalidInput, Unavailable
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Reference, is_member_uri, parse_uri
@@ -23,7 +23,16 @@ from noetl.pipeline.failures import Failing
 from noetl.pipeline.keychain import Entry, Handle, Keychain
 from noetl.pipeline.patience import patiently
 from noetl.playbook.assignments import LITERAL, REFERENCE, is_reference, is_wrapped, linked
-from noetl.playbook.expressions import NO_ERROR, FailedError, NeedsData, item, kind_of, member
+from noetl.playbook.expressions import (
+    NO_ERROR,
+    FailedError,
+    NeedsData,
+    Undefined,
+    item,
+    kind_of,
+    member,
+    without_value,
+)
 from noetl.results.encoding import ARROW, JSON, PARQUET, PARTS, ref_id_of
 from noetl.results.encoding import is_rowset as starts_rowset
 from noetl.results.port import ResultStore
@@ -33,7 +42,7 @@ from noetl.tools.secrets import HANDLE
 MANIFEST = "manifest"
 FACTS = ("http", "pg", "py", "spark")
 # Keys of an envelope's context with a meaning of their own; every other key is a scalar of the payload's top level.
-RESERVED: Final = frozenset({*FACTS, SELECTIONS, "row_count", "columns", "results", "stats", "value"})
+RESERVED: Final = frozenset({*FACTS, SELECTIONS, "row_count", "columns", "results", "stats", "value", NO_VALUE})
 ANSWER: Final = frozenset(("status_code", "headers", "url", "elapsed", "data"))  # keys of the value of an HTTP call
 MISSING: Final = object()
 KEPT = 32 * 1024 * 1024  # bytes, as stored, of what a command keeps in memory from one template to the next
@@ -472,6 +481,13 @@ class Stored:
             case _:
                 raise LookupError(name)
 
+    def facts(self) -> dict[str, Any]:
+        """What can be read of a result that has no value."""
+        found = view(self.envelope)
+        if "results" in self.envelope.context:
+            found["results"] = self._fact("results")
+        return found
+
     def _linked(self, name: str, found: Any) -> Any:
         """A member that is stored by itself: one of several frames. A tool's own data may look like that, but cannot name what
         was stored for this member."""
@@ -588,6 +604,13 @@ class Answer:
 
 def answer(stored: Stored) -> Stored | Answer:
     return Answer(stored) if "http" in stored.envelope.context else stored
+
+
+def value_of(stored: Stored, name: str, what: str) -> Stored | Undefined:
+    """The result as templates see it under this name. `what` says whose it is ("step load"): one that failed has no value, only
+    facts such as `status` and `error`."""
+    because = stored.envelope.why_no_value(what)
+    return without_value(name, because, stored.facts()) if because else stored
 
 
 def view(envelope: Envelope) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from noetl.model.envelope import NOT_WRITTEN, Envelope, Selected
 from noetl.model.ids import gathered_id
 from noetl.pipeline.collections import planned
 from noetl.pipeline.context import Context
-from noetl.pipeline.data import Payloads, Stored, is_manifest
+from noetl.pipeline.data import Payloads, Stored, is_manifest, value_of
 from noetl.pipeline.environment import Given
 from noetl.pipeline.names import Names
 from noetl.pipeline.rendering import Rendering
@@ -91,7 +91,7 @@ def site_rendering(context: Context) -> Rendering:
     own = _own(context)
     scope = names.scope(own, command.step) | {"event": handled_event(event, command.step, now)}
     if own is not None:
-        scope[command.step] = own  # also when it failed
+        scope[command.step] = value_of(own, command.step, f"step {command.step}")  # also when it failed
     for name in ("_prev", "results"):  # of a pipeline, which does not run here
         del scope[name]
     if context.step.loop is not None and command.scope.own is not None:

@@ -14,7 +14,7 @@ from noetl.model.errors import Failure
 from noetl.model.reference import ParentRef
 from noetl.pipeline.chunk import run_chunk, run_frame
 from noetl.pipeline.context import Context
-from noetl.pipeline.data import Stored
+from noetl.pipeline.data import Stored, value_of
 from noetl.pipeline.environment import Environment, Given, Journaling, Sent
 from noetl.pipeline.evaluate import evaluate, plan_loop
 from noetl.pipeline.failures import Failing, bounded
@@ -133,5 +133,6 @@ async def _results(context: Context, pipeline: Pipeline) -> dict[str, Any]:
 def final_rendering(context: Context, names: Names, value: Stored) -> Rendering:
     command = context.command
     functions = Given(f"{command.command_id}:selections", context.env.clock)
-    scope = partial(names.scope, value, command.step, **{command.step: value})
+    seen = value_of(value, command.step, f"step {command.step}")
+    scope = partial(names.scope, value, command.step, **{command.step: seen})
     return Rendering(scope, context.payloads, functions, f"step {command.step}")

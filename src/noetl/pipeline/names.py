@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import Struct
 
 from noetl.model.commands import Command
-from noetl.model.envelope import Envelope
+from noetl.model.envelope import Envelope, no_value_context
 from noetl.model.errors import Failure
 from noetl.model.playbook_state import problem_with_value
-from noetl.pipeline.data import Payloads, Stored, answer, held, view
+from noetl.pipeline.data import Payloads, Stored, answer, held, value_of, view
 from noetl.pipeline.failures import Failing
 from noetl.playbook.assignments import full_name, placed, root_of
 from noetl.playbook.expressions import NO_ERROR, FailedError, OptionalMap, Undefined
@@ -74,7 +74,8 @@ class Issued(Struct, frozen=True):
         """`steps_used`: steps that its templates read; those without a result have not run."""
         scope = command.scope
         args = {name: held(value, payloads) for name, value in scope.args.items()}
-        steps = {name: Stored(envelope, payloads) for name, envelope in scope.results.items()}
+        results = {name: Stored(envelope, payloads) for name, envelope in scope.results.items()}
+        steps = {name: value_of(stored, name, f"step {name}") for name, stored in results.items()}
         payloads.known |= {each.reference.uri for each in scope.results.values() if each.reference is not None}
         not_run = {name: Undefined(name, name, "step") for name in steps_used - steps.keys() - scope.workload.keys()}
         fixed = {**not_run, **scope.workload, **steps, **_identity(command), "workload": scope.workload}
@@ -127,7 +128,8 @@ class Names:
         names: dict[str, Any] = {**self._fixed}
         if self.writes.state is not None:
             names["state"] = self.writes.state
-        names |= {n: v for n, v in tasks.items() if n not in RESERVED}
+        values = {name: value_of(stored, name, f"task {name}") for name, stored in tasks.items()}
+        names |= {n: v for n, v in values.items() if n not in RESERVED}
         ctx = self.writes.ctx
         names |= {
             "ctx": ctx,
@@ -135,7 +137,7 @@ class Names:
             "input": self.input,
             "step": {**self.writes.step, **self.own_step},
         }
-        names |= {"results": tasks, "_prev": self.prev}
+        names |= {"results": _results(values), "_prev": self._prev()}
         iter = {**self.outer, **(self.writes.step if self.item is None else self.iter)}
         names |= {"iter": iter} if self.item is None else self.item.names(iter)
         if outcome is not None:
@@ -146,10 +148,21 @@ class Names:
         names["args"] = names["input"]
         return names
 
+    def _prev(self) -> Stored | Undefined | None:
+        """The last good value. Undefined if there is none because tasks failed; None before the first task."""
+        last = self.prev or self.last
+        return None if last is None else value_of(last, "_prev", failed_call(last))
+
     def output(self, outcome: Stored) -> dict[str, Any]:
         envelope = outcome.envelope
-        value = answer(outcome)
-        shown = OptionalMap({**view(envelope), "data": value}, "error")
+        missing = value_of(outcome, "output.data", failed_call(outcome))
+        value: Any
+        if isinstance(missing, Undefined):
+            value = missing
+            shown = OptionalMap(view(envelope), "error", undefined={"data": missing})
+        else:
+            value = answer(outcome)
+            shown = OptionalMap({**view(envelope), "data": value}, "error")
         names: dict[str, Any] = {"output": shown, "outcome": shown, "response": value, "result": value}
         names["event"] = self._event("call.done" if envelope.ok else "call.error")
         names["error"] = NO_ERROR if envelope.error is None else envelope.error.shown()
@@ -225,5 +238,20 @@ def folded(reduce: dict[str, tuple[str, str]], writes: list[tuple[str, Any]]) ->
     return made
 
 
-def nothing(payloads: Payloads) -> Stored:
-    return Stored(Envelope(status="ok"), payloads, None)
+def _results(values: dict[str, Stored | Undefined]) -> dict[str, Any]:
+    """`results`: a task that failed is no part of the map, but its facts can be read."""
+    undefined = {task: value for task, value in values.items() if isinstance(value, Undefined)}
+    if not undefined:
+        return dict(values)
+    return OptionalMap({task: value for task, value in values.items() if task not in undefined}, undefined=undefined)
+
+
+def failed_call(outcome: Stored) -> str:
+    """What failed, in the words of an error message."""
+    error = outcome.envelope.error
+    return f"task {error.task}" if error is not None and error.task else "the call"
+
+
+def nothing(payloads: Payloads, because: str = "") -> Stored:
+    context = no_value_context(because) if because else {}
+    return Stored(Envelope(status="ok", context=context), payloads, None)

@@ -27,7 +27,7 @@ from noetl.pipeline.calls import Caller, Done, Turn, done, perform, perform_in_m
 from noetl.pipeline.data import MISSING, Payloads, Stored
 from noetl.pipeline.environment import Environment, Given, Journaling, Sent
 from noetl.pipeline.failures import Failing, bounded
-from noetl.pipeline.names import REDUCED, Issued, Item, Names, Writes, nothing
+from noetl.pipeline.names import REDUCED, Issued, Item, Names, Writes, failed_call, nothing
 from noetl.pipeline.origins import Origins
 from noetl.pipeline.pages import Later
 from noetl.pipeline.persist import Persist, Wish, tables_in
@@ -170,7 +170,9 @@ class Pipeline:
         return self._good()
 
     def _good(self) -> Ended:
-        value = self.names.prev or nothing(self.payloads)
+        last = self.names.last
+        because = last.envelope.why_no_value(failed_call(last)) if last is not None else ""
+        value = self.names.prev or nothing(self.payloads, because)
         return Ended(value, tries=self._most_tries, ran=self._ran, sinks=tuple(self._sinks), recovered=self._recovered)
 
     def _failed(self, failure: Failure, facts: dict[str, Any], meta: Meta | None) -> Ended:
@@ -315,7 +317,7 @@ class Pipeline:
         assert envelope is not None
         if not envelope.ok:
             return Failed(envelope.error or Failure(code="FAILED", message="what the task waited for failed"))
-        if envelope.reference is None:
+        if envelope.reference is None and not envelope.no_value:
             return Done(envelope.context.get("value"))
         known = {name: value for name, value in envelope.context.items() if name not in (SELECTIONS, "results")}
         return Done(stored=Stored(replace(envelope, context=known, meta=None), self.payloads))

@@ -44,7 +44,8 @@ async def all_selected(rendering: Rendering, selections: Sequence[Selection]) ->
 
 async def _failed(rendering: Rendering, template: Any, error: TemplateError | Failing) -> Selected:
     if isinstance(error, UndefinedError):
-        return Selected(missing=error.missing, absent=await _absent(rendering, template))
+        absent = await _absent(rendering, template)
+        return Selected(missing=error.missing, absent=absent, because=error.because)
     if isinstance(error, Failing):  # data that cannot be read
         return Selected(error=f"{error.failure.code}: {error.failure.message}"[:MAX_ERROR_CHARACTERS])
     return Selected(error=f"{error.code}: {error}"[:MAX_ERROR_CHARACTERS])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -75,11 +75,14 @@ class FailedError(TemplateError):
 class UndefinedError(TemplateError):
     code = "TEMPLATE_UNDEFINED"
 
-    def __init__(self, expression: str, missing: str) -> None:
+    def __init__(self, expression: str, missing: str, because: str = "") -> None:
         about = f"'{expression}' cannot be used: " if expression != missing else ""
-        super().__init__(f"{about}'{missing}' is undefined", hint="test it with 'is defined' or give default(...)")
+        reason = f", because {because}" if because else ""
+        hint = "test it with 'is defined' or give default(...)"
+        super().__init__(f"{about}'{missing}' is undefined{reason}", hint=hint)
         self.expression = expression
         self.missing = missing
+        self.because = because
 
 
 class NeedsData(Exception):
@@ -96,28 +99,49 @@ class Undefined:
 
     `absent` says that it is missing because there is nothing to tell, not because nobody knows the name. A truth test takes such
     a value for false. `error`: the call did not fail; comparing any field of its error gives false (and `!=` true). `step`: the
-    step has not run.
+    step has not run, or it (or the task) failed: `because` says so, and `facts` are the members that can be read all the same,
+    such as `status` and `error`.
     """
 
     expression: str
     missing: str
     absent: Literal["", "error", "step"] = ""
+    because: str = ""
+    facts: Mapping[str, Value] | None = field(default=None, compare=False, repr=False)
 
     def error(self) -> UndefinedError:
-        return UndefinedError(self.expression, self.missing)
+        return UndefinedError(self.expression, self.missing, self.because)
+
+    def fact(self, name: str, expression: str) -> Value:
+        """A member: one of the facts, or missing for the same reason."""
+        if self.facts is None or name not in self.facts:
+            return self
+        found = self.facts[name]
+        return Undefined(expression, expression, found.absent) if type(found) is Undefined else found
+
+
+def without_value(name: str, because: str, facts: Mapping[str, Value]) -> Undefined:
+    """The value of a step or task that failed. Its facts are those that are known."""
+    known = {fact: value for fact, value in facts.items() if value is not None}
+    return Undefined(name, name, "step", because, {"error": NO_ERROR, **known})
 
 
 NO_ERROR = Undefined("error", "error", "error")
+NONE_UNDEFINED: Mapping[str, Undefined] = {}
 
 
 class OptionalMap(dict[str, Value]):
-    """A map with keys that are there only after a failure, such as `error` of `output`: missing, they are absent."""
+    """A map with keys that are there only after a failure, such as `error` of `output`: missing, they are absent. `undefined`
+    are keys without a value, such as `data` of `output` after a failure: they are no part of the map as a whole."""
 
-    __slots__ = ("optional",)
+    __slots__ = ("optional", "undefined")
 
-    def __init__(self, values: Mapping[str, Value], *optional: str) -> None:
+    def __init__(
+        self, values: Mapping[str, Value], *optional: str, undefined: Mapping[str, Undefined] = NONE_UNDEFINED
+    ) -> None:
         super().__init__(values)
         self.optional = optional
+        self.undefined = undefined
 
 
 class Lazy(Protocol):
@@ -294,7 +318,7 @@ def member(value: Value, name: str, expression: str) -> Value:
     if kind is dict:
         return value[name] if name in value else Undefined(expression, expression)
     if kind is Undefined:
-        return value
+        return value.fact(name, expression)
     if kind in PLAIN:
         return Undefined(expression, expression)
     if _is_lazy_type(kind):
@@ -302,19 +326,23 @@ def member(value: Value, name: str, expression: str) -> Value:
             found = value.member(name)
         except LookupError:
             return Undefined(expression, expression)
-        return Undefined(expression, expression, found.absent) if type(found) is Undefined else found
+        if type(found) is not Undefined or found.facts is not None:
+            return found
+        return Undefined(expression, expression, found.absent)
     if isinstance(value, Mapping) and name in value:
         return value[name]
+    if kind is OptionalMap and name in value.undefined:
+        return value.undefined[name]
     absent = kind is OptionalMap and name in value.optional
     return Undefined(expression, expression, "error" if absent else "")
 
 
 def item(value: Value, key: Value, expression: str) -> Value:
     """`value[key]`: a member when the key is text, a position when it is an integer; anything else is missing."""
-    if type(value) is Undefined:
-        return value
     if isinstance(key, str):
         return member(value, key, expression)
+    if type(value) is Undefined:
+        return value
     if not isinstance(key, int) or isinstance(key, bool):
         raise FailedError(f"{kind_of(key)} cannot be an index in '{expression}'")
     try:

@@ -775,7 +775,7 @@ def _scoped(root: str, keys: tuple[str, ...], expression: str) -> Evaluate:
                 value = value[key]
                 continue
             value = member(value, key, expression)
-            if type(value) is Undefined:
+            if type(value) is Undefined and value.facts is None:
                 if value.missing == expression:
                     return Undefined(expression, ".".join((root, *keys[: at + 1])), value.absent)
                 return value

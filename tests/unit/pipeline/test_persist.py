@@ -35,12 +35,14 @@ def test_selections_are_values_missing_or_errors() -> None:
 
 
 def test_selections_of_a_failed_call_see_no_value() -> None:
-    plan = routed("s.n | default(7)", "output.data is none")
+    plan = routed("s.n | default(7)", "output.data is defined", "s", "s.error.code")
     report = Bench(lambda call: failing()).run(plan)
     assert isinstance(report, e.CommandFailed)
     found = selections(plan, report.result)
     assert found["s.n | default(7)"].value == 7
-    assert found["output.data is none"].value is True
+    assert found["output.data is defined"].value is False
+    assert (found["s"].missing, found["s"].because) == ("s", "step s failed with BOOM")
+    assert found["s.error.code"].value == "BOOM"
 
 
 def assigning(*expressions: str) -> Plan:

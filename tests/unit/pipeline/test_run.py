@@ -17,7 +17,7 @@ from noetl.playbook.plan import Plan
 from noetl.tools.noop import Noop
 from noetl.tools.port import Call, Failed, Success
 from noetl.tools.registry import Registry
-from tests.unit.pipeline.bench import Bench, failing, plan_of, resumed
+from tests.unit.pipeline.bench import Bench, Scripted, failing, plan_of, resumed
 
 RETRY = (
     "spec: {policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: %s}}]}}"
@@ -414,6 +414,99 @@ def test_continue_after_an_error_keeps_the_last_good_value() -> None:
     report = bench.run(plan)
     assert isinstance(report, e.CommandCompleted)
     assert bench.value(report.result) == {"n": 1}
+
+
+CONTINUE = "spec: {policy: {rules: [{else: {do: continue}}]}}"
+
+
+def after_failure(expression: str) -> tuple[Bench, Any]:
+    """A pipeline whose second task reads the first, which failed and was let pass."""
+    plan = tasks(
+        f"{{name: a, kind: python, code: x, {CONTINUE}}}",
+        f'{{name: b, kind: python, code: x, input: {{seen: "{{{{ {expression} }}}}"}}}}',
+    )
+    bench = Bench(lambda call: failing(http={"status": 500}) if call.identity.task == "a" else dict(call.input))
+    return bench, bench.run(plan)
+
+
+@pytest.mark.parametrize("name", ["a", "a.data", "a.rows", "results.a", "_prev", "response", "result", "output.data"])
+def test_the_value_of_a_failed_task_is_undefined(name: str) -> None:
+    bench, report = after_failure(name)
+    assert isinstance(report, e.CommandFailed)
+    assert report.result.error.code == "TEMPLATE_UNDEFINED"
+    assert "because task a failed with BOOM" in report.result.error.message
+    assert len(bench.tool.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "a.data", "a.rows", "results.a", "results['a']", "_prev", "result", "output.data"]
+)
+def test_default_and_is_defined_work_on_the_value_of_a_failed_task(name: str) -> None:
+    bench, report = after_failure(f"[{name} | default('none'), {name} is defined]")
+    assert bench.value(report.result) == {"seen": ["none", False]}
+
+
+def test_the_facts_of_a_failed_task_can_be_read() -> None:
+    facts = (
+        "a.status, a.error.code, results.a.error.code, a['error']['code'], a.http.status, output.status, _prev.status"
+    )
+    bench, report = after_failure(f"[{facts}, results]")
+    assert bench.value(report.result) == {"seen": ["error", "BOOM", "BOOM", "BOOM", 500, "error", "error", {}]}
+
+
+def test_the_value_of_a_failed_task_is_undefined_for_the_next_attempt() -> None:
+    plan = tasks(
+        f"{{name: a, kind: python, code: x, {CONTINUE}}}",
+        """{name: b, kind: python, code: x, input: {seen: "{{ [_prev | default('none'), a | default('none')] }}"}}""",
+    )
+    bench = Bench(lambda call: failing() if call.identity.task == "a" else dict(call.input))
+    bench.run(plan)
+    report = bench.run(plan, journal=resumed(bench.journal), attempt=2)
+    assert bench.value(report.result) == {"seen": ["none", "none"]}
+
+
+@pytest.mark.parametrize("first", ["", "{name: good, kind: noop, input: {n: 1}}"])
+def test_a_sink_without_data_fails_after_a_task_that_failed(first: str) -> None:
+    sink = Scripted(kind="sink")
+    listed = [first] if first else []
+    plan = tasks(
+        *listed,
+        f"{{name: get, kind: python, code: x, {CONTINUE}}}",
+        "{name: keep, kind: sink, target: {kind: file, path: x.csv, mode: replace}}",
+    )
+    report = Bench(lambda call: failing(), more=[sink]).run(plan)
+    assert isinstance(report, e.CommandFailed)
+    assert report.result.error.code == "TEMPLATE_UNDEFINED"
+    assert "sink keep has nothing to store, because task get failed with BOOM" in report.result.error.message
+    assert sink.calls == []
+
+
+def test_a_step_whose_only_task_failed_and_was_let_pass_has_no_value() -> None:
+    plan = one(CONTINUE)
+    report = Bench(lambda call: failing()).run(plan)
+    assert isinstance(report, e.CommandCompleted)
+    assert report.result.no_value == "task task_0 failed with BOOM"
+    bench = Bench()
+    reader = """- {step: up}
+- step: s
+  tool: {kind: python, code: x, input: {seen: "{{ [up.data | default('none'), up.status, up.error is defined] }}"}}
+"""
+    seen = bench.run(plan_of(reader), results={"up": report.result})
+    assert bench.value(seen.result) == {"seen": ["none", "ok", False]}
+
+
+def test_the_value_of_a_failed_step_is_undefined() -> None:
+    up = Envelope(status="error", error=Failure(code="BOOM", message="as asked"))
+    steps = """- {{step: up}}
+- {{step: s, tool: {{kind: python, code: x, input: {{seen: "{{{{ {} }}}}"}}}}}}
+"""
+    report = Bench().run(plan_of(steps.format("up")), results={"up": up})
+    assert report.result.error.code == "TEMPLATE_UNDEFINED"
+    assert "'up' is undefined, because step up failed with BOOM" in report.result.error.message
+    bench = Bench()
+    names = "[up | default('none'), up.error.code, up.status, up.rows | default('none')]"
+    report = bench.run(plan_of(steps.format(names)), results={"up": up})
+    assert bench.value(report.result) == {"seen": ["none", "BOOM", "error", "none"]}
 
 
 def test_a_task_whose_when_is_false_is_passed_over() -> None:
