@@ -109,6 +109,25 @@ def test_an_execution_shows_its_workload_its_children_and_where_its_failure_bega
     assert "hush" not in shown
 
 
+RECOVERS = """
+- step: fails
+  tool: {kind: python, code: "raise ValueError('odd')"}
+  next: [{step: repair, when: "{{ error is defined }}"}]
+- {step: repair, tool: {kind: noop, input: {n: 1}}}
+"""
+
+
+def test_a_parent_shows_that_its_child_recovered(stack: Stack) -> None:
+    path = stack.register(CALLS_ONE.format(path=stack.register(RECOVERS)))
+    row = stack.ended(stack.start(path))
+    assert (row["status"], row["recovered"]) == ("completed", 0)
+    (child,) = row["children"]["newest"]
+    assert (child["status"], child["recovered"]) == ("completed", 1)
+    assert "completed (recovered: 1)" in stack.noetl("exec", "get", row["execution_id"]).out
+    shown = stack.noetl("run", path)
+    assert (shown.code, "completed (recovered: 1)" in shown.out) == (0, True), shown.out
+
+
 def test_an_item_that_fails_is_the_cause_of_its_loop(stack: Stack) -> None:
     steps = "- step: each\n  loop: {in: [1, 2], iterator: n}\n  tool: {kind: python, code: 'raise OSError(1)'}\n"
     row = stack.run(steps)

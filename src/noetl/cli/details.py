@@ -3,7 +3,7 @@
 from typing import Any
 
 from noetl.cli.client import Row
-from noetl.cli.output import coloured, columns, dim, say, to_json
+from noetl.cli.output import coloured, columns, dim, say, status_text, to_json
 
 SHOWN_WORKLOAD = 1_000  # characters
 SHOWN_CHILDREN = 10
@@ -70,7 +70,7 @@ def print_children(children: Row) -> None:
     counts = ", ".join(f"{count} {status}" for status, count in sorted(children["counts"].items()))
     say(f"\nchildren: {counts}")
     rows = [
-        (child["execution_id"], child["status"], child["path"], child["error"])
+        (child["execution_id"], status_text(child["status"], child.get("recovered", 0)), child["path"], child["error"])
         for child in children["newest"][:SHOWN_CHILDREN]
     ]
     columns(("EXECUTION", "STATUS", "PLAYBOOK", "ERROR"), rows)

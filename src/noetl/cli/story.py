@@ -72,14 +72,15 @@ class Story:
             asked = (live.parked for live in self.state.commands.values() if live.parked is not None)
             request = next((wait.request for wait in asked if wait.call == event.call), None)
             path = None if request is None else request.path
-            self.children[event.call] = {"execution_id": event.child, "path": path, "status": "running", "error": None}
+            child = {"execution_id": event.child, "path": path, "status": "running", "recovered": 0, "error": None}
+            self.children[event.call] = child
         elif isinstance(event, ChildEnded) and event.call in self.children:
             error = event.result.error
             status = "completed" if error is None else "failed"
             if error is not None and error.code == "CHILD_CANCELLED":
                 status = "cancelled"
             told = None if error is None else error.message
-            self.children[event.call] |= {"status": status, "error": told}
+            self.children[event.call] |= {"status": status, "recovered": event.recovered, "error": told}
 
     def children_seen(self) -> dict[str, Any]:
         """As the API has them."""

@@ -84,7 +84,9 @@ def _finish(fixed: Fixed, state: Execution, moment: Moment) -> Made:
         yield LeaveAdmission(state.path)
     if state.parent is not None:
         answer = _answer(state, ended)
-        notice = e.ChildEnded(call=state.parent.call, child=state.execution_id, result=answer)
+        notice = e.ChildEnded(
+            call=state.parent.call, child=state.execution_id, result=answer, recovered=state.recovered
+        )
         yield Send(state.parent.execution_id, Notice(event=notice))
 
 

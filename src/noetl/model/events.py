@@ -442,6 +442,7 @@ class ChildEnded(Base, frozen=True, tag="child.ended"):
     call: str
     child: ExecutionId | None
     result: Envelope
+    recovered: int = 0  # failures that the child handled
 
     @property
     def key(self) -> str:

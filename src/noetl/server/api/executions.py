@@ -113,6 +113,7 @@ class ChildView(View):
     execution_id: str = Field(examples=[ID])
     path: str
     status: str
+    recovered: int = Field(description="failures that it handled")
     error: str | None
 
 

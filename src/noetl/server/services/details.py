@@ -50,7 +50,13 @@ class ChildrenSeen:
             "total": sum(self.counts.values()),
             "counts": self.counts,
             "newest": [
-                {"execution_id": row.execution_id, "path": row.path, "status": row.status, "error": row.error}
+                {
+                    "execution_id": row.execution_id,
+                    "path": row.path,
+                    "status": row.status,
+                    "recovered": row.recovered,
+                    "error": row.error,
+                }
                 for row in self.newest
             ],
         }
