@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from noetl.engine import joins
 from noetl.engine.state import Activation, Execution, Fixed, Live, Record
+from noetl.engine.unhandled import is_unhandled
 from noetl.model.clock import iso
 from noetl.model.events import Verdict
 from noetl.playbook.plan import targets
@@ -26,7 +27,7 @@ def explain(fixed: Fixed, state: Execution, step: str) -> Explanation:
     elif step in state.tokens:
         verdict, because = "held", _held(fixed, state, step)
     elif record.status != "none":
-        verdict, because = _over(record, _recovered(state, step))
+        verdict, because = _over(record, _recovered(state, step), _not_admitted(state, step))
     else:
         verdict, because = "not reached", _not_reached(fixed, state, step)
     return Explanation(step, verdict, tuple(because), record.runs)
@@ -80,7 +81,7 @@ def _held(fixed: Fixed, state: Execution, step: str) -> list[str]:
     return [f"it was reached from {arrived}, and what is live at {blockers} can still reach it"]
 
 
-def _over(record: Record, recovered: list[str]) -> tuple[str, list[str]]:
+def _over(record: Record, recovered: list[str], not_admitted: list[str]) -> tuple[str, list[str]]:
     because = [_origin(record.origins)]
     match record.status:
         case "skipped":
@@ -91,7 +92,7 @@ def _over(record: Record, recovered: list[str]) -> tuple[str, list[str]]:
             return "cancelled", ["the execution ended while it was live", *because]
     routed = [_verdict(verdict) for verdict in record.verdicts]
     if record.status == "error" and record.result is not None and record.result.error is not None:
-        return "failed", [record.result.error.message, *recovered, *because, *routed]
+        return "failed", [record.result.error.message, *recovered, *not_admitted, *because, *routed]
     return "ran", [*recovered, *_items(record), *because, *routed]
 
 
@@ -105,6 +106,15 @@ def _recovered(state: Execution, step: str) -> list[str]:
         for each in state.recoveries
         if each.step == step
     ]
+
+
+def _not_admitted(state: Execution, step: str) -> list[str]:
+    """Why a failure stands although an error arc was taken."""
+    record = state.steps[step]
+    if record.status != "error" or state.failed_step != step or not is_unhandled(state, step):
+        return []
+    chosen = [verdict.step for verdict in record.verdicts if verdict.verdict == "taken"]
+    return [f"nothing handled the failure: {name} was not admitted" for name in chosen]
 
 
 def _items(record: Record) -> list[str]:

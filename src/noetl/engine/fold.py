@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from noetl.engine import journals, playbook_state, recoveries, tallies, waits
 from noetl.engine.outcome import mark
 from noetl.engine.state import Activation, Execution, Live, LoopState, Record, Segment, TimerUse, Token, Unfinished
+from noetl.engine.unhandled import fold_unhandled
 from noetl.model import events as e
 from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
@@ -205,6 +206,7 @@ def _skipped(state: Execution, event: e.StepSkipped) -> Execution:
         state.steps.get(event.step, Record()),
         status="skipped",
         rule=event.rule,
+        skipped_to=event.next,
         verdicts=(),
         order=state.events,
         ended_at=event.at,
@@ -215,7 +217,7 @@ def _skipped(state: Execution, event: e.StepSkipped) -> Execution:
     if final:
         return replace(state, final_done=True)
     if event.next is None:
-        return state
+        return fold_unhandled(state, event)
     return _arrive(state, event.next, Token(event.key, event.step, arrival=state.events))
 
 

@@ -16,6 +16,7 @@ from noetl.engine.fold import evolve
 from noetl.engine.issuing import Made, requeue
 from noetl.engine.sites import Moment
 from noetl.engine.state import Activation, Execution, Fixed
+from noetl.engine.unhandled import is_unhandled
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.commands import MAX_LEASES
@@ -446,6 +447,17 @@ def _routed(fixed: Fixed, state: Execution, event: e.NextEvaluated, moment: Mome
         yield e.ExecutionCancelling(at=moment.at, reason="failed", error=error, step=event.step)
 
 
+def _skipped(fixed: Fixed, state: Execution, event: e.StepSkipped, moment: Moment) -> Made:
+    """A failure whose handler was not admitted stands, as if no arc had been taken."""
+    for step in event.failed_origins:
+        fast = fixed.plan.steps[step].step.spec.policy.failure == "fail_fast"
+        if fast and state.status == "running" and not state.finished and is_unhandled(state, step):
+            result = state.steps[step].result
+            error = result.error if result is not None else None
+            yield e.ExecutionCancelling(at=moment.at, reason="failed", error=error, step=step)
+            return
+
+
 def _cancelling(fixed: Fixed, state: Execution, event: e.ExecutionCancelling, moment: Moment) -> Made:
     yield from lifecycle.cancelling(state)
 
@@ -522,6 +534,7 @@ RULES: dict[type, Rule] = {
     e.LoopDone: _called,
     e.ExpressionEvaluated: _expression,
     e.NextEvaluated: _routed,
+    e.StepSkipped: _skipped,
     e.TimerFired: _timer,
     e.SignalReceived: _resolved,
     e.ChildStarted: _child_started,

@@ -15,6 +15,7 @@ from noetl.model.envelope import Envelope
 
 MAX_RECOVERIES = 20  # kinds that an execution remembers; all are counted
 MAX_MESSAGE = 200  # characters
+ARC = "arc to "  # how `by` begins when an error arc handled the failure
 
 
 def by_arc(state: Execution, event: e.NextEvaluated, outcome: Envelope) -> Execution:
@@ -22,7 +23,18 @@ def by_arc(state: Execution, event: e.NextEvaluated, outcome: Envelope) -> Execu
         return state
     arcs = ", ".join(chosen.step for chosen in event.chosen)
     error = outcome.error
-    return _count(state, Recovery(step=event.step, by=f"arc to {arcs}", code=error.code, message=error.message))
+    return _count(state, Recovery(step=event.step, by=f"{ARC}{arcs}", code=error.code, message=error.message))
+
+
+def without_arc(state: Execution, step: str) -> Execution:
+    """The step that an error arc of this step leads to did not run: the failure was not handled after all."""
+    known = list(state.recoveries)
+    for number, each in enumerate(known):
+        if each.step == step and each.by.startswith(ARC):
+            known[number] = replace(each, count=each.count - 1)
+            break
+    left = tuple(each for each in known if each.count)
+    return replace(state, recovered=max(state.recovered - 1, 0), recoveries=left)
 
 
 def by_rule(state: Execution, step: str, found: e.Recovered | None) -> Execution:

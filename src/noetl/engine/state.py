@@ -185,6 +185,7 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     event: str = ""
     verdicts: tuple[Verdict, ...] = ()
     rule: int | None = None
+    skipped_to: str | None = None  # the step that the admit rule named, when this one was skipped
     stats: Stats | None = None
     loop: LoopInherited | None = None
     order: int = 0

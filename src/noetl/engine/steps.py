@@ -12,6 +12,7 @@ from noetl.engine.fold import FINAL
 from noetl.engine.issuing import Made, ask, held, pool_for, run
 from noetl.engine.sites import Moment, NeedsWorker
 from noetl.engine.state import Activation, Execution, Fixed
+from noetl.engine.unhandled import failed_origins
 from noetl.model import events as e
 from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
@@ -67,10 +68,15 @@ def _admit(fixed: Fixed, state: Execution, activation: Activation, moment: Momen
         if verdict and rule.then.allow:
             break
         if verdict:
-            skipped = e.StepSkipped(
-                at=moment.at, step=activation.step, activation=activation.id, rule=number, next=rule.then.next
+            following = rule.then.next
+            yield e.StepSkipped(
+                at=moment.at,
+                step=activation.step,
+                activation=activation.id,
+                rule=number,
+                next=following,
+                failed_origins=failed_origins(state, activation) if following is None else (),
             )
-            yield skipped
             return
     yield from _begin(fixed, state, activation, moment)
 

@@ -284,12 +284,14 @@ class StepEnter(Base, frozen=True, tag="step.enter"):
 
 
 class StepSkipped(Base, frozen=True, tag="step.skipped"):
-    """Admission said no: the router does not run; the branch ends, or goes on at `next`."""
+    """Admission said no: the router does not run; the branch ends, or goes on at `next`. `failed_origins` are
+    failed steps whose error arcs led here: their failures stand unless another step handles them."""
 
     step: str
     activation: ActivationId
     rule: int
     next: str | None = None
+    failed_origins: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

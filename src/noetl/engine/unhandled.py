@@ -1,0 +1,66 @@
+"""Failures whose handler did not run: the step that the error arc leads to was not admitted, so nothing handled them.
+
+A failure stands once every step that its router chose was skipped. A skip whose rule names a next step hands the failure on to
+that step. `step.skipped` names the failed steps that led to it; in older logs it names none, and their failures stay recovered.
+"""
+
+from msgspec.structs import replace
+
+from noetl.engine import recoveries
+from noetl.engine.state import Activation, Execution, Unfinished
+from noetl.model import events as e
+
+
+def failed_origins(state: Execution, activation: Activation) -> tuple[str, ...]:
+    """The failed steps whose error arcs led to this activation, also by way of steps that were skipped."""
+    found: list[str] = []
+    seen: set[str] = set()
+    waiting = list(activation.origins)
+    while waiting:
+        step = waiting.pop(0)
+        record = state.steps.get(step)
+        if record is None or step in seen:
+            continue
+        seen.add(step)
+        if record.status == "skipped":
+            waiting += record.origins
+        elif record.status == "error":
+            found.append(step)
+    return tuple(found)
+
+
+def is_unhandled(state: Execution, failed: str) -> bool:
+    """Whether all steps that the router of the failed step chose were skipped."""
+    record = state.steps[failed]
+    chosen = [verdict.step for verdict in record.verdicts if verdict.verdict == "taken"]
+    return bool(chosen) and all(_was_skipped(state, step, record.order) for step in chosen)
+
+
+def _was_skipped(state: Execution, step: str, since: int) -> bool:
+    """Whether the step was skipped after that event, and so was each step that its skip named."""
+    seen: set[str] = set()
+    current: str | None = step
+    while current is not None and current not in seen:
+        seen.add(current)
+        record = state.steps.get(current)
+        if record is None or record.status != "skipped" or record.order < since:
+            return False
+        current = record.skipped_to
+    return True
+
+
+def fold_unhandled(state: Execution, event: e.StepSkipped) -> Execution:
+    """Failures that stand are not recovered, and a retry begins at their steps."""
+    for step in event.failed_origins:
+        if not is_unhandled(state, step):
+            continue
+        record = state.steps[step]
+        error = record.result.error if record.result is not None else None
+        first = state.failure is None
+        state = replace(
+            recoveries.without_arc(state, step),
+            failure=error if first else state.failure,
+            failed_step=step if first else state.failed_step,
+            unfinished=(*state.unfinished, Unfinished(step, record.args)),
+        )
+    return state
