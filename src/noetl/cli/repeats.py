@@ -162,6 +162,10 @@ def _print_plan(planned: Row) -> None:
     following = [step for step in planned["again"] if step not in planned["begins"]]
     if following:
         say(f"  may follow    {', '.join(following)}")
+    for step, names in planned.get("writes_again", {}).items():
+        say(f"  writes again  {', '.join(names)} (step {step}, onto the values that the earlier execution left)")
+    for step in planned.get("changed_loops", []):
+        say(f"  loop changed  {step}: this version has another loop.in; items that do not run again keep their results")
     for name, change in planned["workload_changes"].items():
         say(f"  workload      {_change(name, change['before'], change['after'])}")
 

@@ -14,6 +14,8 @@ from noetl.engine.state import Execution, Record
 from noetl.model import events as e
 from noetl.model.envelope import Envelope, without_rows
 from noetl.model.ids import Micros
+from noetl.playbook.assignments import full_name, root_of
+from noetl.playbook.model import Step
 from noetl.playbook.plan import Plan
 
 CTX_BYTES = 8_000  # of the variables in one event
@@ -27,6 +29,7 @@ class Repeat(Struct, frozen=True, kw_only=True):
     begins: tuple[str, ...]
     again: tuple[str, ...]  # steps that run again, if the guards lead there as they did
     items: dict[str, tuple[int, int]] = {}  # by loop: how many of its items run again, of how many
+    writes_again: dict[str, tuple[str, ...]] = {}  # by step: names that have a value already and that it assigns again
 
 
 def preview(plan: Plan, old: Execution) -> Repeat:
@@ -37,7 +40,44 @@ def preview(plan: Plan, old: Execution) -> Repeat:
     names = [name for name in plan.steps if name in following or name in begins]
     loops = {step: old.steps[step].loop for step in begins if step in old.steps}
     items = {step: (loop.failed + loop.skipped, loop.total) for step, loop in loops.items() if loop is not None}
-    return Repeat(inherited=inherited_steps, begins=begins, again=tuple(names), items=items)
+    written = {step: _writes_again(plan.steps[step].step, old) for step in names if step in old.steps}
+    return Repeat(
+        inherited=inherited_steps,
+        begins=begins,
+        again=tuple(names),
+        items=items,
+        writes_again={step: found for step, found in written.items() if found},
+    )
+
+
+def changed_loops(before: Plan, plan: Plan, old: Execution) -> tuple[str, ...]:
+    """Loops of which only some items run again, over a collection that the other version of the playbook writes differently."""
+    again = preview(plan, old).items
+    return tuple(
+        step for step in again if step in before.steps and _collection(before, step) != _collection(plan, step)
+    )
+
+
+def _collection(plan: Plan, step: str) -> object:
+    loop = plan.steps[step].step.loop
+    return None if loop is None else loop.in_
+
+
+def _writes_again(step: Step, old: Execution) -> tuple[str, ...]:
+    """Variables and state that an earlier run has left and that the step assigns. A name with a reducer only takes in the items
+    that run again. One that was rewound begins with the values of the moment at which the step was entered."""
+    if old.status == "running":
+        return ()
+    assigned = [*step.set, *(name for task in step.tool for name in task.set)]
+    reduced = {full_name(name) for name in step.loop.spec.reduce} if step.loop is not None else set()
+    names = dict.fromkeys(full_name(name) for name in assigned)
+    return tuple(name for name in names if name not in reduced and _has_value(name, old))
+
+
+def _has_value(name: str, old: Execution) -> bool:
+    root, path = root_of(name)
+    values = {"ctx": old.ctx, "state": old.playbook_state}.get(root, {})
+    return path[0] in values
 
 
 def misfits(plan: Plan, old: Execution) -> list[str]:

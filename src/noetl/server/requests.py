@@ -71,6 +71,9 @@ class PreparedRepeat:
     workload: dict[str, Any]
     inherits: bool
     rewound: Rewound | None = None  # of a rerun from a step
+    changed_loops: tuple[
+        str, ...
+    ] = ()  # whose failed items run over a collection that another version writes differently
 
 
 def _never_entered(ended: Execution, step: str) -> Conflict:
@@ -218,6 +221,8 @@ class Requests:
         )
         if changed and prepared.inherits:
             _check_inheritance(plan, ended, entry.version)
+            before = await self._playbooks.plan(pinned.playbook)
+            prepared = dataclasses.replace(prepared, changed_loops=inheriting.changed_loops(before, plan, ended))
         if wish.payload or changed:
             payload = over(pinned.workload, wish.payload)
             workload = await self._playbooks.workload(entry, new_id or execution_id, payload)

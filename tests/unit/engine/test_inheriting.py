@@ -41,3 +41,33 @@ def test_a_version_that_decides_on_what_was_not_kept_does_not_fit() -> None:
     newer = plan_of(workflow(text))
     (problem,) = inheriting.misfits(newer, rewind(old, "three").state)
     assert "one.count" in problem
+
+
+LOOP = """
+- {step: first, set: {ctx.total: 3}, next: each}
+- step: each
+  loop: {in: [1, 2], iterator: n, spec: {mode: sequential, policy: {failure: best_effort}, reduce: {ctx.sum: sum}}}
+  tool: {kind: python, code: x, set: {ctx.sum: "{{ n }}", ctx.total: "{{ n }}"}}
+  set: {ctx.count: "{{ (ctx.count | default(0)) + 1 }}", ctx.other: 1}
+"""
+
+
+def ended_with_a_failed_item() -> Play:
+    old = Play(workflow(LOOP)).start()
+    old.chunk(old.command("each"), partial={"ctx.sum": 1})
+    old.chunk(old.command("each"), failed=(1,))
+    return old.run()
+
+
+def test_the_preview_of_a_retry_names_variables_that_are_assigned_again() -> None:
+    old = ended_with_a_failed_item().state
+    assert (old.status, old.ctx) == ("completed", {"total": 3, "sum": 1, "count": 1, "other": 1})
+    told = inheriting.preview(plan_of(workflow(LOOP)), old)
+    assert told.writes_again == {"each": ("ctx.count", "ctx.other", "ctx.total")}
+
+
+def test_the_preview_names_loops_whose_collection_another_version_changes() -> None:
+    old, before = ended_with_a_failed_item().state, plan_of(workflow(LOOP))
+    newer = plan_of(workflow(LOOP.replace("[1, 2]", "[5, 6]")))
+    assert inheriting.changed_loops(before, newer, old) == ("each",)
+    assert inheriting.changed_loops(before, before, old) == ()

@@ -257,6 +257,12 @@ class RepeatView(View):
     begins: list[str] = Field(description="steps that it begins with")
     again: list[str] = Field(description="steps that run again, if the guards lead there as they did")
     items: dict[str, ItemsView] = Field(description="by loop: how many of its items run again")
+    writes_again: dict[str, list[str]] = Field(
+        description="by step: variables and state that have a value of the earlier execution and that the step assigns again"
+    )
+    changed_loops: list[str] = Field(
+        description="loops of which only failed items run again, although this version has another `loop.in`"
+    )
     workload_changes: dict[str, ChangeView]
 
 

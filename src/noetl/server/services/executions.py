@@ -159,6 +159,8 @@ class ExecutionService:
             "items": {step: {"again": again, "total": total} for step, (again, total) in repeat.items.items()}
             if repeat
             else {},
+            "writes_again": {step: list(names) for step, names in repeat.writes_again.items()} if repeat else {},
+            "changed_loops": list(prepared.changed_loops),
             "workload_changes": {
                 name: {"before": before.get(name), "after": after.get(name)}
                 for name in sorted({*before, *after})
