@@ -1,4 +1,5 @@
-"""Writes that replace what the item or the page before them wrote: only the last one would be left, and nobody would notice.
+"""Writes that lose data, and nobody would notice: those that replace what the item or the page before them wrote, so that only
+the last one is left, and sinks that have nothing to store.
 
 A target differs between items if one of its templates does. Names that something may set between items (`ctx`, `state`, `input`)
 count as different; so do names of tasks. A task whose `when` differs between items may be meant for one of them.
@@ -23,11 +24,20 @@ def check(world: World, editor: Editor) -> None:
     for step in world.steps:
         editor.step = text(step, "step")
         fixed = _fixed_names(step, world)
+        _check_first_task(step, editor)
         for task in tasks_of(step):
             _check_pages(task, fixed | _item_names(step), editor)
             if _has_items(step):
                 _check_items(step, task, fixed, editor)
     editor.step = None
+
+
+def _check_first_task(step: Node, editor: Editor) -> None:
+    """A sink without `data` stores the value of the task before it. The first task has none before it."""
+    for task in tasks_of(step)[:1]:
+        if named(task.get("kind")) == "sink" and task.get("data") is None:
+            message = "no task comes before this sink, so it has nothing to store: it needs `data`"
+            editor.fault(task, "kind", Code.MISSING_FIELD, message, 'data: "{{ load.rows }}"')
 
 
 def _fixed_names(step: Node, world: World) -> frozenset[str]:
