@@ -105,6 +105,7 @@ def test_again_and_again(spark_url: str, phase: str, turn: int) -> None:
     _die(spark_url, phase)
 
 
+@pytest.mark.long  # in the suite: a cluster that loses a worker, in tests/integration/spark/test_cluster.py
 def test_copies_of_slow_tasks_give_no_row_twice(tmp_path: Path) -> None:
     """A worker dies; in what runs instead, tasks wait for ever unless Spark starts copies of them."""
     with cluster(tmp_path / "cluster") as spread:
@@ -117,7 +118,7 @@ def test_copies_of_slow_tasks_give_no_row_twice(tmp_path: Path) -> None:
                 stop(SparkPlace.below(here.home))
 
 
-@pytest.mark.long  # in the suite: a server that is killed while a step writes, in test_spark_writes.py
+@pytest.mark.long  # in the suite: a server that is lost, in tests/integration/spark/test_server.py
 def test_a_command_whose_spark_server_is_killed_is_run_again() -> None:
     told = {"NOETL_SPARK_PROFILE": "local", "NOETL_SPARK_JAVA_OPTIONS": SMALL, **SETTINGS}
     with server().database() as dsn, house(dsn, **told) as here:

@@ -101,6 +101,7 @@ def test_a_worker_that_dies_while_it_writes(shared_house: House, tmp_path: Path,
     asyncio.run(_worker_dies(shared_house, cell, tmp_path))
 
 
+@pytest.mark.long  # in the suite: a server that is lost, in tests/integration/spark/test_server.py
 def test_spark_that_dies_while_it_writes(tmp_path: Path) -> None:
     told = {"NOETL_SPARK_PROFILE": "local", "NOETL_SPARK_JAVA_OPTIONS": SMALL, **SETTINGS}
     cell = Cell("overwrite", "running", NEW, {"mode": "overwrite", **PARTITIONED})

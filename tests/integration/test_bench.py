@@ -15,7 +15,7 @@ PROMISED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ["embedded", "http"])
+@pytest.mark.parametrize("mode", ["embedded", pytest.param("http", marks=pytest.mark.long)])
 def test_the_benchmark_of_the_core_checks_what_it_runs(mode: str) -> None:
     done = subprocess.run(
         [sys.executable, "bench/core.py", "--json", "--mode", mode, *SMALL], cwd=ROOT, capture_output=True, text=True
@@ -44,7 +44,9 @@ def test_the_benchmark_of_the_data_plane_checks_what_it_runs() -> None:
     ("shape", "rows"),
     [
         ("A", {"assessments": 63, "conditions": 39, "medications": 50, "mds_details": 20}),
-        ("C", {"assessments": 20, "conditions": 20, "medications": 20, "mds_details": 0}),
+        pytest.param(
+            "C", {"assessments": 20, "conditions": 20, "medications": 20, "mds_details": 0}, marks=pytest.mark.long
+        ),
     ],
 )
 def test_the_patient_flow_is_exact(shape: str, rows: dict[str, int]) -> None:
