@@ -121,8 +121,7 @@ async def _with_selections(context: Context, pipeline: Pipeline, base: Envelope)
         found = await all_selected(rendering, plan.selections)
         kept = await context.persist.selections("selections", found)
         shown = replace(shown, context=with_context(shown, kept, {}))
-    is_checked = shown is base and base.error is None  # when it was stored
-    return base if is_checked else context.persist.checked(shown)
+    return context.persist.checked(shown)
 
 
 async def _results(context: Context, pipeline: Pipeline) -> dict[str, Any]:

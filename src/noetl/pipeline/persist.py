@@ -77,6 +77,7 @@ class Persist:
         self, command: Command, store: ResultStore, payloads: Payloads, launch: int = 1, limit: int = CONTEXT_LIMIT
     ) -> None:
         self._limit = limit
+        self._checked: Envelope | None = None
         self._command = command
         # Results of a loop's items, and of a child whose input came by reference, are made of values of a payload.
         self._texts_in_context = command.kind == "run" and not command.scope.workload_by_reference
@@ -199,7 +200,10 @@ class Persist:
             ) from error
 
     def checked(self, envelope: Envelope) -> Envelope:
-        """Small enough; a cut context would change routing silently, so a larger one is an error."""
+        """Small enough; a cut context would change routing silently, so a larger one is an error. The envelope that passed last
+        is not looked at again."""
+        if envelope is self._checked:
+            return envelope
         try:
             size = len(encode(envelope))
         except (TypeError, ValueError) as error:
@@ -216,6 +220,7 @@ class Persist:
                 f"the result's context takes {size} bytes, the limit is {self._limit}; the largest part is {largest!r}"
             )
             raise Failing(Failure(code="CONTEXT_TOO_LARGE", kind="result", message=message), final=True)
+        self._checked = envelope
         return envelope
 
     async def selections(
