@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from textwrap import indent
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ from noetl.model.ids import ExecutionId
 from tests.crash.checks import all_events
 from tests.crash.house import House, house
 from tests.crash.workload import PLAYBOOKS, RESULTS, document, make_effects, outcomes
+from tests.e2e.matrix import KILLS_ITS_WORKER
 from tests.postgres import server
 from tests.projection import assert_projection_equals_fold
 from tests.waiting import look_again
@@ -25,21 +27,15 @@ CYCLES = """
 - {step: one, tool: {kind: noop}, next: two}
 - {step: two, tool: {kind: noop}, next: one}
 """
-# The parent of a tool's process is the nursery, and the parent of that is the worker, unless it is gone already.
 KILLS = """
 - {step: before, tool: {kind: python, code: "result = 1"}, next: kills}
 - step: kills
   tool:
     kind: python
     code: |
-      import os, signal, time
-      with open(f"/proc/{os.getppid()}/stat") as file:
-          worker = int(file.read().rpartition(")")[2].split()[1])
-      with open(f"/proc/{worker}/cmdline") as file:
-          assert "tests.crash.process" in file.read()
-      os.kill(worker, signal.SIGKILL)
-      time.sleep(60)
-  next: [{step: after, when: "{{ error is defined }}"}]
+"""
+KILLS += indent(KILLS_ITS_WORKER, "      ")
+KILLS += """  next: [{step: after, when: "{{ error is defined }}"}]
 - {step: after, tool: {kind: python, input: {code: "{{ kills.error.code }}"}, code: "result = code"}}
 """
 

@@ -45,7 +45,7 @@ SLIPS = (TypeError, AttributeError, NameError)
 
 
 class MutantBroken(Exception):
-    """The code of a mutant does not fit the code that it replaces: whatever is found then is not the planted bug."""
+    """The code of a mutant does not fit the code that it replaces, so what the simulator finds is not the planted bug."""
 
 
 @contextmanager

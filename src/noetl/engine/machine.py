@@ -448,7 +448,7 @@ def _routed(fixed: Fixed, state: Execution, event: e.NextEvaluated, moment: Mome
 
 
 def _skipped(fixed: Fixed, state: Execution, event: e.StepSkipped, moment: Moment) -> Made:
-    """A failure whose handler was not admitted stands, as if no arc had been taken."""
+    """Fail the execution if the skipped step should have handled a failure and no other step handles it."""
     for step in event.failed_origins:
         fast = fixed.plan.steps[step].step.spec.policy.failure == "fail_fast"
         if fast and state.status == "running" and not state.finished and is_unhandled(state, step):

@@ -1,7 +1,7 @@
-"""Failures whose handler did not run: the step that the error arc leads to was not admitted, so nothing handled them.
+"""Failures that nothing handled, because the step that the error arc leads to was not admitted.
 
-A failure stands once every step that its router chose was skipped. A skip whose rule names a next step hands the failure on to
-that step. `step.skipped` names the failed steps that led to it; in older logs it names none, and their failures stay recovered.
+A failure stands when every step that its router chose was skipped. If the rule that skips a step names a next step, that step is
+to handle the failure. `step.skipped` lists the failed steps that led to it. Older logs list none: their failures stay recovered.
 """
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from noetl.model import events as e
 
 
 def failed_origins(state: Execution, activation: Activation) -> tuple[str, ...]:
-    """The failed steps whose error arcs led to this activation, also by way of steps that were skipped."""
+    """List the failed steps that led to this activation by their error arcs, directly or through skipped steps."""
     found: list[str] = []
     seen: set[str] = set()
     waiting = list(activation.origins)

@@ -51,7 +51,7 @@ class Cold:
 
 
 def _rows(lake: HistoryFiles, path: str, execution_id: int) -> list[dict[str, Any]]:
-    import pyarrow as pa  # loaded by whoever asks for such an execution
+    import pyarrow as pa  # slow to load, and few processes read files
     import pyarrow.parquet as pq
 
     try:

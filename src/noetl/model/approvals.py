@@ -1,4 +1,4 @@
-"""Approvals: signals of the name `approve:<step>` whose payload says `approved: true` or `approved: false`."""
+"""Approvals: signals named `approve:<step>`. Their payload has `approved: true` or `approved: false`."""
 
 from typing import Any, Final
 

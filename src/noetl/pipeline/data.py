@@ -607,7 +607,7 @@ def answer(stored: Stored) -> Stored | Answer:
 
 
 def value_of(stored: Stored, name: str, what: str) -> Stored | Undefined:
-    """The result as templates see it under this name. `what` says whose it is ("step load"): one that failed has no value, only
+    """The result as templates see it under this name. A failed step or task (`what`, such as "step load") has no value, only
     facts such as `status` and `error`."""
     because = stored.envelope.why_no_value(what)
     return without_value(name, because, stored.facts()) if because else stored

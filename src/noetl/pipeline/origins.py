@@ -17,7 +17,7 @@ from noetl.playbook.scopes import IDENTITY
 from noetl.playbook.selections import Path, paths
 from noetl.playbook.templates import Template
 
-# Names whose texts are in the log or are redacted (`keychain`).
+# Texts under these names are in the log already, or are redacted (`keychain`).
 IN_LOG = IDENTITY | {"state", "event", "keychain", "_task", "_attempt"}
 
 

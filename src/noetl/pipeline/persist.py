@@ -79,7 +79,7 @@ class Persist:
         self._limit = limit
         self._checked: Envelope | None = None
         self._command = command
-        # Results of a loop's items, and of a child whose input came by reference, are made of values of a payload.
+        # A loop item, and a child that got its input by reference, make their results from a payload.
         self._texts_in_context = command.kind == "run" and not command.scope.workload_by_reference
         self._store = store
         self._payloads = payloads

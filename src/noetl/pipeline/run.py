@@ -42,7 +42,7 @@ from noetl.tools.port import Failed, Success, Suspend
 from noetl.tools.workbook import called
 
 MAX_RECOVERED_MESSAGE = 200  # characters
-FETCHING = frozenset({"artifact", "http", "nats", "shell"})  # kinds of tools whose values are data of others
+FETCHING = frozenset({"artifact", "http", "nats", "shell"})  # these kinds of tools return data of other systems
 PLACES = {"sink": "target", "transfer": "target", "spark": "output"}  # the field of these kinds that results quote
 MAX_OUTER_BYTES = 2_048  # that a child is told of the iterations around it
 MAX_WORKLOAD_BYTES = 2_048  # of the input of a child that an event carries

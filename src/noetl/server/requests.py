@@ -31,7 +31,7 @@ SIGNAL_LIMIT = 8 * 1024
 
 
 def check_signal(name: str, payload: Any, what: str) -> None:
-    """Refuse a signal whose payload is too large, and an approval that neither approves nor rejects."""
+    """Refuse a payload that is too large, and an approval that neither approves nor rejects."""
     if (size := len(codec.encode(payload))) > SIGNAL_LIMIT:
         raise InvalidInput(f"{what} is {size} bytes, the limit is {SIGNAL_LIMIT}", hint="send a reference")
     problem = problem_with_approval(payload) if is_approval(name) else None
@@ -71,9 +71,7 @@ class PreparedRepeat:
     workload: dict[str, Any]
     inherits: bool
     rewound: Rewound | None = None  # of a rerun from a step
-    changed_loops: tuple[
-        str, ...
-    ] = ()  # whose failed items run over a collection that another version writes differently
+    changed_loops: tuple[str, ...] = ()  # steps: failed items run again, and this version writes `loop.in` differently
 
 
 def _never_entered(ended: Execution, step: str) -> Conflict:
@@ -199,7 +197,7 @@ class Requests:
             raise Conflict(f"execution {execution_id} has not ended", hint="cancel it first, or wait for its end")
         if wish.how == "retry" and ended.status == "completed" and not inheriting.loops_with_failed_items(ended):
             message = f"execution {execution_id} has completed, and nothing is left to run: none of its items can be run again"
-            raise Conflict(message, hint="rerun it; a cursor loop claims its rows anew")
+            raise Conflict(message, hint="rerun it; a cursor loop then claims rows again")
         entry = replace(await self._playbooks.text(pinned.playbook), path=ended.path, version=ended.version or 0)
         if wish.version is not None:
             entry = await self._playbooks.find(ended.path, wish.version, pinned.tenant)

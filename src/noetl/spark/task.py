@@ -145,7 +145,7 @@ def _opened(path: str) -> Reader:
 
 
 async def _ran_plain(context: Context, plain: Plain, items: list[Indexed]) -> tuple[Columns, e.Items]:
-    """All in one call: code runs in this process, one item after the other, whatever it takes. They have no provenance."""
+    """Run all items in one call, one after the other in this process. They have no provenance."""
     loop, size = context.step.loop, context.command.size
     name = loop.iterator if loop is not None else "item"
     named = loop_id(context.command)

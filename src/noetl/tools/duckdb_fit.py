@@ -23,7 +23,7 @@ NESTED = frozenset(("list", "array", "struct", "map"))
 
 
 def column_kinds(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
-    """The type of each column of a table or view, whose name is quoted."""
+    """The type of each column of a table or view. `name` is quoted."""
     relation = connection.sql(f"FROM {name} LIMIT 0")
     return dict(zip(relation.columns, relation.types, strict=True))
 

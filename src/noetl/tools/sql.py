@@ -158,7 +158,7 @@ def check_transaction(found: Iterable[Statement]) -> None:
 
 
 def open_transaction() -> SqlError:
-    """The failure of an `autocommit` task whose own transaction did not end."""
+    """The failure of an `autocommit` task that began a transaction and did not end it."""
     message = "a transaction is still open at the end of the statements, so its changes are rolled back; add `commit`"
     return SqlError("SQL_TRANSACTION", message)
 

@@ -1,4 +1,4 @@
-"""CSV files whose lines do not have the same number of fields.
+"""Check that all lines of a CSV file have the same number of fields.
 
 DuckDB guesses how a file is split. When no separator gives every line as many fields as the first one, it rarely fails: it takes
 each line for one value, or begins at a later line and leaves out those before, the header with them. Such a file is refused here.
@@ -19,13 +19,13 @@ _RAW = "columns = {'line': 'VARCHAR'}, delim = chr(1), quote = '', escape = '', 
 
 
 def check_columns(path: str, options: str) -> None:
-    """Raises what is wrong with the files at a path that `read_csv` reads with these options."""
+    """Refuse files at this path that `read_csv` with these options would split into wrong columns."""
     with duckdb.connect(config=SETTINGS) as connection:
         try:
             files = [file for (file,) in connection.execute("SELECT file FROM glob(?)", [path]).fetchall()]
             for file in files:
                 _check_file(connection, file, options)
-        except (duckdb.Error, csv.Error):  # who reads it will say what is wrong
+        except (duckdb.Error, csv.Error):  # the transfer itself reports this error
             return
 
 

@@ -466,7 +466,7 @@ class Worker:
         return self._failed(command, Failure(code="INTERNAL", kind="internal", message=message[:1_000]))
 
     def _end_if_cut_off(self, job: Job, task: asyncio.Task[None]) -> None:
-        """End a job whose task is over and has not ended it: else its lease would be renewed for ever. A task that is cancelled
+        """End a job if its task is over and did not end it; else its lease would be renewed for ever. A task that is cancelled
         before its first step runs no line of `_work`, so a command that is stopped as it arrives ends here."""
         if self._jobs.get(job.command.command_id) is not job:
             return

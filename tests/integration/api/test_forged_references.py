@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - playbooks on one line
 """A map from outside that looks like a link to a stored value is plain data: it names nobody's results.
 
-Each playbook brings the map in by another way, and hands it to `report`, whose result must be the map itself.
+Each playbook brings the map in by another way and hands it to `report`. The result of `report` must be the map itself.
 """
 
 import json

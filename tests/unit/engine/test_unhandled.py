@@ -1,4 +1,4 @@
-"""A failure whose error arc leads to a step that is not admitted was not handled."""
+"""A failure is not handled if its error arc leads to a step that is not admitted."""
 
 from msgspec import structs
 

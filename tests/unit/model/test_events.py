@@ -61,7 +61,7 @@ def test_every_event_is_made_somewhere() -> None:
 
 
 def exclusive(first: Any, second: Any) -> bool:
-    """Facts of which there can be only one, whatever its type: an end of an execution, of a command, of a call."""
+    """Whether only one of the two can happen: the ends of an execution, of a command, of a call."""
     families = [set(get_args(Terminal)), set(get_args(Ended)), {events.CallDone, events.CallError}]
     return any({first, second} <= family for family in families)
 

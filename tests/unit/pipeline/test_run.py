@@ -420,7 +420,7 @@ CONTINUE = "spec: {policy: {rules: [{else: {do: continue}}]}}"
 
 
 def after_failure(expression: str) -> tuple[Bench, Any]:
-    """A pipeline whose second task reads the first, which failed and was let pass."""
+    """Run a pipeline: its first task fails and a rule goes on, its second task reads the first."""
     plan = tasks(
         f"{{name: a, kind: python, code: x, {CONTINUE}}}",
         f'{{name: b, kind: python, code: x, input: {{seen: "{{{{ {expression} }}}}"}}}}',

@@ -2,7 +2,7 @@
 the last one is left, and sinks that have nothing to store.
 
 A target differs between items if one of its templates does. Names that something may set between items (`ctx`, `state`, `input`)
-count as different; so do names of tasks. A task whose `when` differs between items may be meant for one of them.
+count as different; so do names of tasks. If the `when` of a task differs between items, the task may be meant for one of them.
 """
 
 from collections.abc import Iterator

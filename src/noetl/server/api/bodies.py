@@ -135,7 +135,7 @@ class StrictRequest(Request):
 
 
 class OpenRoute(APIRoute):
-    """A route whose callers we do not know, such as a hook: they may add parameters of their own to its address."""
+    """A route for unknown callers, such as a hook. They may add parameters of their own to its address."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()

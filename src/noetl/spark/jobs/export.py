@@ -111,8 +111,8 @@ def manifests(lake: LakeStore) -> Iterator[Manifest]:
 
 
 def finish_export(lake: LakeStore) -> Manifest:
-    """Publish what the last export has committed, if it died before it did so itself, and sweep the rest of staging. The last
-    manifest; the beginning if there is none. Whatever sweeps staging calls this: a manifest may name files in it."""
+    """Publish the files of the last export if it died after its commit, and sweep the rest of staging. Returns the last manifest,
+    or an empty one. Call this before you sweep staging: the manifest may name files in it."""
     last = Manifest(0)
     for path in lake.list_files(f"{MANIFESTS}/")[-1:]:
         last = _read_manifest(lake, path)

@@ -3,7 +3,7 @@
     events/day=2026-01-31/0000000001.parquet      exported, for others to read
     events/_manifests/0000000001.json             which files an export made, and how far it came
     cold/<first>-<last>-<sum>.parquet             events that are nowhere else (`noetl.cold_file` names them)
-    _staging/<name>/…                             files of an export whose manifest is not written yet
+    _staging/<name>/…                             files of an export that has no manifest yet
     _owner                                        the database it belongs to: files that this database does not know are swept
 
 Only whole files appear under `events/day=…` and `cold`. An export stages its files, commits by writing its manifest if no

@@ -27,7 +27,7 @@ class DirectoryLake:
         return str(self._root)
 
     def list_files(self, prefix: str) -> list[str]:
-        """Without those that `put_if_absent` has not finished, whose names begin with a dot."""
+        """Leaves out names that begin with a dot: `put_if_absent` has not finished those files."""
         found = (self._root / prefix).rglob("*")
         files = [file for file in found if file.is_file() and not file.name.startswith(".")]
         return sorted(file.relative_to(self._root).as_posix() for file in files)

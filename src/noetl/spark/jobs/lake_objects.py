@@ -75,7 +75,7 @@ class ObjectLake:
         return here
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """A put whose answer was lost is repeated and then finds what it has written itself: that is a success."""
+        """If the answer to a put is lost, the put is repeated and finds its own object: that is a success."""
         with self._translated(path):
             try:
                 self._store.put(path, data, mode="create")

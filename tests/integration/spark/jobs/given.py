@@ -33,7 +33,7 @@ def empty_lake_like(lake: LakeStore, folder: Path) -> LakeStore:
 
 
 def staging_entries(lake: LakeStore) -> list[str]:
-    """Whatever is in staging, empty folders too."""
+    """Files and empty folders in staging."""
     if isinstance(lake, DirectoryLake):
         return os.listdir(Path(lake.name) / "_staging")
     return lake.list_files("_staging/")

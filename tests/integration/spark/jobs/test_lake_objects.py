@@ -19,7 +19,7 @@ from tests.integration.spark.jobs.test_export import exported, recorded
 
 
 class DyingStore:
-    """A store whose caller dies right after some request: the store has done what it was asked for."""
+    """Kills its caller right after a request that the store has carried out."""
 
     def __init__(self, store: Any, dies_after: int | None = None) -> None:
         self._store = store
