@@ -9,7 +9,7 @@ SEED   ?=
 FAULTS ?=
 MUTANT ?=
 
-.PHONY: help check format lint types imports unit test property sim long docs bench
+.PHONY: help check format lint types imports unit test property sim long docs bench style
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1 — /'
@@ -44,6 +44,9 @@ sim:  ## the simulator: SEEDS=2000, or SEED=7 to repeat one; FAULTS=... and MUTA
 
 long:  ## the tests that take minutes: every planted bug is found again, every crash point is passed twenty times
 	$(PYTEST) -q -m long -n $(JOBS)
+
+style:  ## figures of how readable the source is; NAMES=1 lists the names behind them
+	$(RUN) python -m tests.style $(if $(NAMES),--names)
 
 docs:  ## write the generated pages of docs/ anew
 	$(RUN) python docs/generate.py

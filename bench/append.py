@@ -19,14 +19,14 @@ from typing import Any
 from noetl.database import Database, connect
 from noetl.embedded import Embedded
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.port import Appended, Batch, Handoff, Part
+from noetl.log.port import AppendBatch, Appended, ExecutionPart, Handoff
 from noetl.log.postgres import LogPostgres
 from noetl.migrations import migrate
 from noetl.model import events as e
 from noetl.model.commands import Command, Scope
 from noetl.model.decisions import Finish, Issue
 from noetl.model.envelope import Envelope, Meta
-from noetl.model.exchange import LEASE, Held
+from noetl.model.exchange import LEASE, LeaseKey
 from noetl.model.ids import (
     DEFAULT_TENANT,
     CommandId,
@@ -54,7 +54,7 @@ class Run:
         self.number = 0
         self.command: CommandId | None = None
 
-    def step(self, ids: Snowflakes) -> Part:
+    def step(self, ids: Snowflakes) -> ExecutionPart:
         at = time.time_ns() // 1000
         name, following = f"step_{self.number}", f"step_{self.number + 1}"
         activation = activation_id(self.execution_id, name, str(self.number))
@@ -64,7 +64,13 @@ class Run:
         ref_id = RefId(ids.next(at))
         uri = f"noetl://execution/{self.execution_id}/result/{name}/{finished}-1-main"
         reference = Reference(
-            ref_id=ref_id, type="kv", uri=uri, sha256="0" * 64, bytes=len(PAYLOAD), rows=1, format="json"
+            ref_id=ref_id,
+            type="kv",
+            uri=uri,
+            sha256="0" * 64,
+            bytes=len(PAYLOAD),
+            rows=1,
+            format="json",
         )
         result = Envelope(
             status="ok", reference=reference, context={"i": 12345, "row_count": 1},
@@ -86,7 +92,13 @@ class Run:
                 )
             )
             events.append(
-                e.CallDone(at=at, step=name, activation=activation, result=result.bare(), command_id=finished)
+                e.CallDone(
+                    at=at,
+                    step=name,
+                    activation=activation,
+                    result=result.bare(),
+                    command_id=finished,
+                )
             )
             events.append(e.StepExit(at=at, step=name, activation=activation, result=result.bare()))
             verdict = e.Verdict(step=following, verdict="taken")
@@ -101,24 +113,35 @@ class Run:
                 )
             )
         events.append(
-            e.StepEnter(at=at, step=following, activation=entered, run=1, cause=f"next:{activation}", origins=(name,))
+            e.StepEnter(
+                at=at,
+                step=following,
+                activation=entered,
+                run=1,
+                cause=f"next:{activation}",
+                origins=(name,),
+            )
         )
         events.append(
-            e.CommandIssued(at=at, command_id=issued, step=following, activation=entered, kind="run", pool="cpu")
+            e.CommandIssued(
+                at=at, command_id=issued, step=following, activation=entered, kind="run", pool="cpu"
+            )
         )
-        scope = Scope(workload={"a": 1}, ctx={"b": "two"}, results={name: result}, path="bench/append")
+        scope = Scope(
+            workload={"a": 1}, ctx={"b": "two"}, results={name: result}, path="bench/append"
+        )
         command = Command(
             command_id=issued, execution_id=self.execution_id, playbook="f" * 64, step=following, activation=entered,
             scope=scope,
         )  # fmt: skip
-        part = Part(
+        part = ExecutionPart(
             execution_id=self.execution_id,
             shard=self.shard,
             tenant=DEFAULT_TENANT,
             after=self.seq,
             events=tuple(events),
             effects=(Issue(command),) if finished is None else (Finish(finished), Issue(command)),
-            taken=() if finished is None else (Held(finished, 1),),
+            taken=() if finished is None else (LeaseKey(finished, 1),),
             refs=() if finished is None else (StoredRef(reference=reference, payload=PAYLOAD),),
             handoffs=(Handoff(issued, "worker-1/1"),),
         )
@@ -128,17 +151,24 @@ class Run:
 
 
 async def measure(
-    log: LogPostgres, epochs: dict[int, int], ids: Snowflakes, together: int, steps: int, commit: Any
+    log: LogPostgres,
+    epochs: dict[int, int],
+    ids: Snowflakes,
+    together: int,
+    steps: int,
+    commit: Any,
 ) -> dict[str, Any]:
     """`together` executions, a step each per append, until there are so many steps; a single-row commit after each append,
     so that both see the same machine."""
-    runs = [Run(ExecutionId(ids.next(time.time_ns() // 1000)), len(epochs)) for _ in range(together)]
+    runs = [
+        Run(ExecutionId(ids.next(time.time_ns() // 1000)), len(epochs)) for _ in range(together)
+    ]
     rounds = max(40, steps // together)
     spent: list[float] = []
     commits: list[float] = []
     client = 0.0
     for number in range(rounds + WARM):
-        batch = Batch(epochs=epochs, parts=tuple(run.step(ids) for run in runs), lease=LEASE)
+        batch = AppendBatch(epochs=epochs, parts=tuple(run.step(ids) for run in runs), lease=LEASE)
         begun, used = time.perf_counter(), time.process_time()
         outcomes = await log.append(batch)
         if number >= WARM:
@@ -177,7 +207,9 @@ async def run(dsn: str, steps: int) -> dict[str, Any]:
     begun = time.perf_counter()
     shards = await migrate(connection)
     created = time.perf_counter() - begun
-    await connection.execute("create table if not exists public.one_row (id bigserial primary key, body text)")
+    await connection.execute(
+        "create table if not exists public.one_row (id bigserial primary key, body text)"
+    )
 
     async def commit() -> None:
         await connection.execute("insert into public.one_row (body) values ($1)", "x" * 200)

@@ -36,7 +36,13 @@ READ_MS, IDLE_PERCENT, ROLE_MB = 10, 2, 150
 
 async def measure(mode: str, options: argparse.Namespace) -> Figures:
     sizes = Sizes(
-        options.steps, options.executions, options.short, options.items, options.listed, options.idle, options.repeat
+        options.steps,
+        options.executions,
+        options.short,
+        options.items,
+        options.listed,
+        options.idle,
+        options.repeat,
     )
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-bench-")))
@@ -50,7 +56,9 @@ async def measure(mode: str, options: argparse.Namespace) -> Figures:
         if "S5" in options.only:
             found |= await first_result(mode)
         async with opened(mode, home, options.profile) as house:
-            bench = Bench(house, connection, embedded.server.process.pid, sizes, found["commit_ms"] / 1000)
+            bench = Bench(
+                house, connection, embedded.server.process.pid, sizes, found["commit_ms"] / 1000
+            )
             for name, scenario in SCENARIOS.items():
                 if name in options.only:
                     found |= await scenario(bench)
@@ -68,16 +76,23 @@ def tell(mode: str, found: Figures) -> None:
     )
     if "s1_ms" in found:
         commits = found["s1_ms"] / found["commit_ms"]
-        print(f"  S1: {found['s1_ms']:.2f} ms a step: {commits:.1f} commits{against(S1_COMMITS[mode], commits)}")
+        print(
+            f"  S1: {found['s1_ms']:.2f} ms a step: {commits:.1f} commits{against(S1_COMMITS[mode], commits)}"
+        )
         tell_costs(found["s1"], "a step")
     if "s2_steps_s" in found:
         part = found["s2_steps_s"] / found["group_commit_s"]
-        print(f"  S2: {found['s2_steps_s']} steps/s{against(found['s2_steps_s'], S2_STEPS_S[mode])}", end="")
+        print(
+            f"  S2: {found['s2_steps_s']} steps/s{against(found['s2_steps_s'], S2_STEPS_S[mode])}",
+            end="",
+        )
         print(f"; {part:.2f} of the group commits")
         tell_costs(found["s2"], "a step")
     if "s3_items_s" in found:
         part = found["s3_items_s"] / found["child_call_s"]
-        print(f"  S3: {found['s3_items_s']} items/s{against(found['s3_items_s'], S3_ITEMS_S)}", end="")
+        print(
+            f"  S3: {found['s3_items_s']} items/s{against(found['s3_items_s'], S3_ITEMS_S)}", end=""
+        )
         print(f"; {part:.2f} of the child calls")
         tell_costs(found["s3"], "an item")
     if "s8_ms" in found:
@@ -85,7 +100,9 @@ def tell(mode: str, found: Figures) -> None:
         tell_costs(found["s8"], "an execution")
     if "s4_p99_ms" in found:
         p99 = found["s4_p99_ms"]
-        print(f"  S4: p50 {found['s4_p50_ms']} ms, p99 {p99} ms of {found['s4_reads']} reads{against(READ_MS, p99)}")
+        print(
+            f"  S4: p50 {found['s4_p50_ms']} ms, p99 {p99} ms of {found['s4_reads']} reads{against(READ_MS, p99)}"
+        )
     if "s5_rss_mb" in found:
         tell_idle(found)
     if "s6_done_s" in found:
@@ -96,7 +113,9 @@ def tell(mode: str, found: Figures) -> None:
     if "s7_page_ms" in found:
         pages = found["s7_page_ms"]
         said = ", ".join(f"{name} {taken} ms" for name, taken in pages.items())
-        print(f"  S7: {said}: the slowest {max(pages.values()) / min(pages.values()):.2f} times the quickest")
+        print(
+            f"  S7: {said}: the slowest {max(pages.values()) / min(pages.values()):.2f} times the quickest"
+        )
 
 
 def tell_costs(costs: dict[str, Any], piece: str) -> None:
@@ -109,7 +128,9 @@ def tell_costs(costs: dict[str, Any], piece: str) -> None:
 
 def tell_idle(found: Figures) -> None:
     memory, busy = found["s5"]["rss_mb"], found["s5"]["idle_cpu_percent"]
-    print(f"  S5: first result after {found['s5_first_s']} s, {found['s5_made_s']} s when the database is made for it")
+    print(
+        f"  S5: first result after {found['s5_first_s']} s, {found['s5_made_s']} s when the database is made for it"
+    )
     print(
         f"      idle {found['s5_idle_cpu_percent']} % of a core{against(IDLE_PERCENT, found['s5_idle_cpu_percent'])}",
         end="",
@@ -121,7 +142,10 @@ def tell_idle(found: Figures) -> None:
     )
     if "server" in memory:
         worker = memory["worker"] + memory["children"]
-        print(f": server{against(ROLE_MB, memory['server'])}, worker{against(ROLE_MB, worker)}", end="")
+        print(
+            f": server{against(ROLE_MB, memory['server'])}, worker{against(ROLE_MB, worker)}",
+            end="",
+        )
     print()
 
 
@@ -133,11 +157,16 @@ def against(better: float, worse: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(SCENARIOS), metavar="S1,S3")
+    parser.add_argument(
+        "--only", type=lambda text: text.split(","), default=list(SCENARIOS), metavar="S1,S3"
+    )
     parser.add_argument("--mode", choices=MODES)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument(
-        "--profile", type=Path, metavar="FILE", help="of the process that is server and worker (cProfile)"
+        "--profile",
+        type=Path,
+        metavar="FILE",
+        help="of the process that is server and worker (cProfile)",
     )
     parser.add_argument("--steps", type=int, default=20, help="of S1")
     parser.add_argument("--executions", type=int, default=200, help="of S2")

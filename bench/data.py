@@ -38,8 +38,15 @@ Figures = dict[str, Any]
 
 def playbook(dsn: str) -> str:
     steps = [
-        {"step": "load", "tool": {"kind": "postgres", "auth": "data", "query": QUERY}, "next": "total"},
-        {"step": "total", "tool": {"kind": "duckdb", "inputs": {"t": "{{ load }}"}, "query": TOTAL}},
+        {
+            "step": "load",
+            "tool": {"kind": "postgres", "auth": "data", "query": QUERY},
+            "next": "total",
+        },
+        {
+            "step": "total",
+            "tool": {"kind": "duckdb", "inputs": {"t": "{{ load }}"}, "query": TOTAL},
+        },
     ]
     document = {
         "apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "data", "path": "bench/data"},
@@ -114,7 +121,8 @@ async def result(connection: Any, execution: int) -> Figures:
         while (end := await _end(connection, execution)) is None:
             await asyncio.sleep(0.02)
     rows = await connection.fetch(
-        "select step, result from noetl.event where execution_id = $1 and event_type = 'command.completed'", execution
+        "select step, result from noetl.event where execution_id = $1 and event_type = 'command.completed'",
+        execution,
     )
     assert end == "playbook.completed", rows
     return {row["step"]: json.loads(row["result"])["reference"] for row in rows}
@@ -153,11 +161,18 @@ async def measure(rows: int) -> Figures:
 
 def tell(found: Figures) -> None:
     part = found["rows_s"] / found["bare_rows_s"]
-    print(f"{found['rows']} rows in {found['seconds']} s: {found['rows_s']} rows/s (aim {ROWS_S})", end="")
+    print(
+        f"{found['rows']} rows in {found['seconds']} s: {found['rows_s']} rows/s (aim {ROWS_S})",
+        end="",
+    )
     print(f"; a bare ADBC read gives {found['bare_rows_s']}, of which this is {part:.2f}")
-    print(f"  worker: at most {found['worker_peak_mb']} MB (aim {WORKER_MB}), {found['worker_cpu_s']} s of processor")
+    print(
+        f"  worker: at most {found['worker_peak_mb']} MB (aim {WORKER_MB}), {found['worker_cpu_s']} s of processor"
+    )
     print(f"  server: {found['server_growth_mb']} MB more (aim {SERVER_MB})", end="")
-    print(f"; its database {found['database_growth_mb']} MB more (aim {DATABASE_MB}); stored: {found['stored_mb']} MB")
+    print(
+        f"; its database {found['database_growth_mb']} MB more (aim {DATABASE_MB}); stored: {found['stored_mb']} MB"
+    )
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from noetl.engine.machine import advance, interpret
-from noetl.engine.state import Execution, Fixed, empty, encode
+from noetl.engine.state import Execution, PinnedPlaybook, empty, encode
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.codec import decode_event
@@ -36,9 +36,14 @@ class Run:
     """One execution played as fast as the engine decides; reports are made up front of the clock where possible."""
 
     def __init__(self, steps: list[dict[str, Any]], workload: dict[str, Any] | None = None) -> None:
-        document = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "bench"}, "workflow": steps}
+        document = {
+            "apiVersion": "noetl.io/v2",
+            "kind": "Playbook",
+            "metadata": {"name": "bench"},
+            "workflow": steps,
+        }
         plan = compile_plan(load_or_raise(yaml.safe_dump(document, sort_keys=False)), "bench")
-        self.fixed = Fixed(ExecutionId("7"), plan, workload or {})
+        self.fixed = PinnedPlaybook(ExecutionId("7"), plan, workload or {})
         self.state: Execution = empty("7")
         self.events: list[e.Event] = []
         self.largest = 0
@@ -63,7 +68,11 @@ class Run:
             command = queue.pop(0)
             event = answer(command)
             report = m.Report(
-                execution_id=command.execution_id, command_id=command.command_id, attempt=1, worker="w", event=event
+                execution_id=command.execution_id,
+                command_id=command.command_id,
+                attempt=1,
+                worker="w",
+                event=event,
             )
             queue += self.tell(report)
             if watch:
@@ -84,7 +93,9 @@ class Run:
 
 def envelope(command: Command, rows: int | None = None) -> Envelope:
     uri = f"noetl://execution/7/result/{command.step}/{command.command_id}-1-t"
-    reference = Reference(ref_id=RefId("1"), type="kv", uri=uri, sha256="0" * 64, bytes=100, rows=rows)
+    reference = Reference(
+        ref_id=RefId("1"), type="kv", uri=uri, sha256="0" * 64, bytes=100, rows=rows
+    )
     return Envelope(status="ok", reference=reference, context={"row_count": 1, "n": 1})
 
 
@@ -93,7 +104,10 @@ def completed(command: Command) -> e.CommandCompleted:
     if command.kind == "chunk":
         items = e.Items(first=command.first, ok=command.count, micros=command.count * 50)
     return e.CommandCompleted(
-        command_id=command.command_id, attempt=1, result=envelope(command, command.count or None), items=items
+        command_id=command.command_id,
+        attempt=1,
+        result=envelope(command, command.count or None),
+        items=items,
     )
 
 
@@ -113,7 +127,10 @@ def chain() -> Run:
 def loop(size: int) -> Run:
     step = {
         "step": "each",
-        "loop": {"in": "{{ workload.rows }}", "spec": {"mode": "parallel", "max_in_flight": 100, "chunk": 1}},
+        "loop": {
+            "in": "{{ workload.rows }}",
+            "spec": {"mode": "parallel", "max_in_flight": 100, "chunk": 1},
+        },
         "tool": PYTHON,
     }
     return Run([step], {"rows": list(range(size))}).play(completed)
@@ -134,11 +151,15 @@ def million(size: int = 1_000_000) -> Run:
             (rows,) = run.fixed.plan.steps["load"].selections
             context = {"selections": {rows.id: {"reference": "noetl://execution/7/result/load/k"}}}
             return e.CommandCompleted(
-                command_id=command.command_id, attempt=1, result=Envelope(status="ok", context=context)
+                command_id=command.command_id,
+                attempt=1,
+                result=Envelope(status="ok", context=context),
             )
         if command.kind == "plan":
             uri = "noetl://execution/7/collection/each/k"
-            reference = Reference(ref_id=RefId("2"), type="object_store", uri=uri, sha256="0" * 64, rows=size)
+            reference = Reference(
+                ref_id=RefId("2"), type="object_store", uri=uri, sha256="0" * 64, rows=size
+            )
             plan = e.Collection(kind="reference", size=size, reference=reference)
             return e.ExpressionEvaluated(
                 command_id=command.command_id,

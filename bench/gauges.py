@@ -13,7 +13,7 @@ from typing import Any
 
 from noetl.database import connect
 from noetl.model.ids import ExecutionId
-from noetl.tools.port import Call, Identity, Success
+from noetl.tools.port import Call, CallIdentity, Success
 from noetl.tools.python import Python
 
 PRODUCERS = 64
@@ -123,7 +123,8 @@ async def commits(connection: Any, seconds: float) -> list[float]:
     body = "x" * 200
     async with _table(connection):
         return await _repeated(
-            seconds, lambda: connection.execute("insert into public.one_row (body) values ($1)", body)
+            seconds,
+            lambda: connection.execute("insert into public.one_row (body) values ($1)", body),
         )
 
 
@@ -139,7 +140,9 @@ async def group_commits(dsn: str, connection: Any, seconds: float) -> float:
         producers = [await connect(dsn) for _ in range(PRODUCERS)]
         try:
             begun = time.perf_counter()
-            await asyncio.gather(*(each.execute("call public.commits($1)", seconds) for each in producers))
+            await asyncio.gather(
+                *(each.execute("call public.commits($1)", seconds) for each in producers)
+            )
             spent = time.perf_counter() - begun
             return int(await connection.fetchval("select count(*) from public.one_row")) / spent
         finally:
@@ -162,7 +165,12 @@ async def _calls(seconds: float) -> list[float]:
     """Of a Python child, one after the other."""
     tool = Python()
     await tool.start()
-    call = Call(config={"code": CODE}, input={"i": 1}, key="k", identity=Identity(ExecutionId("1"), "s", "t"))
+    call = Call(
+        config={"code": CODE},
+        input={"i": 1},
+        key="k",
+        identity=CallIdentity(ExecutionId("1"), "s", "t"),
+    )
 
     async def once() -> None:
         outcome = await tool.run(call)

@@ -13,7 +13,7 @@ import psycopg
 import yaml
 
 from noetl.engine.machine import advance, interpret
-from noetl.engine.state import Execution, Fixed, empty
+from noetl.engine.state import Execution, PinnedPlaybook, empty
 from noetl.engine.summary import summary
 from noetl.log.writes import split
 from noetl.model import events as e
@@ -49,10 +49,22 @@ class Kind:
     workload: dict[str, Any]
 
     @classmethod
-    def of(cls, path: str, steps: list[dict[str, Any]], workload: dict[str, Any] | None = None) -> "Kind":
-        document = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": path}, "workflow": steps}
+    def of(
+        cls, path: str, steps: list[dict[str, Any]], workload: dict[str, Any] | None = None
+    ) -> "Kind":
+        document = {
+            "apiVersion": "noetl.io/v2",
+            "kind": "Playbook",
+            "metadata": {"name": path},
+            "workflow": steps,
+        }
         text = yaml.safe_dump(document, sort_keys=False)
-        return cls(path, text, compile_plan(load_or_raise(text), sha256(text.encode()).hexdigest()), workload or {})
+        return cls(
+            path,
+            text,
+            compile_plan(load_or_raise(text), sha256(text.encode()).hexdigest()),
+            workload or {},
+        )
 
 
 def kinds(length: int) -> list[Kind]:
@@ -62,13 +74,22 @@ def kinds(length: int) -> list[Kind]:
         {"step": name, "tool": PYTHON} | ({"next": [{"step": after, "when": "{{ output.status == 'ok' }}"}]} if after else {})
         for name, after in zip(names, [*names[1:], None], strict=True)
     ]  # fmt: skip
-    loop = {"in": "{{ workload.rows }}", "spec": {"mode": "parallel", "max_in_flight": 4, "chunk": 1}}
+    loop = {
+        "in": "{{ workload.rows }}",
+        "spec": {"mode": "parallel", "max_in_flight": 4, "chunk": 1},
+    }
     looped = [*chain[:2], {**chain[2], "loop": loop}, *chain[3:]]
     arcs = [{"step": f"b{n}"} for n in range(length // 2)]
-    wide: list[dict[str, Any]] = [{"step": "begin", "next": {"spec": {"mode": "inclusive"}, "arcs": arcs}}]
+    wide: list[dict[str, Any]] = [
+        {"step": "begin", "next": {"spec": {"mode": "inclusive"}, "arcs": arcs}}
+    ]
     wide += [{"step": f"b{n}", "tool": PYTHON, "next": "meet"} for n in range(length // 2)]
     handled = [
-        {**chain[0], "tool": FAILS, "next": [{"step": "s1", "when": "{{ output.status == 'error' }}"}]},
+        {
+            **chain[0],
+            "tool": FAILS,
+            "next": [{"step": "s1", "when": "{{ output.status == 'error' }}"}],
+        },
         *chain[1:],
     ]
     return [
@@ -94,9 +115,15 @@ class Played:
 
     def __post_init__(self) -> None:
         self.state = empty(self.execution_id)
-        fixed = Fixed(self.execution_id, self.kind.plan, self.kind.workload)
+        fixed = PinnedPlaybook(self.execution_id, self.kind.plan, self.kind.workload)
         queue = self._tell(
-            fixed, m.Start(execution_id=self.execution_id, path=self.kind.path, playbook=self.kind.plan.hash, version=1)
+            fixed,
+            m.Start(
+                execution_id=self.execution_id,
+                path=self.kind.path,
+                playbook=self.kind.plan.hash,
+                version=1,
+            ),
         )
         while queue:
             command = queue.pop(0)
@@ -106,7 +133,7 @@ class Played:
             queue += self._tell(fixed, report)
         assert self.state.terminal, self.state
 
-    def _tell(self, fixed: Fixed, message: m.Message) -> list[Command]:
+    def _tell(self, fixed: PinnedPlaybook, message: m.Message) -> list[Command]:
         self.at += 1_000 + len(self.events) * 7 % 5_000
         given = interpret(fixed, self.state, message, self.at)
         assert isinstance(given, tuple), given
@@ -119,12 +146,18 @@ class Played:
         began = {"worker": "w", "claimed_at": self.at - 900, "started_at": self.at - 500}
         if self._fails(command):
             envelope = failed(Failure(code="PYTHON_ERROR", message="ValueError: no", kind="user"))
-            return e.CommandFailed(command_id=command.command_id, attempt=1, result=envelope, **began)
+            return e.CommandFailed(
+                command_id=command.command_id, attempt=1, result=envelope, **began
+            )
         items = None
         if command.kind == "chunk":
             items = e.Items(first=command.first, ok=command.count, micros=command.count * 50)
-        envelope = Envelope(status="ok", reference=self._reference(command), context={"row_count": 1, "n": 1})
-        return e.CommandCompleted(command_id=command.command_id, attempt=1, result=envelope, items=items, **began)
+        envelope = Envelope(
+            status="ok", reference=self._reference(command), context={"row_count": 1, "n": 1}
+        )
+        return e.CommandCompleted(
+            command_id=command.command_id, attempt=1, result=envelope, items=items, **began
+        )
 
     def _fails(self, command: Command) -> bool:
         tasks = self.kind.plan.steps[command.step].step.tool
@@ -135,7 +168,12 @@ class Played:
         uri = f"noetl://execution/{self.execution_id}/result/{command.step}/{key}"
         size, digest = 40 + len(self.results), sha256(uri.encode()).hexdigest()
         reference = Reference(
-            ref_id=RefId(self.refs.next(self.at)), type="kv", uri=uri, sha256=digest, bytes=size, format="json"
+            ref_id=RefId(self.refs.next(self.at)),
+            type="kv",
+            uri=uri,
+            sha256=digest,
+            bytes=size,
+            format="json",
         )
         above = self.results[-1][0] if self.results else None
         row = (
@@ -171,7 +209,9 @@ def played(executions: int, first: int, last: int, length: int) -> Iterator[Play
 def grow(dsn: str, executions: int, first: int, last: int, length: int = 16) -> int:
     """Into an empty log; how many events."""
     with psycopg.connect(dsn) as connection:
-        (shards,) = connection.execute("select count(*)::int from noetl.execution_shard").fetchone() or (0,)
+        (shards,) = connection.execute(
+            "select count(*)::int from noetl.execution_shard"
+        ).fetchone() or (0,)
         seqs = dict.fromkeys(range(shards), 0)
         catalog = "insert into noetl.catalog (tenant, path, version, hash, text, at) values (1, %s, 1, %s, %s, now())"
         for kind in kinds(length):
@@ -184,15 +224,25 @@ def grow(dsn: str, executions: int, first: int, last: int, length: int = 16) -> 
                 made.clear()
         copy(connection, made, seqs)
         for shard, seq in seqs.items():
-            connection.execute("update noetl.execution_shard set last_seq = %s where shard_id = %s", (seq, shard))
-            connection.execute("insert into noetl.checkpoint (shard_id, seq, at) values (%s, %s, now())", (shard, seq))
+            connection.execute(
+                "update noetl.execution_shard set last_seq = %s where shard_id = %s", (seq, shard)
+            )
+            connection.execute(
+                "insert into noetl.checkpoint (shard_id, seq, at) values (%s, %s, now())",
+                (shard, seq),
+            )
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("analyze")
     return sum(seqs.values())
 
 
 def copy(connection: "psycopg.Connection[Any]", made: list[Played], seqs: dict[int, int]) -> None:
-    rows: dict[str, list[tuple[Any, ...]]] = {"event": [], "execution": [], "workload": [], "result_ref": []}
+    rows: dict[str, list[tuple[Any, ...]]] = {
+        "event": [],
+        "execution": [],
+        "workload": [],
+        "result_ref": [],
+    }
     for each in made:
         shard = shard_of(each.execution_id, len(seqs))
         for event in each.events:
@@ -210,7 +260,12 @@ def copy(connection: "psycopg.Connection[Any]", made: list[Played], seqs: dict[i
              told["state_hash"])
         )  # fmt: skip
         rows["workload"].append(
-            (int(each.execution_id), 1, each.kind.plan.hash, str(each.kind.workload).replace("'", '"'))
+            (
+                int(each.execution_id),
+                1,
+                each.kind.plan.hash,
+                str(each.kind.workload).replace("'", '"'),
+            )
         )
         rows["result_ref"] += each.results
     columns = {

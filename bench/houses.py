@@ -26,7 +26,7 @@ from noetl.cli.embedded import local
 from noetl.cli.loop import in_loop
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
-from noetl.pipeline.data import Payloads
+from noetl.pipeline.data import ResultReader
 from noetl.settings import Storage, read
 from noetl.worker.app import open_store
 from noetl.worker.http import HttpChannel
@@ -136,14 +136,18 @@ class Embedded:
 async def live_in(home: Path) -> None:
     """The house itself."""
     stdin = asyncio.StreamReader(limit=LINE)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin
+    )
     async with local(home, "run") as client:
         while line := await stdin.readline():
             match json.loads(line):
                 case ["register", text]:
                     answer: Any = await client.register(text)
                 case ["start", path, payloads]:
-                    answer = await asyncio.gather(*(client.start(path, None, each) for each in payloads))
+                    answer = await asyncio.gather(
+                        *(client.start(path, None, each) for each in payloads)
+                    )
                 case ["resolve", references]:
                     known = msgspec.convert(references, list[Reference])
                     answer = [await client.resolve(each) for each in known]
@@ -168,7 +172,9 @@ class Http:
         self.url = free_address()
         self._wire = Wire(self.url)
         self._channel = HttpChannel([self.url])
-        self._payloads = Payloads(open_store(self._channel, home, read(Storage)), self._channel.manifest)
+        self._payloads = ResultReader(
+            open_store(self._channel, home, read(Storage)), self._channel.manifest
+        )
         self._server: Process | None = None
         self._worker: Process | None = None
 
@@ -202,7 +208,11 @@ class Http:
     def processes(self) -> dict[str, list[int]]:
         assert self._server is not None
         assert self._worker is not None
-        return {"server": [self._server.pid], "worker": [self._worker.pid], "children": below(self._worker.pid)}
+        return {
+            "server": [self._server.pid],
+            "worker": [self._worker.pid],
+            "children": below(self._worker.pid),
+        }
 
     async def register(self, text: str) -> None:
         await self._post("/api/catalog/register", {"content": text})
@@ -216,7 +226,10 @@ class Http:
         await self._post(f"/api/executions/{execution}/cancel", {})
 
     async def resolve(self, references: list[Row]) -> list[Any]:
-        return [await self._payloads.resolve(each) for each in msgspec.convert(references, list[Reference])]
+        return [
+            await self._payloads.resolve(each)
+            for each in msgspec.convert(references, list[Reference])
+        ]
 
     async def listed(self, before: str | None, limit: int) -> list[Row]:
         older = "" if before is None else f"&before={before}"
@@ -247,7 +260,9 @@ class Http:
 
 
 @asynccontextmanager
-async def opened(mode: str, home: Path, profile: Path | None = None) -> AsyncIterator[Embedded | Http]:
+async def opened(
+    mode: str, home: Path, profile: Path | None = None
+) -> AsyncIterator[Embedded | Http]:
     house = Embedded(home, profile) if mode == "embedded" else Http(home)
     try:
         await house.open()

@@ -34,7 +34,7 @@ from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.lake_directory import DirectoryLake
 from noetl.spark.jobs.places import InProcess, OnSpark, Runs
 from noetl.spark.jobs.query import asking
-from noetl.spark.jobs.rebuild import Job, rebuild, verify
+from noetl.spark.jobs.rebuild import RebuildJob, rebuild, verify
 from noetl.spark.jobs.stats import stats
 from noetl.spark.place import SparkPlace
 from noetl.spark.profiles import profile
@@ -111,24 +111,36 @@ def made(home: Path, stack: ExitStack) -> str:
 
 def measure(options: argparse.Namespace) -> Figures:
     with ExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-bench-", dir=options.folder)))
+        home = Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="noetl-bench-", dir=options.folder)
+            )
+        )
         dsn = made(home, stack)
         folder = home / "results" / "lake"
         lake = DirectoryLake(folder)
         events, seconds, _ = timed(
-            lambda: grow(dsn, options.executions, now() - 75 * DAY, now() - 35 * DAY, options.length)
+            lambda: grow(
+                dsn, options.executions, now() - 75 * DAY, now() - 35 * DAY, options.length
+            )
         )
         found: Figures = {"events": events, "executions": options.executions, "grown_s": seconds}
         runs, url = stack.enter_context(place(home, options.profile))
 
         def rate(name: str, work: Callable[[], Any]) -> Any:
             answer, seconds, busy = timed(work)
-            found[f"{name}_events_s"], found[f"{name}_s"] = round(events / seconds), round(seconds, 1)
+            found[f"{name}_events_s"], found[f"{name}_s"] = (
+                round(events / seconds),
+                round(seconds, 1),
+            )
             found[f"{name}_cpu_s"] = round(busy, 1)
-            print(f"{name:16}{found[f'{name}_events_s']:>10,} events/s {seconds:8.1f} s", file=sys.stderr)
+            print(
+                f"{name:16}{found[f'{name}_events_s']:>10,} events/s {seconds:8.1f} s",
+                file=sys.stderr,
+            )
             return answer
 
-        job = Job(dsn, lake, runs, {})
+        job = RebuildJob(dsn, lake, runs, {})
         assert rate("export", lambda: export(dsn, lake)).events == events
         assert rate("rebuild", lambda: rebuild(job)).executions == options.executions
         assert rate("verify", lambda: list(verify(job))) == []
@@ -144,7 +156,9 @@ def measure(options: argparse.Namespace) -> Figures:
         wrong = rate("verify_cold", lambda: list(verify(job)))
         assert [(each.execution_id, each.field) for each in wrong] == [(planted, "steps")], wrong
         found["cold_bytes"] = sum(file.stat().st_size for file in (folder / "cold").iterdir())
-        found["exported_bytes"] = sum(file.stat().st_size for file in (folder / "events").rglob("*.parquet"))
+        found["exported_bytes"] = sum(
+            file.stat().st_size for file in (folder / "events").rglob("*.parquet")
+        )
         found["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return found
 
@@ -185,16 +199,24 @@ def _told(home: Path, dsn: str) -> list[str]:
 
 def _said(home: Path, *command: str) -> str:
     environment = {**os.environ, "NOETL_HOME": str(home)}
-    done = subprocess.run([sys.executable, "-m", "noetl", *command], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "noetl", *command], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--executions", type=int, default=20_000)
-    parser.add_argument("--length", type=int, default=18, help="steps of a chain; about six events each")
-    parser.add_argument("--profile", default="local", help="local, or none: in this process, without questions")
+    parser.add_argument(
+        "--length", type=int, default=18, help="steps of a chain; about six events each"
+    )
+    parser.add_argument(
+        "--profile", default="local", help="local, or none: in this process, without questions"
+    )
     parser.add_argument("--folder", default=None, help="where the database and the lake are made")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

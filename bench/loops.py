@@ -26,7 +26,11 @@ ITEMS_S, SERVER_MB, STATE_KB, PER_CHUNK, PER_THOUSAND, GROWTH = 20_000, 300, 64,
 STEPS = [
     {
         "step": "make",
-        "tool": {"kind": "python", "input": {"n": "{{ workload.n }}"}, "code": "result = list(range(n))"},
+        "tool": {
+            "kind": "python",
+            "input": {"n": "{{ workload.n }}"},
+            "code": "result = list(range(n))",
+        },
         "next": "each",
     },
     {
@@ -83,7 +87,13 @@ async def measure(items: int) -> list[Figures]:
         await migrate(connection)
         async with opened("http", home) as house:
             assert embedded.server is not None
-            bench = Bench(house, connection, embedded.server.process.pid, Sizes(0, 0, 0, items, 0, 0.0, 1), 0.0)
+            bench = Bench(
+                house,
+                connection,
+                embedded.server.process.pid,
+                Sizes(0, 0, 0, items, 0, 0.0, 1),
+                0.0,
+            )
             await warm(bench, playbook("loops", STEPS), "bench/loops", {"n": 100})
             tenth = items // 10
             *parts, whole, last = [await one(bench, each) for each in (tenth, tenth, items, tenth)]
@@ -93,7 +103,9 @@ async def measure(items: int) -> list[Figures]:
 
 def tell(found: list[Figures]) -> None:
     for each in found:
-        print(f"{each['items']} items in {each['seconds']} s: {each['items_s']} items/s (aim {ITEMS_S})")
+        print(
+            f"{each['items']} items in {each['seconds']} s: {each['items_s']} items/s (aim {ITEMS_S})"
+        )
         print(
             f"  {each['chunks']} chunks, {each['events']} events: {each['per_chunk']} for a chunk (aim {PER_CHUNK})",
             end="",
@@ -103,7 +115,9 @@ def tell(found: list[Figures]) -> None:
             f"  server: at most {each['server_mb']} MB (aim {SERVER_MB}); state: {each['state_kb']} KB (aim {STATE_KB})"
         )
     part, whole = found
-    print(f"ten times the items took {whole['seconds'] / part['seconds']:.1f} times as long (aim {GROWTH})")
+    print(
+        f"ten times the items took {whole['seconds'] / part['seconds']:.1f} times as long (aim {GROWTH})"
+    )
 
 
 def main() -> None:

@@ -80,7 +80,11 @@ class Flow:
         await self.ended(execution)
         seconds = time.time() - begun
         spent = {name: round(used - before.get(name, 0.0), 1) for name, used in self.used().items()}
-        found = {**await self.told(execution, seconds), **await self.exact(execution), "cpu_s": spent}
+        found = {
+            **await self.told(execution, seconds),
+            **await self.exact(execution),
+            "cpu_s": spent,
+        }
         return found if resumed is None else {**found, "resumed_s": round(resumed, 2)}
 
     def used(self) -> dict[str, float]:
@@ -97,7 +101,8 @@ class Flow:
                 for name, pids in self.processes().items():
                     self.peak[name] = max(self.peak.get(name, 0.0), round(resident(pids), 1))
                 row = await self.control.fetchrow(
-                    "select status, ended_at from noetl.execution where execution_id = $1", int(execution)
+                    "select status, ended_at from noetl.execution where execution_id = $1",
+                    int(execution),
                 )
                 if row is not None and row["ended_at"] is not None:
                     break
@@ -127,7 +132,9 @@ class Flow:
     async def done(self) -> int:
         if await self.data.fetchval("select to_regclass('pft_test_patient_work_queue')") is None:
             return 0
-        counted = await self.data.fetchval("select count(*) from pft_test_patient_work_queue where status = 'done'")
+        counted = await self.data.fetchval(
+            "select count(*) from pft_test_patient_work_queue where status = 'done'"
+        )
         return int(counted)
 
     async def reports(self, execution: ExecutionId) -> int:
@@ -147,7 +154,11 @@ class Flow:
             " from noetl.event where execution_id = $1",
             int(execution),
         )
-        calls = {path: n for path, n in (await self.api.get("/api/v1/calls")).json().items() if path != "/api/v1/calls"}
+        calls = {
+            path: n
+            for path, n in (await self.api.get("/api/v1/calls")).json().items()
+            if path != "/api/v1/calls"
+        }
         return {
             "seconds": round(seconds, 1),
             "patients_s": round(self.everyone / seconds, 1),
@@ -176,7 +187,10 @@ class Flow:
 
     async def sizes(self) -> dict[str, float]:
         size = "select round(pg_database_size(current_database()) / 1e6, 1)"
-        return {"control": float(await self.control.fetchval(size)), "data": float(await self.data.fetchval(size))}
+        return {
+            "control": float(await self.control.fetchval(size)),
+            "data": float(await self.data.fetchval(size)),
+        }
 
     # ---- exactness -----------------------------------------------------------------------------------------------------------
 
@@ -184,9 +198,13 @@ class Flow:
         """Rows of each table as the hashes of the patients say, in md5 as the API computes it: none missing, none besides."""
         await self.data.execute(HASH)
         rows = {kind: await self.pages(kind) for kind in PAGES}
-        rows["demographics"] = await self.data.fetchval("select count(*) from pft_test_patient_demographics")
+        rows["demographics"] = await self.data.fetchval(
+            "select count(*) from pft_test_patient_demographics"
+        )
         assert rows["demographics"] == self.everyone, rows
-        open_ = await self.data.fetchval("select count(*) from pft_test_patient_work_queue where status <> 'done'")
+        open_ = await self.data.fetchval(
+            "select count(*) from pft_test_patient_work_queue where status <> 'done'"
+        )
         assert open_ == 0, f"{open_} are not done"
         loops = await self.control.fetchrow(
             "select count(*) filter (where event_type = 'loop.started') as started,"
@@ -202,7 +220,11 @@ class Flow:
         assert doubled == 0, doubled
         details = await self.data.fetchval("select count(*) from pft_test_mds_assessment_details")
         assert details == await self.expected_details(), details
-        return {"rows": {**rows, "mds_details": details}, "epochs": loops["done"], "duplicates": doubled}
+        return {
+            "rows": {**rows, "mds_details": details},
+            "epochs": loops["done"],
+            "duplicates": doubled,
+        }
 
     async def pages(self, kind: str) -> int:
         least, most = PAGES[kind] if self.shape == "A" else (1, 1)
@@ -237,7 +259,14 @@ async def served(home: Path, rate_limit: int) -> AsyncIterator[httpx.AsyncClient
     url = free_address()
     port = url.rpartition(":")[2]
     process = await spawn(
-        home, "-m", "tests.api", "--port", port, "--rate-limit", str(rate_limit), PYTHONPATH=str(ROOT)
+        home,
+        "-m",
+        "tests.api",
+        "--port",
+        port,
+        "--rate-limit",
+        str(rate_limit),
+        PYTHONPATH=str(ROOT),
     )
     try:
         async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
@@ -271,11 +300,25 @@ async def measure(options: argparse.Namespace) -> Figures:
         async with served(home, options.rate_limit) as client, opened("http", home) as house:
             assert isinstance(house, Http)
             postmaster = embedded.server.process.pid
-            flow = Flow(options.shape, options.facilities, options.patients, house, control, data, client, postmaster)
+            flow = Flow(
+                options.shape,
+                options.facilities,
+                options.patients,
+                house,
+                control,
+                data,
+                client,
+                postmaster,
+            )
             found = await flow.run(options.kill)
         await control.close()
         await data.close()
-    return {"shape": options.shape, "facilities": options.facilities, "patients": options.patients, **found}
+    return {
+        "shape": options.shape,
+        "facilities": options.facilities,
+        "patients": options.patients,
+        **found,
+    }
 
 
 def main() -> None:
@@ -283,8 +326,12 @@ def main() -> None:
     parser.add_argument("shape", choices=("A", "B", "C"))
     parser.add_argument("--facilities", type=int, default=10)
     parser.add_argument("--patients", type=int, default=1_000, help="of each facility")
-    parser.add_argument("--kill", choices=("worker", "server"), help="by kill -9, when 40 %% is done")
-    parser.add_argument("--rate-limit", type=int, default=0, help="requests per second that the API answers; 0: all")
+    parser.add_argument(
+        "--kill", choices=("worker", "server"), help="by kill -9, when 40 %% is done"
+    )
+    parser.add_argument(
+        "--rate-limit", type=int, default=0, help="requests per second that the API answers; 0: all"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found = asyncio.run(measure(options))

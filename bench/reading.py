@@ -27,7 +27,10 @@ def read(url: str, every: float, paths: list[str]) -> list[float]:
         answer = server.getresponse()
         body = answer.read()
         taken.append(time.perf_counter() - begun)
-        assert (answer.status, json.loads(body)["execution_id"]) == (200, path.rpartition("/")[2]), body
+        assert (answer.status, json.loads(body)["execution_id"]) == (
+            200,
+            path.rpartition("/")[2],
+        ), body
     return taken
 
 

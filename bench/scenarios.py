@@ -26,7 +26,14 @@ from noetl.model.ids import ExecutionId
 LOOK_EVERY = 0.025  # seconds
 ENDS = ["playbook.completed", "playbook.failed", "playbook.cancelled"]
 ONCE = ["playbook.initialized", "workflow.initialized", "playbook.completed"]
-PER_STEP = ["step.enter", "command.issued", "command.completed", "call.done", "step.exit", "next.evaluated"]
+PER_STEP = [
+    "step.enter",
+    "command.issued",
+    "command.completed",
+    "call.done",
+    "step.exit",
+    "next.evaluated",
+]
 BETWEEN = 0.3  # seconds of single commits
 READ_EVERY = 0.004
 PAGES = 30
@@ -66,7 +73,12 @@ class Bench:
 
 def playbook(name: str, steps: list[dict[str, Any]]) -> str:
     metadata = {"name": name, "path": f"bench/{name}"}
-    document = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": metadata, "workflow": steps}
+    document = {
+        "apiVersion": "noetl.io/v2",
+        "kind": "Playbook",
+        "metadata": metadata,
+        "workflow": steps,
+    }
     return yaml.safe_dump(document, sort_keys=False)
 
 
@@ -75,7 +87,9 @@ def chain(name: str, length: int) -> str:
     steps: list[dict[str, Any]] = []
     for number in range(length):
         given = "{{ workload.i }}" if number == 0 else f"{{{{ s{number - 1}.i + 1 }}}}"
-        steps.append({"step": f"s{number}", "tool": {"kind": "python", "input": {"i": given}, "code": CODE}})
+        steps.append(
+            {"step": f"s{number}", "tool": {"kind": "python", "input": {"i": given}, "code": CODE}}
+        )
         if number + 1 < length:
             steps[-1]["next"] = f"s{number + 1}"
     return playbook(name, steps)
@@ -90,7 +104,10 @@ def loop(name: str, code: str = CODE, **more: str) -> str:
         "next": "total",
     }
     add = 'result = {"i": sum(row["i"] for row in rows), "rows": len(rows)}'
-    total = {"step": "total", "tool": {"kind": "python", "input": {"rows": "{{ each.rows }}"}, "code": add}}
+    total = {
+        "step": "total",
+        "tool": {"kind": "python", "input": {"rows": "{{ each.rows }}"}, "code": add},
+    }
     return playbook(name, [each, total])
 
 
@@ -118,7 +135,9 @@ async def run(bench: Bench, path: str, payloads: list[dict[str, Any]]) -> Round:
     seconds = await last_end(bench, executions) - begun + bench.commit
     taken = {name: more[name] - spent.get(name, 0.0) for name in more}
     events = sum((await events_by_type(bench.connection, executions)).values())
-    return Round(executions, seconds, after.commits - before.commits, after.wal - before.wal, events, taken)
+    return Round(
+        executions, seconds, after.commits - before.commits, after.wal - before.wal, events, taken
+    )
 
 
 def used(bench: Bench) -> dict[str, float]:
@@ -157,7 +176,10 @@ def summary(rounds: list[Round], pieces: int) -> Figures:
         "commits": round(sum(each.commits for each in rounds) / total, 3),
         "events": round(sum(each.events for each in rounds) / total, 3),
         "wal_bytes": round(sum(each.wal for each in rounds) / total),
-        "cpu_us": {name: round(sum(each.cpu[name] for each in rounds) / total * 1e6) for name in rounds[0].cpu},
+        "cpu_us": {
+            name: round(sum(each.cpu[name] for each in rounds) / total * 1e6)
+            for name in rounds[0].cpu
+        },
     }
 
 
@@ -168,7 +190,9 @@ def median_seconds(rounds: list[Round]) -> float:
 # ---- checks ------------------------------------------------------------------------------------------------------------
 
 
-async def check_chains(bench: Bench, executions: list[ExecutionId], steps: int, first: list[int]) -> None:
+async def check_chains(
+    bench: Bench, executions: list[ExecutionId], steps: int, first: list[int]
+) -> None:
     """Every step ran once and has stored its result; the values are those of the steps before."""
     number = len(executions)
     expected = dict.fromkeys(ONCE, number) | dict.fromkeys(PER_STEP, steps * number)
@@ -200,7 +224,9 @@ async def check_loop(bench: Bench, execution: ExecutionId, items: int) -> None:
         " and event_type = 'command.completed'",
         int(execution),
     )
-    assert await bench.house.resolve([json.loads(reference)]) == [{"i": sum(range(items)), "rows": items}]
+    assert await bench.house.resolve([json.loads(reference)]) == [
+        {"i": sum(range(items)), "rows": items}
+    ]
 
 
 # ---- S1 to S3 ----------------------------------------------------------------------------------------------------------
@@ -229,7 +255,9 @@ async def many_chains(bench: Bench) -> Figures:
     rounds = []
     for _ in range(bench.sizes.repeat):
         rounds.append(await run(bench, "bench/s2", payloads))
-        await check_chains(bench, rounds[-1].executions, bench.sizes.short, [each["i"] for each in payloads])
+        await check_chains(
+            bench, rounds[-1].executions, bench.sizes.short, [each["i"] for each in payloads]
+        )
     return {"s2_steps_s": round(pieces / median_seconds(rounds)), "s2": summary(rounds, pieces)}
 
 
@@ -293,7 +321,9 @@ async def reading(bench: Bench) -> Figures:
 
 
 @asynccontextmanager
-async def beside(house: Http, executions: list[ExecutionId], taken: list[float]) -> AsyncIterator[None]:
+async def beside(
+    house: Http, executions: list[ExecutionId], taken: list[float]
+) -> AsyncIterator[None]:
     paths = [f"/api/executions/{each}" for each in executions]
     command = [str(Path(__file__).with_name("reading.py")), house.url, str(READ_EVERY), *paths]
     reader = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=PIPE)
@@ -317,7 +347,11 @@ async def first_result(mode: str) -> Figures:
         file.write_text(chain("s5", 1))
         for name in ("s5_made_s", "s5_first_s"):
             begun = time.perf_counter()
-            done = await (cold_command(Path(home), file) if mode == "embedded" else cold_processes(Path(home), file))
+            done = await (
+                cold_command(Path(home), file)
+                if mode == "embedded"
+                else cold_processes(Path(home), file)
+            )
             found[name] = round(done - begun, 3)
     return found
 
@@ -368,10 +402,17 @@ async def loss(bench: Bench) -> Figures:
     items = bench.sizes.items
     with lines() as file:
         code = f'with open(file, "a") as out:\n    out.write(f"{{i}}\\n")\n{CODE}'
-        await warm(bench, loop("s6", code, file="{{ workload.file }}"), "bench/s6", {"items": [], "file": str(file)})
+        await warm(
+            bench,
+            loop("s6", code, file="{{ workload.file }}"),
+            "bench/s6",
+            {"items": [], "file": str(file)},
+        )
         enough = KILL_AT * sum(len(f"{number}\n") for number in range(items))
         begun = time.time()
-        (execution,) = await bench.house.start("bench/s6", [{"items": list(range(items)), "file": str(file)}])
+        (execution,) = await bench.house.start(
+            "bench/s6", [{"items": list(range(items)), "file": str(file)}]
+        )
         async with asyncio.timeout(PATIENCE):
             while file.stat().st_size < enough:
                 await asyncio.sleep(0.001)

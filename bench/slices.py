@@ -43,7 +43,9 @@ async def stored(watched: Watched, bucket: str, folder: Path, rows: int) -> Refe
     writer = Writer(SCHEMA, Tables(store.staging))
     for first in range(0, rows, AT_ONCE):
         ids = list(range(first, min(first + AT_ONCE, rows)))
-        writer.write(pa.RecordBatch.from_arrays([ids, [os.urandom(WIDE) for _ in ids]], schema=SCHEMA))
+        writer.write(
+            pa.RecordBatch.from_arrays([ids, [os.urandom(WIDE) for _ in ids]], schema=SCHEMA)
+        )
     table = writer.done()
     try:
         return await store.put(PLACE, table)
@@ -79,7 +81,9 @@ async def measure(rows: int, turns: int) -> Figures:
             "other_mb_most": round(read / 1e6, 2),
             "again_ms": round(again[0], 1),
             "again_mb": round(again[1] / 1e6, 2),
-            "bare_ms": round(await asyncio.to_thread(bare, server.connected(bucket), read, turns), 1),
+            "bare_ms": round(
+                await asyncio.to_thread(bare, server.connected(bucket), read, turns), 1
+            ),
         }
 
 
@@ -96,9 +100,16 @@ def bare(store: Any, size: int, turns: int) -> float:
 
 def tell(found: Figures) -> None:
     print(f"one row of {found['gigabytes']} GB in S3:")
-    print(f"  the first: {found['first_ms']} ms, {found['first_mb']} MB read (with what says where rows are)")
-    print(f"  any other: {found['other_ms']} ms, at most {found['other_ms_most']} (aim {AIM_MS})", end="")
-    print(f"; {found['other_mb_most']} MB at most (aim {AIM_MB}); bare, so many bytes take {found['bare_ms']} ms")
+    print(
+        f"  the first: {found['first_ms']} ms, {found['first_mb']} MB read (with what says where rows are)"
+    )
+    print(
+        f"  any other: {found['other_ms']} ms, at most {found['other_ms_most']} (aim {AIM_MS})",
+        end="",
+    )
+    print(
+        f"; {found['other_mb_most']} MB at most (aim {AIM_MB}); bare, so many bytes take {found['bare_ms']} ms"
+    )
     print(f"  the first again: {found['again_ms']} ms, {found['again_mb']} MB read")
 
 

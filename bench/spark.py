@@ -27,20 +27,22 @@ os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
 from noetl.embedded import Embedded
 from noetl.model.ids import ExecutionId
 from noetl.results.staging import Staging
-from noetl.results.tables import Parts, Table, Tables
+from noetl.results.tables import EncodedTable, Parts, Tables
 from noetl.spark.place import SparkPlace
 from noetl.spark.profiles import profile
 from noetl.spark.serve import Serving
 from noetl.spark.starting import ensure, stop
-from noetl.spark.tool import Settings, Spark
-from noetl.tools.port import Call, Identity, Success
+from noetl.spark.tool import Settings, SparkTool
+from noetl.tools.port import Call, CallIdentity, Success
 
 SHORT = "select id % 10 as k, sum(id) as total from range(100000) group by k"
 LONG = "select *, id + 1 as next from numbers"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=20_000_000, help="of the long query")
     parser.add_argument("--repeat", type=int, default=10, help="turns of the short query")
     parser.add_argument("--turns", type=int, default=3, help="turns of the long query")
@@ -53,7 +55,10 @@ def main() -> None:
         try:
             began = time.perf_counter()
             url = ensure(home, profile("local"), Serving())
-            found = {"start_s": time.perf_counter() - began, **asyncio.run(_measured(home, url, given))}
+            found = {
+                "start_s": time.perf_counter() - began,
+                **asyncio.run(_measured(home, url, given)),
+            }
             found |= _looped(home, url, given.items)
         finally:
             stop(place)
@@ -68,9 +73,13 @@ async def _measured(home: Path, url: str, given: argparse.Namespace) -> dict[str
     plain = Plain(url, home)
     step = Step(home)
     try:
-        short = await _in_turns(given.repeat, lambda: plain.run(SHORT), lambda: step.run({"sql": SHORT}))
+        short = await _in_turns(
+            given.repeat, lambda: plain.run(SHORT), lambda: step.run({"sql": SHORT})
+        )
         numbers = home / "numbers"
-        plain.session.range(given.rows).selectExpr("id", "id % 1000 as k", "rand(7) as x").write.parquet(str(numbers))
+        plain.session.range(given.rows).selectExpr(
+            "id", "id % 1000 as k", "rand(7) as x"
+        ).write.parquet(str(numbers))
         plain.session.read.parquet(str(numbers)).createOrReplaceTempView("numbers")
         long = {"sql": LONG, "inputs": {"numbers": {"path": str(numbers)}}}
         bulk = await _in_turns(given.turns, lambda: plain.run(LONG), lambda: step.run(long))
@@ -112,16 +121,23 @@ def _looped(home: Path, url: str, items: int) -> dict[str, float | int]:
     env = {**os.environ, "NOETL_HOME": str(home), "NOETL_SPARK_PROFILE": "local"}
     noetl = [sys.executable, "-m", "noetl"]
     try:
-        subprocess.run([*noetl, "run", str(file), "--json"], env=env, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [*noetl, "run", str(file), "--json"], env=env, check=True, stdout=subprocess.DEVNULL
+        )
         told = subprocess.run(
-            [*noetl, "exec", "events", "@latest", "--json"], env=env, check=True, stdout=subprocess.PIPE
+            [*noetl, "exec", "events", "@latest", "--json"],
+            env=env,
+            check=True,
+            stdout=subprocess.PIPE,
         )
     finally:
         Embedded(home).halt()
     events = [json.loads(line) for line in told.stdout.splitlines()]
-    at = {event["type"]: datetime.fromisoformat(event["at"]) for event in events}  # the last of each
+    second = [event for event in events if event["data"].get("step") == "second"]
+    began = next(event["at"] for event in second if event["type"] == "loop.started")
+    ended = next(event["at"] for event in second if event["type"] == "loop.done")
     shards = sum(event["type"] == "loop.shard.done" for event in events)
-    taken = (at["loop.done"] - at["command.started"]).total_seconds()
+    taken = (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds()
     bare = _bare(home, url, items)
     return {
         "loop_items_s": int(items / taken),
@@ -135,11 +151,15 @@ def _looped(home: Path, url: str, items: int) -> dict[str, float | int]:
 def _bare(home: Path, url: str, items: int) -> float:
     plain = Plain(url, home)
     rows = str(home / "items")
-    plain.session.range(items).selectExpr("id", "id % 1000 as k", "rand(7) as x").write.parquet(rows)
+    plain.session.range(items).selectExpr("id", "id % 1000 as k", "rand(7) as x").write.parquet(
+        rows
+    )
     try:
         for turn in range(2):
             began = time.perf_counter()
-            frame = plain.session.read.parquet(rows).mapInArrow(_twice, "result struct<twice: long>")
+            frame = plain.session.read.parquet(rows).mapInArrow(
+                _twice, "result struct<twice: long>"
+            )
             frame.write.parquet(str(home / f"bare{turn}"))
         return time.perf_counter() - began
     finally:
@@ -156,7 +176,9 @@ def _twice(batches: Any) -> Any:
         yield pa.RecordBatch.from_pydict({"result": [body(row) for row in batch.to_pylist()]})
 
 
-async def _in_turns(turns: int, plain: Callable[[], Any], step: Callable[[], Any]) -> tuple[float, float]:
+async def _in_turns(
+    turns: int, plain: Callable[[], Any], step: Callable[[], Any]
+) -> tuple[float, float]:
     """Median seconds of each; the first turn of both only warms up."""
     taken: tuple[list[float], list[float]] = ([], [])
     for turn in range(turns + 1):
@@ -183,15 +205,15 @@ class Step:
     """Calls of the tool, whose rows are dropped once they are there."""
 
     def __init__(self, home: Path) -> None:
-        self._tool = Spark(Settings(home))
+        self._tool = SparkTool(Settings(home))
         self._tables = Tables(Staging(home / "staging"))
         self.rows = 0
 
     async def run(self, config: dict[str, Any]) -> None:
-        identity = Identity(ExecutionId("1"), "step", "task")
+        identity = CallIdentity(ExecutionId("1"), "step", "task")
         outcome = await self._tool.run(Call(config, {}, uuid4().hex, identity, tables=self._tables))
         assert isinstance(outcome, Success), outcome
-        assert isinstance(outcome.value, Table | Parts)
+        assert isinstance(outcome.value, EncodedTable | Parts)
         self.rows = outcome.value.rows
         outcome.value.close()
 

@@ -46,7 +46,9 @@ def pages() -> dict[str, str]:
 
 
 def events_page() -> str:
-    return "\n".join([*_introduction(), *_summary(), *_sections(), *_parts(), *_older_names()]) + "\n"
+    return (
+        "\n".join([*_introduction(), *_summary(), *_sections(), *_parts(), *_older_names()]) + "\n"
+    )
 
 
 def _introduction() -> Iterator[str]:
@@ -88,8 +90,16 @@ def _parts() -> Iterator[str]:
     """The structs that events are made of."""
     yield "# Parts of events"
     yield ""
-    known = [value for _, value in inspect.getmembers(events, inspect.isclass) if value.__module__ == events.__name__]
-    parts = [part for part in known if issubclass(part, msgspec.Struct) and not issubclass(part, events.Base)]
+    known = [
+        value
+        for _, value in inspect.getmembers(events, inspect.isclass)
+        if value.__module__ == events.__name__
+    ]
+    parts = [
+        part
+        for part in known
+        if issubclass(part, msgspec.Struct) and not issubclass(part, events.Base)
+    ]
     for part in [Envelope, Reference, ParentRef, Meta, Selected, Failure, *parts]:
         yield f"## {part.__name__}"
         yield ""
@@ -161,7 +171,9 @@ def type_name(hint: Any) -> str:
     if origin is dict:
         return f"map of {type_name(get_args(hint)[1])}"
     return str(
-        {str: "text", int: "integer", bool: "bool", float: "number"}.get(hint, getattr(hint, "__name__", str(hint)))
+        {str: "text", int: "integer", bool: "bool", float: "number"}.get(
+            hint, getattr(hint, "__name__", str(hint))
+        )
     )
 
 
@@ -169,7 +181,11 @@ def _default(field: Any) -> str:
     if field.required:
         return "required"
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-    return "" if value in (None, "", (), {}, []) else f"`{value!r}`".replace("True", "true").replace("False", "false")
+    return (
+        ""
+        if value in (None, "", (), {}, [])
+        else f"`{value!r}`".replace("True", "true").replace("False", "false")
+    )
 
 
 def _cell(text: str) -> str:
@@ -204,7 +220,9 @@ def _command(name: str, command: Any) -> Iterator[str]:
     yield inspect.cleandoc(command.help or "").replace("\b\n", "")
     yield "```"
     yield ""
-    shown = [parameter for parameter in command.params if parameter.name not in ("help", *_COMPLETION)]
+    shown = [
+        parameter for parameter in command.params if parameter.name not in ("help", *_COMPLETION)
+    ]
     if shown:
         yield "| argument or option | meaning |"
         yield "|---|---|"
@@ -222,7 +240,11 @@ def _spelling(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return str(parameter.metavar or (parameter.name or "").upper())
     names = ", ".join([*parameter.opts, *parameter.secondary_opts])
-    return names if parameter.is_flag else f"{names} {parameter.metavar or str(parameter.name).upper()}"
+    return (
+        names
+        if parameter.is_flag
+        else f"{names} {parameter.metavar or str(parameter.name).upper()}"
+    )
 
 
 # ---- the HTTP API ------------------------------------------------------------------------------------------------------
@@ -252,7 +274,11 @@ def http_page() -> str:
     from noetl.server.app import openapi
 
     document = openapi()
-    routes = [(verb.upper(), path, told) for path, verbs in document["paths"].items() for verb, told in verbs.items()]
+    routes = [
+        (verb.upper(), path, told)
+        for path, verbs in document["paths"].items()
+        for verb, told in verbs.items()
+    ]
     by_tag: dict[str, list[tuple[str, str, Schema]]] = defaultdict(list)
     for route in routes:
         by_tag[route[2]["tags"][0]].append(route)
@@ -297,7 +323,9 @@ def _answer(status: str, answer: Schema) -> str:
     ((media, body),) = answer["content"].items()
     kind = f" {_kind(body['schema'])}" if body.get("schema") else f" `{media}`"
     said = answer["description"]
-    return f"Answers `{status}`:{kind}." + ("" if said == "Successful Response" else f" {said[0].upper()}{said[1:]}")
+    return f"Answers `{status}`:{kind}." + (
+        "" if said == "Successful Response" else f" {said[0].upper()}{said[1:]}"
+    )
 
 
 def _schemas(parts: dict[str, Schema]) -> Iterator[str]:
@@ -356,10 +384,19 @@ def _shown_call(verb: str, path: str, told: Schema, parts: dict[str, Schema]) ->
     if "text/yaml" in bodies:
         words += ["-H", "'Content-Type: text/yaml'", "--data-binary", "@hello.yaml"]
     elif (body := bodies.get("application/json")) is not None:
-        given = body["example"] if "example" in body else _body(_named(body["schema"], parts), parts)
-        words += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(json.dumps(given, ensure_ascii=False))]
+        given = (
+            body["example"] if "example" in body else _body(_named(body["schema"], parts), parts)
+        )
+        words += [
+            "-H",
+            "'Content-Type: application/json'",
+            "-d",
+            shlex.quote(json.dumps(given, ensure_ascii=False)),
+        ]
     yield from ("```sh", " ".join(words), "```", "")
-    answer = next(answer for status, answer in told["responses"].items() if not status.endswith("XX"))
+    answer = next(
+        answer for status, answer in told["responses"].items() if not status.endswith("XX")
+    )
     ((_, content),) = answer["content"].items()
     if "example" in content:
         yield from ("```text", content["example"].rstrip("\n"), "```", "")
@@ -372,7 +409,11 @@ def _body(schema: Schema, parts: dict[str, Schema]) -> dict[str, Any]:
     """What must be there, and what the document gives an example of."""
     needed = schema.get("required", ())
     fields_ = schema["properties"].items()
-    return {name: _example(field, name, parts) for name, field in fields_ if name in needed or "examples" in field}
+    return {
+        name: _example(field, name, parts)
+        for name, field in fields_
+        if name in needed or "examples" in field
+    }
 
 
 def _example(schema: Schema, name: str, parts: dict[str, Schema]) -> Any:
@@ -385,7 +426,9 @@ def _example(schema: Schema, name: str, parts: dict[str, Schema]) -> Any:
         return values[0]
     match schema.get("type"):
         case "object" if "properties" in schema:
-            return {each: _example(field, each, parts) for each, field in schema["properties"].items()}
+            return {
+                each: _example(field, each, parts) for each, field in schema["properties"].items()
+            }
         case "object":
             below = schema.get("additionalProperties")
             return {_VALUES["step"]: _example(below, "", parts)} if isinstance(below, dict) else {}
@@ -394,7 +437,9 @@ def _example(schema: Schema, name: str, parts: dict[str, Schema]) -> Any:
         case "string" if name.endswith("_at") or name == "at":
             return _MOMENT
         case kind:
-            return _VALUES.get(name, {"string": "…", "integer": 1, "number": 1.5, "boolean": True}.get(kind))
+            return _VALUES.get(
+                name, {"string": "…", "integer": 1, "number": 1.5, "boolean": True}.get(kind)
+            )
 
 
 def _named(schema: Schema, parts: dict[str, Schema]) -> Schema:
@@ -416,9 +461,18 @@ def settings_page() -> str:
     from noetl.settings import CONCERNS
 
     lines = ["# Settings", "", _GENERATED, ""]
-    lines += ["Environment variables, read once when a process starts. An empty one is one that is not set.", ""]
+    lines += [
+        "Environment variables, read once when a process starts. An empty one is one that is not set.",
+        "",
+    ]
     for concern in CONCERNS:
-        lines += [f"## {concern.__name__}", "", _sentence(concern), "", "| variable | unit | default | meaning |"]
+        lines += [
+            f"## {concern.__name__}",
+            "",
+            _sentence(concern),
+            "",
+            "| variable | unit | default | meaning |",
+        ]
         lines += ["|---|---|---|---|", *_variables(concern), ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -428,7 +482,13 @@ def _variables(concern: Any) -> Iterator[str]:
 
     for name, field in concern.model_fields.items():
         default = field.default
-        shown = "" if default is None else ",".join(default) if isinstance(default, tuple) else str(default)
+        shown = (
+            ""
+            if default is None
+            else ",".join(default)
+            if isinstance(default, tuple)
+            else str(default)
+        )
         unit = field.json_schema_extra["unit"]
         meaning = _cell(field.description or "")
         yield f"| `{variable(concern, name)}` | {unit} | {f'`{shown}`' if shown else ''} | {meaning} |"

@@ -57,8 +57,16 @@ class Cluster:
     def start(self, name: str, host: str, main: str, *arguments: str) -> Machine:
         log, work = self.folder / f"{name}.log", self.folder / name
         work.mkdir()
-        home = {"HOME": str(self.folder), "JAVA_HOME": str(self.java), "SPARK_HOME": str(jvm.spark_home())}
-        place = {"SPARK_LOCAL_IP": host, "SPARK_LOCAL_DIRS": str(work), "SPARK_SCALA_VERSION": "2.13"}
+        home = {
+            "HOME": str(self.folder),
+            "JAVA_HOME": str(self.java),
+            "SPARK_HOME": str(jvm.spark_home()),
+        }
+        place = {
+            "SPARK_LOCAL_IP": host,
+            "SPARK_LOCAL_DIRS": str(work),
+            "SPARK_SCALA_VERSION": "2.13",
+        }
         command = [str(self.java / "bin" / "java"), "-Xmx256m", *jvm.OPTIONS, "-cp", _jars(), main]
         command += ["--host", host, "--webui-port", "0", *arguments]
         with log.open("wb") as said:
@@ -80,7 +88,15 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
         master = made.start("master", "127.0.0.1", f"{DEPLOY}.master.Master", "--port", str(port))
         for number in range(1, workers + 1):
             name, host = f"worker{number}", f"127.0.0.{number + 1}"
-            made.start(name, host, f"{DEPLOY}.worker.Worker", *size, "--work-dir", str(folder / name), made.url)
+            made.start(
+                name,
+                host,
+                f"{DEPLOY}.worker.Worker",
+                *size,
+                "--work-dir",
+                str(folder / name),
+                made.url,
+            )
         until(lambda: master.log.read_bytes().count(b"Registering worker") == workers)
         yield made
     finally:

@@ -19,20 +19,36 @@ PROCESSES = 2
 SHARED_HOUSE = "tests/crash/test_spark_writes.py"
 
 settings.register_profile(
-    "suite", deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
+    "suite",
+    deadline=None,
+    derandomize=True,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("search", parent=settings.get_profile("suite"), derandomize=False, max_examples=2_000)
+settings.register_profile(
+    "search", parent=settings.get_profile("suite"), derandomize=False, max_examples=2_000
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """The whole suite is shared among processes. What is named runs in one."""
-    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and "PYTEST_XDIST_WORKER" not in os.environ
-    if whole and config.option.numprocesses is None and not config.option.usepdb and not config.option.collectonly:
+    whole = (
+        config.args_source is pytest.Config.ArgsSource.TESTPATHS
+        and "PYTEST_XDIST_WORKER" not in os.environ
+    )
+    if (
+        whole
+        and config.option.numprocesses is None
+        and not config.option.usepdb
+        and not config.option.collectonly
+    ):
         config.option.numprocesses = PROCESSES
         config.option.dist = "loadscope"
-        config.option.loadscopereorder = False  # as collected: the short unit tests come last and fill both processes
+        config.option.loadscopereorder = (
+            False  # as collected: the short unit tests come last and fill both processes
+        )
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -75,7 +91,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["result_sizes"] = dict(inspection.sizes)
-    elif inspection.sizes.total() >= inspection.ENOUGH and inspection.percentile(0.99) >= inspection.P99:
+    elif (
+        inspection.sizes.total() >= inspection.ENOUGH
+        and inspection.percentile(0.99) >= inspection.P99
+    ):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

@@ -11,7 +11,9 @@ from typing import Literal
 
 Unit = Literal["step", "loop", "child", "spark"]
 How = Literal["fails", "fails_after_retries", "times_out", "worker_lost", "cancelled"]
-Handling = Literal["no_arc", "plain_arc", "guard_without_outcome", "guard_with_outcome", "else_policy"]
+Handling = Literal[
+    "no_arc", "plain_arc", "guard_without_outcome", "guard_with_outcome", "else_policy"
+]
 
 UNITS: tuple[Unit, ...] = ("step", "loop", "child", "spark")
 HOWS: tuple[How, ...] = ("fails", "fails_after_retries", "times_out", "worker_lost", "cancelled")
@@ -47,9 +49,13 @@ CELLS = tuple(Cell(*cell) for cell in product(UNITS, HOWS, HANDLINGS))
 
 def expected(cell: Cell) -> Expected:
     if cell.how == "cancelled" and cell.unit != "child":
-        return Expected("cancelled", 0, "the execution itself is cancelled: nothing is routed any more")
+        return Expected(
+            "cancelled", 0, "the execution itself is cancelled: nothing is routed any more"
+        )
     if cell.handling == "guard_with_outcome":
-        return Expected("completed", 1, "the guard mentions the outcome, so the arc handles the failure")
+        return Expected(
+            "completed", 1, "the guard mentions the outcome, so the arc handles the failure"
+        )
     if cell.handling == "else_policy":
         return _with_else_policy(cell)
     return Expected("failed", 0, "no arc says that it handles a failure")
@@ -58,7 +64,9 @@ def expected(cell: Cell) -> Expected:
 def _with_else_policy(cell: Cell) -> Expected:
     """`else: {do: continue}` on the task. How a child failed does not matter: its failure is the outcome of the task."""
     if cell.how == "fails_after_retries":
-        return Expected("failed", 0, "the retry matched and is used up; `else` is for what no rule matched")
+        return Expected(
+            "failed", 0, "the retry matched and is used up; `else` is for what no rule matched"
+        )
     if cell.how == "worker_lost" and cell.unit != "child":
         return Expected("failed", 0, "the policy runs on the worker, and the worker is gone")
     return Expected("completed", 1, "no rule matched, and `else` lets the error pass")

@@ -38,7 +38,9 @@ def inspect(dsn: str) -> None:
     with psycopg.connect(dsn) as connection:
         if connection.execute("select to_regclass('noetl.event')").fetchone() == (None,):
             return
-        found = connection.execute("select octet_length(result::text) from noetl.event where result is not null")
+        found = connection.execute(
+            "select octet_length(result::text) from noetl.event where result is not null"
+        )
         sizes.update(row[0] for row in found)
         assert_no_rows(connection)
         if excepted or connection.execute("select from noetl.event limit 1").fetchone() is None:
@@ -50,9 +52,13 @@ def inspect(dsn: str) -> None:
 def assert_no_rows(connection: psycopg.Connection[Any]) -> None:
     for place, (table, column) in LOOKED_AT.items():
         query = f"select {column} from noetl.{table} where position(%s in {column}) > 0"
-        found = [row[0].decode(errors="replace") for row in connection.execute(query, [CANARY.encode()])]
+        found = [
+            row[0].decode(errors="replace") for row in connection.execute(query, [CANARY.encode()])
+        ]
         texts = [text for text in found if place != "command" or CANARY in _without_workload(text)]
-        shown = "\n".join(f"…{text[max(text.index(CANARY) - 300, 0) :][:400]}…" for text in texts[:MAX_SHOWN])
+        shown = "\n".join(
+            f"…{text[max(text.index(CANARY) - 300, 0) :][:400]}…" for text in texts[:MAX_SHOWN]
+        )
         assert not texts, f"values of rows stand in {place}:\n{shown}"
 
 
@@ -67,4 +73,11 @@ def percentile(share: float) -> int:
     """The size that so many of all results do not exceed."""
     ordered = sorted(sizes)
     reached = accumulate(sizes[size] for size in ordered)
-    return next((size for size, count in zip(ordered, reached, strict=True) if count >= share * sizes.total()), 0)
+    return next(
+        (
+            size
+            for size, count in zip(ordered, reached, strict=True)
+            if count >= share * sizes.total()
+        ),
+        0,
+    )

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from noetl.engine.fold import evolve
 from noetl.engine.machine import Advance, Refusal, advance, interpret, with_conflicts
-from noetl.engine.state import Execution, Fixed, Limits, decode, empty, encode
+from noetl.engine.state import Execution, ExecutionLimits, PinnedPlaybook, decode, empty, encode
 from noetl.model import decisions as d
 from noetl.model import events as e
 from noetl.model import messages as m
@@ -52,9 +52,20 @@ def workflow(steps: str, **document: Any) -> str:
 
 
 class Play:
-    def __init__(self, text: str, payload: dict[str, Any] | None = None, *, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        limits: ExecutionLimits | None = None,
+    ) -> None:
         plan = plan_of(text)
-        self.fixed = Fixed(m.ExecutionId(EXECUTION), plan, merge(plan.playbook, payload), limits=limits or Limits())
+        self.fixed = PinnedPlaybook(
+            m.ExecutionId(EXECUTION),
+            plan,
+            merge(plan.playbook, payload),
+            limits=limits or ExecutionLimits(),
+        )
         self.state: Execution = empty(EXECUTION)
         self.log: list[e.Event] = []
         self.effects: list[d.Effect] = []
@@ -74,7 +85,9 @@ class Play:
         conflicts: dict[str, e.StateConflict] = {}
         while True:
             stored = self.stored_for(message)
-            events = interpret(self.fixed, self.state, message, self.now, retried=retried, stored=stored)
+            events = interpret(
+                self.fixed, self.state, message, self.now, retried=retried, stored=stored
+            )
             if isinstance(events, Refusal):
                 return events
             facts = with_conflicts(self.state, events, conflicts, self.now)
@@ -90,10 +103,20 @@ class Play:
     def stored_for(self, message: m.Message) -> dict[str, StateValue] | None:
         """What a message that admits the execution brings."""
         plan = self.fixed.plan
-        waits = isinstance(message, m.Start) and plan.playbook.executor.spec.max_concurrent is not None
-        if waits or not isinstance(message, m.Start | m.Admitted) or plan.state_names == frozenset():
+        waits = (
+            isinstance(message, m.Start) and plan.playbook.executor.spec.max_concurrent is not None
+        )
+        if (
+            waits
+            or not isinstance(message, m.Start | m.Admitted)
+            or plan.state_names == frozenset()
+        ):
             return None
-        return {name: v for name, v in self.stored.items() if plan.state_names is None or name in plan.state_names}
+        return {
+            name: v
+            for name, v in self.stored.items()
+            if plan.state_names is None or name in plan.state_names
+        }
 
     def conflict(self, made: Advance) -> e.StateConflict | None:
         """The first write that compare-and-set refuses."""
@@ -102,7 +125,9 @@ class Play:
             if isinstance(effect, d.SetState):
                 version = versions.get(effect.name, 0)
                 if version != effect.expected:
-                    return e.StateConflict(name=effect.name, expected=0, version=version, by="another")
+                    return e.StateConflict(
+                        name=effect.name, expected=0, version=version, by="another"
+                    )
                 versions[effect.name] = version + 1
                 if len(versions) > MAX_STATE_NAMES:
                     return e.StateConflict(name=effect.name, expected=0, version=0, is_full=True)
@@ -123,7 +148,9 @@ class Play:
             case d.Requeue():
                 assert effect.command_id not in self.stops, "the log has cancelled it"
                 old = self.queue[effect.command_id]
-                self.queue[effect.command_id] = replace(old, attempt=effect.attempt, journal=effect.journal)
+                self.queue[effect.command_id] = replace(
+                    old, attempt=effect.attempt, journal=effect.journal
+                )
                 self.available[effect.command_id] = effect.available_at or 0
             case d.Park():
                 self.available[effect.command_id] = -1
@@ -143,7 +170,9 @@ class Play:
                 self.stored[effect.name] = StateValue(effect.expected + 1, effect.value)
 
     def start(self, **fields: Any) -> "Play":
-        self.tell(m.Start(execution_id=m.ExecutionId(EXECUTION), path="test", playbook="hash", **fields))
+        self.tell(
+            m.Start(execution_id=m.ExecutionId(EXECUTION), path="test", playbook="hash", **fields)
+        )
         return self
 
     def report(self, command: Command, event: e.Reported) -> "Play | Refusal":
@@ -160,7 +189,11 @@ class Play:
     # ---- what a worker would say
 
     def ready(self) -> list[Command]:
-        return [c for key, c in self.queue.items() if 0 <= self.available[key] <= self.now and key not in self.stops]
+        return [
+            c
+            for key, c in self.queue.items()
+            if 0 <= self.available[key] <= self.now and key not in self.stops
+        ]
 
     def command(self, step: str) -> Command:
         return next(c for c in self.ready() if c.step == step)
@@ -170,7 +203,9 @@ class Play:
         uri = f"noetl://execution/{EXECUTION}/result/{command.step}/{command.command_id}-{command.attempt}-t"
         sha = str(hash(str(value)) & 0xFFFF)
         rows = len(value) if isinstance(value, list) else None
-        reference = Reference(ref_id=RefId(str(self.refs)), type="memory", uri=uri, sha256=sha, rows=rows)
+        reference = Reference(
+            ref_id=RefId(str(self.refs)), type="memory", uri=uri, sha256=sha, rows=rows
+        )
         context: dict[str, Any] = {"selections": self.selections(command, value)}
         if rows is not None:
             context["row_count"] = rows
@@ -178,12 +213,20 @@ class Play:
 
     def selections(self, command: Command, value: Any) -> dict[str, Any]:
         output = {"data": value, "status": "ok"}
-        scope = {command.step: value, "result": value, "response": value, "output": output, "outcome": output}
+        scope = {
+            command.step: value,
+            "result": value,
+            "response": value,
+            "output": output,
+            "outcome": output,
+        }
         scope |= {"workload": command.scope.workload, **command.scope.workload}
         found: dict[str, Any] = {}
         for selection in self.fixed.plan.steps[command.step].selections:
             try:
-                made = self.selected(command, selection, render(parse_expression(selection.source), scope))
+                made = self.selected(
+                    command, selection, render(parse_expression(selection.source), scope)
+                )
             except UndefinedError as error:
                 made = {"missing": str(error)}
             except TemplateError as error:
@@ -196,9 +239,7 @@ class Play:
         if is_scalar(value):
             return {"value": value}
         self.refs += 1
-        uri = (
-            f"noetl://execution/{EXECUTION}/result/{command.step}/{command.command_id}-{command.attempt}-{selection.id}"
-        )
+        uri = f"noetl://execution/{EXECUTION}/result/{command.step}/{command.command_id}-{command.attempt}-{selection.id}"
         rows = len(value) if isinstance(value, list) else None
         reference = Reference(ref_id=RefId(str(self.refs)), type="memory", uri=uri, rows=rows)
         return {"stored": to_builtins(reference)}
@@ -207,13 +248,18 @@ class Play:
         result = self.envelope(command, value)
         return self.report(
             command,
-            e.CommandCompleted(command_id=command.command_id, attempt=command.attempt, result=result, **fields),
+            e.CommandCompleted(
+                command_id=command.command_id, attempt=command.attempt, result=result, **fields
+            ),
         )
 
     def fail(self, command: Command, code: str = "BROKEN", **fields: Any) -> "Play | Refusal":
         result = failed(Failure(code=code, message=f"{command.step} is {code.lower()}"))
         return self.report(
-            command, e.CommandFailed(command_id=command.command_id, attempt=command.attempt, result=result, **fields)
+            command,
+            e.CommandFailed(
+                command_id=command.command_id, attempt=command.attempt, result=result, **fields
+            ),
         )
 
     def chunk(
@@ -262,7 +308,10 @@ class Play:
             if isinstance(value, Failure):
                 result = failed(value)
                 self.report(
-                    command, e.CommandFailed(command_id=command.command_id, attempt=command.attempt, result=result)
+                    command,
+                    e.CommandFailed(
+                        command_id=command.command_id, attempt=command.attempt, result=result
+                    ),
                 )
             elif command.kind == "chunk":
                 self.chunk(command)

@@ -26,7 +26,12 @@ import psycopg
 from noetl.embedded.postgres import Dsns, Embedded
 from tests.inspection import inspect
 
-HURRIED = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "64MB", "autovacuum_naptime": "1h"}
+HURRIED = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "64MB",
+    "autovacuum_naptime": "1h",
+}
 PREFIX = "noetl-test-postgres-"
 _numbers = count(1)
 

@@ -10,7 +10,7 @@ from noetl.catalog.port import Catalog
 from noetl.catalog.postgres import CatalogPostgres
 from noetl.database import Database
 from noetl.engine.fold import evolve
-from noetl.engine.state import Fixed, empty
+from noetl.engine.state import PinnedPlaybook, empty
 from noetl.leases.port import Leases
 from noetl.leases.postgres import LeasesPostgres
 from noetl.log.port import EventLog, Projection, Recorded
@@ -18,8 +18,8 @@ from noetl.log.postgres import LogPostgres
 from noetl.model.ids import ExecutionId, Micros
 from noetl.server.duties.projector import Projector, broken, projection
 from noetl.server.playbooks import Playbooks
-from noetl.server.shards import Shards
-from noetl.server.states import Loaded, States, Unfoldable
+from noetl.server.shards import OwnedShards
+from noetl.server.states import LoadedState, States, Unfoldable
 from tests.waiting import look_again
 
 LEASE: Micros = 60_000_000
@@ -57,7 +57,7 @@ async def catch_up(log: EventLog, leases: Leases, playbooks: Playbooks, count: i
 
 
 async def project(log: EventLog, leases: Leases, playbooks: Playbooks, count: int) -> None:
-    runtime, shards = await leases.register("test", None, LEASE), Shards(count)
+    runtime, shards = await leases.register("test", None, LEASE), OwnedShards(count)
     projector = Projector(log, States(log, playbooks, 1_000), shards, PAGE)
     for each in await leases.claim(runtime.runtime_id, count):
         shards.adopt(each.shard, each.epoch)
@@ -68,7 +68,9 @@ async def project(log: EventLog, leases: Leases, playbooks: Playbooks, count: in
 
 async def executions(log: EventLog, shards: int) -> dict[ExecutionId, int]:
     """All that the log speaks of, and their shards."""
-    return {each.execution_id: shard for shard in range(shards) async for each in recorded(log, shard)}
+    return {
+        each.execution_id: shard for shard in range(shards) async for each in recorded(log, shard)
+    }
 
 
 async def recorded(log: EventLog, shard: int) -> AsyncIterator[Recorded]:
@@ -79,7 +81,9 @@ async def recorded(log: EventLog, shard: int) -> AsyncIterator[Recorded]:
         after = page[-1].seq
 
 
-async def folded(log: EventLog, playbooks: Playbooks, execution_id: ExecutionId, shard: int) -> Projection | None:
+async def folded(
+    log: EventLog, playbooks: Playbooks, execution_id: ExecutionId, shard: int
+) -> Projection | None:
     """The row as it should be. None: events that no start came before."""
     pinned = await log.pinned(execution_id)
     if pinned is None:
@@ -89,7 +93,11 @@ async def folded(log: EventLog, playbooks: Playbooks, execution_id: ExecutionId,
         while page := await log.events(execution_id, seq, PAGE):
             for each in page:
                 state, seq = evolve(state, each.event), each.seq
-        fixed = Fixed(execution_id, await playbooks.plan(pinned.playbook), pinned.workload, pinned.tenant)
+        fixed = PinnedPlaybook(
+            execution_id, await playbooks.plan(pinned.playbook), pinned.workload, pinned.tenant
+        )
     except Exception as error:
-        return broken(Unfoldable(state, await log.last_seq(execution_id), "", error), execution_id, shard)
-    return projection(Loaded(fixed, state, seq), shard)
+        return broken(
+            Unfoldable(state, await log.last_seq(execution_id), "", error), execution_id, shard
+        )
+    return projection(LoadedState(fixed, state, seq), shard)

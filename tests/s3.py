@@ -20,7 +20,13 @@ KEY, SECRET, REGION = "test-key", "test-secret", "us-east-1"
 PREFIX = "noetl-test-s3-"
 PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc",
          "s3.port", "s3.port.grpc", "admin.port", "admin.port.grpc")  # fmt: skip
-NOT_NEEDED = ("-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false")
+NOT_NEEDED = (
+    "-webdav=false",
+    "-admin.ui=false",
+    "-s3.port.iceberg=0",
+    "-s3.port.lance=0",
+    "-master.telemetry=false",
+)
 _numbers = count(1)
 
 
@@ -32,7 +38,10 @@ class S3(Server):
 
     def command(self) -> list[str]:
         ports = [f"-{name}={port}" for name, port in self._ports.items()]
-        sockets = [f"-s3.localSocket={self.folder}/s3.sock", f"-filer.localSocket={self.folder}/filer.sock"]
+        sockets = [
+            f"-s3.localSocket={self.folder}/s3.sock",
+            f"-filer.localSocket={self.folder}/filer.sock",
+        ]
         here = [f"-dir={self.folder}/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
         return ["weed", f"-logdir={self.folder}", "mini", *here, *ports, *sockets, *NOT_NEEDED]
 
@@ -55,7 +64,12 @@ class S3(Server):
         }
 
     def connected(self, bucket: str) -> Any:
-        more = {"endpoint": self.endpoint, "access_key_id": KEY, "secret_access_key": SECRET, "region": REGION}
+        more = {
+            "endpoint": self.endpoint,
+            "access_key_id": KEY,
+            "secret_access_key": SECRET,
+            "region": REGION,
+        }
         return connect(bucket, allow_http=True, **more)
 
     def answers(self) -> bool:

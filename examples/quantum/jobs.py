@@ -89,7 +89,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--port", type=int, default=5600)
     server = ThreadingHTTPServer(("127.0.0.1", options.parse_args().port), Handler)
     print(f"job API at http://127.0.0.1:{server.server_address[1]}", flush=True)

@@ -55,12 +55,27 @@ SETTINGS = {
 
 # Arrays that our statements use. The driver would ask every new connection about them, which takes longer than connecting.
 _ARRAYS = [
-    {"oid": oid, "ns": "pg_catalog", "name": f"_{name}", "kind": b"b", "elemtype": element, "elemtype_name": name,
-     "elemdelim": ",", "range_subtype": None, "attrtypoids": None, "attrnames": None, "basetype": None}
+    {
+        "oid": oid,
+        "ns": "pg_catalog",
+        "name": f"_{name}",
+        "kind": b"b",
+        "elemtype": element,
+        "elemtype_name": name,
+        "elemdelim": ",",
+        "range_subtype": None,
+        "attrtypoids": None,
+        "attrnames": None,
+        "basetype": None,
+    }
     for oid, element, name in (
-        (199, 114, "json"), (1001, 17, "bytea"), (1007, 23, "int4"), (1009, 25, "text"), (1016, 20, "int8")
+        (199, 114, "json"),
+        (1001, 17, "bytea"),
+        (1007, 23, "int4"),
+        (1009, 25, "text"),
+        (1016, 20, "int8"),
     )
-]  # fmt: skip
+]
 
 _LOST = (
     OSError,
@@ -78,7 +93,10 @@ _NOT_DONE = (
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.PostgresIOError,
 )
-_ANSWERED = (asyncpg.IntegrityConstraintViolationError, asyncpg.RaiseError)  # the statement failed, nothing else did
+_ANSWERED = (
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.RaiseError,
+)  # the statement failed, nothing else did
 _DEADLOCK = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
@@ -89,12 +107,15 @@ def _unavailable(error: BaseException) -> StoreUnavailable:
             hint="free some space there: what was recorded is safe, and goes on from where it is",
         )
     return StoreUnavailable(
-        f"Postgres: {type(error).__name__}: {error}", hint="is it running, reachable and with space on its disk?"
+        f"Postgres: {type(error).__name__}: {error}",
+        hint="is it running, reachable and with space on its disk?",
     )
 
 
 def _unknown(error: BaseException) -> OutcomeUnknown:
-    return OutcomeUnknown(f"Postgres: {type(error).__name__}: {error}", hint="repeat: the keys absorb it")
+    return OutcomeUnknown(
+        f"Postgres: {type(error).__name__}: {error}", hint="repeat: the keys absorb it"
+    )
 
 
 async def connect(dsn: str, settings: Mapping[str, str] | None = None) -> Connection:
@@ -124,7 +145,7 @@ async def translated(*, writes: bool) -> AsyncIterator[None]:
         raise (_unknown(error) if writes else _unavailable(error)) from error
 
 
-class Pool:
+class ConnectionPool:
     """Connections in a stack: the warmest is used first, the coldest is closed when nobody has needed it for a while.
 
     Taking and giving back cost nothing while one is idle; no session state is ever changed, so there is nothing to reset.
@@ -154,7 +175,11 @@ class Pool:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        async with self._connection() as connection, translated(writes=True), connection.transaction():
+        async with (
+            self._connection() as connection,
+            translated(writes=True),
+            connection.transaction(),
+        ):
             yield connection
 
     async def close(self) -> None:
@@ -182,7 +207,9 @@ class Pool:
             except _ANSWERED:
                 self._give_back(connection)
                 raise
-            except BaseException:  # cancelled or broken in the middle: what it is doing now is anyone's guess
+            except (
+                BaseException
+            ):  # cancelled or broken in the middle: what it is doing now is anyone's guess
                 connection.terminate()
                 raise
             self._give_back(connection)
@@ -197,7 +224,9 @@ class Pool:
             async with asyncio.timeout(ACQUIRE_TIMEOUT):
                 await self._room.acquire()
         except TimeoutError as error:
-            raise StoreUnavailable("every connection is busy", hint="raise NOETL_POSTGRES_POOL_MAX_SIZE") from error
+            raise StoreUnavailable(
+                "every connection is busy", hint="raise NOETL_POSTGRES_POOL_MAX_SIZE"
+            ) from error
 
     async def _take(self) -> Connection:
         while self._idle:
@@ -244,7 +273,9 @@ class Grouped(Generic[Given, Got]):
                     for _, answer in batch:
                         if not answer.done():
                             answer.set_exception(
-                                error if isinstance(error, Exception) else OutcomeUnknown("interrupted")
+                                error
+                                if isinstance(error, Exception)
+                                else OutcomeUnknown("interrupted")
                             )
                     if not isinstance(error, Exception):
                         raise
@@ -290,12 +321,17 @@ class Database:
     """`main` for what someone waits for, `background` for duties: neither can starve the other."""
 
     def __init__(
-        self, dsn: str, *, main_size: int = 32, background_size: int = 4, settings: Mapping[str, str] | None = None
+        self,
+        dsn: str,
+        *,
+        main_size: int = 32,
+        background_size: int = 4,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.dsn = dsn
         self.settings = {**SETTINGS, **(settings or {})}
-        self.main = Pool(dsn, main_size, self.settings)
-        self.background = Pool(dsn, background_size, self.settings)
+        self.main = ConnectionPool(dsn, main_size, self.settings)
+        self.background = ConnectionPool(dsn, background_size, self.settings)
 
     async def __aenter__(self) -> Self:
         """Raises StoreUnavailable when the database is not there. It is not asked again: every call says so itself."""
@@ -318,8 +354,11 @@ class Database:
 
     async def _check_durability(self) -> None:
         """A commit that is acknowledged and may still be lost breaks every promise of the log."""
-        rows = await self.main.read(Query("durability", "select current_setting('synchronous_commit') as commit"))
+        rows = await self.main.read(
+            Query("durability", "select current_setting('synchronous_commit') as commit")
+        )
         if rows[0]["commit"] not in ("on", "remote_apply"):
             raise NoetlError(
-                f"synchronous_commit is {rows[0]['commit']}", hint="the log needs `on`: remove what overrides it"
+                f"synchronous_commit is {rows[0]['commit']}",
+                hint="the log needs `on`: remove what overrides it",
             )

@@ -19,37 +19,66 @@ class Metrics:
             registry=registry,
         )
         self.checkpoint_age_ms = Gauge(
-            "noetl_checkpoint_age_ms", "Age of the oldest event that the checkpoint does not cover, else 0", ["shard"],
+            "noetl_checkpoint_age_ms",
+            "Age of the oldest event that the checkpoint does not cover, else 0",
+            ["shard"],
             registry=registry,
-        )  # fmt: skip
+        )
         self.shard_owner = Gauge(
-            "noetl_shard_owner", "1 when the instance owns the shard", ["shard", "instance"], registry=registry
+            "noetl_shard_owner",
+            "1 when the instance owns the shard",
+            ["shard", "instance"],
+            registry=registry,
         )
         self.dispatch_ms = Histogram(
-            "noetl_dispatch_latency_ms", "Time to commit one batch of decisions", buckets=MS, registry=registry
+            "noetl_dispatch_latency_ms",
+            "Time to commit one batch of decisions",
+            buckets=MS,
+            registry=registry,
         )
-        self.batch_events = Histogram("noetl_batch_events", "Events in one commit", buckets=COUNTS, registry=registry)
+        self.batch_events = Histogram(
+            "noetl_batch_events", "Events in one commit", buckets=COUNTS, registry=registry
+        )
         self.event_result_bytes = Histogram(
-            "noetl_event_result_bytes", "Size of the envelope in an event", buckets=SIZES, registry=registry
+            "noetl_event_result_bytes",
+            "Size of the envelope in an event",
+            buckets=SIZES,
+            registry=registry,
         )
         self.compactor_rate = Gauge(
-            "noetl_compactor_events_per_second", "Events the compactor turns into manifests", ["shard"],
+            "noetl_compactor_events_per_second",
+            "Events the compactor turns into manifests",
+            ["shard"],
             registry=registry,
-        )  # fmt: skip
+        )
         # -- work
         self.queue_depth = Gauge(
             "noetl_queue_depth", "Commands that are not over", ["pool", "status"], registry=registry
         )
         self.exchange_ms = Histogram(
-            "noetl_exchange_latency_ms", "Time to answer a worker", ["kind"], buckets=MS, registry=registry
+            "noetl_exchange_latency_ms",
+            "Time to answer a worker",
+            ["kind"],
+            buckets=MS,
+            registry=registry,
         )
-        self.workers_lost = Counter("noetl_workers_lost", "Workers whose connection broke for good", registry=registry)
+        self.workers_lost = Counter(
+            "noetl_workers_lost", "Workers whose connection broke for good", registry=registry
+        )
         self.reference_resolve_ms = Histogram(
-            "noetl_reference_resolve_ms", "Time to read a payload", ["tier"], buckets=MS, registry=registry
+            "noetl_reference_resolve_ms",
+            "Time to read a payload",
+            ["tier"],
+            buckets=MS,
+            registry=registry,
         )
         # -- HTTP
         self.http_ms = Histogram(
-            "noetl_http_request_ms", "Time to answer a request", ["route", "status"], buckets=MS, registry=registry
+            "noetl_http_request_ms",
+            "Time to answer a request",
+            ["route", "status"],
+            buckets=MS,
+            registry=registry,
         )
         self.streams = Gauge("noetl_event_streams", "Clients that follow events", registry=registry)
 

@@ -18,14 +18,16 @@ class _Concern(BaseSettings):
     """`unit` of a field stands in the table of the docs."""
 
     # An empty variable is one that is not set: `NOETL_SERVER_URL= noetl run …` means this process.
-    model_config = SettingsConfigDict(frozen=True, env_prefix="NOETL_", env_ignore_empty=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        frozen=True, env_prefix="NOETL_", env_ignore_empty=True, extra="ignore"
+    )
 
 
 def _unit(name: str) -> dict[str, Any]:
     return {"unit": name}
 
 
-class Place(_Concern):
+class HomeSettings(_Concern):
     """Where NoETL is on this machine, and whom the `noetl` command talks to."""
 
     home: Path = Field(
@@ -39,7 +41,9 @@ class Place(_Concern):
         "machine. Several, separated by commas, are tried in turn by a worker",
         json_schema_extra=_unit("URL"),
     )
-    debug: bool = Field(False, description="show the stack trace of an error", json_schema_extra=_unit("flag"))
+    debug: bool = Field(
+        False, description="show the stack trace of an error", json_schema_extra=_unit("flag")
+    )
     log_level: str | None = Field(
         None,
         pattern="(?i)^(debug|info|warning|error|critical)$",
@@ -53,7 +57,9 @@ class Place(_Concern):
 
     @property
     def servers(self) -> list[str]:
-        return [url.strip().rstrip("/") for url in (self.server_url or "").split(",") if url.strip()]
+        return [
+            url.strip().rstrip("/") for url in (self.server_url or "").split(",") if url.strip()
+        ]
 
 
 class Store(_Concern):
@@ -70,11 +76,18 @@ class Store(_Concern):
         json_schema_extra=_unit("path"),
     )
     postgres_pool_max_size: int = Field(
-        32, ge=2, le=1000, description="connections of a server for what somebody waits for",
+        32,
+        ge=2,
+        le=1000,
+        description="connections of a server for what somebody waits for",
         json_schema_extra=_unit("connections"),
-    )  # fmt: skip
+    )
     bg_pool_max_size: int = Field(
-        4, ge=1, le=100, description="connections of a server for its duties", json_schema_extra=_unit("connections")
+        4,
+        ge=1,
+        le=100,
+        description="connections of a server for its duties",
+        json_schema_extra=_unit("connections"),
     )
 
 
@@ -104,9 +117,15 @@ class Storage(_Concern):
     storage_allow_http: bool = Field(
         False, description="allow an endpoint without TLS", json_schema_extra=_unit("flag")
     )
-    storage_region: str | None = Field(None, description="of the bucket", json_schema_extra=_unit("name"))
-    storage_access_key_id: SecretStr | None = Field(None, description="of S3", json_schema_extra=_unit("key"))
-    storage_secret_access_key: SecretStr | None = Field(None, description="of S3", json_schema_extra=_unit("key"))
+    storage_region: str | None = Field(
+        None, description="of the bucket", json_schema_extra=_unit("name")
+    )
+    storage_access_key_id: SecretStr | None = Field(
+        None, description="of S3", json_schema_extra=_unit("key")
+    )
+    storage_secret_access_key: SecretStr | None = Field(
+        None, description="of S3", json_schema_extra=_unit("key")
+    )
     storage_local_cache_dir: Path | None = Field(
         None,
         description="where what was read from the cloud is kept for the next reader; without it, `cache` below NOETL_HOME. "
@@ -114,49 +133,66 @@ class Storage(_Concern):
         json_schema_extra=_unit("path"),
     )
     storage_local_cache_bytes: int = Field(
-        10 << 30, ge=1 << 20, description="data kept there; what was not used for longest goes first",
+        10 << 30,
+        ge=1 << 20,
+        description="data kept there; what was not used for longest goes first",
         json_schema_extra=_unit("bytes"),
-    )  # fmt: skip
+    )
     storage_local_cache_meta_bytes: int = Field(
-        256 << 20, ge=1 << 20, description="indexes and footers kept there, apart from the data",
+        256 << 20,
+        ge=1 << 20,
+        description="indexes and footers kept there, apart from the data",
         json_schema_extra=_unit("bytes"),
-    )  # fmt: skip
+    )
     storage_local_cache_rate: int = Field(
-        64 << 20, ge=1, description="bytes a second that are written there at most; what is read beyond that is not kept",
+        64 << 20,
+        ge=1,
+        description="bytes a second that are written there at most; what is read beyond that is not kept",
         json_schema_extra=_unit("bytes/s"),
-    )  # fmt: skip
+    )
     storage_patience_sec: float = Field(
-        60.0, ge=0, le=3600,
+        60.0,
+        ge=0,
+        le=3600,
         description="how long a worker waits for a store that does not answer, each time it tries; a result is tried eight "
         "times before its task fails with REFERENCE_NOT_AVAILABLE",
         json_schema_extra=_unit("seconds"),
-    )  # fmt: skip
+    )
     storage_retention_sec: float | None = Field(
-        None, ge=0, description="how long results stay after the end of their execution, unless their task says otherwise "
+        None,
+        ge=0,
+        description="how long results stay after the end of their execution, unless their task says otherwise "
         "(`output: {ttl, scope}`) or they are pinned; without it, for ever. Servers read it",
         json_schema_extra=_unit("seconds"),
-    )  # fmt: skip
+    )
     storage_orphan_age_sec: float = Field(
-        86_400, ge=0, description="nothing is deleted before its execution has been over for so long, whatever its lifetime; "
+        86_400,
+        ge=0,
+        description="nothing is deleted before its execution has been over for so long, whatever its lifetime; "
         "large results that no reference names are deleted when they are this old, too",
         json_schema_extra=_unit("seconds"),
-    )  # fmt: skip
+    )
     storage_sweep_sec: float = Field(
-        86_400, ge=1, description="how often a worker looks for what can be deleted; the first time ten minutes after its "
+        86_400,
+        ge=1,
+        description="how often a worker looks for what can be deleted; the first time ten minutes after its "
         "start. Servers look once a minute, or as often as this",
         json_schema_extra=_unit("seconds"),
-    )  # fmt: skip
+    )
     nats_url: SecretStr | None = Field(
-        None, description="a NATS with JetStream, where workers keep what they have read of results up to 1 MB for each other; "
+        None,
+        description="a NATS with JetStream, where workers keep what they have read of results up to 1 MB for each other; "
         "a cache only, servers are asked for what is not there. Several, separated by commas, are tried in turn",
         json_schema_extra=_unit("URL"),
-    )  # fmt: skip
+    )
     event_result_context_max_bytes: int = Field(
-        8_192, ge=4_096, le=8_192,
+        8_192,
+        ge=4_096,
+        le=8_192,
         description="what an event may say of a result: scalars, columns, what arcs ask for. A task whose result needs more "
         "fails with CONTEXT_TOO_LARGE; the database takes no more than 8 KB",
         json_schema_extra=_unit("bytes"),
-    )  # fmt: skip
+    )
     default_store_tier: Literal["auto", "kv", "disk", "object"] = Field(
         "auto",
         description="where results go that name no `output.store`: `auto` by size, `kv` the servers' database up to 1 MB, "
@@ -165,23 +201,32 @@ class Storage(_Concern):
     )
 
 
-class Shards(_Concern):
+class ShardSettings(_Concern):
     """Who may write which executions."""
 
     model_config = SettingsConfigDict(env_prefix="NOETL_SHARD_")
 
     count: int = Field(
-        16, ge=1, le=1024, description="slices of executions; fixed when the database is made",
+        16,
+        ge=1,
+        le=1024,
+        description="slices of executions; fixed when the database is made",
         json_schema_extra=_unit("shards"),
-    )  # fmt: skip
+    )
     lease_sec: float = Field(
-        6.0, ge=1, le=300, description="after this long without a sign of its owner, a shard or command is free again",
+        6.0,
+        ge=1,
+        le=300,
+        description="after this long without a sign of its owner, a shard or command is free again",
         json_schema_extra=_unit("seconds"),
-    )  # fmt: skip
+    )
     heartbeat_sec: float = Field(
-        2.0, ge=0.1, le=100, description="how often a server renews its lease; well below the lease",
+        2.0,
+        ge=0.1,
+        le=100,
+        description="how often a server renews its lease; well below the lease",
         json_schema_extra=_unit("seconds"),
-    )  # fmt: skip
+    )
 
 
 class Listen(_Concern):
@@ -192,19 +237,24 @@ class Listen(_Concern):
         description="the loopback address to listen on: there is no login yet, others are refused",
         json_schema_extra=_unit("address"),
     )
-    port: int = Field(8082, ge=0, le=65535, description="0: any free port", json_schema_extra=_unit("port"))
+    port: int = Field(
+        8082, ge=0, le=65535, description="0: any free port", json_schema_extra=_unit("port")
+    )
 
 
 class Duties(_Concern):
     """How often a server looks after things by itself."""
 
     projection_poll_ms: int = Field(
-        100, ge=10, le=60_000, description="how often status and counters of changed executions are written",
+        100,
+        ge=10,
+        le=60_000,
+        description="how often status and counters of changed executions are written",
         json_schema_extra=_unit("milliseconds"),
-    )  # fmt: skip
+    )
 
 
-class Work(_Concern):
+class WorkerProcessSettings(_Concern):
     """A worker."""
 
     worker_id: str | None = Field(
@@ -219,16 +269,26 @@ class Work(_Concern):
         json_schema_extra=_unit("names"),
     )
     worker_slots: int = Field(
-        16, ge=1, le=1024, description="commands that it works on at once", json_schema_extra=_unit("commands")
+        16,
+        ge=1,
+        le=1024,
+        description="commands that it works on at once",
+        json_schema_extra=_unit("commands"),
     )
     worker_drain_sec: float = Field(
-        30.0, ge=0, le=86_400, description="how long a worker that is told to stop waits for what it runs",
+        30.0,
+        ge=0,
+        le=86_400,
+        description="how long a worker that is told to stop waits for what it runs",
         json_schema_extra=_unit("seconds"),
-    )  # fmt: skip
+    )
     queue_poll_interval: float = Field(
-        1.5, ge=0.1, le=3.0, description="how long a request for work may stay open at a server that has none",
+        1.5,
+        ge=0.1,
+        le=3.0,
+        description="how long a request for work may stay open at a server that has none",
         json_schema_extra=_unit("seconds"),
-    )  # fmt: skip
+    )
 
     @field_validator("worker_pools", mode="before")
     @classmethod
@@ -240,7 +300,7 @@ class Work(_Concern):
         return value
 
 
-class Spark(_Concern):
+class SparkSettings(_Concern):
     """Spark, for `kind: spark`."""
 
     model_config = SettingsConfigDict(env_prefix="NOETL_SPARK_")
@@ -252,9 +312,12 @@ class Spark(_Concern):
         json_schema_extra=_unit("profile"),
     )
     idle_sec: float = Field(
-        600.0, ge=1, le=86_400, description="how long the Spark server of this machine stays when nobody uses it",
+        600.0,
+        ge=1,
+        le=86_400,
+        description="how long the Spark server of this machine stays when nobody uses it",
         json_schema_extra=_unit("seconds"),
-    )  # fmt: skip
+    )
     java_options: str = Field(
         "",
         description="more options for the Java of that server: `-Xmx2g` for another size than a quarter of the machine, "
@@ -274,9 +337,11 @@ class Retention(_Concern):
     """How long events stay in the database. `docs/jobs.md` says what becomes of them."""
 
     retention_days: float = Field(
-        30.0, ge=0, description="how long the events of an execution stay in the database after it has ended",
+        30.0,
+        ge=0,
+        description="how long the events of an execution stay in the database after it has ended",
         json_schema_extra=_unit("days"),
-    )  # fmt: skip
+    )
     compactor_enabled: bool = Field(
         False,
         description="a server moves older ones to files by itself, once an hour; without it, `noetl job compact` does",
@@ -289,7 +354,17 @@ class Retention(_Concern):
     )
 
 
-CONCERNS: tuple[type[_Concern], ...] = (Place, Store, Storage, Shards, Listen, Duties, Work, Spark, Retention)
+CONCERNS: tuple[type[_Concern], ...] = (
+    HomeSettings,
+    Store,
+    Storage,
+    ShardSettings,
+    Listen,
+    Duties,
+    WorkerProcessSettings,
+    SparkSettings,
+    Retention,
+)
 Concern = TypeVar("Concern", bound=_Concern)
 
 
@@ -324,9 +399,14 @@ def unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:
     unknown = [
         name
         for name in sorted(environment)
-        if name.startswith("NOETL_") and name.upper() not in known and not name.startswith(OTHER_VARIABLES)
+        if name.startswith("NOETL_")
+        and name.upper() not in known
+        and not name.startswith(OTHER_VARIABLES)
     ]
-    return {name: next(iter(get_close_matches(name.upper(), known, n=1, cutoff=0.8)), None) for name in unknown}
+    return {
+        name: next(iter(get_close_matches(name.upper(), known, n=1, cutoff=0.8)), None)
+        for name in unknown
+    }
 
 
 def variable(concern: type[_Concern], field: str) -> str:

@@ -4,11 +4,13 @@ import asyncio
 from collections import deque
 from time import perf_counter
 
-AT_A_STRETCH = 0.0005  # seconds of computing until others get a turn, where somebody may wait for an answer
+AT_A_STRETCH = (
+    0.0005  # seconds of computing until others get a turn, where somebody may wait for an answer
+)
 IN_A_TURN = 4  # of many that come at once
 
 
-class Stretch:
+class TimeSlice:
     """`seconds` of computing; None: as long as it takes. Where others only work, to let them between makes everything later."""
 
     def __init__(self, seconds: float | None) -> None:
@@ -28,7 +30,7 @@ class Stretch:
             await self.pause()
 
 
-class Door:
+class AdmissionGate:
     """Lets few in at each turn of the loop, in their order: when hundreds come at once, others are still answered between."""
 
     def __init__(self) -> None:

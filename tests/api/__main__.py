@@ -18,7 +18,13 @@ def main() -> None:
         help="requests per second of the patient routes; 0 is none",
     )
     options = parser.parse_args()
-    uvicorn.run(make(options.rate_limit), host="127.0.0.1", port=options.port, log_level="warning", access_log=False)
+    uvicorn.run(
+        make(options.rate_limit),
+        host="127.0.0.1",
+        port=options.port,
+        log_level="warning",
+        access_log=False,
+    )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,18 @@ from tests.api.asked import answer, number, real
 POSTS = 100
 USERS = 10
 PER_USER = POSTS // USERS
-NAMES = ("Leanne", "Ervin", "Clementine", "Patricia", "Chelsey", "Dennis", "Kurtis", "Nicholas", "Glenna", "Clementina")
+NAMES = (
+    "Leanne",
+    "Ervin",
+    "Clementine",
+    "Patricia",
+    "Chelsey",
+    "Dennis",
+    "Kurtis",
+    "Nicholas",
+    "Glenna",
+    "Clementina",
+)
 PAGE = "<!doctype html><html><head><title>Example Domain</title></head><body><h1>Example Domain</h1></body></html>"
 
 
@@ -46,17 +57,33 @@ async def status(request: Request) -> Response:
 
 async def slides(request: Request) -> Response:
     return answer(
-        {"slideshow": {"author": "Yours Truly", "title": "Sample Slide Show", "slides": [{"title": "Overview"}]}}
+        {
+            "slideshow": {
+                "author": "Yours Truly",
+                "title": "Sample Slide Show",
+                "slides": [{"title": "Overview"}],
+            }
+        }
     )
 
 
 def post(id: int) -> dict[str, Any]:
-    return {"userId": (id - 1) // PER_USER + 1, "id": id, "title": f"title {id}", "body": f"body of post {id}"}
+    return {
+        "userId": (id - 1) // PER_USER + 1,
+        "id": id,
+        "title": f"title {id}",
+        "body": f"body of post {id}",
+    }
 
 
 def user(id: int) -> dict[str, Any]:
     name = NAMES[id - 1]
-    return {"id": id, "name": name, "username": name.lower(), "email": f"{name.lower()}@example.com"}
+    return {
+        "id": id,
+        "name": name,
+        "username": name.lower(),
+        "email": f"{name.lower()}@example.com",
+    }
 
 
 async def posts(request: Request) -> Response:
@@ -79,7 +106,12 @@ async def forecast(request: Request) -> Response:
     hours = [f"2030-01-01T{hour:02}:00" for hour in range(24)]
     degrees = [round(30 - abs(latitude) / 3 - abs(hour - 12) / 2, 1) for hour in range(24)]
     hourly = {"time": hours, "temperature_2m": degrees}
-    current = {"time": hours[12], "temperature_2m": degrees[12], "temperature": degrees[12], "windspeed": 5.0}
+    current = {
+        "time": hours[12],
+        "temperature_2m": degrees[12],
+        "temperature": degrees[12],
+        "windspeed": 5.0,
+    }
     place = {"latitude": latitude, "longitude": longitude, "timezone": "GMT"}
     return answer({**place, "hourly": hourly, "current": current, "current_weather": current})
 

@@ -22,7 +22,12 @@ def mark(index: int) -> str:
 
 
 def assessment(index: int) -> dict[str, Any]:
-    return {"id": index + 1, "name": f"Assessment {index + 1}", "score": (index * 37) % 101, "remark": mark(index)}
+    return {
+        "id": index + 1,
+        "name": f"Assessment {index + 1}",
+        "score": (index * 37) % 101,
+        "remark": mark(index),
+    }
 
 
 def user(index: int) -> dict[str, Any]:
@@ -39,9 +44,15 @@ def event(index: int) -> dict[str, Any]:
     return {"id": index + 1, "type": kind, "value": index * 10, "remark": mark(index)}
 
 
-def cut(request: Request, size_name: str, size: int, total: int = TOTAL) -> tuple[int, int, int, int]:
+def cut(
+    request: Request, size_name: str, size: int, total: int = TOTAL
+) -> tuple[int, int, int, int]:
     """Page number, its size, and where in how many it begins and ends."""
-    page, size, total = number(request, "page", 1), number(request, size_name, size), number(request, "total", total)
+    page, size, total = (
+        number(request, "page", 1),
+        number(request, size_name, size),
+        number(request, "total", total),
+    )
     if page < 1 or size < 1:
         raise HTTPException(400, "pages are counted from 1 and hold something")
     return page, size, min((page - 1) * size, total), min(page * size, total)
@@ -55,10 +66,16 @@ async def by_page(request: Request) -> Response:
 
 
 async def by_offset(request: Request) -> Response:
-    offset, limit, total = number(request, "offset", 0), number(request, "limit", 10), number(request, "total", TOTAL)
+    offset, limit, total = (
+        number(request, "offset", 0),
+        number(request, "limit", 10),
+        number(request, "total", TOTAL),
+    )
     stop = min(offset + limit, total)
     users = [user(index) for index in range(offset, stop)]
-    return answer({"users": users, "offset": offset, "limit": limit, "total": total, "has_more": stop < total})
+    return answer(
+        {"users": users, "offset": offset, "limit": limit, "total": total, "has_more": stop < total}
+    )
 
 
 async def by_cursor(request: Request) -> Response:
@@ -75,7 +92,12 @@ async def by_next_cursor(request: Request) -> Response:
     page = decoded(request.query_params.get("cursor"))
     stop = min(page * 10, TOTAL)
     following = base64.b64encode(str(page + 1).encode()).decode() if stop < TOTAL else None
-    return answer({"results": [event(index) for index in range((page - 1) * 10, stop)], "nextCursor": following})
+    return answer(
+        {
+            "results": [event(index) for index in range((page - 1) * 10, stop)],
+            "nextCursor": following,
+        }
+    )
 
 
 def decoded(cursor: str | None) -> int:
@@ -115,7 +137,12 @@ async def heavy(request: Request) -> Response:
     page, size, start, stop = cut(request, "pageSize", 10, HEAVY)
     characters = int(real(request, "payload_kb", 1) * 1024)
     items = [{"id": index + 1, "payload": noise(index, characters)} for index in range(start, stop)]
-    paging = {"hasMore": stop < number(request, "total", HEAVY), "page": page, "pageSize": size, "total": HEAVY}
+    paging = {
+        "hasMore": stop < number(request, "total", HEAVY),
+        "page": page,
+        "pageSize": size,
+        "total": HEAVY,
+    }
     return answer({"data": items, "paging": paging})
 
 

@@ -47,7 +47,9 @@ def records(patient: int, kind: str, page: int, size: int) -> list[dict[str, Any
         }
         if kind == "assessments":
             count = 5 + (of_page + index) % 6
-            record["assessmentIds"] = [f"MDS-{patient}-p{page}-{index}-{mds:02}" for mds in range(count)]
+            record["assessmentIds"] = [
+                f"MDS-{patient}-p{page}-{index}-{mds:02}" for mds in range(count)
+            ]
         found.append(record)
     return found
 
@@ -68,7 +70,8 @@ def mds(id: str) -> dict[str, Any]:
         {
             "section": section,
             "questions": [
-                {"question": question, "answer": (known >> (section * 3 + question)) % 5} for question in range(3)
+                {"question": question, "answer": (known >> (section * 3 + question)) % 5}
+                for question in range(3)
             ],
         }
         for section in range(3)
@@ -78,7 +81,10 @@ def mds(id: str) -> dict[str, Any]:
 
 def page_of(patient: int, kind: str, page: int, size: int) -> dict[str, Any]:
     if kind == "demographics":
-        return {"data": demographics(patient), "paging": {"hasMore": False, "page": 1, "totalPages": 1}}
+        return {
+            "data": demographics(patient),
+            "paging": {"hasMore": False, "page": 1, "totalPages": 1},
+        }
     last = pages_of(patient, kind)
     if not 1 <= page <= last:
         raise HTTPException(404, f"{kind} of patient {patient} have {last} pages")
@@ -118,13 +124,20 @@ def _known(kind: str, kinds: tuple[str, ...]) -> str:
 
 async def one(request: Request) -> Response:
     kind = _known(request.path_params["kind"], TYPES)
-    patient, page, size = number(request, "patientId"), number(request, "page", 1), number(request, "pageSize", 10)
+    patient, page, size = (
+        number(request, "patientId"),
+        number(request, "page", 1),
+        number(request, "pageSize", 10),
+    )
     return answer(page_of(patient, kind, page, size))
 
 
 async def batch(request: Request) -> Response:
     kind = _known(request.path_params["kind"], (*TYPES, "mds"))
-    size, per_facility = number(request, "pageSize", 10), number(request, "patientsPerFacility", PER_FACILITY)
+    size, per_facility = (
+        number(request, "pageSize", 10),
+        number(request, "patientsPerFacility", PER_FACILITY),
+    )
     try:
         patients = [int(part) for part in text(request, "patientIds").split(",")]
     except ValueError:
@@ -161,11 +174,19 @@ async def bundle(request: Request) -> Response:
     delay = shortest + h(f"{patient}:delay:{page}") % 1_000 / 1_000 * (longest - shortest)
     await asyncio.sleep(real(request, "delay_seconds", delay))
     entries = [
-        {"resource": {"resourceType": "Observation", "id": f"{patient}-{page}-{index}", "note": noise(index, 1_000)}}
+        {
+            "resource": {
+                "resourceType": "Observation",
+                "id": f"{patient}-{page}-{index}",
+                "note": noise(index, 1_000),
+            }
+        }
         for index in range(RECORDS_KB)
     ]
     paging = {"hasMore": page < last, "page": page, "totalPages": last}
-    return answer({"resourceType": "Bundle", "total": last * RECORDS_KB, "entry": entries, "paging": paging})
+    return answer(
+        {"resourceType": "Bundle", "total": last * RECORDS_KB, "entry": entries, "paging": paging}
+    )
 
 
 Endpoint = Callable[[Request], Awaitable[Response]]

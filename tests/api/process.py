@@ -41,7 +41,15 @@ class Api:
 @contextmanager
 def served(rate_limit: int = 0) -> Iterator[Api]:
     port = free_port()
-    command = [sys.executable, "-m", "tests.api", "--port", str(port), "--rate-limit", str(rate_limit)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.api",
+        "--port",
+        str(port),
+        "--rate-limit",
+        str(rate_limit),
+    ]
     process = subprocess.Popen(command, cwd=ROOT, env=environment())
     try:
         api = Api(f"http://127.0.0.1:{port}")

@@ -18,14 +18,24 @@ class Tokens:
         self._number = count(1)
 
     async def __call__(self, request: Request) -> Response:
-        form = {name: values[0] for name, values in parse_qs((await request.body()).decode()).items()}
+        form = {
+            name: values[0] for name, values in parse_qs((await request.body()).decode()).items()
+        }
         grant = form.get("grant_type")
         needed = "refresh_token" if grant == "refresh_token" else "client_secret"
         if form.get(needed) != SECRETS[needed]:
-            return answer({"error": "invalid_client", "error_description": f"not {form.get(needed)}"}, 401)
+            return answer(
+                {"error": "invalid_client", "error_description": f"not {form.get(needed)}"}, 401
+            )
         token = f"corpus-secret-{grant}-{form.get('scope', 'none')}-{next(self._number)}"
         lasts = request.path_params["lasts"]
-        return answer({"access_token": token, "token_type": "bearer", **({"expires_in": lasts} if lasts else {})})
+        return answer(
+            {
+                "access_token": token,
+                "token_type": "bearer",
+                **({"expires_in": lasts} if lasts else {}),
+            }
+        )
 
 
 async def flood(request: Request) -> Response:

@@ -113,7 +113,10 @@ class Troubles:
 
     async def stats(self, request: Request) -> Response:
         overlap = self.overlap
-        counted = {name: getattr(overlap, name) for name in ("started", "completed", "active", "max_active")}
+        counted = {
+            name: getattr(overlap, name)
+            for name in ("started", "completed", "active", "max_active")
+        }
         return answer({**counted, "labels": dict(overlap.labels)})
 
 

@@ -14,12 +14,12 @@ from noetl.bus.postgres import BusPostgres
 from noetl.catalog.memory import CatalogMemory, VaultMemory
 from noetl.catalog.port import Catalog, Vault
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
-from noetl.database import Database as Postgres
+from noetl.database import MemoryDatabase as Postgres
 from noetl.database import connect
 from noetl.leases.memory import LeasesMemory
 from noetl.leases.port import Leases
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.memory import Database, LogMemory
+from noetl.log.memory import LogMemory, MemoryDatabase
 from noetl.log.port import EventLog
 from noetl.log.postgres import LogPostgres
 from noetl.migrations import migrate
@@ -63,7 +63,7 @@ class World:
 @asynccontextmanager
 async def memory() -> AsyncIterator[World]:
     clock, shards = ManualClock(), shard_rows(SHARDS)
-    log = LogMemory(Database(shards, clock))
+    log = LogMemory(MemoryDatabase(shards, clock))
     yield World(
         log=log,
         leases=LeasesMemory(shards, clock),
@@ -141,7 +141,10 @@ async def postgres() -> AsyncIterator[World]:
         await leases.close()
 
 
-WORLDS: dict[str, Callable[[], AbstractAsyncContextManager[World]]] = {"memory": memory, "postgres": postgres}
+WORLDS: dict[str, Callable[[], AbstractAsyncContextManager[World]]] = {
+    "memory": memory,
+    "postgres": postgres,
+}
 
 
 @pytest.fixture(params=list(WORLDS))

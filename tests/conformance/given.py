@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from noetl.log.port import Appended, Batch, Handoff, Outcome, Part
+from noetl.log.port import AppendBatch, Appended, ExecutionPart, Handoff, Outcome
 from noetl.model.commands import Command
 from noetl.model.decisions import Effect, Issue
 from noetl.model.envelope import Envelope
@@ -16,7 +16,7 @@ from noetl.model.events import (
     Reported,
     TaskDone,
 )
-from noetl.model.exchange import Held
+from noetl.model.exchange import LeaseKey
 from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, TimerId, shard_of
 from noetl.model.messages import Report, Start, StoredRef
 from tests.conformance.conftest import SHARDS, World
@@ -37,7 +37,9 @@ def started(execution_id: ExecutionId) -> Event:
 
 def signal_like(key: str) -> Event:
     """Any event whose key a test wants to choose."""
-    return CommandIssued(command_id=CommandId(key), step="s", activation=ActivationId("a"), kind="run", pool="cpu")
+    return CommandIssued(
+        command_id=CommandId(key), step="s", activation=ActivationId("a"), kind="run", pool="cpu"
+    )
 
 
 def ended() -> Event:
@@ -60,7 +62,9 @@ def completed(name: str = "c1", attempt: int = 1) -> Reported:
 
 
 def journal(name: str = "c1", attempt: int = 1, run: int = 1) -> Reported:
-    return TaskDone(command_id=CommandId(name), attempt=attempt, task="t", run=run, goto=1, result=OK)
+    return TaskDone(
+        command_id=CommandId(name), attempt=attempt, task="t", run=run, goto=1, result=OK
+    )
 
 
 def report(execution_id: ExecutionId, event: Any, refs: tuple[StoredRef, ...] = ()) -> Report:
@@ -82,23 +86,25 @@ class Owner:
     runtime_id: int
     epochs: dict[int, int] = field(default_factory=dict)
 
-    async def append(self, *parts: Part) -> list[Outcome]:
-        return await self.world.log.append(Batch(epochs=self.epochs, parts=parts, lease=LEASE))
+    async def append(self, *parts: ExecutionPart) -> list[Outcome]:
+        return await self.world.log.append(
+            AppendBatch(epochs=self.epochs, parts=parts, lease=LEASE)
+        )
 
     async def part(
         self,
         execution_id: ExecutionId,
         *events: Event,
         effects: tuple[Effect, ...] = (),
-        taken: tuple[Held, ...] = (),
+        taken: tuple[LeaseKey, ...] = (),
         inbox: tuple[int, ...] = (),
         timers: tuple[TimerId, ...] = (),
         handoffs: tuple[Handoff, ...] = (),
         starts: tuple[Start, ...] = (),
         refs: tuple[StoredRef, ...] = (),
         after: int | None = None,
-    ) -> Part:
-        return Part(
+    ) -> ExecutionPart:
+        return ExecutionPart(
             execution_id=execution_id,
             shard=shard_of(execution_id, SHARDS),
             tenant=DEFAULT_TENANT,
@@ -123,12 +129,18 @@ class Owner:
     async def issue(self, execution_id: ExecutionId, name: str = "c1", **fields: Any) -> Command:
         made = command(execution_id, name, **fields)
         issued = CommandIssued(
-            command_id=made.command_id, step="s", activation=made.activation, kind="run", pool=made.pool
+            command_id=made.command_id,
+            step="s",
+            activation=made.activation,
+            kind="run",
+            pool=made.pool,
         )
         await self.write(execution_id, issued, effects=(Issue(made),))
         return made
 
-    async def leased(self, execution_id: ExecutionId, name: str = "c1", worker: str = "w1") -> Command:
+    async def leased(
+        self, execution_id: ExecutionId, name: str = "c1", worker: str = "w1"
+    ) -> Command:
         await self.issue(execution_id, name)
         (claimed,) = await self.world.log.claim(worker, ("cpu",), 1, LEASE)
         return claimed

@@ -13,7 +13,11 @@ PLACE = address("7", "result", "step", "key")
 
 
 async def test_a_hint_reaches_everyone_who_asked_for_its_subject(world: World) -> None:
-    one, two, other = world.bus.subscribe("a"), world.bus.subscribe("a", "b"), world.bus.subscribe("c")
+    one, two, other = (
+        world.bus.subscribe("a"),
+        world.bus.subscribe("a", "b"),
+        world.bus.subscribe("c"),
+    )
     await world.bus.publish("a")
     assert await asyncio.wait_for(anext(one), 1) == "a"
     assert await asyncio.wait_for(anext(two), 1) == "a"
@@ -43,7 +47,9 @@ async def test_a_payload_comes_back_whole_and_by_rows(world: World) -> None:
     assert reference.rows == 10
 
 
-async def test_putting_the_same_again_is_putting_it_once_and_another_payload_is_refused(world: World) -> None:
+async def test_putting_the_same_again_is_putting_it_once_and_another_payload_is_refused(
+    world: World,
+) -> None:
     first = await world.results.put(PLACE, {"a": 1})
     assert await world.results.put(PLACE, {"a": 1}) == first
     with pytest.raises(Conflict):
@@ -58,7 +64,9 @@ async def test_a_payload_that_is_gone_or_differs_is_never_returned(world: World)
     with pytest.raises(CorruptLog):
         await world.results.resolve(replace(reference, sha256="0" * 64))
     with pytest.raises(NotFound):
-        await world.results.resolve(replace(reference, uri=str(address("7", "result", "step", "other"))))
+        await world.results.resolve(
+            replace(reference, uri=str(address("7", "result", "step", "other")))
+        )
 
 
 async def test_a_path_has_versions_and_a_hash_names_one_text(world: World) -> None:
@@ -75,10 +83,15 @@ async def test_a_path_has_versions_and_a_hash_names_one_text(world: World) -> No
     assert found.text == "text two"
     assert await world.catalog.by_hash("0") is None
     await world.catalog.register("a", "text one")
-    assert [(each.path, each.version) for each in await world.catalog.latest()] == [("a", 1), ("p", 2)]
+    assert [(each.path, each.version) for each in await world.catalog.latest()] == [
+        ("a", 1),
+        ("p", 2),
+    ]
 
 
-async def test_text_registered_last_is_the_latest_version_though_an_earlier_version_has_it(world: World) -> None:
+async def test_text_registered_last_is_the_latest_version_though_an_earlier_version_has_it(
+    world: World,
+) -> None:
     catalog = world.catalog
     first = await catalog.register("p", "text one")
     await catalog.register("p", "text two")
@@ -89,7 +102,11 @@ async def test_text_registered_last_is_the_latest_version_though_an_earlier_vers
     assert await catalog.find("p", 1) == first
     assert await catalog.latest() == [rolled_back]
     assert [each.version for each in await catalog.versions("p")] == [3, 2, 1]
-    assert await catalog.by_hash(first.hash) == await catalog.by_hash(first.hash, DEFAULT_TENANT) == rolled_back
+    assert (
+        await catalog.by_hash(first.hash)
+        == await catalog.by_hash(first.hash, DEFAULT_TENANT)
+        == rolled_back
+    )
 
 
 async def test_same_text_registered_by_many_at_once_is_one_version(world: World) -> None:

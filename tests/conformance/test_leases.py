@@ -8,7 +8,11 @@ LEASE = 6_000_000
 
 async def test_free_shards_are_claimed_up_to_the_limit_and_their_epoch_grows(world: World) -> None:
     one = await world.leases.register("one", "http://one", LEASE)
-    assert await world.leases.claim(one.runtime_id, 3) == [Claimed(0, 1), Claimed(1, 1), Claimed(2, 1)]
+    assert await world.leases.claim(one.runtime_id, 3) == [
+        Claimed(0, 1),
+        Claimed(1, 1),
+        Claimed(2, 1),
+    ]
     assert await world.leases.claim(one.runtime_id, 3) == [Claimed(3, 1)]
     assert await world.leases.claim(one.runtime_id, 3) == []
     owners = await world.leases.owners()

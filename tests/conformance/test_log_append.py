@@ -8,22 +8,39 @@ from noetl.log.port import Appended, Known, ShardLost, StaleAttempt
 from noetl.model.decisions import Finish, Issue, Send
 from noetl.model.envelope import Envelope
 from noetl.model.events import CallDone, SignalReceived
-from noetl.model.exchange import Held
+from noetl.model.exchange import LeaseKey
 from noetl.model.ids import ActivationId, CommandId, RefId, TimerId
 from noetl.model.messages import Pause, StoredRef
 from noetl.model.reference import Reference
 from tests.conformance.conftest import World
-from tests.conformance.given import command, completed, ended, execution, journal, messages, owner, signal_like, started
+from tests.conformance.given import (
+    command,
+    completed,
+    ended,
+    execution,
+    journal,
+    messages,
+    owner,
+    signal_like,
+    started,
+)
 
 
-async def test_sequence_numbers_of_a_shard_have_no_gaps_and_follow_the_order_of_commits(world: World) -> None:
+async def test_sequence_numbers_of_a_shard_have_no_gaps_and_follow_the_order_of_commits(
+    world: World,
+) -> None:
     one = await owner(world)
     first, second = execution(0, 0), execution(0, 1)
     await one.write(first, started(first), signal_like("a"))
     await one.write(second, started(second))
     last = await one.write(first, signal_like("b"))
     followed = await world.log.follow(0, 0, 100)
-    assert [(each.execution_id, each.seq) for each in followed] == [(first, 1), (first, 2), (second, 3), (first, 4)]
+    assert [(each.execution_id, each.seq) for each in followed] == [
+        (first, 1),
+        (first, 2),
+        (second, 3),
+        (first, 4),
+    ]
     assert last.last_seq == 4 == await world.log.last_seq(first)
     assert [each.seq for each in await world.log.follow(0, 2, 1)] == [3]
 
@@ -100,11 +117,11 @@ async def test_a_bad_part_leaves_the_batch_whole_and_the_others_go_on(world: Wor
 async def test_a_report_is_taken_only_from_the_lease_it_names(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     await one.issue(id_)
-    held = Held(CommandId("c1"), 1)
+    held = LeaseKey(CommandId("c1"), 1)
     part = await one.part(id_, completed(), taken=(held,), effects=(Finish(CommandId("c1")),))
     assert await one.append(part) == [StaleAttempt(id_, held)]  # queued
     await world.log.claim("w1", ("cpu",), 1, 1_000)
-    other = Held(CommandId("c1"), 2)
+    other = LeaseKey(CommandId("c1"), 2)
     assert await one.append(await one.part(id_, taken=(other,))) == [StaleAttempt(id_, other)]
     assert isinstance((await one.append(part))[0], Appended)
     assert await world.log.command_status(CommandId("c1")) == ("done", 1)
@@ -115,7 +132,7 @@ async def test_a_report_is_taken_only_from_the_lease_it_names(world: World) -> N
 async def test_a_journal_entry_leaves_the_lease_as_it_is(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     await one.leased(id_)
-    await one.write(id_, journal(), taken=(Held(CommandId("c1"), 1),))
+    await one.write(id_, journal(), taken=(LeaseKey(CommandId("c1"), 1),))
     assert await world.log.command_status(CommandId("c1")) == ("leased", 1)
 
 
@@ -125,8 +142,12 @@ async def test_inbox_rows_and_timers_are_consumed_once(world: World) -> None:
     (row,) = await world.log.inbox([0], 10)
     await one.write(id_, started(id_), inbox=(row.inbox_id,))
     assert await world.log.inbox([0], 10) == []
-    assert await one.append(await one.part(id_, signal_like("a"), inbox=(row.inbox_id,))) == [Known(id_)]
-    assert await one.append(await one.part(id_, signal_like("a"), timers=(TimerId("t"),))) == [Known(id_)]
+    assert await one.append(await one.part(id_, signal_like("a"), inbox=(row.inbox_id,))) == [
+        Known(id_)
+    ]
+    assert await one.append(await one.part(id_, signal_like("a"), timers=(TimerId("t"),))) == [
+        Known(id_)
+    ]
 
 
 async def test_a_part_without_events_consumes_and_is_fenced_like_any_other(world: World) -> None:
@@ -138,14 +159,18 @@ async def test_a_part_without_events_consumes_and_is_fenced_like_any_other(world
     assert await world.log.inbox([0], 10) == []
 
 
-async def test_payloads_do_not_fit_into_events_and_nothing_of_the_batch_is_applied(world: World) -> None:
+async def test_payloads_do_not_fit_into_events_and_nothing_of_the_batch_is_applied(
+    world: World,
+) -> None:
     one, id_, other = await owner(world), execution(0), execution(1)
     large = Envelope(status="ok", context={"rows": "x" * 9_000})
     in_result = CallDone(step="s", activation=ActivationId("a"), result=large)
     in_meta = SignalReceived(name="n", request="r", payload="x" * 17_000)
     for event in (in_result, in_meta):
         with pytest.raises(EventTooLarge):
-            await one.append(await one.part(other, started(other)), await one.part(id_, started(id_), event))
+            await one.append(
+                await one.part(other, started(other)), await one.part(id_, started(id_), event)
+            )
     assert await world.log.last_seq(other) == 0
     await one.write(id_, SignalReceived(name="n", request="r", payload="x" * 15_000))
 
@@ -154,11 +179,15 @@ async def test_an_event_with_rows_in_its_context_is_refused(world: World) -> Non
     one, id_ = await owner(world), execution(0)
     rows = Envelope(status="ok", context={"rows": [{"a": 1}]})
     with pytest.raises(EventHasRows):
-        await one.write(id_, started(id_), CallDone(step="s", activation=ActivationId("a"), result=rows))
+        await one.write(
+            id_, started(id_), CallDone(step="s", activation=ActivationId("a"), result=rows)
+        )
     assert await world.log.last_seq(id_) == 0
 
 
-async def test_executions_are_live_from_their_first_event_to_their_terminal_one(world: World) -> None:
+async def test_executions_are_live_from_their_first_event_to_their_terminal_one(
+    world: World,
+) -> None:
     one, id_ = await owner(world), execution(0)
     assert await world.log.live(0) == []
     await one.write(id_, started(id_))
@@ -172,5 +201,8 @@ async def test_references_of_a_part_may_be_recorded_again(world: World) -> None:
     made = Reference(ref_id=RefId("1"), type="kv", uri=f"noetl://execution/{id_}/result/s/k")
     await one.write(id_, started(id_), refs=(StoredRef(reference=made, payload=b"1"),))
     await one.write(id_, signal_like("a"), refs=(StoredRef(reference=made, payload=b"1"),))
-    assert [each.event.key for each in await world.log.events(id_)] == [started(id_).key, signal_like("a").key]
+    assert [each.event.key for each in await world.log.events(id_)] == [
+        started(id_).key,
+        signal_like("a").key,
+    ]
     assert await world.log.blob(made.ref_id, made.uri) == b"1"

@@ -72,12 +72,16 @@ async def test_a_payload_that_a_report_brings_is_there_when_its_event_is(world: 
 async def test_a_part_that_is_refused_leaves_no_payload(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     ref = await begun(world, id_)
-    refused = await one.part(id_, started(id_), refs=(StoredRef(reference=ref, payload=DATA),), after=7)
+    refused = await one.part(
+        id_, started(id_), refs=(StoredRef(reference=ref, payload=DATA),), after=7
+    )
     await one.append(refused)
     assert await world.log.blob(ref.ref_id, ref.uri) is None
 
 
-async def test_a_payload_of_a_report_that_is_accepted_for_another_owner_is_there(world: World) -> None:
+async def test_a_payload_of_a_report_that_is_accepted_for_another_owner_is_there(
+    world: World,
+) -> None:
     one, id_ = await owner(world), execution(0)
     ref = await begun(world, id_)
     await one.leased(id_)
@@ -88,17 +92,23 @@ async def test_a_payload_of_a_report_that_is_accepted_for_another_owner_is_there
     assert await world.log.blob(ref.ref_id, ref.uri) == DATA
 
 
-async def test_a_report_may_name_what_was_put_with_or_without_bringing_it_again(world: World) -> None:
+async def test_a_report_may_name_what_was_put_with_or_without_bringing_it_again(
+    world: World,
+) -> None:
     one, id_ = await owner(world), execution(0)
     ref = await begun(world, id_)
     await world.log.put_blob(ref, DATA)
-    await one.write(id_, started(id_), refs=(StoredRef(reference=ref, parent=RefId("5"), inputs=(RefId("6"),)),))
+    await one.write(
+        id_, started(id_), refs=(StoredRef(reference=ref, parent=RefId("5"), inputs=(RefId("6"),)),)
+    )
     await one.write(id_, signal_like("a"), refs=(StoredRef(reference=ref, payload=DATA),))
     await world.log.put_blob(ref, DATA)
     assert await world.log.blob(ref.ref_id, ref.uri) == DATA
 
 
-async def test_what_no_reference_names_is_an_orphan_once_its_execution_has_ended(world: World) -> None:
+async def test_what_no_reference_names_is_an_orphan_once_its_execution_has_ended(
+    world: World,
+) -> None:
     id_, other = execution(0), execution(1)
     kept, left = reference(id_, "1", "kept").uri, reference(id_, "2", "left").uri
     await begun(world, id_)

@@ -17,7 +17,7 @@ from noetl.model.decisions import (
     Stop,
 )
 from noetl.model.events import ChildStarted, Parent
-from noetl.model.exchange import Held
+from noetl.model.exchange import LeaseKey
 from noetl.model.ids import CommandId, TimerId, shard_of
 from noetl.model.messages import Admitted, Cancel, Notice, Start, Stopped
 from noetl.model.reference import Reference
@@ -34,13 +34,15 @@ async def test_a_command_is_claimable_as_soon_as_its_event_stands_in_the_log(wor
     assert await world.log.claim("w2", ("cpu",), 5, LEASE) == []
 
 
-async def test_a_command_handed_off_is_leased_in_the_transaction_that_issues_it(world: World) -> None:
+async def test_a_command_handed_off_is_leased_in_the_transaction_that_issues_it(
+    world: World,
+) -> None:
     one, id_ = await owner(world), execution(0)
     made = command(id_)
     await one.write(id_, signal_like("a"), effects=(Issue(made),), handoffs=(Handoff(C1, "w1"),))
     assert await world.log.claim("w2", ("cpu",), 5, LEASE) == []
     assert await world.log.leased("w1") == [made]
-    assert await world.log.renew("w1", (Held(C1, 1),), LEASE) is not None
+    assert await world.log.renew("w1", (LeaseKey(C1, 1),), LEASE) is not None
 
 
 async def test_a_command_that_is_not_available_yet_is_not_handed_off(world: World) -> None:
@@ -58,7 +60,7 @@ async def test_a_requeued_command_is_a_new_attempt_with_its_journal(world: World
     later = Requeue(C1, 2, journal, available_at=world.clock.now() + 500)
     await one.write(id_, signal_like("b"), effects=(later,))
     assert await world.log.claim("w2", ("cpu",), 5, LEASE) == []
-    assert (await world.log.renew("w1", (Held(C1, 1),), LEASE)).lost == (Held(C1, 1),)
+    assert (await world.log.renew("w1", (LeaseKey(C1, 1),), LEASE)).lost == (LeaseKey(C1, 1),)
     await world.pass_time(500)
     assert await world.log.claim("w2", ("cpu",), 5, LEASE) == [again]
 
@@ -97,8 +99,8 @@ async def test_stopping_a_held_command_tells_its_worker_at_the_next_renewal(worl
     await one.leased(id_)
     await one.write(id_, signal_like("b"), effects=(Stop((C1,)),))
     assert await world.log.command_status(C1) == ("leased", 1)
-    renewal = await world.log.renew("w1", (Held(C1, 1),), LEASE)
-    assert (renewal.stop, renewal.lost) == ((Held(C1, 1),), ())
+    renewal = await world.log.renew("w1", (LeaseKey(C1, 1),), LEASE)
+    assert (renewal.stop, renewal.lost) == ((LeaseKey(C1, 1),), ())
     assert await messages(world, id_) == []
 
 
@@ -117,7 +119,9 @@ async def test_timers_fire_by_the_stores_clock_until_they_are_consumed(world: Wo
     early, late, cleared = TimerId("early"), TimerId("late"), TimerId("cleared")
     timers = (SetTimer(late, now + 20), SetTimer(early, now + 10), SetTimer(cleared, now + 10))
     await one.write(id_, started(id_), effects=timers)
-    await one.write(id_, signal_like("a"), effects=(ClearTimer(cleared), ClearTimer(TimerId("never set"))))
+    await one.write(
+        id_, signal_like("a"), effects=(ClearTimer(cleared), ClearTimer(TimerId("never set")))
+    )
     assert await world.log.due_timers([0], 10) == []
     await world.pass_time(20)
     assert await world.log.due_timers([0], 10) == [(id_, early), (id_, late)]
@@ -154,7 +158,9 @@ async def test_a_child_is_started_once_per_call_and_its_parent_is_told(world: Wo
     assert len(await messages(world, id_)) == 1
 
 
-async def test_places_of_a_playbook_are_given_in_the_order_they_were_asked_for(world: World) -> None:
+async def test_places_of_a_playbook_are_given_in_the_order_they_were_asked_for(
+    world: World,
+) -> None:
     one = await owner(world)
     ids = [execution(0, 0), execution(1, 0), execution(2, 0)]
     for id_ in ids:

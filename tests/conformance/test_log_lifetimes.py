@@ -32,31 +32,45 @@ class Home:
         await self._project(id_, "running", None, **family)
         return id_
 
-    async def store(self, id_: ExecutionId, lifetime: Lifetime | None = None, step: str = "s") -> Reference:
+    async def store(
+        self, id_: ExecutionId, lifetime: Lifetime | None = None, step: str = "s"
+    ) -> Reference:
         reference = self.reference(id_, step)
-        await self.one.write(id_, refs=(StoredRef(reference=reference, payload=DATA, lifetime=lifetime),))
+        await self.one.write(
+            id_, refs=(StoredRef(reference=reference, payload=DATA, lifetime=lifetime),)
+        )
         return reference
 
     def reference(self, id_: ExecutionId, step: str = "s") -> Reference:
         self.number += 1
         uri = f"noetl://execution/{id_}/result/{step}/c-1-t{self.number}"
-        return Reference(ref_id=RefId(str(self.number)), type="kv", uri=uri, bytes=len(DATA), format="json")
+        return Reference(
+            ref_id=RefId(str(self.number)), type="kv", uri=uri, bytes=len(DATA), format="json"
+        )
 
     async def end(self, id_: ExecutionId) -> None:
         await self.one.write(id_, ended())
         row = self.rows[id_]
-        await self._project(id_, "completed", self.world.clock.now(), parent=row.parent, retry_of=row.retry_of)
+        await self._project(
+            id_, "completed", self.world.clock.now(), parent=row.parent, retry_of=row.retry_of
+        )
 
-    async def _project(self, id_: ExecutionId, status: str, ended_at: int | None, **family: Any) -> None:
+    async def _project(
+        self, id_: ExecutionId, status: str, ended_at: int | None, **family: Any
+    ) -> None:
         now, shard = self.world.clock.now(), shard_of(id_, SHARDS)
         seq = await self.world.log.last_seq(id_)
         row = self.rows[id_] = Projection(
             execution_id=id_, shard=shard, tenant=DEFAULT_TENANT, path="p", status=status, last_seq=seq,
             started_at=now, updated_at=now, ended_at=ended_at, **family,
         )  # fmt: skip
-        assert await self.world.log.project([ShardRows(shard, self.one.epochs[shard], seq, (row,))]) == [True]
+        assert await self.world.log.project(
+            [ShardRows(shard, self.one.epochs[shard], seq, (row,))]
+        ) == [True]
 
-    async def judge(self, after: int = 0, *, grace: int = 0, retention: int | None = DAY, limit: int = 50) -> Judged:
+    async def judge(
+        self, after: int = 0, *, grace: int = 0, retention: int | None = DAY, limit: int = 50
+    ) -> Judged:
         await self.world.pass_time(after)
         return await self.world.log.judge(grace, retention, limit)
 
@@ -74,7 +88,9 @@ async def home(world: World) -> Home:
     return Home(world, await owner(world))
 
 
-async def test_a_result_goes_when_its_execution_has_been_over_for_the_retention(world: World) -> None:
+async def test_a_result_goes_when_its_execution_has_been_over_for_the_retention(
+    world: World,
+) -> None:
     here = await home(world)
     id_ = await here.begin()
     one = await here.store(id_)
@@ -89,7 +105,9 @@ async def test_a_result_goes_when_its_execution_has_been_over_for_the_retention(
     assert await here.judge(99 * DAY) == Judged()  # nothing of it is left to judge
 
 
-async def test_without_a_retention_results_stay_and_one_that_is_set_later_counts(world: World) -> None:
+async def test_without_a_retention_results_stay_and_one_that_is_set_later_counts(
+    world: World,
+) -> None:
     here = await home(world)
     id_ = await here.begin()
     one = await here.store(id_)
@@ -111,7 +129,9 @@ async def test_without_a_retention_results_stay_and_one_that_is_set_later_counts
         (Lifetime("step", 5 * DAY), 5 * DAY),
     ],
 )
-async def test_the_lifetime_that_a_task_asks_for_wins(world: World, lifetime: Lifetime, stays: int | None) -> None:
+async def test_the_lifetime_that_a_task_asks_for_wins(
+    world: World, lifetime: Lifetime, stays: int | None
+) -> None:
     here = await home(world)
     id_ = await here.begin()
     one = await here.store(id_, lifetime)
@@ -119,12 +139,16 @@ async def test_the_lifetime_that_a_task_asks_for_wins(world: World, lifetime: Li
     assert (await world.log.lives([one.ref_id]))[one.ref_id] == Life(lifetime)
     if stays:
         assert (await here.judge(stays - 1)).expired == 0
-    assert (await here.judge(99 * DAY if stays is None else min(stays, 1))).expired == (stays is not None)
+    assert (await here.judge(99 * DAY if stays is None else min(stays, 1))).expired == (
+        stays is not None
+    )
     assert await here.has(one) == (stays is None)
 
 
 @pytest.mark.parametrize("grace", [0, HOUR])
-async def test_the_retention_counts_while_another_result_has_longer_to_live(world: World, grace: int) -> None:
+async def test_the_retention_counts_while_another_result_has_longer_to_live(
+    world: World, grace: int
+) -> None:
     here = await home(world)
     id_ = await here.begin()
     plain, long = await here.store(id_), await here.store(id_, Lifetime("execution", 365 * DAY))
@@ -138,7 +162,9 @@ async def test_the_retention_counts_while_another_result_has_longer_to_live(worl
     assert await here.judge(99 * DAY, grace=grace) == Judged()
 
 
-async def test_a_result_that_has_less_to_live_goes_while_the_retention_keeps_another(world: World) -> None:
+async def test_a_result_that_has_less_to_live_goes_while_the_retention_keeps_another(
+    world: World,
+) -> None:
     here = await home(world)
     id_ = await here.begin()
     plain, short = await here.store(id_), await here.store(id_, Lifetime("execution", 5 * DAY))
@@ -150,7 +176,9 @@ async def test_a_result_that_has_less_to_live_goes_while_the_retention_keeps_ano
     assert await here.judge(4 * DAY, retention=9 * DAY) == Judged(looked=1, expired=1)
 
 
-async def test_a_retention_that_is_set_later_counts_while_another_result_has_longer_to_live(world: World) -> None:
+async def test_a_retention_that_is_set_later_counts_while_another_result_has_longer_to_live(
+    world: World,
+) -> None:
     here = await home(world)
     id_ = await here.begin()
     plain, long = await here.store(id_), await here.store(id_, Lifetime("execution", 365 * DAY))
@@ -161,7 +189,9 @@ async def test_a_retention_that_is_set_later_counts_while_another_result_has_lon
     assert (await here.has(plain), await here.has(long)) == (False, True)
 
 
-async def test_a_lifetime_that_comes_with_a_report_for_another_owner_counts_too(world: World) -> None:
+async def test_a_lifetime_that_comes_with_a_report_for_another_owner_counts_too(
+    world: World,
+) -> None:
     here = await home(world)
     id_ = await here.begin()
     await here.one.leased(id_)

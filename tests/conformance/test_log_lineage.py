@@ -12,27 +12,49 @@ Sources = tuple[int | None, tuple[int, ...]]
 
 def ref(execution_id: ExecutionId, number: int) -> Reference:
     uri = f"noetl://execution/{execution_id}/result/s/c-1-t{number}"
-    return Reference(ref_id=RefId(str(number)), type="kv", uri=uri, sha256="ab", bytes=number, rows=3, format="json")
+    return Reference(
+        ref_id=RefId(str(number)),
+        type="kv",
+        uri=uri,
+        sha256="ab",
+        bytes=number,
+        rows=3,
+        format="json",
+    )
 
 
 def stored(execution_id: ExecutionId, number: int, sources: Sources = (None, ())) -> StoredRef:
     parent, inputs = sources
     above = None if parent is None else RefId(str(parent))
-    return StoredRef(reference=ref(execution_id, number), parent=above, inputs=tuple(RefId(str(n)) for n in inputs))
+    return StoredRef(
+        reference=ref(execution_id, number),
+        parent=above,
+        inputs=tuple(RefId(str(n)) for n in inputs),
+    )
 
 
-async def graph(world: World, sources: dict[int, Sources], shard: int = 0) -> tuple[Owner, ExecutionId]:
+async def graph(
+    world: World, sources: dict[int, Sources], shard: int = 0
+) -> tuple[Owner, ExecutionId]:
     one, id_ = await owner(world), execution(shard)
     await world.log.start(Start(execution_id=id_, path="p", playbook="hash"), {})
-    await one.write(id_, started(id_), refs=tuple(stored(id_, number, made) for number, made in sources.items()))
+    await one.write(
+        id_, started(id_), refs=tuple(stored(id_, number, made) for number, made in sources.items())
+    )
     return one, id_
 
 
 async def walked(
-    world: World, *roots: int, depth: int = 64, after: tuple[int, int] | None = None, limit: int = 100
+    world: World,
+    *roots: int,
+    depth: int = 64,
+    after: tuple[int, int] | None = None,
+    limit: int = 100,
 ) -> list[Traced]:
     beyond = None if after is None else (after[0], RefId(str(after[1])))
-    return await world.log.lineage(DEFAULT_TENANT, [RefId(str(each)) for each in roots], depth, beyond, limit)
+    return await world.log.lineage(
+        DEFAULT_TENANT, [RefId(str(each)) for each in roots], depth, beyond, limit
+    )
 
 
 def places(found: list[Traced]) -> list[tuple[int, int]]:
@@ -73,7 +95,9 @@ async def test_depth_bounds_the_walk(world: World) -> None:
 
 
 async def test_pages_begin_where_the_last_one_ended(world: World) -> None:
-    await graph(world, {**dict.fromkeys(range(1, 8), (None, ())), 8: (None, tuple(range(1, 8))), 9: (8, ())})
+    await graph(
+        world, {**dict.fromkeys(range(1, 8), (None, ())), 8: (None, tuple(range(1, 8))), 9: (8, ())}
+    )
     whole = places(await walked(world, 9))
     found: list[tuple[int, int]] = []
     while page := places(await walked(world, 9, after=found[-1] if found else None, limit=2)):
@@ -124,6 +148,10 @@ async def test_events_are_found_by_their_keys(world: World) -> None:
     await one.write(id_, signal_like("a"), signal_like("b"))
     await one.write(other, started(other), signal_like("a"))
     key = signal_like("a").key
-    found = await world.log.named_events([(id_, key), (id_, "nothing"), (other, key), (execution(2), key)])
-    assert sorted((each.execution_id, each.event.key) for each in found) == sorted([(id_, key), (other, key)])
+    found = await world.log.named_events(
+        [(id_, key), (id_, "nothing"), (other, key), (execution(2), key)]
+    )
+    assert sorted((each.execution_id, each.event.key) for each in found) == sorted(
+        [(id_, key), (other, key)]
+    )
     assert await world.log.named_events([]) == []

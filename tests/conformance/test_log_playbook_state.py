@@ -7,7 +7,7 @@ import pytest
 from noetl.log.port import Appended, Known, StaleAttempt, StateChanged, StateRow
 from noetl.model.decisions import Effect, SetState
 from noetl.model.errors import Conflict, InvalidInput
-from noetl.model.exchange import Held
+from noetl.model.exchange import LeaseKey
 from noetl.model.ids import CommandId, Tenant
 from noetl.model.playbook_state import KEPT_VERSIONS, MAX_STATE_NAMES, StateValue
 from tests.conformance.conftest import World
@@ -23,7 +23,9 @@ def set_state(
     return SetState(path, name, value, expected, event)
 
 
-async def current(world: World, path: str = ETL, tenant: Tenant = TENANT) -> list[tuple[str, int, Any]]:
+async def current(
+    world: World, path: str = ETL, tenant: Tenant = TENANT
+) -> list[tuple[str, int, Any]]:
     return [(row.name, row.version, row.value) for row in await world.log.read_state(tenant, path)]
 
 
@@ -31,9 +33,17 @@ async def test_a_write_is_applied_with_its_event(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     await one.write(id_, started(id_))
     event = signal_like("w")
-    applied = await one.write(id_, signal_like("before"), event, effects=(set_state(7, 0, event=event.key),))
+    applied = await one.write(
+        id_, signal_like("before"), event, effects=(set_state(7, 0, event=event.key),)
+    )
     (row,) = await world.log.read_state(TENANT, ETL)
-    assert (row.path, row.name, row.version, row.value, row.unset) == (ETL, "watermark", 1, 7, False)
+    assert (row.path, row.name, row.version, row.value, row.unset) == (
+        ETL,
+        "watermark",
+        1,
+        7,
+        False,
+    )
     assert (row.execution_id, row.seq, row.by) == (id_, applied.last_seq, None)
     assert row.at > 0
     recorded = {each.seq: each.event for each in await world.log.events(id_)}
@@ -45,7 +55,9 @@ async def test_a_write_of_another_version_applies_nothing_of_its_part(world: Wor
     one, first, second = await owner(world), execution(0), execution(1)
     event = signal_like("w")
     await one.write(first, started(first), event, effects=(set_state(1, 0, event=event.key),))
-    part = await one.part(second, started(second), event, effects=(set_state(2, 0, event=event.key),))
+    part = await one.part(
+        second, started(second), event, effects=(set_state(2, 0, event=event.key),)
+    )
     assert await one.append(part) == [StateChanged(second, "watermark", 1, first)]
     assert await world.log.events(second) == []
     assert await current(world) == [("watermark", 1, 1)]
@@ -57,7 +69,9 @@ async def test_the_rest_of_the_batch_is_applied_when_one_part_conflicts(world: W
     one, first, second, third = await owner(world), execution(0), execution(1), execution(2)
     event = signal_like("w")
     await one.write(first, started(first), event, effects=(set_state(1, 0, event=event.key),))
-    conflicting = await one.part(second, started(second), event, effects=(set_state(2, 0, event=event.key),))
+    conflicting = await one.part(
+        second, started(second), event, effects=(set_state(2, 0, event=event.key),)
+    )
     other = await one.part(third, started(third))
     refused, applied = await one.append(conflicting, other)
     assert isinstance(refused, StateChanged)
@@ -83,7 +97,7 @@ async def test_a_part_whose_report_is_stale_blocks_nobody_with_its_write(world: 
     one, first, second = await owner(world), execution(0), execution(1)
     await one.write(first, started(first))
     event = completed("gone")
-    held = Held(CommandId("gone"), 1)
+    held = LeaseKey(CommandId("gone"), 1)
     stale = await one.part(first, event, effects=(set_state(1, 0, event=event.key),), taken=(held,))
     assert await one.append(stale) == [StaleAttempt(first, held)]
     assert await current(world) == []
@@ -125,14 +139,22 @@ async def test_paths_names_and_tenants_are_apart(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     event = signal_like("w")
     names = (set_state(1, 0, event=event.key), set_state(2, 0, event=event.key, name="b"))
-    await one.write(id_, started(id_), event, effects=(*names, set_state(3, 0, event=event.key, path="etl")))
+    await one.write(
+        id_, started(id_), event, effects=(*names, set_state(3, 0, event=event.key, path="etl"))
+    )
     await world.log.put_state(Tenant(2), ETL, "watermark", StateValue(0, "theirs"), None, "ann")
     assert await current(world) == [("b", 1, 2), ("watermark", 1, 1)]
     assert await current(world, "etl") == [("watermark", 1, 3)]
     assert await current(world, tenant=Tenant(2)) == [("watermark", 1, "theirs")]
-    assert [row.name for row in await world.log.read_state(TENANT, ETL, ["watermark", "none"])] == ["watermark"]
+    assert [row.name for row in await world.log.read_state(TENANT, ETL, ["watermark", "none"])] == [
+        "watermark"
+    ]
     listed = await world.log.list_state(TENANT, ("", ""), 10)
-    assert [(row.path, row.name) for row in listed] == [("etl", "watermark"), (ETL, "b"), (ETL, "watermark")]
+    assert [(row.path, row.name) for row in listed] == [
+        ("etl", "watermark"),
+        (ETL, "b"),
+        (ETL, "watermark"),
+    ]
     assert await world.log.list_state(TENANT, ("etl", "watermark"), 1) == listed[1:2]
 
 
@@ -145,7 +167,13 @@ async def test_people_write_with_compare_and_set(world: World) -> None:
     with pytest.raises(Conflict, match="has version 2, not 0"):
         await log.put_state(TENANT, ETL, "watermark", StateValue(0, 3), 0, "ann")
     (row,) = await log.read_state(TENANT, ETL)
-    assert (row.version, row.value, row.by, row.execution_id, row.seq) == (2, {"a": None}, "bob", None, None)
+    assert (row.version, row.value, row.by, row.execution_id, row.seq) == (
+        2,
+        {"a": None},
+        "bob",
+        None,
+        None,
+    )
 
 
 async def test_an_execution_conflicts_with_what_a_person_wrote(world: World) -> None:
@@ -195,24 +223,45 @@ async def test_an_execution_cannot_write_one_name_more_than_a_path_may_have(worl
         await world.log.put_state(TENANT, ETL, f"n{number}", StateValue(0, 1), None, None)
     one, first, second, third = await owner(world), execution(0), execution(1), execution(2)
     event = signal_like("w")
-    both = (set_state(1, 0, event=event.key, name="last"), set_state(1, 0, event=event.key, name="one_more"))
+    both = (
+        set_state(1, 0, event=event.key, name="last"),
+        set_state(1, 0, event=event.key, name="one_more"),
+    )
     too_many = await one.part(first, started(first), event, effects=both)
     assert await one.append(too_many) == [StateChanged(first, "one_more", 0, None, is_full=True)]
     assert len(await current(world)) == MAX_STATE_NAMES - 1
     parts = [
-        await one.part(id_, started(id_), event, effects=(set_state(1, 0, event=event.key, name=f"of_{id_}"),))
+        await one.part(
+            id_, started(id_), event, effects=(set_state(1, 0, event=event.key, name=f"of_{id_}"),)
+        )
         for id_ in (second, third)
     ]
     applied, again = await one.append(*parts)
     assert (type(applied), again) == (Appended, Known(third))
-    full = await one.part(third, started(third), event, effects=(set_state(1, 0, event=event.key, name="m"),))
+    full = await one.part(
+        third, started(third), event, effects=(set_state(1, 0, event=event.key, name="m"),)
+    )
     assert await one.append(full) == [StateChanged(third, "m", 0, None, is_full=True)]
-    known = (set_state(2, 1, event=event.key, name="n1"), set_state(3, 2, event=event.key, name="n1"))
+    known = (
+        set_state(2, 1, event=event.key, name="n1"),
+        set_state(3, 2, event=event.key, name="n1"),
+    )
     await one.write(third, started(third), event, effects=known)
     assert len(await current(world)) == MAX_STATE_NAMES
 
 
-HOSTILE = ["", "a b", "a.b", "x" * 65, "1st", "é", "a'); drop table noetl.event; --", "a\x00", "$reference", "a\n"]
+HOSTILE = [
+    "",
+    "a b",
+    "a.b",
+    "x" * 65,
+    "1st",
+    "é",
+    "a'); drop table noetl.event; --",
+    "a\x00",
+    "$reference",
+    "a\n",
+]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -233,7 +282,9 @@ async def test_hostile_names_are_refused(world: World, name: str) -> None:
         (float("nan"), "scalar"),
     ],
 )
-async def test_values_that_state_does_not_hold_are_refused(world: World, value: Any, message: str) -> None:
+async def test_values_that_state_does_not_hold_are_refused(
+    world: World, value: Any, message: str
+) -> None:
     with pytest.raises(InvalidInput, match=message):
         await world.log.put_state(TENANT, ETL, "watermark", StateValue(0, value), None, None)
     assert await world.log.read_state(TENANT, ETL) == []

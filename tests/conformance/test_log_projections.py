@@ -11,7 +11,10 @@ from tests.conformance.given import execution, owner, signal_like, started
 
 
 def row(
-    execution_id: ExecutionId, last_seq: int, status: str = "running", tenant: Tenant = DEFAULT_TENANT
+    execution_id: ExecutionId,
+    last_seq: int,
+    status: str = "running",
+    tenant: Tenant = DEFAULT_TENANT,
 ) -> Projection:
     return Projection(
         execution_id=execution_id,
@@ -85,12 +88,19 @@ async def test_shards_are_projected_together_each_under_its_own_epoch(world: Wor
     for id_ in ids:
         await one.write(id_, started(id_), signal_like("a"))
     stale = ShardRows(0, one.epochs[0] - 1, 2, (row(ids[1], 2),))
-    batch = [ShardRows(2, one.epochs[2], 2, (row(ids[0], 2),)), stale, ShardRows(1, one.epochs[1], 1, ())]
+    batch = [
+        ShardRows(2, one.epochs[2], 2, (row(ids[0], 2),)),
+        stale,
+        ShardRows(1, one.epochs[1], 1, ()),
+    ]
     assert await world.log.project(batch) == [True, False, True]
     assert await world.log.projection(ids[0]) == row(ids[0], 2)
     assert await world.log.projection(ids[1]) is None
     assert [await world.log.checkpoint(shard) for shard in range(3)] == [0, 1, 2]
-    ahead = [ShardRows(2, one.epochs[2], 2, (row(ids[0], 3),)), ShardRows(1, one.epochs[1], 2, (row(ids[2], 2),))]
+    ahead = [
+        ShardRows(2, one.epochs[2], 2, (row(ids[0], 3),)),
+        ShardRows(1, one.epochs[1], 2, (row(ids[2], 2),)),
+    ]
     with pytest.raises(NoetlError):
         await world.log.project(ahead)
     assert await world.log.projection(ids[2]) is None  # all of them or none
@@ -104,5 +114,8 @@ async def test_changes_of_several_shards_are_read_at_once(world: World) -> None:
     await one.write(second, started(second), signal_like("a"), signal_like("b"))
     changes = await world.log.changes({2: 1, 0: 0, 1: 0}, 10)
     assert changes == [Change(0, 2, first, 2), Change(2, 3, second, 2)]
-    assert [(each.shard, each.seq) for each in await world.log.changes({2: 0, 0: 0}, 1)] == [(0, 1), (2, 1)]
+    assert [(each.shard, each.seq) for each in await world.log.changes({2: 0, 0: 0}, 1)] == [
+        (0, 1),
+        (2, 1),
+    ]
     assert await world.log.changes({}, 10) == []

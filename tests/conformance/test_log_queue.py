@@ -4,9 +4,18 @@ from noetl.log.port import Known, StaleAttempt
 from noetl.model.commands import Command, Journal, Scope
 from noetl.model.decisions import Finish, Issue, Requeue, Stop
 from noetl.model.events import CommandParked
-from noetl.model.exchange import Held
+from noetl.model.exchange import LeaseKey
 from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId
-from noetl.model.messages import LeaseLost, Pause, Release, Report, Signal, Start, Stopped, StoredRef
+from noetl.model.messages import (
+    LeaseLost,
+    Pause,
+    Release,
+    Report,
+    Signal,
+    Start,
+    Stopped,
+    StoredRef,
+)
 from noetl.model.reference import Reference
 from tests.conformance.conftest import World
 from tests.conformance.given import (
@@ -23,7 +32,7 @@ from tests.conformance.given import (
 )
 
 C1 = CommandId("c1")
-HELD = Held(C1, 1)
+HELD = LeaseKey(C1, 1)
 
 
 async def claim(world: World, limit: int = 10, pools: tuple[str, ...] = ("cpu",)) -> list[str]:
@@ -104,7 +113,7 @@ async def test_progress_stands_until_the_next_renewal_while_the_lease_does(world
     async def shown() -> list[str | None]:
         return [row.progress for row in await world.log.queue(DEFAULT_TENANT, execution_id=id_)]
 
-    await world.log.renew("w1", (HELD,), LEASE, {HELD: "1/2", Held(C1, 2): "2/2"})
+    await world.log.renew("w1", (HELD,), LEASE, {HELD: "1/2", LeaseKey(C1, 2): "2/2"})
     assert await shown() == ["1/2"]
     await world.log.renew("w2", (HELD,), LEASE, {HELD: "another's"})
     assert await shown() == ["1/2"]
@@ -128,7 +137,11 @@ async def test_a_lost_command_can_be_lost_again_as_its_next_attempt(world: World
 async def test_what_is_not_held_by_this_worker_as_this_attempt_is_lost_to_it(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     await one.leased(id_)
-    for worker, held in (("w2", HELD), ("w1", Held(C1, 2)), ("w1", Held(CommandId("unknown"), 1))):
+    for worker, held in (
+        ("w2", HELD),
+        ("w1", LeaseKey(C1, 2)),
+        ("w1", LeaseKey(CommandId("unknown"), 1)),
+    ):
         renewal = await world.log.renew(worker, (held,), LEASE)
         assert (renewal.stop, renewal.lost) == ((), (held,))
 
@@ -195,7 +208,9 @@ async def test_an_ending_report_is_accepted_once_and_ends_the_lease(world: World
 
 async def test_a_parked_command_is_reported_like_an_ended_one(world: World) -> None:
     id_ = await accepted(world)
-    assert await world.log.accept(report(id_, CommandParked(command_id=C1, attempt=1, task="t", reason="retry")))
+    assert await world.log.accept(
+        report(id_, CommandParked(command_id=C1, attempt=1, task="t", reason="retry"))
+    )
     assert await world.log.command_status(C1) == ("reported", 1)
 
 
@@ -244,7 +259,7 @@ async def test_repeating_an_accepted_report_to_the_owner_is_known_not_stale(worl
     await one.leased(id_)
     await world.log.accept(report(id_, completed()))
     assert await one.append(await one.part(id_, completed(), taken=(HELD,))) == [Known(id_)]
-    other = Held(C1, 2)
+    other = LeaseKey(C1, 2)
     assert await one.append(await one.part(id_, taken=(other,))) == [StaleAttempt(id_, other)]
 
 
@@ -257,10 +272,14 @@ async def test_stopping_a_reported_command_leaves_its_report_on_the_way(world: W
     assert [type(each) for each in await messages(world, id_)] == [Report]
 
 
-async def test_references_are_stored_when_the_report_is_accepted_and_do_not_travel_on(world: World) -> None:
+async def test_references_are_stored_when_the_report_is_accepted_and_do_not_travel_on(
+    world: World,
+) -> None:
     id_ = await accepted(world)
     reference = Reference(ref_id="1", type="kv", uri=f"noetl://execution/{id_}/result/s/k")  # type: ignore[arg-type]
-    await world.log.accept(report(id_, completed(), refs=(StoredRef(reference=reference, payload=b"x" * 60_000),)))
+    await world.log.accept(
+        report(id_, completed(), refs=(StoredRef(reference=reference, payload=b"x" * 60_000),))
+    )
     (message,) = await messages(world, id_)
     assert message.refs == ()
 
@@ -275,7 +294,9 @@ async def test_posting_twice_is_posting_once_also_after_it_was_recorded(world: W
     assert await world.log.post(execution(1), Pause(request="r"))
     assert await world.log.post(id_, Signal(name="n", request="s"))
     rows = await world.log.inbox([0], 10)
-    await one.write(id_, started(id_), signal_like("pause:r"), inbox=tuple(row.inbox_id for row in rows))
+    await one.write(
+        id_, started(id_), signal_like("pause:r"), inbox=tuple(row.inbox_id for row in rows)
+    )
     assert await world.log.inbox([0], 10) == []
 
 

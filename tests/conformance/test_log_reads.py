@@ -1,6 +1,6 @@
 """What people read: lists of executions by page, the queue, workers, and what became of a message."""
 
-from noetl.log.port import Depth, Present, Projection, Queued, Received, ShardRows, Wanted
+from noetl.log.port import Depth, ExecutionFilter, Present, Projection, Queued, Received, ShardRows
 from noetl.model.decisions import Finish, StartChild
 from noetl.model.events import Parent
 from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, Tenant, shard_of
@@ -24,23 +24,28 @@ async def project(owned: Owner, execution_id: ExecutionId, **fields: object) -> 
     assert await log.project([ShardRows(shard, owned.epochs[shard], 0, (row,))]) == [True]
 
 
-async def ids(world: World, wanted: Wanted, before: ExecutionId | None = None, limit: int = 10) -> list[str]:
-    return [row.execution_id for row in await world.log.executions(DEFAULT_TENANT, wanted, before, limit)]
+async def ids(
+    world: World, wanted: ExecutionFilter, before: ExecutionId | None = None, limit: int = 10
+) -> list[str]:
+    return [
+        row.execution_id
+        for row in await world.log.executions(DEFAULT_TENANT, wanted, before, limit)
+    ]
 
 
 async def test_pages_go_from_the_newest_to_the_oldest_and_miss_none(world: World) -> None:
     owned = await owner(world)
     for number in (3, 20, 100, 7):
         await project(owned, ExecutionId(str(number)))
-    first = await ids(world, Wanted(), limit=3)
+    first = await ids(world, ExecutionFilter(), limit=3)
     assert first == ["100", "20", "7"]
-    assert await ids(world, Wanted(), before=ExecutionId("7"), limit=3) == ["3"]
-    assert await ids(world, Wanted(), before=ExecutionId("3"), limit=3) == []
+    assert await ids(world, ExecutionFilter(), before=ExecutionId("7"), limit=3) == ["3"]
+    assert await ids(world, ExecutionFilter(), before=ExecutionId("3"), limit=3) == []
 
 
 async def test_a_list_leaves_the_state_where_it_is(world: World) -> None:
     await project(await owner(world), ExecutionId("3"))
-    (row,) = await world.log.executions(DEFAULT_TENANT, Wanted(), None, 10)
+    (row,) = await world.log.executions(DEFAULT_TENANT, ExecutionFilter(), None, 10)
     assert (row.state, row.status, row.path, row.started_at) == (None, "running", "p", 10)
 
 
@@ -49,22 +54,29 @@ async def test_filters_of_the_list_hold_together(world: World) -> None:
     await project(owned, ExecutionId("1"), status="failed", started_at=50)
     await project(owned, ExecutionId("2"), path="q", parent=ExecutionId("1"), started_at=60)
     await project(owned, ExecutionId("3"), status="failed", path="q", started_at=70)
-    assert await ids(world, Wanted(status="failed")) == ["3", "1"]
-    assert await ids(world, Wanted(path="q")) == ["3", "2"]
-    assert await ids(world, Wanted(parent=ExecutionId("1"))) == ["2"]
-    assert await ids(world, Wanted(since=60)) == ["3", "2"]
-    assert await ids(world, Wanted(status="failed", path="q", since=60)) == ["3"]
-    assert await ids(world, Wanted(status="failed"), before=ExecutionId("3"), limit=1) == ["1"]
+    assert await ids(world, ExecutionFilter(status="failed")) == ["3", "1"]
+    assert await ids(world, ExecutionFilter(path="q")) == ["3", "2"]
+    assert await ids(world, ExecutionFilter(parent=ExecutionId("1"))) == ["2"]
+    assert await ids(world, ExecutionFilter(since=60)) == ["3", "2"]
+    assert await ids(world, ExecutionFilter(status="failed", path="q", since=60)) == ["3"]
+    assert await ids(world, ExecutionFilter(status="failed"), before=ExecutionId("3"), limit=1) == [
+        "1"
+    ]
 
 
 async def test_a_path_may_have_wildcards(world: World) -> None:
     owned = await owner(world)
     for number, path in enumerate(("etl/a", "etl/b_c", "etlx", "etl/b/d"), 1):
-        await project(owned, ExecutionId(str(number)), path=path, status="failed" if number % 2 else "completed")
-    assert await ids(world, Wanted(path="etl/*")) == ["4", "2", "1"]
-    assert await ids(world, Wanted(path="*/b_*")) == ["2"]
-    assert await ids(world, Wanted(path="etl/*", status="failed")) == ["1"]
-    assert await ids(world, Wanted(path="etl/*", roots=True), limit=1) == ["4"]
+        await project(
+            owned,
+            ExecutionId(str(number)),
+            path=path,
+            status="failed" if number % 2 else "completed",
+        )
+    assert await ids(world, ExecutionFilter(path="etl/*")) == ["4", "2", "1"]
+    assert await ids(world, ExecutionFilter(path="*/b_*")) == ["2"]
+    assert await ids(world, ExecutionFilter(path="etl/*", status="failed")) == ["1"]
+    assert await ids(world, ExecutionFilter(path="etl/*", roots=True), limit=1) == ["4"]
 
 
 async def test_a_list_of_roots_leaves_out_whatever_another_execution_started(world: World) -> None:
@@ -73,22 +85,29 @@ async def test_a_list_of_roots_leaves_out_whatever_another_execution_started(wor
     waited, detached = ExecutionId("40"), ExecutionId("41")
     for call, child in (("a", waited), ("b", detached)):
         parent = Parent(root, call)
-        start = Start(execution_id=child, path="p", playbook="h", parent=parent if child == waited else None)
+        start = Start(
+            execution_id=child, path="p", playbook="h", parent=parent if child == waited else None
+        )
         effect = StartChild(parent=parent, path="p", detached=child == detached)
         await owned.write(root, signal_like(call), effects=(effect,), starts=(start,))
     await project(owned, waited, parent=root)
     await project(owned, detached)
     await project(owned, ExecutionId("30"))
-    assert await ids(world, Wanted(roots=True)) == ["30"]
-    assert await ids(world, Wanted(roots=True, status="running"), before=ExecutionId("30")) == []
+    assert await ids(world, ExecutionFilter(roots=True)) == ["30"]
+    assert (
+        await ids(world, ExecutionFilter(roots=True, status="running"), before=ExecutionId("30"))
+        == []
+    )
 
 
 async def test_a_list_shows_one_tenant_only(world: World) -> None:
     owned = await owner(world)
     await project(owned, ExecutionId("1"))
     await project(owned, ExecutionId("2"), tenant=OTHER)
-    assert await ids(world, Wanted()) == ["1"]
-    assert [row.execution_id for row in await world.log.executions(OTHER, Wanted(), None, 10)] == ["2"]
+    assert await ids(world, ExecutionFilter()) == ["1"]
+    assert [
+        row.execution_id for row in await world.log.executions(OTHER, ExecutionFilter(), None, 10)
+    ] == ["2"]
 
 
 async def test_the_tenant_is_known_from_the_start_on(world: World) -> None:
@@ -107,7 +126,9 @@ async def test_a_key_waits_in_the_inbox_until_it_is_recorded(world: World) -> No
     await world.log.post(execution_id, pause)
     assert await world.log.received(execution_id, pause.key) == Received(waiting=True)
     appended = await owned.write(execution_id, signal_like("c9"))
-    assert await world.log.received(execution_id, signal_like("c9").key) == Received(seq=appended.last_seq)
+    assert await world.log.received(execution_id, signal_like("c9").key) == Received(
+        seq=appended.last_seq
+    )
     assert await world.log.received(ExecutionId("6"), pause.key) == Received()
 
 
@@ -121,9 +142,15 @@ async def test_the_queue_is_listed_in_the_order_of_issue(world: World) -> None:
     await owned.issue(one, "c")
     rows = await world.log.queue(DEFAULT_TENANT)
     assert [row.command_id for row in rows] == ["a", "b", "c"]
-    assert [row.command_id for row in await world.log.queue(DEFAULT_TENANT, after=rows[0].number, limit=1)] == ["b"]
+    assert [
+        row.command_id
+        for row in await world.log.queue(DEFAULT_TENANT, after=rows[0].number, limit=1)
+    ] == ["b"]
     assert [row.command_id for row in await world.log.queue(DEFAULT_TENANT, pool="gpu")] == ["b"]
-    assert [row.command_id for row in await world.log.queue(DEFAULT_TENANT, execution_id=one)] == ["a", "c"]
+    assert [row.command_id for row in await world.log.queue(DEFAULT_TENANT, execution_id=one)] == [
+        "a",
+        "c",
+    ]
     assert await world.log.queue(OTHER) == []
 
 
@@ -158,13 +185,17 @@ async def test_depths_count_what_is_not_over(world: World) -> None:
 
 
 async def test_a_worker_is_listed_until_it_has_been_silent_for_too_long(world: World) -> None:
-    first = Present(worker="w2/1", server="s1", tenant=DEFAULT_TENANT, pools=("cpu", "gpu"), free=3, held=1)
+    first = Present(
+        worker="w2/1", server="s1", tenant=DEFAULT_TENANT, pools=("cpu", "gpu"), free=3, held=1
+    )
     await world.log.note_worker(first, LEASE)
     await world.log.note_worker(Present(worker="w1/1", server="s1", tenant=DEFAULT_TENANT), LEASE)
     await world.log.note_worker(Present(worker="w9/1", server="s1", tenant=OTHER), LEASE)
     assert [row.worker for row in await world.log.workers(DEFAULT_TENANT)] == ["w1/1", "w2/1"]
     await world.pass_time(LEASE - 1_000_000)
-    await world.log.note_worker(Present(worker="w2/1", server="s2", tenant=DEFAULT_TENANT, free=4), LEASE)
+    await world.log.note_worker(
+        Present(worker="w2/1", server="s2", tenant=DEFAULT_TENANT, free=4), LEASE
+    )
     await world.pass_time(1_000_000)
     (row,) = await world.log.workers(DEFAULT_TENANT)
     assert (row.worker, row.server, row.pools, row.free, row.held) == ("w2/1", "s2", (), 4, 0)

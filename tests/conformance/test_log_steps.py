@@ -10,7 +10,9 @@ from tests.conformance.conftest import World
 from tests.conformance.given import execution
 
 
-def part(execution_id: ExecutionId, number: int, step: str = "s", payload: bytes = b"[]") -> StoredRef:
+def part(
+    execution_id: ExecutionId, number: int, step: str = "s", payload: bytes = b"[]"
+) -> StoredRef:
     uri = f"noetl://execution/{execution_id}/log/{step}/c-1-{number}"
     ref_id = RefId(str(int(execution_id) * 1_000 + number))
     return StoredRef(reference=Reference(ref_id=ref_id, type="kv", uri=uri), payload=payload)
@@ -21,10 +23,14 @@ def keys(parts: list[LogPart]) -> list[tuple[int, str]]:
 
 
 async def begun(world: World, number: int = 0) -> ExecutionId:
-    return await world.log.start(Start(execution_id=execution(0, number), path="p", playbook="hash"), {})
+    return await world.log.start(
+        Start(execution_id=execution(0, number), path="p", playbook="hash"), {}
+    )
 
 
-async def test_parts_are_read_in_the_order_they_came_from_where_the_reader_stands(world: World) -> None:
+async def test_parts_are_read_in_the_order_they_came_from_where_the_reader_stands(
+    world: World,
+) -> None:
     one, two = await begun(world), await begun(world, 1)
     await world.log.put_logs((part(one, 0), part(two, 0), part(one, 1, payload=b"[1]")))
     await world.log.put_logs((part(one, 2),))
@@ -68,4 +74,6 @@ async def test_writers_at_once_leave_no_gap_that_a_reader_could_pass(world: Worl
         *(world.log.put_logs((part(two, number), part(one, number))) for number in range(1, 20, 2)),
     )
     for id_ in (one, two):
-        assert [each.number for each in await world.log.logs(id_, None, 0, 100)] == list(range(1, 21))
+        assert [each.number for each in await world.log.logs(id_, None, 0, 100)] == list(
+            range(1, 21)
+        )

@@ -19,10 +19,10 @@ from noetl.results.kv import LARGEST
 from noetl.results.memory import ResultsMemory
 from noetl.results.objects import Objects
 from noetl.results.port import ResultStore
-from noetl.results.router import Router
+from noetl.results.router import ResultRouter
 from noetl.results.rowsets import Writer
 from noetl.results.shared import SharedCache
-from noetl.results.tables import Head, Table, Tables
+from noetl.results.tables import EncodedTable, Head, Tables
 from tests import nats, s3
 from tests.conformance.conftest import WORLDS, World
 from tests.conformance.given import owner, signal_like
@@ -53,7 +53,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             "memory", "files", "objects", "cached objects", "router without cache", "router on objects", "router behind NATS",
         ]  # fmt: skip
         pairs = [("memory", kind) for kind in alone]
-        metafunc.parametrize(("world", "make"), pairs + [(world, "router") for world in WORLDS], indirect=True)
+        metafunc.parametrize(
+            ("world", "make"), pairs + [(world, "router") for world in WORLDS], indirect=True
+        )
     elif "world" in metafunc.fixturenames:
         metafunc.parametrize("world", list(WORLDS), indirect=True)
 
@@ -66,7 +68,11 @@ def world(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     bucket = (
-        s3.server().place() if "objects" in request.param else nats.server().bucket() if "NATS" in request.param else ""
+        s3.server().place()
+        if "objects" in request.param
+        else nats.server().bucket()
+        if "NATS" in request.param
+        else ""
     )
 
     def objects() -> Objects:
@@ -87,19 +93,28 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
             case "cached objects":
                 return in_tier(cached(objects(), tmp_path / "cache"), tmp_path / "cache")
             case "router on objects":
-                return Router(Door(world.log), in_tier(cached(objects(), tmp_path / "cache"), tmp_path), cache=0)
+                return ResultRouter(
+                    Door(world.log),
+                    in_tier(cached(objects(), tmp_path / "cache"), tmp_path),
+                    cache=0,
+                )
             case "router behind NATS":
                 near = SharedCache(nats.server().url, bucket, nats.LIMIT)
                 assert await near.open()
-                return Router(Door(world.log), in_files(tmp_path), cache=0, near=near)
+                return ResultRouter(Door(world.log), in_files(tmp_path), cache=0, near=near)
             case kind:
-                return Router(Door(world.log), in_files(tmp_path), cache=0 if "without" in kind else 1 << 20)
+                return ResultRouter(
+                    Door(world.log), in_files(tmp_path), cache=0 if "without" in kind else 1 << 20
+                )
 
     return made
 
 
 def items(count: int) -> list[Any]:
-    return [{"id": n, "name": f"é{n}", "more": [None, n / 7, {"x": "y" * (n % 40)}]} for n in range(count)]
+    return [
+        {"id": n, "name": f"é{n}", "more": [None, n / 7, {"x": "y" * (n % 40)}]}
+        for n in range(count)
+    ]
 
 
 VALUES = {
@@ -116,7 +131,9 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-async def test_a_value_comes_back_as_it_was_also_to_another_process(world: World, make: Make, name: str) -> None:
+async def test_a_value_comes_back_as_it_was_also_to_another_process(
+    world: World, make: Make, name: str
+) -> None:
     value = VALUES[name]
     reference = await (await make(world)).put(PLACE, value)
     for store in (await make(world), await make(world)):
@@ -127,7 +144,7 @@ async def test_a_value_comes_back_as_it_was_also_to_another_process(world: World
     assert reference.sha256 is not None
 
 
-def table(store: ResultStore, count: int, head: Head | None = None) -> Table:
+def table(store: ResultStore, count: int, head: Head | None = None) -> EncodedTable:
     schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("noise", pa.string())])
     writer = Writer(schema, Tables(store.staging), head)
     chance = Random(count)
@@ -138,8 +155,12 @@ def table(store: ResultStore, count: int, head: Head | None = None) -> Table:
     return writer.done()
 
 
-@pytest.mark.parametrize(("count", "format"), [(0, "arrow"), (10, "arrow"), (5_000, "arrow"), (100_000, "parquet")])
-async def test_a_row_set_comes_back_whole_and_by_parts(world: World, make: Make, count: int, format: str) -> None:
+@pytest.mark.parametrize(
+    ("count", "format"), [(0, "arrow"), (10, "arrow"), (5_000, "arrow"), (100_000, "parquet")]
+)
+async def test_a_row_set_comes_back_whole_and_by_parts(
+    world: World, make: Make, count: int, format: str
+) -> None:
     store = await make(world)
     made = table(store, count)
     expected = made.value()
@@ -178,7 +199,14 @@ async def test_rows_are_a_slice(world: World, make: Make, count: int) -> None:
     reference = await (await make(world)).put(PLACE, value)
     store = await make(world)
     middle = count // 2
-    for start, stop in ((0, 1), (0, count), (middle, middle + 3), (count - 1, count + 9), (count, count + 1), (3, 2)):
+    for start, stop in (
+        (0, 1),
+        (0, count),
+        (middle, middle + 3),
+        (count - 1, count + 9),
+        (count, count + 1),
+        (3, 2),
+    ):
         assert await store.rows(reference, start, stop) == value[max(start, 0) : stop]
 
 
@@ -190,7 +218,9 @@ async def test_only_a_list_has_rows(world: World, make: Make, name: str) -> None
 
 
 @pytest.mark.parametrize("size", [1, 100_000, 2_000_000])
-async def test_the_same_again_is_the_same_and_another_payload_is_refused(world: World, make: Make, size: int) -> None:
+async def test_the_same_again_is_the_same_and_another_payload_is_refused(
+    world: World, make: Make, size: int
+) -> None:
     first = await (await make(world)).put(PLACE, ["x" * size])
     assert await (await make(world)).put(PLACE, ["x" * size]) == first
     with pytest.raises(Conflict):
@@ -239,19 +269,25 @@ async def test_the_log_takes_what_the_router_puts(world: World) -> None:
     assert LARGEST == BLOB_LIMIT
 
 
-async def carried(world: World, router: Router, where: Address, value: Any) -> Reference:
+async def carried(world: World, router: ResultRouter, where: Address, value: Any) -> Reference:
     reference, rider = await router.carry(where, value, 1 << 20)
     assert rider is not None
     assert await router.resolve(reference) == value
     one = await owner(world)
-    await one.write(EXECUTION, signal_like("a"), refs=(StoredRef(reference=reference, payload=rider.payload),))
+    await one.write(
+        EXECUTION, signal_like("a"), refs=(StoredRef(reference=reference, payload=rider.payload),)
+    )
     return reference
 
 
-async def test_what_rode_with_a_report_is_readable_once_it_is_recorded(world: World, tmp_path: Path) -> None:
+async def test_what_rode_with_a_report_is_readable_once_it_is_recorded(
+    world: World, tmp_path: Path
+) -> None:
     await world.log.start(Start(execution_id=EXECUTION, path="p", playbook="hash"), {})
-    reference = await carried(world, Router(Door(world.log), in_files(tmp_path)), PLACE, items(100))
-    other = Router(Door(world.log), in_files(tmp_path))
+    reference = await carried(
+        world, ResultRouter(Door(world.log), in_files(tmp_path)), PLACE, items(100)
+    )
+    other = ResultRouter(Door(world.log), in_files(tmp_path))
     assert await other.resolve(reference) == items(100)
     assert await other.rows(reference, 98, 200) == items(100)[98:]
     assert await other.put(PLACE, items(100)) == reference

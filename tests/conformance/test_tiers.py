@@ -10,10 +10,10 @@ from obstore.store import LocalStore, MemoryStore
 from noetl.model.errors import BadReference, Conflict, NotFound
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference, address
-from noetl.results.files import Files
+from noetl.results.files import FileStore
 from noetl.results.memory import TierMemory
 from noetl.results.objects import AT_ONCE, Objects
-from noetl.results.port import Source, Tier
+from noetl.results.port import ByteSource, Tier
 from noetl.results.staging import Staged, Staging
 from tests import s3
 from tests.stores import cached
@@ -28,14 +28,18 @@ KINDS += [f"cache before {kind}" for kind in KINDS[1:]]
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     """Another one over the same bytes each time, as another process has it."""
     kind = request.param.removeprefix("cache before ")
-    memory, objects, bucket = TierMemory(), MemoryStore(), s3.server().place() if "S3" in kind else ""
+    memory, objects, bucket = (
+        TierMemory(),
+        MemoryStore(),
+        s3.server().place() if "S3" in kind else "",
+    )
 
     def made() -> Tier:
         match kind:
             case "memory":
                 return memory
             case "files":
-                return Files(tmp_path / "files")
+                return FileStore(tmp_path / "files")
             case "objects in memory":
                 return Objects(objects, "memory")
             case "objects in a directory":
@@ -79,7 +83,7 @@ async def test_bytes_come_back_also_to_others_and_from_anywhere_in_them(
     data = os.urandom(size)
     await write(make(), staging, data)
     for _ in range(2):  # the second time from a cache, if there is one
-        source: Source = await make().open(to())
+        source: ByteSource = await make().open(to())
         assert source.size == size
         for offset, length in (
             (0, 1), (0, size), (size - 1, 1), (size // 2, 1000), (size - 10, 1000), (size, 1), (max(size - 70_000, 0), 70_000),
@@ -91,7 +95,9 @@ async def test_bytes_come_back_also_to_others_and_from_anywhere_in_them(
 
 
 @pytest.mark.parametrize("size", [10, AT_ONCE + 1])
-async def test_the_same_again_is_fine_and_others_are_refused(make: Make, staging: Staging, size: int) -> None:
+async def test_the_same_again_is_fine_and_others_are_refused(
+    make: Make, staging: Staging, size: int
+) -> None:
     data = os.urandom(size)
     await write(make(), staging, data)
     await write(make(), staging, data)
@@ -102,7 +108,9 @@ async def test_the_same_again_is_fine_and_others_are_refused(make: Make, staging
     assert await whole(make()) == data
 
 
-async def test_what_is_deleted_is_gone_and_may_be_written_anew(make: Make, staging: Staging) -> None:
+async def test_what_is_deleted_is_gone_and_may_be_written_anew(
+    make: Make, staging: Staging
+) -> None:
     await write(make(), staging, b"one")
     assert await whole(make()) == b"one"
     tier = make()
@@ -122,7 +130,11 @@ async def test_what_was_never_there_is_not_found(make: Make, staging: Staging) -
 
 
 async def test_everything_is_listed_and_by_execution(make: Make, staging: Staging) -> None:
-    places = [address(str(number), kind, "step", "key") for number in (7, 71, 8) for kind in ("result", "log")]
+    places = [
+        address(str(number), kind, "step", "key")
+        for number in (7, 71, 8)
+        for kind in ("result", "log")
+    ]
     for number, where in enumerate(places):
         await write(make(), staging, b"x" * (number + 1), where)
     found = {each.address: each.bytes async for each in listed(make())}
@@ -140,8 +152,12 @@ async def listed(tier: Tier) -> AsyncIterator:  # type: ignore[type-arg]
         yield each
 
 
-@pytest.mark.parametrize("part", ["..", "", "a/b", "../../8/result/step/key", "/etc", "\x00", ".key", "é", "%2e%2e"])
-async def test_nothing_but_an_address_leads_anywhere(make: Make, staging: Staging, part: str) -> None:
+@pytest.mark.parametrize(
+    "part", ["..", "", "a/b", "../../8/result/step/key", "/etc", "\x00", ".key", "é", "%2e%2e"]
+)
+async def test_nothing_but_an_address_leads_anywhere(
+    make: Make, staging: Staging, part: str
+) -> None:
     for forged in (
         Address(ExecutionId(part), "result", "step", "key"),
         Address(ExecutionId("7"), part, "step", "key"),

@@ -6,13 +6,13 @@ from msgspec.structs import replace
 
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant
 from noetl.model.messages import Start
-from noetl.triggers.port import Begin, Call, Cron, Every, Schedule, Wanted
+from noetl.triggers.port import Begin, Cron, Every, HookDefinition, Schedule, ScheduleDefinition
 from tests.conformance.conftest import World
 
 MINUTE = 60_000_000
 
 
-def wanted(name: str = "s", **fields: object) -> Wanted:
+def wanted(name: str = "s", **fields: object) -> ScheduleDefinition:
     usual = {
         "tenant": DEFAULT_TENANT,
         "name": name,
@@ -20,7 +20,7 @@ def wanted(name: str = "s", **fields: object) -> Wanted:
         "rule": Every(MINUTE, 7),
         "payload": {"a": [1, {"b": "é"}]},
     }
-    return Wanted(**{**usual, **fields})  # type: ignore[arg-type]
+    return ScheduleDefinition(**{**usual, **fields})  # type: ignore[arg-type]
 
 
 def begin(number: int, key: str) -> Begin:
@@ -36,7 +36,9 @@ async def found(world: World, name: str = "s") -> Schedule:
 
 async def test_a_schedule_comes_back_as_it_was_put(world: World) -> None:
     now = world.clock.time
-    put = await world.schedules.put(wanted(version=3, catch_up="all", overlap="queue"), now + MINUTE)
+    put = await world.schedules.put(
+        wanted(version=3, catch_up="all", overlap="queue"), now + MINUTE
+    )
     assert put == await found(world)
     assert (put.rule, put.payload, put.version) == (Every(MINUTE, 7), {"a": [1, {"b": "é"}]}, 3)
     assert (put.catch_up, put.overlap, put.paused, put.waiting) == ("all", "queue", False, ())
@@ -48,9 +50,18 @@ async def test_one_of_the_same_name_is_replaced_and_stays_what_it_was(world: Wor
     first = await world.schedules.put(wanted(), world.clock.time)
     await world.schedules.pause(DEFAULT_TENANT, "s")
     await world.pass_time(5)
-    again = await world.schedules.put(wanted(rule=Cron("0 2 * * *", "Europe/Berlin")), world.clock.time)
-    assert (again.schedule_id, again.paused, again.created_at) == (first.schedule_id, True, first.created_at)
-    assert (again.rule, again.changed_at) == (Cron("0 2 * * *", "Europe/Berlin"), first.changed_at + 5)
+    again = await world.schedules.put(
+        wanted(rule=Cron("0 2 * * *", "Europe/Berlin")), world.clock.time
+    )
+    assert (again.schedule_id, again.paused, again.created_at) == (
+        first.schedule_id,
+        True,
+        first.created_at,
+    )
+    assert (again.rule, again.changed_at) == (
+        Cron("0 2 * * *", "Europe/Berlin"),
+        first.changed_at + 5,
+    )
     assert again.revision > first.revision
 
 
@@ -58,14 +69,24 @@ async def test_schedules_are_listed_by_name_and_tenant_in_pages(world: World) ->
     for name in ("b", "Z", "a_b", "a-b"):
         await world.schedules.put(wanted(name), 1)
     await world.schedules.put(wanted("other", tenant=Tenant(2)), 1)
-    assert [row.name for row in await world.schedules.stored(DEFAULT_TENANT)] == ["Z", "a-b", "a_b", "b"]
-    assert [row.name for row in await world.schedules.stored(DEFAULT_TENANT, "Z", 2)] == ["a-b", "a_b"]
+    assert [row.name for row in await world.schedules.stored(DEFAULT_TENANT)] == [
+        "Z",
+        "a-b",
+        "a_b",
+        "b",
+    ]
+    assert [row.name for row in await world.schedules.stored(DEFAULT_TENANT, "Z", 2)] == [
+        "a-b",
+        "a_b",
+    ]
     assert await world.schedules.delete(DEFAULT_TENANT, "b")
     assert not await world.schedules.delete(DEFAULT_TENANT, "b")
     assert not await world.schedules.delete(DEFAULT_TENANT, "other")
 
 
-async def test_what_is_due_is_due_by_the_stores_clock_and_not_while_it_is_paused(world: World) -> None:
+async def test_what_is_due_is_due_by_the_stores_clock_and_not_while_it_is_paused(
+    world: World,
+) -> None:
     await world.schedules.put(wanted(), world.clock.time + MINUTE)
     await world.schedules.put(wanted("later"), world.clock.time + 2 * MINUTE)
     assert await world.schedules.due(10) == []
@@ -94,7 +115,9 @@ async def test_of_several_who_move_a_schedule_on_one_does_and_starts_once(world:
     winner = 101 + moved.index(True)
     after = await found(world)
     assert after.last_execution == str(winner)
-    assert [n for n in range(101, 106) if await world.log.pinned(ExecutionId(str(n))) is not None] == [winner]
+    assert [
+        n for n in range(101, 106) if await world.log.pinned(ExecutionId(str(n))) is not None
+    ] == [winner]
     pinned = await world.log.pinned(ExecutionId(str(winner)))
     assert pinned is not None
     assert pinned.workload == {"n": winner}
@@ -109,7 +132,9 @@ async def test_a_change_in_between_is_noticed(world: World) -> None:
     assert not await world.schedules.move(replace(row, next_at=1), [])
 
 
-async def test_a_slot_that_waits_is_due_when_the_execution_before_it_has_ended(world: World) -> None:
+async def test_a_slot_that_waits_is_due_when_the_execution_before_it_has_ended(
+    world: World,
+) -> None:
     row = await world.schedules.put(wanted(overlap="queue"), world.clock.time)
     after = replace(row, next_at=row.next_at + MINUTE, waiting=(row.next_at,), last_at=row.next_at, skipped=2, error="no",
                     last_execution=ExecutionId("101"))  # fmt: skip
@@ -119,22 +144,44 @@ async def test_a_slot_that_waits_is_due_when_the_execution_before_it_has_ended(w
     await world.pass_time(MINUTE)
     (due,) = await world.schedules.due(10)
     assert due.busy
-    gone = replace(due.schedule, next_at=None, last_execution=ExecutionId("999"))  # one that is not there any more
+    gone = replace(
+        due.schedule, next_at=None, last_execution=ExecutionId("999")
+    )  # one that is not there any more
     assert await world.schedules.move(gone, [])
     (due,) = await world.schedules.due(10)
     assert (due.busy, due.schedule.next_at) == (False, None)
 
 
 async def test_hooks_are_kept_by_name(world: World) -> None:
-    call = Call(tenant=DEFAULT_TENANT, name="h", path="p", version=2, into="order", secret="c", key_header="X-Key")
+    call = HookDefinition(
+        tenant=DEFAULT_TENANT,
+        name="h",
+        path="p",
+        version=2,
+        into="order",
+        secret="c",
+        key_header="X-Key",
+    )
     first = await world.hooks.put(call)
     assert first == await world.hooks.find(DEFAULT_TENANT, "h")
-    assert (first.into, first.secret, first.signature_header, first.key_header) == ("order", "c", None, "X-Key")
+    assert (first.into, first.secret, first.signature_header, first.key_header) == (
+        "order",
+        "c",
+        None,
+        "X-Key",
+    )
     await world.pass_time(5)
-    again = await world.hooks.put(Call(tenant=DEFAULT_TENANT, name="h", path="q", signature_header="X-S"))
-    assert (again.hook_id, again.path, again.into, again.signature_header) == (first.hook_id, "q", None, "X-S")
+    again = await world.hooks.put(
+        HookDefinition(tenant=DEFAULT_TENANT, name="h", path="q", signature_header="X-S")
+    )
+    assert (again.hook_id, again.path, again.into, again.signature_header) == (
+        first.hook_id,
+        "q",
+        None,
+        "X-S",
+    )
     assert (again.created_at, again.changed_at) == (first.created_at, first.changed_at + 5)
-    await world.hooks.put(Call(tenant=DEFAULT_TENANT, name="a", path="q"))
+    await world.hooks.put(HookDefinition(tenant=DEFAULT_TENANT, name="a", path="q"))
     assert [each.name for each in await world.hooks.stored(DEFAULT_TENANT)] == ["a", "h"]
     assert [each.name for each in await world.hooks.stored(DEFAULT_TENANT, "a", 5)] == ["h"]
     assert await world.hooks.find(Tenant(2), "h") is None

@@ -42,12 +42,16 @@ async def check(dsn: str, client: Remote, executions: Collection[ExecutionId]) -
         for what, query in NOTHING.items():
             assert connection.execute(query).fetchall() == [], what
         parents = list(map(int, executions))
-        children = connection.execute("select execution_id from noetl.execution where parent = any (%s)", [parents])
+        children = connection.execute(
+            "select execution_id from noetl.execution where parent = any (%s)", [parents]
+        )
         everyone = [*executions, *(ExecutionId(str(row[0])) for row in children)]
     for execution_id in everyone:
         recorded = await all_events(client, execution_id)
         check_story(recorded)
-        for reference in {each.uri: each for row in recorded for each in references_of(row.event)}.values():
+        for reference in {
+            each.uri: each for row in recorded for each in references_of(row.event)
+        }.values():
             await client.resolve(reference)
         assert (await client.execution(execution_id))["status"] == "completed"
 
@@ -71,7 +75,11 @@ def check_story(recorded: list[Recorded]) -> None:
 
 
 def check_loops(events: list[e.Event]) -> None:
-    sizes = {event.activation: event.collection.size for event in events if isinstance(event, e.LoopStarted)}
+    sizes = {
+        event.activation: event.collection.size
+        for event in events
+        if isinstance(event, e.LoopStarted)
+    }
     done = [event.activation for event in events if isinstance(event, e.LoopDone)]
     assert sorted(done) == sorted(sizes)
     accepted: dict[str, list[int]] = defaultdict(list)
@@ -84,7 +92,9 @@ def check_loops(events: list[e.Event]) -> None:
                 alone[event.activation] += 1
             else:
                 items = event.items
-                accepted[event.activation] += range(items.first, items.first + items.ok + items.failed + items.skipped)
+                accepted[event.activation] += range(
+                    items.first, items.first + items.ok + items.failed + items.skipped
+                )
     for activation, size in sizes.items():
         indexes = accepted[activation]
         assert len(indexes) == len(set(indexes)), f"accepted twice: {sorted(indexes)}"

@@ -77,7 +77,9 @@ class Machine:
         """By kill -9, and by nothing else."""
         end = time.monotonic() + PATIENCE
         while self.alive:
-            assert time.monotonic() < end, f"{self.name} lives on: {self.order.read_text()} was not passed"
+            assert time.monotonic() < end, (
+                f"{self.name} lives on: {self.order.read_text()} was not passed"
+            )
             await look_again()
         assert self.process is not None
         assert self.process.returncode == -signal.SIGKILL, f"{self.name}: {self.said()}"
@@ -111,7 +113,9 @@ class House:
         return self.machines["worker"]
 
     def add(self, name: str, *arguments: str, **more: str) -> Machine:
-        machine = self.machines[name] = Machine(name, self.home / name, arguments, {**self.env, **more})
+        machine = self.machines[name] = Machine(
+            name, self.home / name, arguments, {**self.env, **more}
+        )
         machine.start()
         return machine
 

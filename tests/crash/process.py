@@ -20,7 +20,7 @@ import noetl.server.app
 import noetl.worker.http  # noqa: F401 - loaded, as the two above, before this process has begun
 from noetl import faults
 from noetl.cli import main
-from noetl.engine.state import Fixed, Limits
+from noetl.engine.state import ExecutionLimits, PinnedPlaybook
 from noetl.server import states
 
 
@@ -48,7 +48,11 @@ if __name__ == "__main__":
     order = Path(sys.argv[1])
     faults.install(Executioner(order))
     if activations := os.environ.get("CRASH_ACTIVATIONS"):
-        states.Fixed = partial(Fixed, limits=Limits(activations=int(activations)))
-    order.with_suffix(".began").write_text(str(time.monotonic()))  # one clock for all processes of a machine
+        states.PinnedPlaybook = partial(
+            PinnedPlaybook, limits=ExecutionLimits(activations=int(activations))
+        )
+    order.with_suffix(".began").write_text(
+        str(time.monotonic())
+    )  # one clock for all processes of a machine
     sys.argv = ["noetl", *sys.argv[2:]]
     main()

@@ -40,11 +40,18 @@ async def killed(times: int, items: int) -> None:
                 await client.register(text)
             execution_id = await client.start("crash/loop", None, {"count": items, "pause": 0.02})
             for number in range(times):
-                await database.reaches("select count(distinct item) from effect", items * (number + 0.5) / times)
+                await database.reaches(
+                    "select count(distinct item) from effect", items * (number + 0.5) / times
+                )
                 await database.dies_and_comes_back()
-            told = (await asyncio.wait_for(outcomes(client, {"loop": execution_id}), PATIENCE))["loop"]
+            told = (await asyncio.wait_for(outcomes(client, {"loop": execution_id}), PATIENCE))[
+                "loop"
+            ]
             squares = [number * number for number in range(items)]
-            assert (told.failure, told.result) == (None, {"total": sum(squares), "squares": squares})
+            assert (told.failure, told.result) == (
+                None,
+                {"total": sum(squares), "squares": squares},
+            )
             await check(database.control, client, [execution_id])
         with psycopg.connect(database.data) as connection:
             marks = connection.execute("select distinct item from effect order by item").fetchall()
@@ -70,7 +77,9 @@ class Database:
         postmaster = read_postmaster(self.embedded.cluster.data)
         assert postmaster is not None
         os.kill(postmaster.pid, signal.SIGKILL)
-        while (again := read_postmaster(self.embedded.cluster.data)) is None or again.pid == postmaster.pid:
+        while (
+            again := read_postmaster(self.embedded.cluster.data)
+        ) is None or again.pid == postmaster.pid:
             await look_again()
         before, begin = await self.recorded(), time.monotonic()
         while await self.recorded() <= before:

@@ -44,7 +44,10 @@ def test_every_cell_that_loses_its_workers_ends_as_the_table_says(spark_url: str
 
 
 def lose_workers(cells: Sequence[Cell], spark_profile: str) -> None:
-    with server().database() as dsn, house(dsn, workers=0, NOETL_SPARK_PROFILE=spark_profile) as here:
+    with (
+        server().database() as dsn,
+        house(dsn, workers=0, NOETL_SPARK_PROFILE=spark_profile) as here,
+    ):
         with asked(here) as stack:
             started = {cell: start_cell(stack, cell) for cell in cells}
             here.add_worker()
@@ -71,7 +74,9 @@ def supervise_until_suspect(here: House, dsn: str, count: int) -> None:
 
         def are_suspect() -> bool:
             here.restart()
-            found = connection.execute("select count(*) from noetl.command where lost >= %s", [SUSPECT]).fetchone()
+            found = connection.execute(
+                "select count(*) from noetl.command where lost >= %s", [SUSPECT]
+            ).fetchone()
             return found is not None and found[0] >= count
 
         until(are_suspect, PATIENCE_S, LOOK_INTERVAL_S)

@@ -102,7 +102,9 @@ def do(dsn: str | None, query: str) -> list[Any]:
         return done.fetchall() if done.description else []
 
 
-async def killed(here: House, playbook: str, payload: dict[str, Any], point: str, nth: int) -> tuple[Any, ExecutionId]:
+async def killed(
+    here: House, playbook: str, payload: dict[str, Any], point: str, nth: int
+) -> tuple[Any, ExecutionId]:
     """Its result, though its worker died where it was told to."""
     here.restart()
     await here.ready()
@@ -135,7 +137,9 @@ async def paged(here: House, api: Api, pages: int, at: int) -> None:
     payload = {"total": 5 * pages, "base": api.url}
     await killed(here, document("pages", PAGES, base="", total=0), payload, "journal.after", at)
     assert pages <= api.calls()[PATH] <= pages + 1
-    assert do(here.dsn, "select id from page_row order by id") == [(id,) for id in range(1, 5 * pages + 1)]
+    assert do(here.dsn, "select id from page_row order by id") == [
+        (id,) for id in range(1, 5 * pages + 1)
+    ]
 
 
 def test_a_page_that_was_stored_and_not_reported_is_not_stored_again(here: House, api: Api) -> None:
@@ -149,30 +153,44 @@ def test_a_page_that_was_stored_and_not_reported_is_not_stored_again(here: House
 
 
 @pytest.mark.parametrize(("point", "again"), [("journal.after", 0), ("tool.after", 1)])
-def test_a_pipeline_goes_on_after_its_last_finished_task(here: House, point: str, again: int) -> None:
+def test_a_pipeline_goes_on_after_its_last_finished_task(
+    here: House, point: str, again: int
+) -> None:
     """Killed after the third task: what was in the journal runs once, what was not runs again."""
     result, execution_id = asyncio.run(killed(here, document("tasks", PIPELINE), {}, point, 3))
     assert result == [1, 2, 3, 4]
-    ran = dict(do(here.dsn, f"select task, count(*) from mark where execution = {execution_id} group by 1"))
+    ran = dict(
+        do(here.dsn, f"select task, count(*) from mark where execution = {execution_id} group by 1")
+    )
     assert ran == {"one": 1, "two": 1, "three": 1 + again, "four": 1}
 
 
 @pytest.mark.parametrize("nth", [2, 7, 40, 61])
-def test_items_that_were_stored_and_not_reported_are_not_stored_again(here: House, nth: int) -> None:
+def test_items_that_were_stored_and_not_reported_are_not_stored_again(
+    here: House, nth: int
+) -> None:
     do(here.dsn, "truncate item_row")
     asyncio.run(killed(here, document("rows", LOOP, items=0), {"items": 40}, "tool.after", nth))
-    assert do(here.dsn, "select n, square from item_row order by n") == [(n, n * n) for n in range(40)]
+    assert do(here.dsn, "select n, square from item_row order by n") == [
+        (n, n * n) for n in range(40)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("claim", "point", "nth"), [(3, "tool.after", 12), (8, "tool.after", 21), (8, "persist.after", 2)]
+    ("claim", "point", "nth"),
+    [(3, "tool.after", 12), (8, "tool.after", 21), (8, "persist.after", 2)],
 )
 def test_cursor_loop_keeps_one_result_per_row_when_its_worker_dies(
     here: House, claim: int, point: str, nth: int
 ) -> None:
     """It dies between an item and its report, or when the results of a frame are stored and not reported."""
-    do(here.dsn, "truncate item_row, job; insert into job select n, false from generate_series(0, 19) n")
-    result, _ = asyncio.run(killed(here, document("cursor", CURSOR, claim=0), {"claim": claim}, point, nth))
+    do(
+        here.dsn,
+        "truncate item_row, job; insert into job select n, false from generate_series(0, 19) n",
+    )
+    result, _ = asyncio.run(
+        killed(here, document("cursor", CURSOR, claim=0), {"claim": claim}, point, nth)
+    )
     wanted = [(n, n * n) for n in range(20)]
     assert [(row["n"], row["square"]) for row in result] == wanted
     assert do(here.dsn, "select n, square from item_row order by n") == wanted
@@ -201,7 +219,9 @@ def test_items_of_a_loop_are_stored_once_whatever_dies(here: House) -> None:
             assert len([event for event in events if isinstance(event, e.LoopDone)]) == 1
 
     asyncio.run(run())
-    assert do(here.dsn, "select n, square from item_row order by n") == [(n, n * n) for n in range(1_000)]
+    assert do(here.dsn, "select n, square from item_row order by n") == [
+        (n, n * n) for n in range(1_000)
+    ]
 
 
 async def grown(here: House, least: int) -> None:

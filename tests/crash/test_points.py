@@ -59,7 +59,9 @@ def test_a_process_that_is_killed_costs_nothing(here: House, point: str) -> None
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(20))
 @pytest.mark.parametrize("point", [*POINTS, *OF_TOOLS])
-def test_a_process_that_is_killed_again_and_again_costs_nothing(here: House, point: str, number: int) -> None:
+def test_a_process_that_is_killed_again_and_again_costs_nothing(
+    here: House, point: str, number: int
+) -> None:
     asyncio.run(Killing(here, point, Random(f"{point} {number}")).run())
 
 
@@ -162,7 +164,9 @@ class Killing:
 
     def every_item_left_its_mark(self, execution_id: ExecutionId) -> None:
         with psycopg.connect(self.dsn) as connection:
-            items = connection.execute("select distinct item from effect where execution = %s", [int(execution_id)])
+            items = connection.execute(
+                "select distinct item from effect where execution = %s", [int(execution_id)]
+            )
             assert sorted(row[0] for row in items) == list(range(ITEMS))
         lines = self.begun.read_text().splitlines()
         if self.point in OF_TOOLS:

@@ -44,7 +44,9 @@ KILLS += """  next: [{step: after, when: "{{ error is defined }}"}]
 def here() -> Iterator[House]:
     with server().database() as dsn:
         make_effects(dsn)
-        with house(dsn, NOETL_CREDENTIAL_EFFECTS=f'{{"dsn": "{dsn}"}}', CRASH_ACTIVATIONS=str(ACTIVATIONS)) as made:
+        with house(
+            dsn, NOETL_CREDENTIAL_EFFECTS=f'{{"dsn": "{dsn}"}}', CRASH_ACTIVATIONS=str(ACTIVATIONS)
+        ) as made:
             yield made
 
 

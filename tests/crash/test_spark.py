@@ -86,10 +86,18 @@ LOOP = """
 WORKLOAD = {"rows": ROWS, "begun": "", "held": False, "slow": False}
 NAMED = {"name": "numbers", "path": "crash/numbers"}
 PLAYBOOK = workflow(STEPS, metadata=NAMED, workload=WORKLOAD)
-WITH_LOOP = workflow(STEPS.replace("next: counted", "next: each", 1) + LOOP, metadata=NAMED, workload=WORKLOAD)
-SETTINGS = {"NOETL_WORKER_POOLS": "cpu,spark", "NOETL_STORAGE_SWEEP_SEC": "1", "NOETL_STORAGE_ORPHAN_AGE_SEC": "0"}
+WITH_LOOP = workflow(
+    STEPS.replace("next: counted", "next: each", 1) + LOOP, metadata=NAMED, workload=WORKLOAD
+)
+SETTINGS = {
+    "NOETL_WORKER_POOLS": "cpu,spark",
+    "NOETL_STORAGE_SWEEP_SEC": "1",
+    "NOETL_STORAGE_ORPHAN_AGE_SEC": "0",
+}
 SMALL = "-Xmx512m -XX:TieredStopAtLevel=1"
-COPIES = "-Dspark.speculation=true -Dspark.speculation.interval=100ms -Dspark.speculation.quantile=0.25"
+COPIES = (
+    "-Dspark.speculation=true -Dspark.speculation.interval=100ms -Dspark.speculation.quantile=0.25"
+)
 PHASES = ["tool.before", "running", "tool.after", "persist.after"]
 
 
@@ -110,7 +118,11 @@ def test_copies_of_slow_tasks_give_no_row_twice(tmp_path: Path) -> None:
     """A worker dies; in what runs instead, tasks wait for ever unless Spark starts copies of them."""
     with cluster(tmp_path / "cluster") as spread:
         options = f"{SMALL} {COPIES} -Dspark.executor.memory=512m"
-        told = {"NOETL_SPARK_PROFILE": spread.profile, "NOETL_SPARK_JAVA_OPTIONS": options, **SETTINGS}
+        told = {
+            "NOETL_SPARK_PROFILE": spread.profile,
+            "NOETL_SPARK_JAVA_OPTIONS": options,
+            **SETTINGS,
+        }
         with server().database() as dsn, house(dsn, **told) as here:
             try:
                 asyncio.run(_dying(here, "running", WITH_LOOP, slow=True))
@@ -137,7 +149,9 @@ async def _losing_spark(here: House) -> None:
         assert served is not None
         os.kill(children(served.pid)[0], signal.SIGKILL)
         await _ends(here, client, execution_id, runs=2)
-        said = [line["line"] async for lines in client.logs(execution_id, "numbers") for line in lines]
+        said = [
+            line["line"] async for lines in client.logs(execution_id, "numbers") for line in lines
+        ]
         assert "spark: the server was lost; once more" in said
 
 
@@ -164,7 +178,9 @@ async def _dying(here: House, phase: str, playbook: str = PLAYBOOK, *, slow: boo
 
 async def _begin(here: House, client: Remote, playbook: str, **workload: bool) -> ExecutionId:
     await client.register(playbook)
-    return await client.start("crash/numbers", None, {"begun": str(here.home / "begun"), **workload})
+    return await client.start(
+        "crash/numbers", None, {"begun": str(here.home / "begun"), **workload}
+    )
 
 
 async def _runs(here: House) -> None:
@@ -180,7 +196,9 @@ async def _ends(here: House, client: Remote, execution_id: ExecutionId, runs: in
     assert story.result["row"] == {"n": ROWS, "ids": ROWS, "total": sum(range(ROWS))}
     await check(here.dsn or "", client, [execution_id])
     async with asyncio.timeout(PATIENCE):
-        await comes(lambda: asyncio.to_thread(_files, here.home), story.result["files"])  # orphans are swept
+        await comes(
+            lambda: asyncio.to_thread(_files, here.home), story.result["files"]
+        )  # orphans are swept
     begun = await asyncio.to_thread((here.home / "begun").read_text)
     assert len(begun.split()) == runs
 

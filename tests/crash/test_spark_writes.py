@@ -96,7 +96,9 @@ def _parameter(cell: Cell) -> Any:
 
 
 @pytest.mark.parametrize("cell", [_parameter(cell) for cell in CELLS])
-def test_a_worker_that_dies_while_it_writes(shared_house: House, tmp_path: Path, cell: Cell) -> None:
+def test_a_worker_that_dies_while_it_writes(
+    shared_house: House, tmp_path: Path, cell: Cell
+) -> None:
     shared_house.restart()  # what a cell that failed has left dead
     asyncio.run(_worker_dies(shared_house, cell, tmp_path))
 
@@ -144,9 +146,15 @@ async def _begin(here: House, client: Remote, cell: Cell, folder: Path) -> Execu
     for number, day in OLD:
         part = folder / "lake" / f"day={day}"
         part.mkdir(parents=True)
-        pq.write_table(pa.table({"n": pa.array([number], pa.int32())}), part / "part-00000-old.parquet")
+        pq.write_table(
+            pa.table({"n": pa.array([number], pa.int32())}), part / "part-00000-old.parquet"
+        )
     path = f"{cell.before}{folder / 'lake'}"
-    target = {"kind": "postgres", "auth": {"dsn": here.dsn}, "table": cell.table} if cell.table else {"path": path}
+    target = (
+        {"kind": "postgres", "auth": {"dsn": here.dsn}, "table": cell.table}
+        if cell.table
+        else {"path": path}
+    )
     tool = {
         "kind": "spark",
         "inputs": {"lake": {"path": path}},
@@ -164,7 +172,9 @@ async def _runs(folder: Path) -> None:
         await comes(lambda: asyncio.to_thread((folder / "begun.1").exists))
 
 
-async def _ends(here: House, client: Remote, execution_id: ExecutionId, cell: Cell, folder: Path) -> None:
+async def _ends(
+    here: House, client: Remote, execution_id: ExecutionId, cell: Cell, folder: Path
+) -> None:
     story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
     assert story.failure is None
     assert story.result["row_count"] == len(NEW)
@@ -176,5 +186,7 @@ def _seen(here: House, cell: Cell, folder: Path) -> Rows:
         query = SQL("select n, day from {} order by n").format(Identifier(cell.table))
         with psycopg.connect(here.dsn or "") as connection:
             return [(int(n), str(day)) for n, day in connection.execute(query).fetchall()]
-    found = ds.dataset(folder / "lake", format="parquet", partitioning="hive").to_table().to_pylist()
+    found = (
+        ds.dataset(folder / "lake", format="parquet", partitioning="hive").to_table().to_pylist()
+    )
     return sorted((row["n"], row["day"]) for row in found)

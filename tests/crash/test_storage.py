@@ -61,7 +61,9 @@ STEPS = """
     code: "result = {'one': one, 'count': count, 'last': last}"
 """
 RESULT = {"one": 12_346, "count": ROWS, "last": ROWS - 1}
-PLAYBOOK = workflow(STEPS, metadata={"name": "large", "path": "crash/large"}, workload={"rows": ROWS, "begun": ""})
+PLAYBOOK = workflow(
+    STEPS, metadata={"name": "large", "path": "crash/large"}, workload={"rows": ROWS, "begun": ""}
+)
 DATABASE = """
 - step: s1
   tool: {kind: duckdb, query: "select range as n, md5(range::text) as text from range({{ workload.rows }})"}
@@ -69,7 +71,9 @@ DATABASE = """
 - step: s2
   tool: {kind: duckdb, inputs: {given: "{{ s1 }}"}, query: "select count(*) as count from given"}
 """
-ROWS_OF_A_DATABASE = workflow(DATABASE, metadata={"name": "rows", "path": "crash/rows"}, workload={"rows": ROWS})
+ROWS_OF_A_DATABASE = workflow(
+    DATABASE, metadata={"name": "rows", "path": "crash/rows"}, workload={"rows": ROWS}
+)
 SWEEPING = {"NOETL_STORAGE_SWEEP_SEC": "1", "NOETL_STORAGE_ORPHAN_AGE_SEC": "0"}
 Build = Callable[..., House]
 
@@ -131,7 +135,9 @@ def staged(folder: Path) -> list[Path]:
 
 async def stored(bucket: str) -> int:
     """Results; what tasks were given stands beside them."""
-    found = [each.address.kind async for each in Objects(s3.server().connected(bucket), bucket).listed()]
+    found = [
+        each.address.kind async for each in Objects(s3.server().connected(bucket), bucket).listed()
+    ]
     return found.count("result")
 
 
@@ -141,7 +147,9 @@ def begins(here: House) -> list[str]:
 
 
 @pytest.mark.parametrize("nth", [1, 2])
-def test_a_worker_that_dies_between_put_and_report_leaves_an_orphan_and_nothing_else(build: Build, nth: int) -> None:
+def test_a_worker_that_dies_between_put_and_report_leaves_an_orphan_and_nothing_else(
+    build: Build, nth: int
+) -> None:
     async def run() -> None:
         bucket = s3.server().place()
         here = build(**s3.server().settings(bucket), **SWEEPING)
@@ -152,7 +160,9 @@ def test_a_worker_that_dies_between_put_and_report_leaves_an_orphan_and_nothing_
             await ended(here, client, execution_id)
             assert len(begins(here)) == 3
             async with asyncio.timeout(PATIENCE):
-                await comes(lambda: stored(bucket), 2)  # the orphan is swept: what two steps made is left
+                await comes(
+                    lambda: stored(bucket), 2
+                )  # the orphan is swept: what two steps made is left
             await check(here.dsn or "", client, [execution_id])
 
     asyncio.run(run())
@@ -192,7 +202,9 @@ def test_a_store_that_is_away_is_waited_for_and_no_tool_runs_again(build: Build)
     asyncio.run(run())
 
 
-def test_a_cache_that_is_deleted_again_and_again_and_a_nats_that_ends_are_not_missed(build: Build) -> None:
+def test_a_cache_that_is_deleted_again_and_again_and_a_nats_that_ends_are_not_missed(
+    build: Build,
+) -> None:
     async def run() -> None:
         here = build(**s3.server().settings(s3.server().place()), NOETL_NATS_URL=nats.server().url)
         here.add_worker()

@@ -102,7 +102,9 @@ PLAYBOOKS = [
 
 def make_effects(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("create table if not exists effect (execution bigint, item int, attempt int)")
+        connection.execute(
+            "create table if not exists effect (execution bigint, item int, attempt int)"
+        )
 
 
 async def start(http: httpx.AsyncClient, name: str, key: str, **payload: Any) -> ExecutionId:

@@ -27,7 +27,9 @@ class Stack:
     def register(self, steps: str, path: str | None = None, **document: Any) -> str:
         """Its path: one of its own unless it is given."""
         path = path or f"test/{sha256(repr((steps, document)).encode()).hexdigest()[:12]}"
-        text = workflow(steps, **{"metadata": {"name": path.rpartition("/")[2], "path": path}, **document})
+        text = workflow(
+            steps, **{"metadata": {"name": path.rpartition("/")[2], "path": path}, **document}
+        )
         answer = self.http.post("/api/catalog/register", json={"content": text})
         assert answer.is_success, answer.text
         return path
@@ -37,7 +39,9 @@ class Stack:
         assert answer.status_code == 202, answer.text
         return str(answer.json()["execution_id"])
 
-    def run(self, steps: str, payload: dict[str, Any] | None = None, **document: Any) -> dict[str, Any]:
+    def run(
+        self, steps: str, payload: dict[str, Any] | None = None, **document: Any
+    ) -> dict[str, Any]:
         """To its end."""
         return self.ended(self.start(self.register(steps, **document), **(payload or {})))
 
@@ -59,7 +63,12 @@ class Stack:
     def events(self, execution: str, *types: str) -> list[dict[str, Any]]:
         found, after = [], 0
         while after is not None:
-            page = self.get(f"/api/executions/{execution}/events", after=after, limit=1000, types=",".join(types))
+            page = self.get(
+                f"/api/executions/{execution}/events",
+                after=after,
+                limit=1000,
+                types=",".join(types),
+            )
             found += page["events"]
             after = page["next"]
         return found
@@ -74,7 +83,9 @@ class Stack:
         return self.events(execution, kind)[0]
 
     def children(self, execution: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.get("/api/executions", parent=execution, limit=500)["executions"]
+        rows: list[dict[str, Any]] = self.get("/api/executions", parent=execution, limit=500)[
+            "executions"
+        ]
         return rows
 
 
@@ -90,7 +101,10 @@ def running_stack(**settings: str) -> Iterator[Stack]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    home, url = Path(tempfile.mkdtemp(dir=scratch(), prefix="noetl-test-e2e-")), f"http://127.0.0.1:{port}"
+    home, url = (
+        Path(tempfile.mkdtemp(dir=scratch(), prefix="noetl-test-e2e-")),
+        f"http://127.0.0.1:{port}",
+    )
     alone, there = Noetl(home), Noetl(home).with_env(NOETL_SERVER_URL=url, **settings)
     with ExitStack() as running:
         running.enter_context(alone.running("server", "start", "--port", port))

@@ -36,12 +36,12 @@ from noetl.model import events as e
 from noetl.model.commands import USUAL_POOLS
 from noetl.model.identity import LOCAL
 from noetl.model.ids import ExecutionId, call_id
-from noetl.pipeline.data import Payloads
-from noetl.server.app import Node, Ports, assemble, listen
+from noetl.pipeline.data import ResultReader
+from noetl.server.app import Node, ServerPorts, assemble, listen
 from noetl.server.app import serve as answer
 from noetl.server.services.keys import KeyFile
 from noetl.server.services.signals import Outside
-from noetl.settings import Shards, Storage, Work, read
+from noetl.settings import ShardSettings, Storage, WorkerProcessSettings, read
 from noetl.worker.app import open_store, options
 from noetl.worker.app import serve as work
 
@@ -64,7 +64,9 @@ def case(file: Path) -> Case:
     playbook, *others = re.split(r"(?m)^---\n", file.read_text())
     read = [yaml.safe_load(other) for other in others]
     stated = next(document for document in read if "expect" in document)
-    children = tuple(other for other, document in zip(others, read, strict=True) if "workflow" in document)
+    children = tuple(
+        other for other, document in zip(others, read, strict=True) if "workflow" in document
+    )
     name = str(file.relative_to(PLAYBOOKS).with_suffix(""))
     return Case(name, playbook, stated.get("given", {}), stated["expect"], children)
 
@@ -84,12 +86,19 @@ class Outcome:
     @property
     def error(self) -> dict[str, Any] | None:
         failure = self.story.failure
-        known = {} if failure is None else {**msgspec.to_builtins(failure), "step": self.story.state.failed_step}
+        known = (
+            {}
+            if failure is None
+            else {**msgspec.to_builtins(failure), "step": self.story.state.failed_step}
+        )
         return known or None
 
     @property
     def steps(self) -> dict[str, Any]:
-        return {name: {"status": status, "runs": runs} for name, (status, runs, _) in self.story.steps().items()}
+        return {
+            name: {"status": status, "runs": runs}
+            for name, (status, runs, _) in self.story.steps().items()
+        }
 
     def value(self, path: str) -> Any:
         """`fetch.data.items[0]`: the value of a step, and the way into it."""
@@ -100,12 +109,18 @@ class Outcome:
         return found
 
     def delays(self, step: str) -> list[int]:
-        return [event.delay for event in self.events if isinstance(event, e.RetryStarted) and event.step == step]
+        return [
+            event.delay
+            for event in self.events
+            if isinstance(event, e.RetryStarted) and event.step == step
+        ]
 
     @property
     def shown(self) -> bytes:
         """Everything of it that somebody may read."""
-        return b"".join(codec.encode(event) for event in self.events) + msgspec.json.encode(self.values)
+        return b"".join(codec.encode(event) for event in self.events) + msgspec.json.encode(
+            self.values
+        )
 
 
 class Signals:
@@ -114,7 +129,9 @@ class Signals:
     def __init__(self, stated: list[dict[str, Any]]) -> None:
         self._left = stated
         self._waiting: set[str] = set()
-        self._calls: dict[str, str] = {}  # steps that asked for a child: they wait once it has started
+        self._calls: dict[
+            str, str
+        ] = {}  # steps that asked for a child: they wait once it has started
 
     def due(self, events: list[e.Event]) -> list[tuple[str, Any]]:
         for event in events:
@@ -136,7 +153,7 @@ class Signals:
 @dataclass
 class House:
     node: Node
-    payloads: Payloads
+    payloads: ResultReader
     api: str
     folder: Path
 
@@ -182,18 +199,23 @@ async def house(home: Path, tables: str, api: str) -> AsyncIterator[House]:
     listening = listen("127.0.0.1", 0)
     async with opened(home) as here:
         keys = KeyFile(here.home)
-        ports = Ports(
+        ports = ServerPorts(
             here.log, here.leases, here.bus, here.catalog, here.clock, here.vault, keys, here.schedules, here.hooks
         )  # fmt: skip
         node = assemble(ports, server_settings(here.shards), kinds=kinds())
         await node.server.keeper.run_once()  # a node number, and shards, before the first request
         stopped, parted = asyncio.Event(), asyncio.Event()
-        told = replace(options(home, read(Work), read(Shards), read(Storage)), pools=USUAL_POOLS)
+        told = replace(
+            options(home, read(WorkerProcessSettings), read(ShardSettings), read(Storage)),
+            pools=USUAL_POOLS,
+        )
         serving = asyncio.ensure_future(answer(node, listening, several=True, stop=parted))
         working = asyncio.ensure_future(work(node.server, told, stopped))
         try:
             await node.services.credentials.add(LOCAL, "tables", "postgres", {"dsn": tables})
-            payloads = Payloads(open_store(node.server, home, read(Storage)), node.server.manifest)
+            payloads = ResultReader(
+                open_store(node.server, home, read(Storage)), node.server.manifest
+            )
             yield House(node, payloads, api, home / "places")
         finally:
             stopped.set()
@@ -203,7 +225,9 @@ async def house(home: Path, tables: str, api: str) -> AsyncIterator[House]:
             working.result(), serving.result()
 
 
-async def play(wanted: Sequence[Case], home: Path, tables: str, api: str) -> dict[str, Outcome | BaseException]:
+async def play(
+    wanted: Sequence[Case], home: Path, tables: str, api: str
+) -> dict[str, Outcome | BaseException]:
     """How each went; or why that is not known."""
     limit = asyncio.Semaphore(TOGETHER)
 

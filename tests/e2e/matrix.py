@@ -48,7 +48,10 @@ ARCS: dict[str, Any] = {
     "plain_arc": "last",
     "else_policy": "last",
     "guard_without_outcome": [{"step": "last", "when": "{{ workload.mode == 'full' }}"}],
-    "guard_with_outcome": [{"step": "rescue", "when": "{{ output.status == 'error' }}"}, {"step": "last"}],
+    "guard_with_outcome": [
+        {"step": "rescue", "when": "{{ output.status == 'error' }}"},
+        {"step": "last"},
+    ],
 }
 
 
@@ -92,7 +95,10 @@ def expected_code(cell: Cell) -> str | None:
 
 def failure_code(stack: Stack, row: dict[str, Any]) -> str | None:
     codes = [each["code"] for each in row["recoveries"]]
-    codes += [event["data"]["error"]["code"] for event in stack.events(row["execution_id"], "playbook.failed")]
+    codes += [
+        event["data"]["error"]["code"]
+        for event in stack.events(row["execution_id"], "playbook.failed")
+    ]
     assert len(codes) <= 1
     return codes[0] if codes else None
 
@@ -124,13 +130,17 @@ def steps_of(cell: Cell) -> str:
     if ARCS[cell.handling] is not None:
         first["next"] = ARCS[cell.handling]
     noop = {"tool": {"kind": "noop"}}
-    return yaml.safe_dump([first, {"step": "last", **noop}, {"step": "rescue", **noop}], sort_keys=False)
+    return yaml.safe_dump(
+        [first, {"step": "last", **noop}, {"step": "rescue", **noop}], sort_keys=False
+    )
 
 
 def task_of(cell: Cell) -> dict[str, Any]:
     task = tool_of(cell)
     if cell.how == "times_out":
-        task["timeout"] = "5s" if cell.unit == "spark" else "1s"  # a client of Spark needs a second or two to connect
+        task["timeout"] = (
+            "5s" if cell.unit == "spark" else "1s"
+        )  # a client of Spark needs a second or two to connect
     rules: list[Any] = []
     if cell.how == "fails_after_retries":
         again = {"do": "retry", "attempts": 2, "delay": "10ms"}

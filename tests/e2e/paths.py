@@ -32,7 +32,14 @@ LIVES = {
 }
 SHORT = re.compile(r"(?P<step>[\w-]+)(?P<how> fails| passes|)(?P<to> -> .+)?")
 TIMES = re.compile(r"(?P<line>.*) ×(?P<times>\d+)")
-LIFE = ("command.issued", "frame.claimed", "command.parked", "child.started", "child.ended", "timer.fired")
+LIFE = (
+    "command.issued",
+    "frame.claimed",
+    "command.parked",
+    "child.started",
+    "child.ended",
+    "timer.fired",
+)
 RUNS = 9  # of one task in one command, as far as children are concerned
 
 
@@ -71,7 +78,9 @@ class Teller:
             return
         self._learn(event)
         activation = self._activation(event)
-        if isinstance(event, e.PlaybookCompleted):  # of branches side by side, which one was last is chance
+        if isinstance(
+            event, e.PlaybookCompleted
+        ):  # of branches side by side, which one was last is chance
             self._close(None)
             self.lines.append(Line(event.type))
             return
@@ -97,7 +106,9 @@ class Teller:
             self.activations[event.command_id] = event.activation
         if isinstance(event, e.CommandParked):
             for purpose in ("wait", "timeout"):
-                self.commands[timer_id(event.command_id, f"{purpose}:{event.attempt}")] = event.command_id
+                self.commands[timer_id(event.command_id, f"{purpose}:{event.attempt}")] = (
+                    event.command_id
+                )
             for run in range(1, RUNS + 1):
                 self.commands[call_id(event.command_id, event.task, run)] = event.command_id
 
@@ -238,7 +249,11 @@ def _shortest(lines: Sequence[str], at: int) -> tuple[str, int]:
     for said, shape in LIVES.items() if words[0] == "step.enter" else ():
         life = [f"{event} {words[1]}" for event in shape]
         last = lines[at + len(life)] if at + len(life) < len(lines) else ""
-        if list(lines[at : at + len(life)]) == life and last.startswith(f"next.evaluated {words[1]}"):
+        if list(lines[at : at + len(life)]) == life and last.startswith(
+            f"next.evaluated {words[1]}"
+        ):
             return words[1] + said + last.removeprefix(f"next.evaluated {words[1]}"), len(life) + 1
-    times = next((n for n in range(1, len(lines) - at) if lines[at + n] != lines[at]), len(lines) - at)
+    times = next(
+        (n for n in range(1, len(lines) - at) if lines[at + n] != lines[at]), len(lines) - at
+    )
     return (lines[at], 1) if times == 1 else (f"{lines[at]} ×{times}", times)

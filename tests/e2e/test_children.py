@@ -34,14 +34,23 @@ def calls(stack: Stack, more: str = "") -> str:
 
 def test_a_child_gives_its_last_result_or_that_of_the_step_that_is_named(stack: Stack) -> None:
     assert stack.ended(stack.start(calls(stack), n=8, handled=False))["vars"]["got"] == "half is 4"
-    assert stack.ended(stack.start(calls(stack, ", return_step: half"), n=8, handled=False))["vars"]["got"] == 4
+    assert (
+        stack.ended(stack.start(calls(stack, ", return_step: half"), n=8, handled=False))["vars"][
+            "got"
+        ]
+        == 4
+    )
 
 
 def test_a_child_that_fails_fails_its_parents_step(stack: Stack) -> None:
     path = calls(stack)
     parent = stack.start(path, n=7, handled=False)
     row = stack.ended(parent)
-    assert (row["status"], row["failure"]["step"], row["failure"]["code"]) == ("failed", "call", "CHILD_FAILED")
+    assert (row["status"], row["failure"]["step"], row["failure"]["code"]) == (
+        "failed",
+        "call",
+        "CHILD_FAILED",
+    )
     assert "odd" in row["failure"]["message"]
     (child,) = stack.children(parent)
     assert (child["status"], child["parent"]) == ("failed", parent)
@@ -50,14 +59,18 @@ def test_a_child_that_fails_fails_its_parents_step(stack: Stack) -> None:
 
 
 def test_a_child_that_is_not_there_fails_the_step_too(stack: Stack) -> None:
-    row = stack.ended(stack.start(stack.register(CALLS.format(path="test/nowhere", more="")), n=1, handled=True))
+    row = stack.ended(
+        stack.start(stack.register(CALLS.format(path="test/nowhere", more="")), n=1, handled=True)
+    )
     assert (row["status"], row["vars"]["code"]) == ("completed", "NOT_FOUND")
 
 
 def test_a_detached_child_goes_on_alone(stack: Stack) -> None:
     child = stack.register("- {step: gate, tool: {kind: wait, signal: go}}\n")
     parent = stack.ended(
-        stack.start(stack.register(CALLS.format(path=child, more=", wait: false")), n=1, handled=False)
+        stack.start(
+            stack.register(CALLS.format(path=child, more=", wait: false")), n=1, handled=False
+        )
     )
     assert parent["status"] == "completed"
     alone = parent["vars"]["got"]["execution_id"]
@@ -84,7 +97,9 @@ CALLS_ONE = """
 """
 
 
-def test_an_execution_shows_its_workload_its_children_and_where_its_failure_began(stack: Stack) -> None:
+def test_an_execution_shows_its_workload_its_children_and_where_its_failure_began(
+    stack: Stack,
+) -> None:
     breaks = stack.register(BREAKS)
     each = stack.register(CALLS_EACH.format(path=breaks))
     parent = stack.start(stack.register(CALLS_ONE.format(path=each)), mode="full", api_key="hush")
@@ -131,7 +146,11 @@ def test_a_parent_shows_that_its_child_recovered(stack: Stack) -> None:
 def test_an_item_that_fails_is_the_cause_of_its_loop(stack: Stack) -> None:
     steps = "- step: each\n  loop: {in: [1, 2], iterator: n}\n  tool: {kind: python, code: 'raise OSError(1)'}\n"
     row = stack.run(steps)
-    assert (row["failure"]["code"], row["cause"]["code"], row["cause"]["item"]) == ("LOOP_FAILED", "PYTHON_ERROR", 0)
+    assert (row["failure"]["code"], row["cause"]["code"], row["cause"]["item"]) == (
+        "LOOP_FAILED",
+        "PYTHON_ERROR",
+        0,
+    )
     assert "OSError" in row["cause"]["detail"]["trace"]
 
 
@@ -164,22 +183,31 @@ def without_payloads(stack: Stack, execution: str) -> int:
         embedded.halt()
 
 
-def test_child_that_got_texts_of_rows_is_repeated_without_payloads_of_its_parent(stack: Stack, tmp_path: Path) -> None:
+def test_child_that_got_texts_of_rows_is_repeated_without_payloads_of_its_parent(
+    stack: Stack, tmp_path: Path
+) -> None:
     """The marks are in the child's workload, and in no event: every test's log is searched for them."""
     gate = tmp_path / "gate"
-    parent = stack.start(stack.register(GIVES_ROWS.format(path=stack.register(WAITS_FOR_A_FILE))), gate=str(gate))
+    parent = stack.start(
+        stack.register(GIVES_ROWS.format(path=stack.register(WAITS_FOR_A_FILE))), gate=str(gate)
+    )
     assert stack.ended(parent)["status"] == "failed"
     (parked,) = stack.events(parent, "command.parked")
     assert parked["data"]["child"].keys() >= {"path", "reference"}
     (child,) = [row["execution_id"] for row in stack.children(parent)]
-    assert stack.get(f"/api/executions/{child}")["workload"] == {"mark": "CANARY-7", "gate": str(gate)}
+    assert stack.get(f"/api/executions/{child}")["workload"] == {
+        "mark": "CANARY-7",
+        "gate": str(gate),
+    }
     assert without_payloads(stack, parent) >= 3  # the rows, the item, the input of the child
     gate.touch()
     for how in ("retry", "rerun"):
         repeated = stack.ask(child, how)["execution_id"]
         row = stack.ended(repeated)
         assert (row["status"], row["workload"]["mark"]) == ("completed", "CANARY-7")
-        assert stack.get(f"/api/executions/{repeated}/result/check")["preview"]["rows"] == ["CANARY-7"]
+        assert stack.get(f"/api/executions/{repeated}/result/check")["preview"]["rows"] == [
+            "CANARY-7"
+        ]
         (first,) = stack.events(repeated, "playbook.initialized")
         assert first["data"]["workload_by_reference"]
 
@@ -224,7 +252,11 @@ def test_children_registered_anew_do_not_change_what_a_running_parent_calls(stac
     stack.ask(parent, "signals/second", {})
     assert stack.ended(parent)["status"] == "completed"
     called = versions_called(stack, parent)
-    assert sorted(called.values()) == [("pinned/middle", 1), ("pinned/named", 2), ("pinned/named", 2)]
+    assert sorted(called.values()) == [
+        ("pinned/middle", 1),
+        ("pinned/named", 2),
+        ("pinned/named", 2),
+    ]
     (middle,) = (child for child, (path, _) in called.items() if path == "pinned/middle")
     assert list(versions_called(stack, middle).values()) == [("pinned/leaf", 1)]
     again = stack.ask(parent, "rerun")["execution_id"]
@@ -257,13 +289,22 @@ def test_500_children_in_a_loop_with_a_window_of_20_finish_without_polling(stack
     assert (row["status"], row["vars"]["sum"]) == ("completed", [500, sum(range(500))])
     open_, most, counts = 0, 0, dict[str, int]()
     for event in stack.events(parent):
-        if event["data"].get("step") != "each" and event["type"] not in ("child.started", "child.ended"):
+        if event["data"].get("step") != "each" and event["type"] not in (
+            "child.started",
+            "child.ended",
+        ):
             continue
         counts[event["type"]] = counts.get(event["type"], 0) + 1
         open_ += {"child.started": 1, "child.ended": -1}.get(event["type"], 0)
         most = max(most, open_)
     assert most <= 20
-    for kind in ("command.issued", "command.parked", "child.started", "child.ended", "command.completed"):
+    for kind in (
+        "command.issued",
+        "command.parked",
+        "child.started",
+        "child.ended",
+        "command.completed",
+    ):
         assert counts[kind] == 500, counts
     assert len(stack.events(parent, "loop.done")) == 1
 
@@ -298,7 +339,9 @@ def test_loop_over_children_ends_when_a_child_fails(stack: Stack, failure: str) 
         parent = stack.start(path)
         row = stack.ended(parent)
         assert (row["status"], row["failure"]["code"]) == ("failed", "LOOP_FAILED")
-        assert {stack.ended(child["execution_id"])["status"] for child in stack.children(parent)} >= {"failed"}
+        assert {
+            stack.ended(child["execution_id"])["status"] for child in stack.children(parent)
+        } >= {"failed"}
 
 
 def test_the_latest_execution_is_no_child_however_many_there_are(stack: Stack) -> None:
@@ -307,7 +350,11 @@ def test_the_latest_execution_is_no_child_however_many_there_are(stack: Stack) -
     row = stack.ended(parent)
     noetl = stack.noetl
     assert noetl.json("exec", "get", "@latest")["execution_id"] == parent
-    assert len(noetl.json("exec", "list", "--parent", "@latest", "-n", 100)) == 60 == row["children"]["total"]
+    assert (
+        len(noetl.json("exec", "list", "--parent", "@latest", "-n", 100))
+        == 60
+        == row["children"]["total"]
+    )
     assert noetl.json("exec", "list", "--parent", parent, "--failed") == []
     since = noetl.json("exec", "list", "--since", "1h", "--path", "test/*", "-n", 500)
     assert parent in {each["execution_id"] for each in since}
@@ -340,7 +387,9 @@ TOP = """
 """
 
 
-def test_cancelling_an_execution_stops_all_its_children_and_their_processes(stack: Stack, tmp_path: Path) -> None:
+def test_cancelling_an_execution_stops_all_its_children_and_their_processes(
+    stack: Stack, tmp_path: Path
+) -> None:
     top = stack.register(TOP.format(path=stack.register(MIDDLE.format(path=stack.register(HANGS)))))
     parent = stack.start(top, pids=str(tmp_path))
     until(lambda: len(list(tmp_path.iterdir())) == 6)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from noetl.cli.memory import Cluster
+from noetl.cli.memory import MemoryCluster
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, empty
 from noetl.model.ids import ExecutionId
@@ -16,7 +16,7 @@ from tests.play import workflow
 WAIT = 30.0
 
 
-async def ended(cluster: Cluster, execution: ExecutionId) -> Execution:
+async def ended(cluster: MemoryCluster, execution: ExecutionId) -> Execution:
     state, seq = empty(execution), 0
     async with asyncio.timeout(WAIT):
         while not state.terminal:
@@ -25,29 +25,37 @@ async def ended(cluster: Cluster, execution: ExecutionId) -> Execution:
     return state
 
 
-async def value_of(cluster: Cluster, state: Execution, step: str) -> Any:
+async def value_of(cluster: MemoryCluster, state: Execution, step: str) -> Any:
     result = state.steps[step].result
     assert result is not None
     return None if result.reference is None else await cluster.resolve(result.reference)
 
 
-async def settled(cluster: Cluster, value: Any) -> Any:
+async def settled(cluster: MemoryCluster, value: Any) -> Any:
     """A variable that is a link, as its value."""
     return await cluster.resolve(linked(value)) if is_reference(value) else value
 
 
 def run(
-    steps: str, payload: dict[str, Any] | None = None, *, children: dict[str, str] | None = None, step: str = "end"
+    steps: str,
+    payload: dict[str, Any] | None = None,
+    *,
+    children: dict[str, str] | None = None,
+    step: str = "end",
 ) -> Any:
     """The status, the value of `step`, and ctx."""
 
     async def play() -> Any:
-        async with Cluster() as cluster:
+        async with MemoryCluster() as cluster:
             for path, child in (children or {}).items():
                 await cluster.register(workflow(child, metadata={"name": path, "path": path}), path)
             execution = await cluster.start(workflow(steps), "test.yaml", payload or {})
             state = await ended(cluster, execution)
-            value = await value_of(cluster, state, step) if step in state.steps and state.steps[step].result else None
+            value = (
+                await value_of(cluster, state, step)
+                if step in state.steps and state.steps[step].result
+                else None
+            )
             ctx = {name: await settled(cluster, value) for name, value in state.ctx.items()}
             return state.status, value, ctx, state.failure
 
@@ -93,7 +101,7 @@ def test_a_retried_loop_runs_its_failed_items_again_and_its_results_are_whole() 
 """
 
     async def play(marker: str) -> Any:
-        async with Cluster() as cluster:
+        async with MemoryCluster() as cluster:
             payload = {"numbers": [1, 2, 3, 4, 5], "marker": marker}
             first = await cluster.start(workflow(steps), "test.yaml", payload)
             broken = await ended(cluster, first)
@@ -124,7 +132,10 @@ def test_a_child_gives_its_value_and_a_failing_one_fails_its_parents_step() -> N
 - {step: sorry, tool: {kind: python, input: {e: "{{ call.error.code }}"}, code: "result = e"}}
 """
     assert run(steps, {"n": 8}, children={"halves": child})[:2] == ("completed", 4)
-    assert run(steps, {"n": 7}, children={"halves": child}, step="sorry")[:2] == ("completed", "CHILD_FAILED")
+    assert run(steps, {"n": 7}, children={"halves": child}, step="sorry")[:2] == (
+        "completed",
+        "CHILD_FAILED",
+    )
 
 
 def test_what_needs_data_is_evaluated_where_the_data_is() -> None:
@@ -186,7 +197,7 @@ def test_a_wait_goes_on_with_its_signal() -> None:
 """
 
     async def play() -> Any:
-        async with Cluster() as cluster:
+        async with MemoryCluster() as cluster:
             execution = await cluster.start(workflow(steps), "test.yaml", {})
             await cluster.server.requests.signal(execution, "go", "s1", {"by": "me"})
             state = await ended(cluster, execution)
@@ -196,11 +207,15 @@ def test_a_wait_goes_on_with_its_signal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"), [("return 5", 5), ("def main(n=2):\n    return n", 2), ("result = None", None)]
+    ("code", "expected"),
+    [("return 5", 5), ("def main(n=2):\n    return n", 2), ("result = None", None)],
 )
 def test_python_results_in_every_form(code: str, expected: Any) -> None:
     text = repr(code).replace("'", '"')
-    assert run(f"- {{step: end, tool: {{kind: python, code: {text}}}}}")[:2] == ("completed", expected)
+    assert run(f"- {{step: end, tool: {{kind: python, code: {text}}}}}")[:2] == (
+        "completed",
+        expected,
+    )
 
 
 def test_a_retry_that_is_used_up_gives_way_to_the_rules_after_it() -> None:
@@ -213,7 +228,11 @@ def test_a_retry_that_is_used_up_gives_way_to_the_rules_after_it() -> None:
     - {when: "{{ error is defined }}", then: {fail: "sad"}}
 - {step: other}
 """)
-    assert (status, failure.message, failure.detail["cause"]) == ("failed", "sad", "ValueError: x (line 1)")
+    assert (status, failure.message, failure.detail["cause"]) == (
+        "failed",
+        "sad",
+        "ValueError: x (line 1)",
+    )
 
 
 def test_a_kind_without_a_tool_fails_at_once_whatever_its_pool() -> None:

@@ -40,7 +40,9 @@ def test_a_signal_from_the_command_line_is_what_a_wait_gives(stack: Stack) -> No
     assert stack.path(execution) == ["gate", "done"]
 
 
-def test_a_signal_that_comes_early_is_kept_and_sent_twice_with_one_key_comes_once(stack: Stack) -> None:
+def test_a_signal_that_comes_early_is_kept_and_sent_twice_with_one_key_comes_once(
+    stack: Stack,
+) -> None:
     two = (
         GATE.replace("{step: done}]", "{step: again}]")
         + "- {step: again, tool: {kind: wait, signal: go}, next: done}\n"
@@ -48,11 +50,16 @@ def test_a_signal_that_comes_early_is_kept_and_sent_twice_with_one_key_comes_onc
     execution = stack.start(stack.register(two))
     for key, said in (("a", 1), ("a", 1), ("b", 2)):
         answer = stack.http.post(
-            f"/api/executions/{execution}/signals/go", json={"payload": said}, headers={"Idempotency-Key": key}
+            f"/api/executions/{execution}/signals/go",
+            json={"payload": said},
+            headers={"Idempotency-Key": key},
         )
         assert answer.status_code == 202
     assert stack.ended(execution)["status"] == "completed"
-    assert [event["data"]["payload"] for event in stack.events(execution, "signal.received")] == [1, 2]
+    assert [event["data"]["payload"] for event in stack.events(execution, "signal.received")] == [
+        1,
+        2,
+    ]
 
 
 def test_a_wait_that_lasts_too_long_fails_and_can_be_routed(stack: Stack) -> None:
@@ -85,11 +92,18 @@ def test_an_approval_goes_on_and_a_refusal_is_the_steps_failure(stack: Stack) ->
     for execution in (yes, no):
         stack.comes(execution, "command.parked")
     said = stack.noetl("exec", "approve", yes, "ask", "--by", "ada", "--comment", "go ahead")
-    assert (said.code, said.out) == (0, f"step ask of execution {yes} is approved by ada\n"), said.err
-    assert stack.noetl("exec", "reject", no, "ask", "--by", "bob", "--comment", "too risky").code == 0
+    assert (said.code, said.out) == (0, f"step ask of execution {yes} is approved by ada\n"), (
+        said.err
+    )
+    assert (
+        stack.noetl("exec", "reject", no, "ask", "--by", "bob", "--comment", "too risky").code == 0
+    )
     assert stack.ended(yes)["vars"] == {"by": "ada", "comment": "go ahead"}
     row = stack.ended(no)
-    assert (row["status"], row["vars"]) == ("completed", {"why": "the approval was refused: too risky"})
+    assert (row["status"], row["vars"]) == (
+        "completed",
+        {"why": "the approval was refused: too risky"},
+    )
     assert (stack.path(yes), stack.path(no)) == (["ask", "ship"], ["ask", "refused"])
     wrong = stack.noetl("exec", "approve", yes, "sak")
     assert (wrong.code, "no step 'sak'" in wrong.err) == (2, True)
@@ -119,7 +133,9 @@ DEAF = {
 
 
 @pytest.mark.parametrize("kind", DEAF)
-def test_a_tool_that_ignores_sigterm_is_stopped_by_its_timeout(stack: Stack, kind: str, tmp_path: Path) -> None:
+def test_a_tool_that_ignores_sigterm_is_stopped_by_its_timeout(
+    stack: Stack, kind: str, tmp_path: Path
+) -> None:
     file = tmp_path / "pid"
     step = f"- step: deaf\n  tool:{DEAF[kind]}    timeout: 1s\n"
     execution = stack.start(stack.register(step), pid=str(file))
@@ -132,19 +148,27 @@ def test_a_tool_that_ignores_sigterm_is_stopped_by_its_timeout(stack: Stack, kin
 def test_the_timeout_of_a_step_stops_its_whole_pipeline(stack: Stack, tmp_path: Path) -> None:
     file = tmp_path / "pid"
     step = (
-        "- step: deaf\n  spec: {timeout: 1s}\n  tool:\n  - {name: first, kind: noop}\n  - name: second" + DEAF["python"]
+        "- step: deaf\n  spec: {timeout: 1s}\n  tool:\n  - {name: first, kind: noop}\n  - name: second"
+        + DEAF["python"]
     )
     row = stack.ended(stack.start(stack.register(step), pid=str(file)))
     assert (row["status"], row["failure"]["code"]) == ("failed", "TIMEOUT")
     until(lambda: gone(int(file.read_text())))
 
 
-def test_the_timeout_of_an_execution_stops_what_runs_and_fails_it(stack: Stack, tmp_path: Path) -> None:
+def test_the_timeout_of_an_execution_stops_what_runs_and_fails_it(
+    stack: Stack, tmp_path: Path
+) -> None:
     file = tmp_path / "pid"
-    path = stack.register(f"- step: deaf\n  tool:{DEAF['shell']}", executor={"spec": {"timeout": "1s"}})
+    path = stack.register(
+        f"- step: deaf\n  tool:{DEAF['shell']}", executor={"spec": {"timeout": "1s"}}
+    )
     row = stack.ended(stack.start(path, pid=str(file)))
     assert (row["status"], row["error"] is not None) == ("failed", True)
-    assert stack.events(row["execution_id"], "playbook.failed")[0]["data"]["error"]["code"] == "TIMEOUT"
+    assert (
+        stack.events(row["execution_id"], "playbook.failed")[0]["data"]["error"]["code"]
+        == "TIMEOUT"
+    )
     assert gone(int(file.read_text()))
 
 
@@ -185,10 +209,15 @@ def test_no_more_executions_of_a_playbook_than_it_allows(stack: Stack) -> None:
 def test_what_is_more_urgent_is_taken_first(stack: Stack) -> None:
     """In a pool without a worker, until everything is queued."""
     steps = "- {step: one, spec: {pool: slow, priority: %d}, tool: {kind: noop}}\n"
-    order = [(number, stack.start(stack.register(steps % number, f"urgent/{number}"))) for number in (1, 5, 3)]
+    order = [
+        (number, stack.start(stack.register(steps % number, f"urgent/{number}")))
+        for number in (1, 5, 3)
+    ]
     for _, execution in order:
         stack.comes(execution, "command.issued")
-    lone = stack.noetl.and_env(NOETL_WORKER_ID="lone", NOETL_WORKER_POOLS="slow", NOETL_WORKER_SLOTS="1")
+    lone = stack.noetl.and_env(
+        NOETL_WORKER_ID="lone", NOETL_WORKER_POOLS="slow", NOETL_WORKER_SLOTS="1"
+    )
     with lone.running("worker", "start"):
         ended = {number: stack.ended(execution) for number, execution in order}
     assert sorted(ended, key=lambda number: ended[number]["ended_at"]) == [5, 3, 1]
@@ -205,11 +234,15 @@ FINAL = """
 """
 
 
-@pytest.mark.parametrize(("how", "status"), [("good", "completed"), ("bad", "failed"), ("long", "cancelled")])
+@pytest.mark.parametrize(
+    ("how", "status"), [("good", "completed"), ("bad", "failed"), ("long", "cancelled")]
+)
 def test_the_final_step_runs_once_whatever_the_outcome_and_does_not_change_it(
     stack: Stack, how: str, status: str
 ) -> None:
-    execution = stack.start(stack.register(FINAL, executor={"spec": {"final_step": "tidy"}}), how=how)
+    execution = stack.start(
+        stack.register(FINAL, executor={"spec": {"final_step": "tidy"}}), how=how
+    )
     if how == "long":
         stack.comes(execution, "command.parked")
         stack.ask(execution, "cancel")
@@ -231,9 +264,14 @@ ADMIT = """
 """
 
 
-def test_a_step_that_is_not_admitted_is_skipped_and_goes_on_where_its_rule_says(stack: Stack) -> None:
+def test_a_step_that_is_not_admitted_is_skipped_and_goes_on_where_its_rule_says(
+    stack: Stack,
+) -> None:
     admitted = stack.run(ADMIT, {"n": 1})
-    assert (stack.path(admitted["execution_id"]), admitted["vars"]) == (["guard", "done"], {"ran": True})
+    assert (stack.path(admitted["execution_id"]), admitted["vars"]) == (
+        ["guard", "done"],
+        {"ran": True},
+    )
     refused = stack.run(ADMIT, {"n": 9})
     assert (refused["status"], refused["vars"]) == ("completed", {})
     assert "other" in stack.path(refused["execution_id"])

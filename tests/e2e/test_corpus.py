@@ -25,7 +25,9 @@ Played = dict[str, Outcome | BaseException]
 
 def parameter(case: Case) -> Any:
     reason = case.expect.get("xfail")
-    return pytest.param(case, id=case.name, marks=[pytest.mark.xfail(strict=True, reason=reason)] if reason else [])
+    return pytest.param(
+        case, id=case.name, marks=[pytest.mark.xfail(strict=True, reason=reason)] if reason else []
+    )
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,11 @@ def played(request: pytest.FixtureRequest, api: Api) -> Iterator[Played]:
     chosen: list[Any] = [item for item in request.session.items if item.path == request.path]
     asked = [item.callspec.params["case"] for item in chosen if hasattr(item, "callspec")]
     home = Path(tempfile.mkdtemp(dir=scratch(), prefix="noetl-test-corpus-"))
-    with pytest.MonkeyPatch.context() as patch, server().database() as own, server().database() as tables:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        server().database() as own,
+        server().database() as tables,
+    ):
         patch.setenv("NOETL_DB_URL", own)
         for case in asked:
             for name, value in case.given.get("env", {}).items():
@@ -53,7 +59,9 @@ def test_a_playbook_ends_as_it_says(case: Case, played: Played) -> None:
     told_of = {"status": outcome.story.status, "error": outcome.error}
     assert outcome.story.status == expect["status"], told_of
     error = outcome.error or {}
-    assert {name: error.get(name) for name in expect.get("error", {})} == expect.get("error", {}), told_of
+    assert {name: error.get(name) for name in expect.get("error", {})} == expect.get("error", {}), (
+        told_of
+    )
     assert "error" in expect or outcome.error is None
     assert outcome.story.state.recovered == expect.get("recovered", 0)
     assert outcome.story.ctx == expect.get("ctx", {})
@@ -75,7 +83,9 @@ def _same_path(path: list[Any], outcome: Outcome) -> None:
     stated, happened = compared(path, told(outcome.events))
     if stated != happened:
         differ = "\n".join(unified_diff(stated, happened, "stated", "happened", lineterm="", n=2))
-        whole = yaml.safe_dump({"path": shortened([line.text for line in told(outcome.events)])}, allow_unicode=True)
+        whole = yaml.safe_dump(
+            {"path": shortened([line.text for line in told(outcome.events)])}, allow_unicode=True
+        )
         pytest.fail(f"another path:\n{differ}\n\nas it happened:\n{whole}", pytrace=False)
 
 

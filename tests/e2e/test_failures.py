@@ -37,12 +37,16 @@ def cancel(stack: Stack, cell: Cell, execution: str) -> None:
 
 
 @pytest.mark.parametrize("cell", HERE, ids=names_of(HERE))
-def test_failure_ends_as_the_table_says(stack: Stack, executions: dict[Cell, str], cell: Cell) -> None:
+def test_failure_ends_as_the_table_says(
+    stack: Stack, executions: dict[Cell, str], cell: Cell
+) -> None:
     check_cell(stack, cell, executions[cell])
 
 
 @pytest.mark.parametrize("cell", FROM_THE_COMMAND_LINE, ids=names_of(FROM_THE_COMMAND_LINE))
-def test_command_line_ends_as_the_table_says(stack: Stack, executions: dict[Cell, str], cell: Cell) -> None:
+def test_command_line_ends_as_the_table_says(
+    stack: Stack, executions: dict[Cell, str], cell: Cell
+) -> None:
     wanted = expected(cell)
     done = stack.noetl("run", cell_path(cell), "--json")
     assert (done.code, done.json["status"], done.json["recovered"]) == (

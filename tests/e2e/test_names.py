@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from noetl.cli.memory import Cluster
+from noetl.cli.memory import MemoryCluster
 from noetl.model.errors import InvalidInput
 from noetl.model.ids import born
 from tests.e2e.test_constructs import ended, run, value_of
@@ -39,7 +39,10 @@ def test_an_item_knows_its_index_by_every_name(mode: str) -> None:
 """
     )
     assert (status, failure) == ("completed", None)
-    assert value == [[0, 0, 0, 0, True, False, 5, 2, 0, 5, False], [1, 1, 1, 1, False, True, 6, 2, 1, 6, False]]
+    assert value == [
+        [0, 0, 0, 0, True, False, 5, 2, 0, 5, False],
+        [1, 1, 1, 1, False, True, 6, 2, 1, 6, False],
+    ]
 
 
 def test_a_router_sees_that_its_loop_is_done_and_how_many_items_it_had() -> None:
@@ -92,12 +95,16 @@ DEFAULTS = {
 }
 
 
-def test_workload_defaults_know_their_execution_and_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workload_defaults_know_their_execution_and_are_rendered_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("NOETL_ENV_HOST", "db.example")
-    steps = "- step: end\n  tool: {kind: python, input: {all: '{{ workload }}'}, code: result = all}"
+    steps = (
+        "- step: end\n  tool: {kind: python, input: {all: '{{ workload }}'}, code: result = all}"
+    )
 
     async def play() -> Any:
-        async with Cluster() as cluster:
+        async with MemoryCluster() as cluster:
             execution = await cluster.start(workflow(steps, workload=DEFAULTS), "test.yaml", {})
             state = await ended(cluster, execution)
             pinned = await cluster.server.requests._log.pinned(execution)
@@ -107,22 +114,31 @@ def test_workload_defaults_know_their_execution_and_are_rendered_once(monkeypatc
     execution, stored, seen = asyncio.run(play())
     assert stored == seen
     assert (stored["id"], stored["job"], stored["same"]) == (execution, execution, execution)
-    assert (stored["path"], stored["host"], stored["day"]) == ("test", "db.example", stored["at"][:10])
+    assert (stored["path"], stored["host"], stored["day"]) == (
+        "test",
+        "db.example",
+        stored["at"][:10],
+    )
     assert born(execution) // 86_400_000_000 > 20_000
 
 
-def test_a_default_cannot_read_any_other_variable_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_default_cannot_read_any_other_variable_of_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("NOETL_DB_URL_CANARY", "secret")
     steps = "- step: end"
 
     async def play() -> None:
-        async with Cluster() as cluster:
+        async with MemoryCluster() as cluster:
             text = workflow(steps, workload={"x": "{{ env.NOETL_DB_URL_CANARY }}"})
             await cluster.start(text, "test.yaml", {})
 
     with pytest.raises(InvalidInput, match=r"env\.NOETL_DB_URL_CANARY") as caught:
         asyncio.run(play())
-    assert caught.value.hint == "set NOETL_ENV_NOETL_DB_URL_CANARY where the server runs, or write `| default(…)`"
+    assert (
+        caught.value.hint
+        == "set NOETL_ENV_NOETL_DB_URL_CANARY where the server runs, or write `| default(…)`"
+    )
 
 
 def test_a_keychain_entry_may_name_its_credential_by_the_workload() -> None:
@@ -132,8 +148,14 @@ def test_a_keychain_entry_may_name_its_credential_by_the_workload() -> None:
 """
 
     async def play() -> Any:
-        async with Cluster() as cluster:
-            keychain = [{"name": "app", "kind": "static", "map": {"id": "{{ workload.who }}-{{ job.path }}"}}]
+        async with MemoryCluster() as cluster:
+            keychain = [
+                {
+                    "name": "app",
+                    "kind": "static",
+                    "map": {"id": "{{ workload.who }}-{{ job.path }}"},
+                }
+            ]
             text = workflow(steps, workload={"who": "ann"}, keychain=keychain)
             state = await ended(cluster, await cluster.start(text, "test.yaml", {}))
             return state.failure, await value_of(cluster, state, "end")

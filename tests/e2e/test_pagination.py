@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from noetl.cli.memory import Cluster
+from noetl.cli.memory import MemoryCluster
 from noetl.engine.fold import evolve
 from noetl.engine.state import empty
 from noetl.model import events as e
@@ -34,12 +34,16 @@ def play(steps: str, api: Api, until: type[e.Event] | None = None) -> tuple[Any,
     """The value of the last step, and what was recorded. The first step is `start`, whose address begins with `base`."""
 
     async def played() -> tuple[Any, list[e.Event]]:
-        async with Cluster() as cluster:
-            execution = await cluster.start(workflow(steps, workload={"base": f"{api.url}/api/v1"}), "test.yaml", {})
+        async with MemoryCluster() as cluster:
+            execution = await cluster.start(
+                workflow(steps, workload={"base": f"{api.url}/api/v1"}), "test.yaml", {}
+            )
             state, recorded, value = empty(execution), [], None
             async with asyncio.timeout(WAIT):
                 while not state.terminal:
-                    for row in await cluster.events_after(execution, len(recorded) and recorded[-1].seq):
+                    for row in await cluster.events_after(
+                        execution, len(recorded) and recorded[-1].seq
+                    ):
                         state = evolve(state, row.event)
                         recorded.append(row)
                         if until is not None and isinstance(row.event, until):
@@ -99,11 +103,15 @@ def test_pages_are_fetched_once_each_and_collected(api: Api, form: str) -> None:
     assert [row["id"] for row in value["data"]] == IDS
     pages = 4 if form in ("page", "cursor", "next") else 5
     assert sum(api.calls().values()) == pages
-    assert [event.page for event in events if isinstance(event, e.CallPage)] == list(range(1, pages))
+    assert [event.page for event in events if isinstance(event, e.CallPage)] == list(
+        range(1, pages)
+    )
 
 
 def test_maps_are_merged_and_the_last_page_may_be_all_that_is_wanted(api: Api) -> None:
-    paginate = 'when: "{{ response.more }}", next_call: {params: {page: "{{ response.page + 1 }}"}}, '
+    paginate = (
+        'when: "{{ response.more }}", next_call: {params: {page: "{{ response.page + 1 }}"}}, '
+    )
     value, _ = play(paged("/scores", paginate + "collect: {strategy: merge, path: scores}"), api)
     assert list(value["data"]) == [f"user{number}" for number in IDS]
     value, _ = play(paged("/scores", paginate + "collect: {strategy: replace, path: scores}"), api)
@@ -116,7 +124,9 @@ def test_what_was_collected_may_have_a_name_of_its_own(api: Api) -> None:
   next: use
 - {step: use, tool: {kind: python, input: {rows: "{{ ctx.all }}"}, code: "result = [row['id'] for row in rows]"}}
 """
-    value, _ = play(paged(url, paginate.replace("path: events", "path: events, into: all"), more), api)
+    value, _ = play(
+        paged(url, paginate.replace("path: events", "path: events, into: all"), more), api
+    )
     assert value == IDS
 
 
@@ -206,7 +216,10 @@ def test_appendix_b_of_the_specification_stores_the_records_of_every_page(
 
 
 def test_items_of_a_loop_and_rows_by_reference_go_to_their_sinks(api: Api, database: str) -> None:
-    rows(database, "CREATE TABLE item (n int, square int); CREATE TABLE copy (n int, square int, at int)")
+    rows(
+        database,
+        "CREATE TABLE item (n int, square int); CREATE TABLE copy (n int, square int, at int)",
+    )
     _, events = play(
         """
 - step: start
@@ -227,8 +240,12 @@ def test_items_of_a_loop_and_rows_by_reference_go_to_their_sinks(api: Api, datab
 """,
         api,
     )
-    assert rows(database, "SELECT count(*), sum(square) FROM item") == [(100, 2 * sum(n * n for n in range(50)))]
-    assert rows(database, "SELECT count(*), sum(square) FROM copy") == [(50, sum(n * n for n in range(50)))]
+    assert rows(database, "SELECT count(*), sum(square) FROM item") == [
+        (100, 2 * sum(n * n for n in range(50)))
+    ]
+    assert rows(database, "SELECT count(*), sum(square) FROM copy") == [
+        (50, sum(n * n for n in range(50)))
+    ]
     stored = [(event.step, event.task) for event in events if isinstance(event, e.SinkProcessed)]
     assert stored == [("read", "copy"), ("again", "sink")]
 

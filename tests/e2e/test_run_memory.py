@@ -34,7 +34,9 @@ def noetl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         monkeypatch.setattr(sys, "argv", ["noetl", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
-        return Said(ended.value.code if isinstance(ended.value.code, int) else 0, *capsys.readouterr())
+        return Said(
+            ended.value.code if isinstance(ended.value.code, int) else 0, *capsys.readouterr()
+        )
 
     return command
 
@@ -97,7 +99,10 @@ def test_retries_and_recovery(run: Run) -> None:
 
 
 def test_a_failure_names_its_cause_and_step(tmp_path: Path, run: Run, noetl: Noetl) -> None:
-    file = playbook(tmp_path, "  - step: bad\n    tool: {kind: python, code: 'raise ValueError(\"no thermometer\")'}\n")
+    file = playbook(
+        tmp_path,
+        "  - step: bad\n    tool: {kind: python, code: 'raise ValueError(\"no thermometer\")'}\n",
+    )
     said = run(file)
     assert said["status"] == "failed"
     assert said["error"]["step"] == "bad"
@@ -106,13 +111,19 @@ def test_a_failure_names_its_cause_and_step(tmp_path: Path, run: Run, noetl: Noe
     shown = noetl("run", "--memory", file)
     assert shown.code == 1
     assert "no thermometer" in shown.out
-    assert 'traceback:\n  Traceback (most recent call last):\n    File "<code>", line 1' in shown.out
+    assert (
+        'traceback:\n  Traceback (most recent call last):\n    File "<code>", line 1' in shown.out
+    )
     assert "noetl/" not in shown.out + shown.err  # none of our own frames
 
 
 def test_a_child_playbook_is_given_beside_it(tmp_path: Path, run: Run) -> None:
-    child = playbook(tmp_path, "  - step: only\n    tool: {kind: python, code: 'result = 7'}\n", "child")
-    parent = playbook(tmp_path, "  - step: call\n    tool: {kind: playbook, path: child}\n", "parent")
+    child = playbook(
+        tmp_path, "  - step: only\n    tool: {kind: python, code: 'result = 7'}\n", "child"
+    )
+    parent = playbook(
+        tmp_path, "  - step: call\n    tool: {kind: playbook, path: child}\n", "parent"
+    )
     said = run(parent, "--with", child)
     assert said["status"] == "completed"
     assert said["result"] == 7
@@ -120,7 +131,11 @@ def test_a_child_playbook_is_given_beside_it(tmp_path: Path, run: Run) -> None:
 
 def test_watching_shows_every_event(noetl: Noetl) -> None:
     shown = noetl("run", "--memory", "examples/hello.yaml", "--watch").out
-    told = [line.split()[1] for line in shown.splitlines() if line[:9].strip().replace(".", "").isdigit()]
+    told = [
+        line.split()[1]
+        for line in shown.splitlines()
+        if line[:9].strip().replace(".", "").isdigit()
+    ]
     assert told[:2] == ["playbook.initialized", "workflow.initialized"]
     assert told[-1] == "playbook.completed"
     assert told.count("step.enter") == 2
@@ -140,11 +155,15 @@ def test_wrong_use_is_a_sentence_and_exit_code_2(arguments: list[str], noetl: No
 
 
 def test_a_playbook_with_errors_is_not_started(tmp_path: Path, noetl: Noetl) -> None:
-    done = noetl("run", "--memory", playbook(tmp_path, "  - step: a\n    tool: {kind: noop}\n    nxt: b\n"))
+    done = noetl(
+        "run", "--memory", playbook(tmp_path, "  - step: a\n    tool: {kind: noop}\n    nxt: b\n")
+    )
     assert done.code == 2
     assert ":7:5: error UNKNOWN_KEY unknown key `nxt`" in done.err
 
 
 def test_it_is_a_module_too() -> None:
-    done = subprocess.run([sys.executable, "-m", "noetl", "--version"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "noetl", "--version"], capture_output=True, text=True, check=True
+    )
     assert done.stdout.startswith("noetl 0.")

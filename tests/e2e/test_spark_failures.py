@@ -38,5 +38,7 @@ def executions(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict[C
 
 
 @pytest.mark.parametrize("cell", HERE, ids=names_of(HERE))
-def test_spark_failure_ends_as_the_table_says(stack: Stack, executions: dict[Cell, str], cell: Cell) -> None:
+def test_spark_failure_ends_as_the_table_says(
+    stack: Stack, executions: dict[Cell, str], cell: Cell
+) -> None:
     check_cell(stack, cell, executions[cell])

@@ -18,7 +18,10 @@ PROMISED = {
 @pytest.mark.parametrize("mode", ["embedded", pytest.param("http", marks=pytest.mark.long)])
 def test_the_benchmark_of_the_core_checks_what_it_runs(mode: str) -> None:
     done = subprocess.run(
-        [sys.executable, "bench/core.py", "--json", "--mode", mode, *SMALL], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "bench/core.py", "--json", "--mode", mode, *SMALL],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -31,12 +34,21 @@ def test_the_benchmark_of_the_core_checks_what_it_runs(mode: str) -> None:
 
 def test_the_benchmark_of_the_data_plane_checks_what_it_runs() -> None:
     done = subprocess.run(
-        [sys.executable, "bench/data.py", "--json", "--rows", "200000"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "bench/data.py", "--json", "--rows", "200000"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["rows"] == 200_000
-    assert found.keys() >= {"rows_s", "bare_rows_s", "worker_peak_mb", "server_growth_mb", "database_growth_mb"}
+    assert found.keys() >= {
+        "rows_s",
+        "bare_rows_s",
+        "worker_peak_mb",
+        "server_growth_mb",
+        "database_growth_mb",
+    }
     assert found["database_growth_mb"] < 1
 
 
@@ -45,7 +57,9 @@ def test_the_benchmark_of_the_data_plane_checks_what_it_runs() -> None:
     [
         ("A", {"assessments": 63, "conditions": 39, "medications": 50, "mds_details": 20}),
         pytest.param(
-            "C", {"assessments": 20, "conditions": 20, "medications": 20, "mds_details": 0}, marks=pytest.mark.long
+            "C",
+            {"assessments": 20, "conditions": 20, "medications": 20, "mds_details": 0},
+            marks=pytest.mark.long,
         ),
     ],
 )
@@ -58,7 +72,14 @@ def test_the_patient_flow_is_exact(shape: str, rows: dict[str, int]) -> None:
     found = json.loads(done.stdout)
     assert found["rows"] == {**rows, "vital_signs": 20, "demographics": 20}
     assert (found["duplicates"], found["http_calls"]) == (0, {"A": 6, "C": 100}[shape])
-    assert found.keys() >= {"seconds", "events_s", "event_bytes_p99", "dispatch_ms", "database_mb", "peak_rss_mb"}
+    assert found.keys() >= {
+        "seconds",
+        "events_s",
+        "event_bytes_p99",
+        "dispatch_ms",
+        "database_mb",
+        "peak_rss_mb",
+    }
 
 
 def test_the_benchmark_of_jobs_checks_what_it_runs() -> None:
@@ -69,4 +90,10 @@ def test_the_benchmark_of_jobs_checks_what_it_runs() -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["executions"], found["partitions_dropped"]) == (20, 1)
-    assert found.keys() >= {"export_events_s", "rebuild_events_s", "compact_events_s", "verify_events_s", "cold_bytes"}
+    assert found.keys() >= {
+        "export_events_s",
+        "rebuild_events_s",
+        "compact_events_s",
+        "verify_events_s",
+        "cold_bytes",
+    }

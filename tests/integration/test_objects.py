@@ -66,7 +66,9 @@ def stopped() -> Iterator[s3.S3]:
     server.start()
 
 
-def test_one_row_of_a_large_list_costs_little_and_nothing_when_it_is_read_again(tmp_path: Path, bucket: str) -> None:
+def test_one_row_of_a_large_list_costs_little_and_nothing_when_it_is_read_again(
+    tmp_path: Path, bucket: str
+) -> None:
     async def run() -> None:
         store = Watched(s3.server().connected(bucket))
         reference = await in_tier(Objects(store, bucket), tmp_path).put(PLACE, ROWS)
@@ -81,7 +83,9 @@ def test_one_row_of_a_large_list_costs_little_and_nothing_when_it_is_read_again(
     asyncio.run(run())
 
 
-def test_a_server_that_is_away_may_be_asked_again(tmp_path: Path, bucket: str, stopped: s3.S3) -> None:
+def test_a_server_that_is_away_may_be_asked_again(
+    tmp_path: Path, bucket: str, stopped: s3.S3
+) -> None:
     async def run() -> None:
         tier = Objects(stopped.connected(bucket), bucket)
         for size in (10, AT_ONCE + 1):
@@ -97,7 +101,9 @@ def test_a_server_that_is_away_may_be_asked_again(tmp_path: Path, bucket: str, s
     asyncio.run(run())
 
 
-def test_a_put_waits_for_a_server_that_comes_back(tmp_path: Path, bucket: str, stopped: s3.S3) -> None:
+def test_a_put_waits_for_a_server_that_comes_back(
+    tmp_path: Path, bucket: str, stopped: s3.S3
+) -> None:
     async def run() -> None:
         tier = Objects(stopped.connected(bucket), bucket)
         store = Large(tier, in_tier(tier, tmp_path).staging, patience=60.0)
@@ -127,7 +133,9 @@ def test_a_wrong_key_or_bucket_is_nothing_to_wait_for(bucket: str, size: int) ->
     asyncio.run(run())
 
 
-def test_the_environment_says_where(tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_says_where(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in s3.server().settings(bucket).items():
         monkeypatch.setenv(name, value)
 
@@ -140,7 +148,9 @@ def test_the_environment_says_where(tmp_path: Path, bucket: str, monkeypatch: py
     asyncio.run(run())
 
 
-def test_one_row_of_a_large_row_set_costs_little_and_less_again(bucket: str, tmp_path: Path) -> None:
+def test_one_row_of_a_large_row_set_costs_little_and_less_again(
+    bucket: str, tmp_path: Path
+) -> None:
     """Incompressible rows, so that groups are as large as they get."""
     schema = pa.schema([("id", pa.int64()), ("noise", pa.binary())])
 
@@ -150,7 +160,11 @@ def test_one_row_of_a_large_row_set_costs_little_and_less_again(bucket: str, tmp
         writer, chance, count = Writer(schema, Tables(store.staging)), Random(1), 100_000
         for first in range(0, count, 10_000):
             ids = list(range(first, first + 10_000))
-            writer.write(pa.RecordBatch.from_arrays([ids, [chance.randbytes(500) for _ in ids]], schema=schema))
+            writer.write(
+                pa.RecordBatch.from_arrays(
+                    [ids, [chance.randbytes(500) for _ in ids]], schema=schema
+                )
+            )
         table = writer.done()
         reference = await store.put(PLACE, table)
         table.close()

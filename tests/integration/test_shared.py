@@ -11,7 +11,7 @@ import pytest
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference, address
 from noetl.results import shared as shared_cache
-from noetl.results.router import Router
+from noetl.results.router import ResultRouter
 from noetl.results.shared import SharedCache
 from tests import nats
 from tests.stores import in_files
@@ -46,11 +46,11 @@ class Workers:
         self.caches: list[SharedCache] = []
         self._folder = folder
 
-    async def worker(self) -> Router:
+    async def worker(self) -> ResultRouter:
         cache = SharedCache(nats.server().url, self.bucket, nats.LIMIT)
         await cache.open()
         self.caches.append(cache)
-        return Router(self.servers, in_files(self._folder), cache=0, near=cache)
+        return ResultRouter(self.servers, in_files(self._folder), cache=0, near=cache)
 
 
 @asynccontextmanager
@@ -81,7 +81,7 @@ def play(work: Callable[[Workers], Awaitable[None]], folder: Path) -> None:
     asyncio.run(run())
 
 
-async def shared(here: Workers, value: Any = VALUE) -> tuple[Router, Reference]:
+async def shared(here: Workers, value: Any = VALUE) -> tuple[ResultRouter, Reference]:
     """A second worker, and what a first one has put and read."""
     first, second = await here.worker(), await here.worker()
     reference = await first.put(PLACE, value)
@@ -111,7 +111,9 @@ def test_what_is_there_is_not_believed_without_its_checksum(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("how", ["stopped", "frozen"])
-def test_a_nats_that_does_not_answer_is_not_missed(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nats_that_does_not_answer_is_not_missed(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def work(here: Workers) -> None:
         second, reference = await shared(here)
         monkeypatch.setattr(shared_cache, "PATIENCE", 0.25)
@@ -121,7 +123,10 @@ def test_a_nats_that_does_not_answer_is_not_missed(tmp_path: Path, how: str, mon
             nats.server().freeze()
         for _ in range(20):
             assert await second.resolve(reference) == VALUE
-        assert here.servers.asked in (20, 21)  # a signal takes a moment: one question may still have been answered
+        assert here.servers.asked in (
+            20,
+            21,
+        )  # a signal takes a moment: one question may still have been answered
 
     play(work, tmp_path)
 
@@ -152,7 +157,9 @@ def test_what_does_not_fit_into_a_message_is_read_from_servers(tmp_path: Path) -
     play(work, tmp_path)
 
 
-def test_a_nats_that_comes_back_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nats_that_comes_back_is_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def work(here: Workers) -> None:
         second, reference = await shared(here)
         monkeypatch.setattr(shared_cache, "PAUSE", 1e-3)

@@ -71,11 +71,15 @@ def loops(draw: st.DrawFn) -> Any:
         spec["max_in_flight"] = draw(st.integers(1, 5))
     if draw(st.booleans()):
         spec["chunk"] = draw(st.integers(1, 4))
-    failure = draw(st.sampled_from(["fail_fast", "best_effort", {"max_failed": 2}, {"max_failed": "20%"}]))
+    failure = draw(
+        st.sampled_from(["fail_fast", "best_effort", {"max_failed": 2}, {"max_failed": "20%"}])
+    )
     spec["policy"] = {"failure": failure}
     if draw(st.booleans()):
         spec["reduce"] = {"ctx.total": "sum"}
-    collection = draw(st.sampled_from(["{{ workload.rows }}", "{{ ctx.names | default([1, 2]) }}", [1, 2, 3], []]))
+    collection = draw(
+        st.sampled_from(["{{ workload.rows }}", "{{ ctx.names | default([1, 2]) }}", [1, 2, 3], []])
+    )
     return {"in": collection, "spec": spec}
 
 
@@ -126,7 +130,10 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         "kind": "Playbook",
         "metadata": {"name": "generated"},
         "executor": {"spec": executor},
-        "workload": {"rows": draw(st.lists(st.integers(0, 9), max_size=8)), "flag": draw(st.booleans())},
+        "workload": {
+            "rows": draw(st.lists(st.integers(0, 9), max_size=8)),
+            "flag": draw(st.booleans()),
+        },
         "workflow": workflow,
     }
 

@@ -45,10 +45,18 @@ def _strategy(info: inspect.Type) -> st.SearchStrategy[Any]:
         case inspect.ListType(item_type=item):
             return st.lists(st.deferred(lambda: _strategy(item)), max_size=2)
         case inspect.DictType(key_type=key, value_type=value):
-            return st.dictionaries(_strategy(key), st.deferred(lambda: _strategy(value)), max_size=2)
+            return st.dictionaries(
+                _strategy(key), st.deferred(lambda: _strategy(value)), max_size=2
+            )
         case inspect.StructType(cls=cls, fields=fields):
-            required = {f.name: st.deferred(lambda t=f.type: _strategy(t)) for f in fields if f.required}
-            optional = {f.name: st.deferred(lambda t=f.type: _strategy(t)) for f in fields if not f.required}
-            return st.fixed_dictionaries(required, optional=optional).map(lambda values: cls(**values))
+            required = {
+                f.name: st.deferred(lambda t=f.type: _strategy(t)) for f in fields if f.required
+            }
+            optional = {
+                f.name: st.deferred(lambda t=f.type: _strategy(t)) for f in fields if not f.required
+            }
+            return st.fixed_dictionaries(required, optional=optional).map(
+                lambda values: cls(**values)
+            )
         case _:
             raise NotImplementedError(f"no strategy for {info}")

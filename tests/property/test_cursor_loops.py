@@ -47,7 +47,10 @@ class Claims:
         self.frames[command.command_id] = rows
         self.indexes += [command.first + number for number in range(size)]
         self.play.report(
-            command, e.FrameClaimed(command_id=command.command_id, attempt=command.attempt, size=size, reference=None)
+            command,
+            e.FrameClaimed(
+                command_id=command.command_id, attempt=command.attempt, size=size, reference=None
+            ),
         )
 
     def progress(self, command: Command, done: int) -> None:
@@ -65,20 +68,32 @@ class Claims:
         items = replace(self.items(command, done, len(rows), rows), claimed=len(rows))
         self.end(command, items, self.put(command, done, len(rows), rows))
 
-    def items(self, command: Command, low: int, high: int, rows: list[str] | None = None) -> e.Items:
+    def items(
+        self, command: Command, low: int, high: int, rows: list[str] | None = None
+    ) -> e.Items:
         rows = rows or self.frames[command.command_id]
-        return e.Items(first=command.first + low, ok=high - low, partial={"ctx.rows": rows[low:high]})
+        return e.Items(
+            first=command.first + low, ok=high - low, partial={"ctx.rows": rows[low:high]}
+        )
 
     def put(self, command: Command, low: int, high: int, rows: list[str] | None = None) -> Envelope:
         rows = rows or self.frames[command.command_id]
         ref_id = f"{command.command_id}-{low}"
-        self.stored[ref_id] = [(command.first + number, rows[number]) for number in range(low, high)]
+        self.stored[ref_id] = [
+            (command.first + number, rows[number]) for number in range(low, high)
+        ]
         uri = f"noetl://execution/{EXECUTION}/result/each/{ref_id}"
-        return Envelope(status="ok", reference=Reference(ref_id=RefId(ref_id), type="memory", uri=uri, rows=high - low))
+        return Envelope(
+            status="ok",
+            reference=Reference(ref_id=RefId(ref_id), type="memory", uri=uri, rows=high - low),
+        )
 
     def end(self, command: Command, items: e.Items, result: Envelope | None) -> None:
         event = e.CommandCompleted(
-            command_id=command.command_id, attempt=command.attempt, items=items, result=result or Envelope(status="ok")
+            command_id=command.command_id,
+            attempt=command.attempt,
+            items=items,
+            result=result or Envelope(status="ok"),
         )
         self.play.report(command, event)
 
@@ -108,7 +123,9 @@ def test_every_claimed_row_has_one_result_in_claim_order(data: st.DataObject) ->
             claims.claim(command)
         elif done <= 0 and len(rows) > 1 and data.draw(st.booleans()):
             claims.progress(command, data.draw(st.integers(1, len(rows) - 1)))
-        elif data.draw(st.integers(0, 4)) == 0:  # its worker is lost: another attempt works on the same rows
+        elif (
+            data.draw(st.integers(0, 4)) == 0
+        ):  # its worker is lost: another attempt works on the same rows
             lost = m.LeaseLost(command_id=command.command_id, attempt=command.attempt, worker="w1")
             play.tell(lost)
             if command.command_id not in play.state.commands:
@@ -116,7 +133,10 @@ def test_every_claimed_row_has_one_result_in_claim_order(data: st.DataObject) ->
         else:
             claims.finish(command, max(done, 0))
     done_event = play.check().last(e.LoopDone)
-    assert (done_event.stats.total, done_event.stats.ok) == (len(claims.claimed), len(claims.claimed))
+    assert (done_event.stats.total, done_event.stats.ok) == (
+        len(claims.claimed),
+        len(claims.claimed),
+    )
     assert claims.results() == {index: [row] for index, row in enumerate(claims.claimed)}
     assert play.state.ctx.get("rows", []) == claims.claimed
     assert len(set(claims.indexes)) == len(claims.indexes)

@@ -14,17 +14,25 @@ from noetl.playbook.validation import load
 Node = dict[str, Any]
 
 NAMES = st.sampled_from(["alpha", "beta", "gamma", "delta", "load_it", "x1"])
-SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-99, 99), st.text("abc é'\"#:-{}[]!&*|>%@", max_size=12))
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-99, 99), st.text("abc é'\"#:-{}[]!&*|>%@", max_size=12)
+)
 VALUES = st.recursive(
     SCALARS.filter(lambda value: not (isinstance(value, str) and "{" in value)),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
     max_leaves=5,
 )
 MAPS = st.dictionaries(NAMES, VALUES, min_size=1, max_size=3)
-GUARDS = st.sampled_from(["{{ workload.n > 3 }}", "{{ ctx.a is defined }}", "{{ output.status == 'error' }}"])
+GUARDS = st.sampled_from(
+    ["{{ workload.n > 3 }}", "{{ ctx.a is defined }}", "{{ output.status == 'error' }}"]
+)
 ACTIONS = st.fixed_dictionaries(
     {"do": st.just("retry"), "attempts": st.integers(1, 9)},
-    optional={"delay": st.sampled_from(["1s", 5, "100ms"]), "max_delay": st.just("1m"), "jitter": st.booleans()},
+    optional={
+        "delay": st.sampled_from(["1s", 5, "100ms"]),
+        "max_delay": st.just("1m"),
+        "jitter": st.booleans(),
+    },
 )
 
 
@@ -38,7 +46,9 @@ def tasks(draw: st.DrawFn) -> Node:
         case "postgres":
             task |= {"query": "select 1", "auth": "pg"}
         case "shell":
-            task |= {"cmds": draw(st.lists(st.sampled_from(["ls", "date"]), min_size=1, max_size=2))}
+            task |= {
+                "cmds": draw(st.lists(st.sampled_from(["ls", "date"]), min_size=1, max_size=2))
+            }
         case "python":
             task |= {"code": "result = 1"}
         case _:
@@ -65,7 +75,8 @@ def steps(draw: st.DrawFn, name: str, others: list[str]) -> Node:
     if draw(st.booleans()):
         step["set"] = {f"ctx.{key}": value for key, value in draw(MAPS).items()}
     arcs: list[Node] = [
-        {"step": target, "when": draw(GUARDS)} | ({"args": draw(MAPS)} if draw(st.booleans()) else {})
+        {"step": target, "when": draw(GUARDS)}
+        | ({"args": draw(MAPS)} if draw(st.booleans()) else {})
         for target in draw(st.lists(st.sampled_from(others), max_size=2))
     ]
     step["next"] = {"arcs": [*arcs, {"step": draw(st.sampled_from(others))}]}
@@ -125,7 +136,11 @@ def _retry(step: Node, draw: st.DrawFn) -> None:
         then["max_attempts"] = then.pop("attempts")
         if "delay" in then:
             then["initial_delay"] = then.pop("delay")
-        step["retry"] = then["max_attempts"] if len(then) == 1 else draw(st.sampled_from([then, [{"then": then}]]))
+        step["retry"] = (
+            then["max_attempts"]
+            if len(then) == 1
+            else draw(st.sampled_from([then, [{"then": then}]]))
+        )
 
 
 def _fields(step: Node, draw: st.DrawFn) -> None:
@@ -139,7 +154,10 @@ def _fields(step: Node, draw: st.DrawFn) -> None:
 def _label(step: Node, draw: st.DrawFn) -> None:
     tool = step["tool"]
     listed = tool if isinstance(tool, list) else [tool]
-    step["tool"] = [{task["name"]: {key: value for key, value in task.items() if key != "name"}} for task in listed]
+    step["tool"] = [
+        {task["name"]: {key: value for key, value in task.items() if key != "name"}}
+        for task in listed
+    ]
 
 
 def _loop(step: Node, draw: st.DrawFn) -> None:
@@ -189,16 +207,26 @@ KEYS = st.sampled_from(
     " type with args pass input name metadata workflow steps workbook keychain workload executor tasks task cursor".split()
 )
 ANYTHING = st.recursive(
-    SCALARS | st.sampled_from(["http", "noop", "{{ x }}", "{{ event.name == 'call.error' }}", "iterator", "cursor"]),
+    SCALARS
+    | st.sampled_from(
+        ["http", "noop", "{{ x }}", "{{ event.name == 'call.error' }}", "iterator", "cursor"]
+    ),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=12,
 )
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.fixed_dictionaries({"workflow": st.lists(st.dictionaries(KEYS, ANYTHING, max_size=5), max_size=3)}), ANYTHING)
+@given(
+    st.fixed_dictionaries(
+        {"workflow": st.lists(st.dictionaries(KEYS, ANYTHING, max_size=5), max_size=3)}
+    ),
+    ANYTHING,
+)
 def test_nothing_a_text_may_hold_breaks_validation(document: Node, extra: Any) -> None:
-    found = load(json.dumps({**document, "workbook": extra, "keychain": [extra]}, ensure_ascii=False))
+    found = load(
+        json.dumps({**document, "workbook": extra, "keychain": [extra]}, ensure_ascii=False)
+    )
     assert found.playbook is None or not found.errors
 
 

@@ -10,7 +10,7 @@ from noetl.engine.explain import explain
 from noetl.engine.fold import evolve
 from noetl.engine.machine import Refusal, advance, interpret
 from noetl.engine.outcome import outcome_hash
-from noetl.engine.state import Limits, decode, empty, encode
+from noetl.engine.state import ExecutionLimits, decode, empty, encode
 from noetl.model import decisions as d
 from noetl.model import events as e
 from noetl.model import messages as m
@@ -28,7 +28,7 @@ QUIET = settings(
     phases=tuple(p for p in Phase if p is not Phase.explain),
     suppress_health_check=list(HealthCheck),
 )
-LIMITS = Limits(activations=60, depth=4, signals=20)
+LIMITS = ExecutionLimits(activations=60, depth=4, signals=20)
 
 
 class Walk(Play):
@@ -55,7 +55,11 @@ class Walk(Play):
         elif kind in ("wait", "playbook") and command.journal.resolved is None:
             self.park(command, tasks[0])
         elif command.kind == "chunk":
-            self.chunk(command, failed=() if well else (command.first,), partial={"ctx.total": command.count})
+            self.chunk(
+                command,
+                failed=() if well else (command.first,),
+                partial={"ctx.total": command.count},
+            )
         elif not well:
             self.fail(command)
         elif len(tasks) > 1 and self.state.commands[command.command_id].journal.goto == 0 and value:
@@ -74,7 +78,10 @@ class Walk(Play):
 
     def planned(self, command: Command) -> None:
         reference = Reference(
-            ref_id=RefId("1"), type="memory", uri=f"noetl://execution/{EXECUTION}/collection/x/k", rows=3
+            ref_id=RefId("1"),
+            type="memory",
+            uri=f"noetl://execution/{EXECUTION}/collection/x/k",
+            rows=3,
         )
         plan = e.Collection(kind="reference", size=3, reference=reference)
         event = e.ExpressionEvaluated(
@@ -107,17 +114,30 @@ class Walk(Play):
             if call not in self.answered:
                 self.answered.add(call)
                 self.tell(m.Notice(event=e.ChildStarted(call=call, child=m.ExecutionId("99"))))
-                result = Envelope(status="ok") if well else failed(Failure(code="CHILD_FAILED", message="no"))
-                self.tell(m.Notice(event=e.ChildEnded(call=call, child=m.ExecutionId("99"), result=result)))
+                result = (
+                    Envelope(status="ok")
+                    if well
+                    else failed(Failure(code="CHILD_FAILED", message="no"))
+                )
+                self.tell(
+                    m.Notice(
+                        event=e.ChildEnded(call=call, child=m.ExecutionId("99"), result=result)
+                    )
+                )
                 return
 
     def act(self, draw: Any, number: int) -> None:
         ready = self.ready()
         action = draw(
-            st.sampled_from(["work"] * 8 + ["lose", "again", "timer", "signal", "pause", "resume", "cancel", "child"])
+            st.sampled_from(
+                ["work"] * 8
+                + ["lose", "again", "timer", "signal", "pause", "resume", "cancel", "child"]
+            )
         )
         if action == "work" and ready:
-            self.work(draw(st.sampled_from(ready)), draw(st.integers(0, 4)) > 0, draw(st.integers(0, 3)))
+            self.work(
+                draw(st.sampled_from(ready)), draw(st.integers(0, 4)) > 0, draw(st.integers(0, 3))
+            )
         elif action == "lose" and ready:
             command = draw(st.sampled_from(ready))
             self.tell(m.LeaseLost(command_id=command.command_id, attempt=command.attempt))
@@ -160,7 +180,10 @@ class Walk(Play):
                 self.end_child(True)
             elif self.timers:
                 self.fire()
-            elif any(live.parked is not None and live.parked.signal for live in self.state.commands.values()):
+            elif any(
+                live.parked is not None and live.parked.signal
+                for live in self.state.commands.values()
+            ):
                 self.tell(m.Signal(name="go", request=f"drain{number}"))
             elif later := [due for due in self.available.values() if due > self.now]:
                 self.now = min(later)
@@ -227,7 +250,9 @@ def test_folding_is_prefix_safe_and_deciding_again_gives_the_same(
 
 
 @QUIET
-@given(st.integers(0, 30), st.integers(1, 6), st.integers(1, 5), st.sets(st.integers(0, 29)), st.data())
+@given(
+    st.integers(0, 30), st.integers(1, 6), st.integers(1, 5), st.sets(st.integers(0, 29)), st.data()
+)
 def test_any_order_of_reports_closes_a_loop_exactly_once(
     size: int, window: int, chunk: int, bad: set[int], data: st.DataObject
 ) -> None:
@@ -248,7 +273,11 @@ def test_any_order_of_reports_closes_a_loop_exactly_once(
     assert done.stats == e.Stats(size, size - missed, missed, 0)
     assert p.types("loop.done") == ["loop.done"]
     assert p.state.ctx == ({"t": size} if size else {})
-    covered = sorted(index for command in reported for index in range(command.first, command.first + command.count))
+    covered = sorted(
+        index
+        for command in reported
+        for index in range(command.first, command.first + command.count)
+    )
     assert covered == list(range(size))
 
 

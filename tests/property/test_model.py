@@ -55,7 +55,9 @@ def test_a_command_survives_the_codec(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [Envelope, ExchangeRequest, ExchangeReply, *get_args(Effect)], ids=lambda kind: kind.__name__
+    "kind",
+    [Envelope, ExchangeRequest, ExchangeReply, *get_args(Effect)],
+    ids=lambda kind: kind.__name__,
 )
 def test_whatever_travels_survives_encoding(kind: Any) -> None:
     @settings(max_examples=10)
@@ -80,7 +82,9 @@ def test_bytes_that_are_no_event_are_a_corrupt_log(data: bytes) -> None:
         codec.decode_message(data)
 
 
-segments = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_\-]{0,40}(\.[A-Za-z0-9_\-]{1,10}){0,3}", fullmatch=True)
+segments = st.from_regex(
+    r"[A-Za-z0-9_][A-Za-z0-9_\-]{0,40}(\.[A-Za-z0-9_\-]{1,10}){0,3}", fullmatch=True
+)
 kinds = st.sampled_from(["result", "collection", "manifest", "input", "log", "workload"])
 
 
@@ -91,16 +95,38 @@ def test_an_address_reads_back_from_its_uri(execution: str, kind: str, step: str
 
 
 nasty = st.sampled_from(
-    ["..", ".", "", "/", "\\", "%2e%2e", "\x00", "a/../b", "~", "результат", "a b", "//", "?", "#", "\n"]
+    [
+        "..",
+        ".",
+        "",
+        "/",
+        "\\",
+        "%2e%2e",
+        "\x00",
+        "a/../b",
+        "~",
+        "результат",
+        "a b",
+        "//",
+        "?",
+        "#",
+        "\n",
+    ]
 )
 almost = st.builds(
     "/".join,
-    st.lists(segments | nasty | snowflakes | kinds | small_text | st.just("execution"), min_size=3, max_size=7),
+    st.lists(
+        segments | nasty | snowflakes | kinds | small_text | st.just("execution"),
+        min_size=3,
+        max_size=7,
+    ),
 )
 
 
 @settings(max_examples=400)
-@given(st.sampled_from(["noetl://execution/1/result/", "noetl://", "NOETL://", "file://", ""]), almost)
+@given(
+    st.sampled_from(["noetl://execution/1/result/", "noetl://", "NOETL://", "file://", ""]), almost
+)
 def test_no_uri_escapes_its_execution(head: str, tail: str) -> None:
     uri = head + tail
     try:
@@ -114,7 +140,9 @@ def test_no_uri_escapes_its_execution(head: str, tail: str) -> None:
 
 
 @given(st.text(), st.text(), st.text(), st.text())
-def test_an_address_of_anything_is_whole_or_refused(execution: str, kind: str, step: str, key: str) -> None:
+def test_an_address_of_anything_is_whole_or_refused(
+    execution: str, kind: str, step: str, key: str
+) -> None:
     try:
         made = address(execution, kind, step, key)
     except BadReference:
@@ -128,7 +156,9 @@ def test_a_result_key_can_stand_in_an_address(task: str, attempt: int, index: in
     assert address("1", "result", "step", key).key == key
 
 
-@given(st.integers(0, 1023), st.lists(st.integers(0, 2_500_000_000_000_000), min_size=1, max_size=60))
+@given(
+    st.integers(0, 1023), st.lists(st.integers(0, 2_500_000_000_000_000), min_size=1, max_size=60)
+)
 def test_snowflakes_only_grow_whatever_the_clock_does(node: int, moments: list[int]) -> None:
     source = Snowflakes(node)
     made = [int(source.next(now)) for now in moments]
@@ -136,7 +166,10 @@ def test_snowflakes_only_grow_whatever_the_clock_does(node: int, moments: list[i
     assert all(0 < value < 2**63 for value in made)
 
 
-@given(st.lists(st.integers(0, 1023), min_size=2, max_size=5, unique=True), st.integers(0, 2_500_000_000_000_000))
+@given(
+    st.lists(st.integers(0, 1023), min_size=2, max_size=5, unique=True),
+    st.integers(0, 2_500_000_000_000_000),
+)
 def test_nodes_never_make_the_same_snowflake(nodes: list[int], now: int) -> None:
     made = [source.next(now) for source in map(Snowflakes, nodes) for _ in range(50)]
     assert len(set(made)) == len(made)
@@ -152,5 +185,10 @@ def test_a_shard_is_in_range_and_stays(execution: str, count: int) -> None:
 @given(small_text, small_text, small_text)
 def test_ids_derived_from_a_cause_are_its_own(execution: str, step: str, cause: str) -> None:
     assert activation_id(execution, step, cause) == activation_id(execution, step, cause)
-    made = {activation_id(execution, step, cause), command_id(step, cause), timer_id(step, cause), derive(execution)}
+    made = {
+        activation_id(execution, step, cause),
+        command_id(step, cause),
+        timer_id(step, cause),
+        derive(execution),
+    }
     assert len(made) == 4

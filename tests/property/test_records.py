@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.results import records
-from noetl.results.tables import Table, Tables
+from noetl.results.tables import EncodedTable, Tables
 
 names = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=4)
 texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -21,7 +21,9 @@ def columns(draw: st.DrawFn) -> dict[str, st.SearchStrategy[Any]]:
     made = {}
     for name in draw(st.lists(names, unique=True, min_size=1, max_size=4)):
         kind = draw(st.sampled_from(kinds[:5] * 3 + kinds))
-        made[name] = draw(st.sampled_from([kind, kind | st.none(), kind, kind | draw(st.sampled_from(kinds))]))
+        made[name] = draw(
+            st.sampled_from([kind, kind | st.none(), kind, kind | draw(st.sampled_from(kinds))])
+        )
     return made
 
 
@@ -40,7 +42,7 @@ def stored(value: Any) -> Any:
     if found is None:
         return value
     made = records.as_table(value, found, Tables())
-    return made.value() if isinstance(made, Table) else made
+    return made.value() if isinstance(made, EncodedTable) else made
 
 
 def same(value: Any, found: Any) -> bool:

@@ -21,7 +21,7 @@ from noetl.model.codec import encode
 from noetl.model.envelope import Envelope
 from noetl.model.events import Parent
 from noetl.model.ids import ExecutionId
-from noetl.pipeline.plain import Plain
+from noetl.pipeline.plain import BatchedItems
 from noetl.pipeline.spread import plan_of as plan_for_spark
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.scopes import (
@@ -39,7 +39,7 @@ from noetl.playbook.validation import load, load_registered
 from noetl.playbook.workload import Beginning, merge
 from noetl.spark.entry import row_schema
 from noetl.spark.task import _context, _ran, _ran_plain, _rows
-from noetl.tools.port import Ran, Success
+from noetl.tools.port import BatchOutcome, Success
 from tests.play import Play
 from tests.unit.pipeline.bench import Bench, Scripted, command
 
@@ -49,7 +49,11 @@ SOMETIMES = {
     "error",
     "execution.error",
     "execution.failed_step",
-    *(f"{root}.{name}" for root in ("output", "outcome") for name in ("error", "http", "pg", "py", "stats")),
+    *(
+        f"{root}.{name}"
+        for root in ("output", "outcome")
+        for name in ("error", "http", "pg", "py", "stats")
+    ),
 }
 DOCUMENT = {
     "apiVersion": "noetl.io/v2",
@@ -67,7 +71,9 @@ def candidates() -> list[str]:
     found = set(roots)
     for kind in LoopKind:
         for at in At:
-            step = StepNames(kind, "row", frozenset({"first", "second"}), scratch=frozenset({"mine"}))
+            step = StepNames(
+                kind, "row", frozenset({"first", "second"}), scratch=frozenset({"mine"})
+            )
             for root, members in names_at(at, step).members.items():
                 found |= {f"{root}.{name}" for name in members | {"nobody"}}
     return sorted(found)
@@ -123,7 +129,9 @@ UP = {"step": "up", "tool": {"kind": "python", "code": "x"}, "next": "s"}
 
 
 def ended_play(put: Put, leaving: frozenset[str] = frozenset()) -> Play:
-    play = Play(playbook(put, {key: probe for key, probe in PROBES.items() if KEYS[key] not in leaving}))
+    play = Play(
+        playbook(put, {key: probe for key, probe in PROBES.items() if KEYS[key] not in leaving})
+    )
     play.start(parent=Parent(ExecutionId("1"), "call", OUTER))
     return play.run(lambda command: {"a": 1})
 
@@ -143,9 +151,12 @@ OF_DATA = frozenset(
     name
     for name in NAMES
     if name in ("response", "result", "output", "outcome")
-    or name in {f"{root}.{member}" for root in ("output", "outcome") for member in ("data", "nobody")}
+    or name
+    in {f"{root}.{member}" for root in ("output", "outcome") for member in ("data", "nobody")}
 )
-LOOPS = pytest.mark.parametrize(("loop", "leaving"), [(None, frozenset()), (LOOP, OF_DATA)], ids=["step", "loop"])
+LOOPS = pytest.mark.parametrize(
+    ("loop", "leaving"), [(None, frozenset()), (LOOP, OF_DATA)], ids=["step", "loop"]
+)
 
 
 @LOOPS
@@ -163,7 +174,11 @@ def test_arc_set_and_args(loop: Any, leaving: frozenset[str]) -> None:
     more = {"loop": loop} if loop else {}
 
     def sets(value: Any) -> list[dict[str, Any]]:
-        return [UP, body(next=arc(set={f"ctx.{key}": part for key, part in value.items()}), **more), AFTER]
+        return [
+            UP,
+            body(next=arc(set={f"ctx.{key}": part for key, part in value.items()}), **more),
+            AFTER,
+        ]
 
     agree(sets, ended_play(sets, leaving).state.ctx, leaving)
 
@@ -179,7 +194,10 @@ def test_arc_guard() -> None:
         return [
             UP,
             body(
-                next={"spec": {"mode": "inclusive"}, "arcs": [{"step": f"to_{k}", "when": v} for k, v in value.items()]}
+                next={
+                    "spec": {"mode": "inclusive"},
+                    "arcs": [{"step": f"to_{k}", "when": v} for k, v in value.items()],
+                }
             ),
             *({"step": f"to_{key}", "set": {f"ctx.{key}": True}} for key in value),
         ]
@@ -190,7 +208,11 @@ def test_arc_guard() -> None:
 
 def admitted(key: str, guard: str) -> dict[str, Any]:
     rules = [{"when": guard}, {"else": {"allow": False}}]
-    return {"step": f"to_{key}", "spec": {"policy": {"admit": {"rules": rules}}}, "set": {f"ctx.{key}": True}}
+    return {
+        "step": f"to_{key}",
+        "spec": {"policy": {"admit": {"rules": rules}}},
+        "set": {f"ctx.{key}": True},
+    }
 
 
 def test_admit() -> None:
@@ -224,7 +246,10 @@ def test_loop_header() -> None:
 
 def test_final_step() -> None:
     def put(value: Any) -> list[dict[str, Any]]:
-        return [{**UP, "next": []}, {**body(set={f"ctx.{key}": part for key, part in value.items()}), "step": "final"}]
+        return [
+            {**UP, "next": []},
+            {**body(set={f"ctx.{key}": part for key, part in value.items()}), "step": "final"},
+        ]
 
     agree(put, ended_play(put).state.ctx)
 
@@ -235,8 +260,10 @@ def test_final_step() -> None:
 class Many(Scripted):
     """Answers many calls at once, as Python does: items then share one rendering path."""
 
-    async def run_many(self, config: Any, inputs: Any, log: Any, *, at_once: int = 1, stop: bool = False) -> Ran:
-        return Ran([Success(given) for given in inputs], 0.0)
+    async def run_many(
+        self, config: Any, inputs: Any, log: Any, *, at_once: int = 1, stop: bool = False
+    ) -> BatchOutcome:
+        return BatchOutcome([Success(given) for given in inputs], 0.0)
 
 
 def scope_fields() -> dict[str, Any]:
@@ -244,7 +271,10 @@ def scope_fields() -> dict[str, Any]:
 
 
 def bench(*, many: bool = False) -> Bench:
-    more = [Scripted(lambda call: {"rows": [{"a": 1}]}, kind="postgres"), Scripted(lambda call: 1, kind="sink")]
+    more = [
+        Scripted(lambda call: {"rows": [{"a": 1}]}, kind="postgres"),
+        Scripted(lambda call: 1, kind="sink"),
+    ]
     found = Bench(more=more)
     if many:
         found.tool.__class__ = Many
@@ -258,7 +288,9 @@ def ran(put: Put, found: Bench, **fields: Any) -> Any:
     scope = {name: fields.pop(name) for name in ("workload", "outer", "path")}
     results = {"up": found.put({"a": 1})}
     issued = command(plan, "s", results=results, **scope, **fields)
-    issued = msgspec.structs.replace(issued, scope=msgspec.structs.replace(issued.scope, event=event))
+    issued = msgspec.structs.replace(
+        issued, scope=msgspec.structs.replace(issued.scope, event=event)
+    )
     report = asyncio.run(_execute(found, plan, issued))
     assert report.result.error is None, report.result.error
     return report
@@ -279,7 +311,11 @@ KINDS = {
         {"kind": "chunk", "count": 1, "size": 1, "items": ("x",), "together": 1},
     ),
     "cursor": (
-        {"cursor": {"kind": "postgres", "claim": "update"}, "iterator": "row", "spec": {"mode": "cursor", "frame": 2}},
+        {
+            "cursor": {"kind": "postgres", "claim": "update"},
+            "iterator": "row",
+            "spec": {"mode": "cursor", "frame": 2},
+        },
         {"kind": "frame", "count": 2},
     ),
 }
@@ -321,7 +357,9 @@ def test_later_task(kind: str) -> None:
 
     def put(value: Any) -> list[dict[str, Any]]:
         first = {"name": "first", "kind": "python", "code": "x"}
-        return step_of(loop, tool=[first, {"name": "second", "kind": "python", "code": "x", "input": value}])
+        return step_of(
+            loop, tool=[first, {"name": "second", "kind": "python", "code": "x", "input": value}]
+        )
 
     found = bench()
     ran(put, found, **fields)
@@ -335,7 +373,11 @@ def test_sink_task_and_what_follows_it(kind: str) -> None:
 
     def stored(value: Any) -> list[dict[str, Any]]:
         return step_of(
-            loop, tool=[{"name": "first", "kind": "python", "code": "x"}, {"name": "second", **sink, "data": value}]
+            loop,
+            tool=[
+                {"name": "first", "kind": "python", "code": "x"},
+                {"name": "second", **sink, "data": value},
+            ],
         )
 
     found = bench()
@@ -344,7 +386,14 @@ def test_sink_task_and_what_follows_it(kind: str) -> None:
 
     def following(value: Any) -> list[dict[str, Any]]:
         last = {"name": "last", "kind": "python", "code": "x", "input": value}
-        return step_of(loop, tool=[{"name": "first", "kind": "python", "code": "x"}, {"name": "second", **sink}, last])
+        return step_of(
+            loop,
+            tool=[
+                {"name": "first", "kind": "python", "code": "x"},
+                {"name": "second", **sink},
+                last,
+            ],
+        )
 
     found = bench()
     ran(following, found, **fields)
@@ -372,8 +421,16 @@ def test_rule_guard(kind: str) -> None:
     loop, fields = KINDS[kind]
 
     def put(value: Any) -> list[dict[str, Any]]:
-        rules = [{"when": part, "then": {"do": "continue", "set": {f"ctx.{key}": True}}} for key, part in value.items()]
-        task = {"name": "first", "kind": "python", "code": "x", "spec": {"policy": {"rules": rules}}}
+        rules = [
+            {"when": part, "then": {"do": "continue", "set": {f"ctx.{key}": True}}}
+            for key, part in value.items()
+        ]
+        task = {
+            "name": "first",
+            "kind": "python",
+            "code": "x",
+            "spec": {"policy": {"rules": rules}},
+        }
         return step_of(loop, tool=[task])
 
     values: dict[str, Any] = {}
@@ -389,7 +446,10 @@ def test_pages_and_their_sinks(kind: str) -> None:
 
     def following(value: Any) -> list[dict[str, Any]]:
         page = {"when": "{{ response.data.more }}", "next_call": {"env": value}}
-        return step_of(loop, tool=[{"name": "first", "kind": "python", "code": "x", "spec": {"paginate": page}}])
+        return step_of(
+            loop,
+            tool=[{"name": "first", "kind": "python", "code": "x", "spec": {"paginate": page}}],
+        )
 
     found = bench()
     found.does = lambda call: {"data": {"more": len(found.tool.calls) == 1}}
@@ -402,7 +462,10 @@ def test_pages_and_their_sinks(kind: str) -> None:
             "next_call": {"env": {"a": "b"}},
             "sink": {"target": {"kind": "postgres", "table": "t"}, "data": value},
         }
-        return step_of(loop, tool=[{"name": "first", "kind": "python", "code": "x", "spec": {"paginate": page}}])
+        return step_of(
+            loop,
+            tool=[{"name": "first", "kind": "python", "code": "x", "spec": {"paginate": page}}],
+        )
 
     found = bench()
     found.does = lambda call: {"data": {"more": len(found.tool.calls) == 1}}
@@ -420,7 +483,9 @@ def test_provenance() -> None:
 def test_cursor_claim() -> None:
     def put(value: Any) -> list[dict[str, Any]]:
         cursor = {"kind": "postgres", "claim": "update", "params": value}
-        return step_of({"cursor": cursor, "iterator": "row", "spec": {"mode": "cursor", "frame": 2}})
+        return step_of(
+            {"cursor": cursor, "iterator": "row", "spec": {"mode": "cursor", "frame": 2}}
+        )
 
     found = bench()
     ran(put, found, **KINDS["cursor"][1])
@@ -435,10 +500,20 @@ def test_a_worker_that_evaluates_for_the_server_has_all_names_of_the_server(loop
     found, plan = bench(), made(put)
     own = found.put({"a": 1}, "s")
     own = msgspec.structs.replace(own, context={"stats": {"total": 1}}) if loop else own
-    fields = {"workload": {"limit": 7}, "outer": OUTER, "path": "test", "own": own, "results": {"up": found.put(1)}}
+    fields = {
+        "workload": {"limit": 7},
+        "outer": OUTER,
+        "path": "test",
+        "own": own,
+        "results": {"up": found.put(1)},
+    }
     issued = command(plan, "s", kind="evaluate", site="set", **fields)
     event = asyncio.run(_execute(found, plan, issued))
-    there = {name for (key, name), value in zip(KEYS.items(), event.values, strict=True) if value.value is True}
+    there = {
+        name
+        for (key, name), value in zip(KEYS.items(), event.values, strict=True)
+        if value.value is True
+    }
     assert accepted(put) - there - SOMETIMES == set()
 
 
@@ -447,7 +522,12 @@ def test_spark_loop_task(plain: bool) -> None:
     def put(value: Any) -> list[dict[str, Any]]:
         loop = {**LOOP, "spec": {"mode": "parallel", "policy": {"exec": "spark"}}}
         tool = {"name": "first", "kind": "python", "code": "result = input", "input": value}
-        last = {"name": "second", "kind": "python", "code": "result = x", "input": {"x": "{{ first }}"}}
+        last = {
+            "name": "second",
+            "kind": "python",
+            "code": "result = x",
+            "input": {"x": "{{ first }}"},
+        }
         more = [] if plain else [last]
         return step_of(loop, tool=[tool, *more])
 
@@ -464,7 +544,7 @@ def test_spark_loop_task(plain: bool) -> None:
             "provenance": False,
         }
         context = await _context(work)
-        found = Plain.of(context.shared, context.writes(), "now")
+        found = BatchedItems.of(context.shared, context.writes(), "now")
         assert (found is not None) == plain
         if found is None:
             columns, _, _ = await _ran(context, [(0, "x")], row_schema(work).names)
@@ -484,7 +564,9 @@ def test_spark_loop_task(plain: bool) -> None:
 def test_workload_defaults() -> None:
     def text(value: dict[str, Any]) -> str:
         workload = {"limit": 7, "map": value, "later": 1}
-        return yaml.safe_dump({**DOCUMENT, "workload": workload, "workflow": [{"step": "s"}]}, sort_keys=False)
+        return yaml.safe_dump(
+            {**DOCUMENT, "workload": workload, "workflow": [{"step": "s"}]}, sort_keys=False
+        )
 
     merged = merge(load_registered(text(PROBES)), {}, Beginning("99", "test", 1, {"HOST": "h"}))
     assert known(merged["map"]) == accepted_in(text)
@@ -497,7 +579,9 @@ def test_keychain_entries() -> None:
             {"name": "all", "kind": "static", "map": value},
         ]
         step = body(tool={"kind": "python", "code": "x", "input": {"found": "{{ keychain.all }}"}})
-        return yaml.safe_dump({**DOCUMENT, "keychain": keychain, "workflow": [UP, step]}, sort_keys=False)
+        return yaml.safe_dump(
+            {**DOCUMENT, "keychain": keychain, "workflow": [UP, step]}, sort_keys=False
+        )
 
     found = bench()
     plan = compile_plan(load_registered(text(PROBES)), "hash")

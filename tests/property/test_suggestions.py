@@ -27,7 +27,11 @@ def misspelled(draw: st.DrawFn, word: str) -> str:
     letter = draw(st.sampled_from("aeqx_"))
     return draw(
         st.sampled_from(
-            [word[:at] + word[at + 1 :], word[:at] + letter + word[at:], word[:at] + letter + word[at + 1 :]]
+            [
+                word[:at] + word[at + 1 :],
+                word[:at] + letter + word[at:],
+                word[:at] + letter + word[at + 1 :],
+            ]
         )
     )
 
@@ -44,7 +48,9 @@ def misspelled_words(draw: st.DrawFn) -> tuple[str, str, int, str]:
 @st.composite
 def additional_keys(draw: st.DrawFn) -> tuple[str, str, int, str]:
     """The same with another key, a misspelled one, above a key that stays."""
-    text = draw(st.sampled_from([path for path in CORPUS if KEY.search(path.read_text())])).read_text()
+    text = draw(
+        st.sampled_from([path for path in CORPUS if KEY.search(path.read_text())])
+    ).read_text()
     key = draw(st.sampled_from(list(KEY.finditer(text))))
     wrong = misspelled(draw, key[2])
     at = key.start() + len(key[1])
@@ -54,8 +60,14 @@ def additional_keys(draw: st.DrawFn) -> tuple[str, str, int, str]:
 def suggestions(changed: str, wrong: str) -> list[tuple[Finding, str]]:
     """Findings about the misspelled word that say what was meant."""
     names = re.compile(rf"(?<!\w){re.escape(wrong)}(?!\w)")
-    found = [finding for finding in load(changed).findings if finding.hint and names.search(finding.message)]
-    return [(finding, meant[1]) for finding in found if (meant := SUGGESTED.match(finding.hint or ""))]
+    found = [
+        finding
+        for finding in load(changed).findings
+        if finding.hint and names.search(finding.message)
+    ]
+    return [
+        (finding, meant[1]) for finding in found if (meant := SUGGESTED.match(finding.hint or ""))
+    ]
 
 
 def left(fixed: str, finding: Finding, known: frozenset[tuple[int, Code]]) -> list[str]:
@@ -84,9 +96,7 @@ def test_no_key_is_suggested_that_stands_there_already(case: tuple[str, str, int
         assert left(fixed, finding, frozenset()) == [], (str(finding), finding.hint)
 
 
-STEP = (
-    "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: a}\nworkflow:\n- step: a\n  {key}: {value}\n- step: b\n"
-)
+STEP = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: a}\nworkflow:\n- step: a\n  {key}: {value}\n- step: b\n"
 
 
 @pytest.mark.parametrize(

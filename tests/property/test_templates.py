@@ -8,7 +8,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl.playbook.expressions import SERVER_LIMITS, LimitError, Limits, TemplateError, quote, unparse
+from noetl.playbook.expressions import (
+    SERVER_LIMITS,
+    LimitError,
+    RenderLimits,
+    TemplateError,
+    quote,
+    unparse,
+)
 from noetl.playbook.selections import cut, names, select
 from noetl.playbook.templates import (
     Selection,
@@ -32,13 +39,23 @@ scalars = (
 )
 values = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 keys = st.sampled_from(["n", "items", "list", "name", "missing", "deep"])
-small = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "a", "Ab c", "3"]) | st.just(1.5)
+small = (
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.sampled_from(["", "a", "Ab c", "3"])
+    | st.just(1.5)
+)
 nested = st.recursive(
-    small, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3), max_leaves=8
+    small,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=8,
 )
 scopes = st.fixed_dictionaries(
     {
@@ -49,7 +66,9 @@ scopes = st.fixed_dictionaries(
     }
 )
 roots = st.sampled_from(["fetch", "a", "ctx", "workload", "nowhere"])
-constants = st.sampled_from(["1", "0", "2.5", "'a'", "''", "true", "none", "'it\\'s'", "[]", "{}", "-3"])
+constants = st.sampled_from(
+    ["1", "0", "2.5", "'a'", "''", "true", "none", "'it\\'s'", "[]", "{}", "-3"]
+)
 
 
 def _compounds(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -58,7 +77,12 @@ def _compounds(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds("({}).{}".format, inner, keys),
         st.builds("({})[{}]".format, inner, inner),
         st.builds("({})[{}:]".format, inner, constants),
-        st.builds("({}) {} ({})".format, inner, st.sampled_from("+ - * / // % ** and or == != < >= in".split()), inner),
+        st.builds(
+            "({}) {} ({})".format,
+            inner,
+            st.sampled_from("+ - * / // % ** and or == != < >= in".split()),
+            inner,
+        ),
         st.builds("({}) not in ({})".format, inner, inner),
         st.builds("({}) < ({}) <= ({})".format, inner, inner, inner),
         st.builds("({}) ~ ({})".format, inner, inner),
@@ -77,22 +101,35 @@ def _compounds(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         ),
         st.builds("({}) | map(attribute='n', default={})".format, inner, inner),
         st.builds(
-            "({}) is {}".format, inner, st.sampled_from(["defined", "none", "string", "number", "eq 1", "in [1]"])
+            "({}) is {}".format,
+            inner,
+            st.sampled_from(["defined", "none", "string", "number", "eq 1", "in [1]"]),
         ),
-        st.builds("({}).{}()".format, inner, st.sampled_from(["items", "upper", "keys", "split", "strip"])),
+        st.builds(
+            "({}).{}()".format, inner, st.sampled_from(["items", "upper", "keys", "split", "strip"])
+        ),
         st.builds("({}).get({}, {})".format, inner, inner, inner),
         st.builds("range({})".format, inner),
     )
 
 
-expressions = st.recursive(constants | roots | st.builds("{}.{}".format, roots, keys), _compounds, max_leaves=8)
+expressions = st.recursive(
+    constants | roots | st.builds("{}.{}".format, roots, keys), _compounds, max_leaves=8
+)
 templates = st.one_of(
     expressions.map("{{{{ {} }}}}".format),
     st.builds("n={{{{ {} }}}}, {{{{ {} }}}}".format, expressions, expressions),
     st.builds(
-        "{{% if ({}) %}}{{{{ {} }}}}{{% else %}}{{{{ {} }}}}{{% endif %}}".format, expressions, expressions, expressions
+        "{{% if ({}) %}}{{{{ {} }}}}{{% else %}}{{{{ {} }}}}{{% endif %}}".format,
+        expressions,
+        expressions,
+        expressions,
     ),
-    st.builds("{{% for x in ({}) %}}{{{{ x }}}}{{{{ {} }}}}{{% endfor %}}".format, expressions, expressions),
+    st.builds(
+        "{{% for x in ({}) %}}{{{{ x }}}}{{{{ {} }}}}{{% endfor %}}".format,
+        expressions,
+        expressions,
+    ),
     st.builds("{{% set x = {} %}}{{{{ x }}}}{{{{ [x, {}] }}}}".format, expressions, expressions),
 )
 
@@ -180,7 +217,9 @@ def test_cutting_changes_no_result(template: str, scope: dict[str, Any]) -> None
     assert not made.names & {"fetch", "a"}
 
     def selected(selection: Selection) -> Any:
-        return select(selection, {"workload": scope["workload"], selection.step: scope[selection.step]})
+        return select(
+            selection, {"workload": scope["workload"], selection.step: scope[selection.step]}
+        )
 
     whole = outcome(lambda: render(template, scope))
     assert outcome(lambda: render(made.template, rest, selected=selected)) == whole
@@ -191,9 +230,11 @@ def test_cutting_changes_no_result(template: str, scope: dict[str, Any]) -> None
 def test_a_smaller_budget_only_ever_refuses(
     template: str, scope: dict[str, Any], operations: int, text: int, items: int
 ) -> None:
-    limits = Limits(operations, text, items)
+    limits = RenderLimits(operations, text, items)
     bounded = outcome(lambda: render(template, scope, limits=limits))
-    assert bounded == ("error", LimitError.code) or bounded == outcome(lambda: render(template, scope))
+    assert bounded == ("error", LimitError.code) or bounded == outcome(
+        lambda: render(template, scope)
+    )
     if bounded[0] == "str" and "{{ x" not in template and parse(template).expression is None:
         assert len(render(template, scope, limits=limits)) <= text
 

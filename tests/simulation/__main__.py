@@ -22,7 +22,9 @@ def main() -> int:
     parser.add_argument("--only", help="these executions of the seed only, by number")
     parser.add_argument("--mode", choices=MODES, default="both")
     parser.add_argument("--mutant", choices=sorted(mutants.MUTANTS), help="with this planted bug")
-    parser.add_argument("--hunt", action="store_true", help="find every mutant and write mutants.json")
+    parser.add_argument(
+        "--hunt", action="store_true", help="find every mutant and write mutants.json"
+    )
     parser.add_argument("--no-shrink", action="store_true")
     parser.add_argument("--quiet", action="store_true", help="no story for --seed")
     asked = parser.parse_args()
@@ -35,14 +37,17 @@ def main() -> int:
     if asked.seed is not None:
         return one(History(asked.seed, asked.mode, faults, only, asked.mutant), asked)
     histories = [
-        History(seed, asked.mode, faults, only, asked.mutant) for seed in range(asked.first, asked.first + asked.seeds)
+        History(seed, asked.mode, faults, only, asked.mutant)
+        for seed in range(asked.first, asked.first + asked.seeds)
     ]
     tally = runner.sweep(histories, asked.jobs, stop_at=1 if asked.mutant else None)
     print(runner.report(tally))
     for rule, count in tally.rules.most_common():
         print(f"  {count} x {rule}")
     for failure in tally.failures[:20]:
-        print(f"seed {failure.history.seed}: {failure.violation}\n  repeat: {runner.command(failure.history)}")
+        print(
+            f"seed {failure.history.seed}: {failure.violation}\n  repeat: {runner.command(failure.history)}"
+        )
     for seed in tally.differing:
         print(f"seed {seed}: not deterministic, its traces differ between processes")
     if tally.failures and not asked.no_shrink:
@@ -72,7 +77,9 @@ def hunt(asked: argparse.Namespace) -> int:
     escaped, began = [], time.perf_counter()
     narrowed = frozenset(asked.faults.split(",")) if asked.faults else None
     faults = None if narrowed is None else dict.fromkeys(names, narrowed)
-    for name, results in runner.hunt(dict.fromkeys(names, seeds), asked.mode, asked.jobs, wanted=3, faults=faults):
+    for name, results in runner.hunt(
+        dict.fromkeys(names, seeds), asked.mode, asked.jobs, wanted=3, faults=faults
+    ):
         if not results:
             escaped.append(name)
             print(f"{name}: NOT FOUND in {asked.seeds} seeds", flush=True)
@@ -81,7 +88,10 @@ def hunt(asked: argparse.Namespace) -> int:
         found[name] = {"seeds": numbers, "rules": sorted({result.rule for result in results})}
         if narrowed is not None:
             found[name]["faults"] = sorted(narrowed)
-        print(f"{name}: seeds {numbers} ({time.perf_counter() - began:.0f} s) {results[0].violation}", flush=True)
+        print(
+            f"{name}: seeds {numbers} ({time.perf_counter() - began:.0f} s) {results[0].violation}",
+            flush=True,
+        )
         RECORD.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     return 1 if escaped else 0
 

@@ -54,7 +54,9 @@ KINDS: dict[str, tuple[float, ...]] = {
 MAX_KILLS = 10
 MAX_PAUSES = 6
 
-WRITES = frozenset("append project start post accept claim renew expire lose register release leave put".split())
+WRITES = frozenset(
+    "append project start post accept claim renew expire lose register release leave put".split()
+)
 
 
 class Faults:
@@ -96,7 +98,11 @@ def swarm(seed: int) -> frozenset[str]:
     if rng.random() < 0.08:
         return frozenset()
     density = rng.choice((0.1, 0.3, 0.6))
-    families = [kind for kind in sorted(KINDS) if kind.partition(".")[2] not in points.POINTS and kind != BUSY]
+    families = [
+        kind
+        for kind in sorted(KINDS)
+        if kind.partition(".")[2] not in points.POINTS and kind != BUSY
+    ]
     chosen = {kind for kind in families if rng.random() < density}
     if (
         Random(f"{seed}:{BUSY}:swarm").random() < density
@@ -152,10 +158,17 @@ class Wire:
         unknown = writes and faults.hit(f"{family}.unknown")
         if writes and family == "store" and faults.hit("store.late"):
             # the caller gives up while the call is still under way: it takes effect afterwards, perhaps after the repeat
-            loop.outside(there, _fail, future, OutcomeUnknown(f"{store}.{method}: simulated, still under way"))
+            loop.outside(
+                there,
+                _fail,
+                future,
+                OutcomeUnknown(f"{store}.{method}: simulated, still under way"),
+            )
             there += self._delays.choice((0.0, 0.01, 0.1, 1.0, 4.0))
             unknown = False
-        loop.outside(there, self._commit, process, store, method, call, args, keywords, future, unknown)
+        loop.outside(
+            there, self._commit, process, store, method, call, args, keywords, future, unknown
+        )
         return future
 
     def _delay(self, slow: bool) -> float:
@@ -197,7 +210,12 @@ class Wire:
             return
         back = self._delay(faults.hit("store.delay"))
         if unknown:
-            self.loop.outside(back, _fail, future, OutcomeUnknown(f"{store}.{method}: simulated, the answer was lost"))
+            self.loop.outside(
+                back,
+                _fail,
+                future,
+                OutcomeUnknown(f"{store}.{method}: simulated, the answer was lost"),
+            )
         elif error is not None:
             self.loop.outside(back, _fail, future, error)
         else:
@@ -240,7 +258,9 @@ class Port:
 
         async def call(*args: Any, **keywords: Any) -> Any:
             # looked up at each call: a mutant may have replaced it
-            return await wire.transact(process, store, method, getattr(inner, method), args, keywords)
+            return await wire.transact(
+                process, store, method, getattr(inner, method), args, keywords
+            )
 
         self.__dict__[method] = call
         return call
@@ -262,7 +282,9 @@ class Hints:
         late = faults.rng("bus.late")
         for _ in range(2 if faults.hit("bus.double") else 1):
             delay = (
-                late.random() * late.choice((0.05, 1.0, 10.0)) if faults.hit("bus.delay") else 0.0005 * late.random()
+                late.random() * late.choice((0.05, 1.0, 10.0))
+                if faults.hit("bus.delay")
+                else 0.0005 * late.random()
             )
             wire.loop.outside(delay, self._deliver, subject)
 
@@ -277,7 +299,10 @@ class Hints:
 
 
 def crash_points(
-    loop: SimLoop, faults: Faults, kill: Callable[[Process, str], bool], pause: Callable[[Process, str], None]
+    loop: SimLoop,
+    faults: Faults,
+    kill: Callable[[Process, str], bool],
+    pause: Callable[[Process, str], None],
 ) -> None:
     """Arm the named points: a process that reaches one may die there, or stop for longer than its lease."""
 

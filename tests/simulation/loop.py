@@ -64,7 +64,11 @@ class Handle:
     __slots__ = ("args", "callback", "context", "due", "process")
 
     def __init__(
-        self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context, due: float
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context,
+        due: float,
     ) -> None:
         self.callback: Callable[..., object] | None = callback
         self.args = args
@@ -85,7 +89,11 @@ class Handle:
 
 def name_of(callback: Callable[..., object]) -> str:
     owner = getattr(callback, "__self__", None)
-    return owner.get_name() if isinstance(owner, asyncio.Task) else getattr(callback, "__qualname__", "a callback")
+    return (
+        owner.get_name()
+        if isinstance(owner, asyncio.Task)
+        else getattr(callback, "__qualname__", "a callback")
+    )
 
 
 class SimLoop(asyncio.AbstractEventLoop):
@@ -114,8 +122,15 @@ class SimLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self._now
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None) -> Any:
-        handle = Handle(callback, args, contextvars.copy_context() if context is None else context, self._now)
+    def call_soon(
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Any:
+        handle = Handle(
+            callback, args, contextvars.copy_context() if context is None else context, self._now
+        )
         process = handle.process
         if process is not None:
             if not process.alive:
@@ -127,15 +142,28 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
     ) -> Any:
-        handle = Handle(callback, args, contextvars.copy_context() if context is None else context, when)
+        handle = Handle(
+            callback, args, contextvars.copy_context() if context is None else context, when
+        )
         self._count += 1
-        heapq.heappush(self._timers, (when, 0.0 if self._order == "fifo" else self._random(), self._count, handle))
+        heapq.heappush(
+            self._timers,
+            (when, 0.0 if self._order == "fifo" else self._random(), self._count, handle),
+        )
         return handle
 
     def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
     ) -> Any:
         return self.call_at(self._now + max(delay, 0.0), callback, *args, context=context)
 
@@ -173,7 +201,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.steps += 1
         self._still += 1
         if self._still > MAX_STEPS_AT_ONE_MOMENT:
-            raise Livelock(f"{self._still} callbacks at {self._now:.3f} s, the last one {name_of(callback)}")
+            raise Livelock(
+                f"{self._still} callbacks at {self._now:.3f} s, the last one {name_of(callback)}"
+            )
         if self.steps > MAX_STEPS:
             raise Livelock(f"{self.steps} callbacks in {self._now:.3f} s")
         try:
@@ -236,7 +266,9 @@ class SimLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=self)
 
-    def create_task(self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None) -> Any:
+    def create_task(
+        self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None
+    ) -> Any:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
         self._tasks.append(task)
         if len(self._tasks) > 4096:  # the ended ones need no keeping
@@ -251,7 +283,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         try:
             while not future.done():
                 if not self._step():
-                    raise Livelock("nothing is ready and no timer is set, but the main task has not ended")
+                    raise Livelock(
+                        "nothing is ready and no timer is set, but the main task has not ended"
+                    )
         finally:
             self._running = False
             asyncio._set_running_loop(previous)
@@ -312,7 +346,9 @@ class SimLoop(asyncio.AbstractEventLoop):
     def is_closed(self) -> bool:
         return self._closed
 
-    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> Any:
         raise RuntimeError("no threads in a simulation")
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:

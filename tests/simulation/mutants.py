@@ -21,7 +21,7 @@ from noetl.leases.port import Claimed
 from noetl.log.memory import LogMemory, _Write
 from noetl.log.playbook_state_memory import PlaybookStateMemory
 from noetl.log.port import Appended, ShardRows
-from noetl.log.tables import FINISHED, Database
+from noetl.log.tables import FINISHED, MemoryDatabase
 from noetl.model import codec
 from noetl.model import messages as m
 from noetl.model.commands import Journal
@@ -29,7 +29,7 @@ from noetl.model.decisions import Send
 from noetl.model.errors import NoetlError
 from noetl.model.exchange import ExchangeRequest
 from noetl.pipeline import policy
-from noetl.pipeline.persist import Persist
+from noetl.pipeline.persist import ResultWriter
 from noetl.results.memory import ResultsMemory
 from noetl.server import dispatch
 from noetl.server.dispatch import Dispatcher
@@ -150,7 +150,13 @@ def no_compare() -> list[Change]:
 
     async def append(self: LogMemory, batch: Any) -> Any:
         return drive(
-            original(self, parts(batch, lambda part: replace(part, after=self._db.rows(part.execution_id).last_seq)))
+            original(
+                self,
+                parts(
+                    batch,
+                    lambda part: replace(part, after=self._db.rows(part.execution_id).last_seq),
+                ),
+            )
         )
 
     return [(LogMemory, "append", append)]
@@ -195,7 +201,10 @@ def every_guard_handles_failures() -> list[Change]:
         guarded = frozenset(number for number, arc in enumerate(arcs) if arc.when is not None)
         changed = {**fixed.plan.steps, activation.step: dataclass_replace(plan, error_arcs=guarded)}
         return original(
-            dataclass_replace(fixed, plan=dataclass_replace(fixed.plan, steps=changed)), state, activation, moment
+            dataclass_replace(fixed, plan=dataclass_replace(fixed.plan, steps=changed)),
+            state,
+            activation,
+            moment,
         )
 
     return [(steps, "_route", route)]
@@ -220,7 +229,11 @@ def used_up_retry_goes_on() -> list[Change]:
 @mutant
 def no_attempt_token() -> list[Change]:
     """A report is taken from whoever brings it, whatever attempt it is of."""
-    original_append, original_accept, original_report = LogMemory.append, LogMemory.accept, machine._report
+    original_append, original_accept, original_report = (
+        LogMemory.append,
+        LogMemory.accept,
+        machine._report,
+    )
 
     async def append(self: LogMemory, batch: Any) -> Any:
         return drive(original_append(self, parts(batch, lambda part: replace(part, taken=()))))
@@ -235,9 +248,15 @@ def no_attempt_token() -> list[Change]:
 
     def report(state: Any, given: m.Report, at: int) -> Any:
         live = state.commands.get(given.command_id)
-        return original_report(state, given if live is None else replace(given, attempt=live.attempt), at)
+        return original_report(
+            state, given if live is None else replace(given, attempt=live.attempt), at
+        )
 
-    return [(LogMemory, "append", append), (LogMemory, "accept", accept), (machine, "_report", report)]
+    return [
+        (LogMemory, "append", append),
+        (LogMemory, "accept", accept),
+        (machine, "_report", report),
+    ]
 
 
 @mutant
@@ -423,7 +442,9 @@ def cancel_leaves_the_queue() -> list[Change]:
 def journal_not_sent() -> list[Change]:
     """A new attempt begins at the first task again."""
     original = machine.requeue
-    return [(machine, "requeue", lambda live, at=None: replace(original(live, at), journal=Journal()))]
+    return [
+        (machine, "requeue", lambda live, at=None: replace(original(live, at), journal=Journal()))
+    ]
 
 
 @mutant
@@ -442,7 +463,7 @@ def tries_reset() -> list[Change]:
 def put_after_report() -> list[Change]:
     """A result is stored in the background while its reference is already reported."""
 
-    async def put(self: Persist, where: Any, value: Any, store: str | None) -> Any:
+    async def put(self: ResultWriter, where: Any, value: Any, store: str | None) -> Any:
         async def later() -> None:
             await asyncio.sleep(0.1)
             await self._store.put(where, value)
@@ -450,7 +471,7 @@ def put_after_report() -> list[Change]:
         self._later = asyncio.ensure_future(later())  # type: ignore[attr-defined]
         return drive(ResultsMemory().put(where, value)), None
 
-    return [(Persist, "_put", put)]
+    return [(ResultWriter, "_put", put)]
 
 
 # ---- what reaches an execution -------------------------------------------------------------------------------------------
@@ -606,7 +627,9 @@ def loop_closed_by_counter() -> list[Change]:
     def over(loop: Any) -> bool:
         counted = loop.ok + loop.failed + loop.skipped
         return original(loop) or (
-            loop.mode == "parallel" and loop.next >= loop.collection.size > 1 and 2 * counted >= loop.collection.size
+            loop.mode == "parallel"
+            and loop.next >= loop.collection.size > 1
+            and 2 * counted >= loop.collection.size
         )
 
     return [(loops, "over", over)]
@@ -628,16 +651,16 @@ def end_is_not_final() -> list[Change]:
 @mutant
 def reclaim_keeps_attempt() -> list[Change]:
     """A command whose lease was lost is queued again as the same attempt."""
-    original = Database.lose
+    original = MemoryDatabase.lose
 
-    def lose(self: Database, row: Any) -> None:
+    def lose(self: MemoryDatabase, row: Any) -> None:
         if row.cancel:
             original(self, row)
             return
         self.leave(row, "queued")
         self._push(row)
 
-    return [(Database, "lose", lose)]
+    return [(MemoryDatabase, "lose", lose)]
 
 
 @mutant

@@ -22,7 +22,7 @@ from noetl.model import events as ev
 from noetl.model.codec import encode
 from noetl.model.commands import Command
 from noetl.model.errors import Failure
-from noetl.model.exchange import ExchangeReply, ExchangeRequest, Held
+from noetl.model.exchange import ExchangeReply, ExchangeRequest, LeaseKey
 from noetl.model.ids import DEFAULT_TENANT, shard_of
 from noetl.model.reference import Reference
 from tests.inspection import CANARY
@@ -30,7 +30,13 @@ from tests.simulation.faulty import drive
 from tests.simulation.tools import Effect
 
 TERMINAL = (ev.PlaybookCompleted, ev.PlaybookFailed, ev.ExecutionCancelled)
-ENDS = (ev.CommandCompleted, ev.CommandFailed, ev.CommandDead, ev.CommandCancelled, ev.ExpressionEvaluated)
+ENDS = (
+    ev.CommandCompleted,
+    ev.CommandFailed,
+    ev.CommandDead,
+    ev.CommandCancelled,
+    ev.ExpressionEvaluated,
+)
 PROMPT = 1.0  # seconds from a server's answer to the start of the tool it brings
 MACHINE = ("WORKER_LOST", "REFERENCE_NOT_AVAILABLE")
 
@@ -65,7 +71,9 @@ class LoopBook:
 class FailureBook:
     """Failures of one execution, and what became of them."""
 
-    failing: set[str] = field(default_factory=set)  # activations that failed and have not been routed
+    failing: set[str] = field(
+        default_factory=set
+    )  # activations that failed and have not been routed
     unhandled: list[str] = field(default_factory=list)  # steps whose failure no arc took
     recovered: int = 0
 
@@ -84,17 +92,23 @@ class Oracle:
         self.commands: dict[str, CommandBook] = {}
         self.loops: dict[str, LoopBook] = {}
         self._failures: dict[str, FailureBook] = defaultdict(FailureBook)
-        self.handled: list[tuple[str, str, tuple[int, ...]]] = []  # execution, failed step, arcs that were taken
+        self.handled: list[
+            tuple[str, str, tuple[int, ...]]
+        ] = []  # execution, failed step, arcs that were taken
         self.references: dict[str, Reference] = {}
         self.effects: list[Effect] = []
-        self._journaled: dict[tuple[str, str, int], int] = {}  # (command, task, run): how many events there were then
+        self._journaled: dict[
+            tuple[str, str, int], int
+        ] = {}  # (command, task, run): how many events there were then
         self._delivered: dict[
             tuple[str, str, int], int
         ] = {}  # (process, command, attempt): likewise, when it was asked for
         self._sent: dict[tuple[str, str, int], float] = {}  # when a server last sent it
         self._running: dict[str, list[Effect]] = defaultdict(list)
         self.acknowledged: dict[tuple[str, str], int] = {}
-        self._tried: dict[tuple[str, str, int, int], int] = {}  # (command, task, run, tries): likewise
+        self._tried: dict[
+            tuple[str, str, int, int], int
+        ] = {}  # (command, task, run, tries): likewise
         self._worked: dict[str, list[tuple[int, int, int]]] = defaultdict(
             list
         )  # command: items [low, high) done, likewise
@@ -107,7 +121,9 @@ class Oracle:
             list
         )  # (path, name): execution, event and value of each version
         self.dead: set[str] = set()
-        self.machine_failures: set[str] = set()  # executions in which a failure that no playbook causes was recorded
+        self.machine_failures: set[str] = (
+            set()
+        )  # executions in which a failure that no playbook causes was recorded
         self.quarantined: set[str] = set()
         self.trace = hashlib.sha256()
         self.events = 0
@@ -141,16 +157,21 @@ class Oracle:
 
     def _record(self, shard: int, recorded: Recorded) -> None:
         event, execution_id = recorded.event, recorded.execution_id
-        self.trace.update(f"{shard} {recorded.seq} {recorded.epoch} {execution_id} ".encode() + encode(event))
+        self.trace.update(
+            f"{shard} {recorded.seq} {recorded.epoch} {execution_id} ".encode() + encode(event)
+        )
         self.events += 1
         if recorded.seq != self._read[shard] + 1:
-            raise Violation("gapless", f"shard {shard} goes from {self._read[shard]} to {recorded.seq}")
+            raise Violation(
+                "gapless", f"shard {shard} goes from {self._read[shard]} to {recorded.seq}"
+            )
         self._read[shard] = recorded.seq
         if recorded.shard != shard or shard != shard_of(execution_id, self._shards):
             raise Violation("shard", f"{execution_id} is in shard {shard}")
         if recorded.epoch < self._epochs[shard]:
             raise Violation(
-                "fence", f"epoch {recorded.epoch} after {self._epochs[shard]} in shard {shard}: {event.key}"
+                "fence",
+                f"epoch {recorded.epoch} after {self._epochs[shard]} in shard {shard}: {event.key}",
             )
         self._epochs[shard] = recorded.epoch
         if (execution_id, event.key) in self._keys:
@@ -176,13 +197,20 @@ class Oracle:
             self.machine_failures.add(execution_id)
         before, state = state, evolve(state, event)
         self._wrote_state(execution_id, recorded.seq, before, state)
-        if isinstance(event, TERMINAL) and state.recovered != self._failures[execution_id].recovered:
+        if (
+            isinstance(event, TERMINAL)
+            and state.recovered != self._failures[execution_id].recovered
+        ):
             counted = self._failures[execution_id].recovered
-            raise Violation("recovered", f"{execution_id} says {state.recovered}, the log has {counted}")
+            raise Violation(
+                "recovered", f"{execution_id} says {state.recovered}, the log has {counted}"
+            )
         self.states[execution_id] = state
         self._folded[execution_id][recorded.seq] = state
 
-    def _wrote_state(self, execution_id: str, seq: int, before: Execution, after: Execution) -> None:
+    def _wrote_state(
+        self, execution_id: str, seq: int, before: Execution, after: Execution
+    ) -> None:
         """Every write that an event reports is one version, and it stands in the table with that event."""
         for name, known in after.playbook_state.items():
             earlier = before.playbook_state.get(name)
@@ -196,23 +224,33 @@ class Oracle:
                     f"{execution_id} wrote version {known.version} of {name}, the {len(versions)}th",
                 )
             if known.value != known.version:
-                raise Violation("no increment is lost", f"write {known.version} of {name} made it {known.value}")
+                raise Violation(
+                    "no increment is lost", f"write {known.version} of {name} made it {known.value}"
+                )
 
     def _state_is_what_was_written(self) -> None:
         for row in drive(self._log.list_state(DEFAULT_TENANT, ("", ""), 1000)):
             versions = self._state_writes[row.path, row.name]
             if row.version != len(versions):
-                raise Violation("state is written with its event", f"{row.name} has version {row.version}, {versions}")
+                raise Violation(
+                    "state is written with its event",
+                    f"{row.name} has version {row.version}, {versions}",
+                )
         for (path, name), versions in self._state_writes.items():
             history = drive(self._log.state_history(DEFAULT_TENANT, path, name, 1 << 60, 1000))
             stored = [(row.execution_id, row.seq, row.value) for row in reversed(history)]
             if stored != versions:
-                raise Violation("state is written with its event", f"{name} of {path}: {stored}, reported {versions}")
+                raise Violation(
+                    "state is written with its event",
+                    f"{name} of {path}: {stored}, reported {versions}",
+                )
 
     def _terminals(self, execution_id: str, event: ev.Event) -> None:
         if isinstance(event, TERMINAL):
             if execution_id in self._terminal:
-                raise Violation("one end", f"{event.type} is a second terminal event of {execution_id}")
+                raise Violation(
+                    "one end", f"{event.type} is a second terminal event of {execution_id}"
+                )
             self._terminal.add(execution_id)
         elif execution_id in self._terminal:
             raise Violation("end is final", f"{event.key} after the end of {execution_id}")
@@ -244,7 +282,9 @@ class Oracle:
         if book is None:
             raise Violation("known command", f"{event.key} of a command that was never issued")
         if book.ended:
-            raise Violation("one end of a command", f"{event.key} (attempt {attempt}) after the command's end")
+            raise Violation(
+                "one end of a command", f"{event.key} (attempt {attempt}) after the command's end"
+            )
         if isinstance(event, ev.CommandReclaimed):
             if attempt <= book.attempt:
                 raise Violation("attempts grow", f"{event.key} after attempt {book.attempt}")
@@ -252,7 +292,10 @@ class Oracle:
         elif isinstance(event, ev.CommandDead | ev.CommandCancelled):
             pass
         elif attempt < book.attempt:
-            raise Violation("attempt token", f"{event.key} of attempt {attempt}, attempt {book.attempt} is under way")
+            raise Violation(
+                "attempt token",
+                f"{event.key} of attempt {attempt}, attempt {book.attempt} is under way",
+            )
         else:
             book.attempt = attempt
         self._attempts[execution_id, event.key] = attempt
@@ -271,19 +314,27 @@ class Oracle:
         if isinstance(event, ev.LoopStarted):
             if event.activation in self.loops:
                 raise Violation("one epoch", f"{event.key} twice")
-            self.loops[event.activation] = LoopBook(None if event.mode == "cursor" else event.collection.size)
+            self.loops[event.activation] = LoopBook(
+                None if event.mode == "cursor" else event.collection.size
+            )
         elif isinstance(event, ev.LoopDone):
             loop, stats = self.loops[event.activation], event.stats
             if loop.done:
                 raise Violation("a loop closes once", event.key)
             loop.done = True
-            if stats.total != stats.ok + stats.failed + stats.skipped or min(stats.ok, stats.failed, stats.skipped) < 0:
+            if (
+                stats.total != stats.ok + stats.failed + stats.skipped
+                or min(stats.ok, stats.failed, stats.skipped) < 0
+            ):
                 raise Violation("stats add up", f"{event.step}: {stats}")
             if loop.size is not None and stats.total != loop.size:
-                raise Violation("stats are of the collection", f"{event.step}: {stats}, {loop.size} items")
+                raise Violation(
+                    "stats are of the collection", f"{event.step}: {stats}, {loop.size} items"
+                )
             if stats.ok != loop.ok or stats.failed < loop.failed:
                 raise Violation(
-                    "stats are what was accepted", f"{event.step}: {stats}, accepted {loop.ok} ok, {loop.failed} failed"
+                    "stats are what was accepted",
+                    f"{event.step}: {stats}, accepted {loop.ok} ok, {loop.failed} failed",
                 )
         elif (
             isinstance(event, ev.CommandCompleted | ev.CommandFailed | ev.CommandProgress)
@@ -313,15 +364,22 @@ class Oracle:
                 book.failing.remove(event.activation)
                 if event.chosen:
                     book.recovered += 1
-                    self.handled.append((execution_id, event.step, tuple(chosen.arc for chosen in event.chosen)))
+                    self.handled.append(
+                        (execution_id, event.step, tuple(chosen.arc for chosen in event.chosen))
+                    )
                 else:
                     book.unhandled.append(event.step)
             case ev.CommandCompleted() | ev.CommandProgress():
-                for found in (getattr(event, "recovered", None), event.items and event.items.recovered):
+                for found in (
+                    getattr(event, "recovered", None),
+                    event.items and event.items.recovered,
+                ):
                     book.recovered += found.count if found is not None else 0
             case ev.PlaybookCompleted() if book.unhandled or book.failing:
                 where = ", ".join(book.unhandled) or "a step that was never routed"
-                raise Violation("no green without handling", f"{execution_id} completed, and {where} failed")
+                raise Violation(
+                    "no green without handling", f"{execution_id} completed, and {where} failed"
+                )
 
     def _resolves(self, reference: Reference, event: ev.Event) -> None:
         if reference.format == "manifest":
@@ -330,30 +388,36 @@ class Oracle:
         try:
             drive(self._results.resolve(reference))
         except Exception as error:
-            raise Violation("references resolve", f"{reference.uri} of {event.key}: {error!r}") from error
+            raise Violation(
+                "references resolve", f"{reference.uri} of {event.key}: {error!r}"
+            ) from error
 
     def _projected(self, args: tuple[Any, ...]) -> None:
         shard, _epoch, rows, checkpoint = args
         if checkpoint > self._read[shard]:
             raise Violation(
-                "projection", f"checkpoint {checkpoint} of shard {shard}, its log ends at {self._read[shard]}"
+                "projection",
+                f"checkpoint {checkpoint} of shard {shard}, its log ends at {self._read[shard]}",
             )
         for row in rows:
             self._row(drive(self._log.projection(row.execution_id)))
 
-    def _renewed(self, held: tuple[Held, ...], renewal: Renewal) -> None:
+    def _renewed(self, held: tuple[LeaseKey, ...], renewal: Renewal) -> None:
         """Whoever is not told that a lease is lost holds it."""
         for each in held:
             status = drive(self._log.command_status(each.command_id))
             if each not in renewal.lost and status != ("leased", each.attempt):
                 raise Violation(
-                    "renewal", f"attempt {each.attempt} of {each.command_id} was renewed, its row is {status}"
+                    "renewal",
+                    f"attempt {each.attempt} of {each.command_id} was renewed, its row is {status}",
                 )
 
     def _taken_over(self, claimed: list[Claimed]) -> None:
         for each in claimed:
             if each.epoch <= self._owned.get(each.shard, 0):
-                raise Violation("takeover", f"shard {each.shard} was taken again with epoch {each.epoch}")
+                raise Violation(
+                    "takeover", f"shard {each.shard} was taken again with epoch {each.epoch}"
+                )
             self._owned[each.shard] = each.epoch
 
     def _row(self, row: Any) -> None:
@@ -361,19 +425,27 @@ class Oracle:
             return
         if row.last_seq < self._rows.get(row.execution_id, 0):
             raise Violation(
-                "projection", f"{row.execution_id} goes back from {self._rows[row.execution_id]} to {row.last_seq}"
+                "projection",
+                f"{row.execution_id} goes back from {self._rows[row.execution_id]} to {row.last_seq}",
             )
         self._rows[row.execution_id] = row.last_seq
         folded = self._folded[row.execution_id]
         state = folded.get(row.last_seq)
         if state is None:
             raise Violation(
-                "projection", f"{row.execution_id} is projected at {row.last_seq}, which is not one of its events"
+                "projection",
+                f"{row.execution_id} is projected at {row.last_seq}, which is not one of its events",
             )
         if row.status != state.status and not (state.paused or state.quarantined):
-            raise Violation("projection", f"{row.execution_id} at {row.last_seq} is {state.status}, not {row.status}")
+            raise Violation(
+                "projection",
+                f"{row.execution_id} at {row.last_seq} is {state.status}, not {row.status}",
+            )
         if row.state is not None and row.state != encode_state(state):
-            raise Violation("projection", f"{row.execution_id} at {row.last_seq}: stored state differs from the fold")
+            raise Violation(
+                "projection",
+                f"{row.execution_id} at {row.last_seq}: stored state differs from the fold",
+            )
 
     # -- what tools and workers see --------------------------------------------------------------------------------------
 
@@ -399,13 +471,25 @@ class Oracle:
         if identity.index is not None:
             for low, high, mark in self._worked[command_id]:
                 if low <= identity.index < high and mark <= delivered:
-                    raise Violation("journal", f"{where}: item {identity.index} again after its progress was recorded")
+                    raise Violation(
+                        "journal",
+                        f"{where}: item {identity.index} again after its progress was recorded",
+                    )
             return
-        if self._journaled.get((command_id, identity.task, identity.run), delivered + 1) <= delivered:
+        if (
+            self._journaled.get((command_id, identity.task, identity.run), delivered + 1)
+            <= delivered
+        ):
             raise Violation("journal", f"{where}: again after its entry was recorded")
-        if self._tried.get((command_id, identity.task, identity.run, identity.attempt), delivered + 1) <= delivered:
+        if (
+            self._tried.get(
+                (command_id, identity.task, identity.run, identity.attempt), delivered + 1
+            )
+            <= delivered
+        ):
             raise Violation(
-                "tries are counted", f"{where}: try {identity.attempt} again after it was recorded as failed"
+                "tries are counted",
+                f"{where}: try {identity.attempt} again after it was recorded as failed",
             )
 
     def _not_beside_another(self, effect: Effect) -> None:
@@ -413,7 +497,9 @@ class Oracle:
         held = effect.command
         if (
             held is not None
-            and effect.at - self._sent.get((effect.process.name, held.command_id, held.attempt), 0.0) > PROMPT
+            and effect.at
+            - self._sent.get((effect.process.name, held.command_id, held.attempt), 0.0)
+            > PROMPT
         ):
             return
         beside = self._running[effect.key] = [
@@ -440,7 +526,9 @@ class Oracle:
         """A report that is acknowledged is in the log, or on its way there in the inbox, as the attempt that made it."""
         if self.error is not None:
             return
-        for report, ack in zip(request.reports, reply.acks, strict=True):  # an answer each, in the same order
+        for report, ack in zip(
+            request.reports, reply.acks, strict=True
+        ):  # an answer each, in the same order
             if ack.status != "ok":
                 continue
             key = (report.execution_id, report.event.key)
@@ -459,10 +547,14 @@ class Oracle:
             raise self.error
         self._appended()
         for shard, seen in self.followed.items():
-            stored = [(recorded.seq, recorded.event.key) for recorded in drive(self._log.follow(shard, 0, 100_000))]
+            stored = [
+                (recorded.seq, recorded.event.key)
+                for recorded in drive(self._log.follow(shard, 0, 100_000))
+            ]
             if seen != stored[: len(seen)]:
                 raise Violation(
-                    "readers miss nothing", f"a follower of shard {shard} saw {len(seen)} other events than stand there"
+                    "readers miss nothing",
+                    f"a follower of shard {shard} saw {len(seen)} other events than stand there",
                 )
         for execution_id, state in self.states.items():
             fresh = empty(execution_id)
@@ -477,23 +569,36 @@ class Oracle:
             try:
                 drive(self._results.resolve(reference))
             except Exception as error:
-                raise Violation("references resolve", f"{reference.uri} at the end: {error!r}") from error
+                raise Violation(
+                    "references resolve", f"{reference.uri} at the end: {error!r}"
+                ) from error
 
     def when_quiet(self) -> None:
         """After the faults have stopped and everything had time: nothing is stuck, nothing is left over."""
         for execution_id, status in self.behind().items():
             raise Violation("projection", f"{execution_id} has ended, its projection says {status}")
-        waiting = {row.execution_id for shard in range(self._shards) for row in drive(self._log.inbox([shard], 1000))}
+        waiting = {
+            row.execution_id
+            for shard in range(self._shards)
+            for row in drive(self._log.inbox([shard], 1000))
+        }
         for (execution_id, key), attempt in sorted(self.acknowledged.items()):
             if (execution_id, key) not in self._keys and execution_id not in self._terminal:
                 raise Violation(
-                    "acknowledged is stored", f"{key} of {execution_id} was acknowledged and is not in the log"
+                    "acknowledged is stored",
+                    f"{key} of {execution_id} was acknowledged and is not in the log",
                 )
             if self._attempts.get((execution_id, key), attempt) != attempt:
-                raise Violation("attempt token", f"{key} was acknowledged as attempt {attempt}, another is in the log")
+                raise Violation(
+                    "attempt token",
+                    f"{key} was acknowledged as attempt {attempt}, another is in the log",
+                )
         for execution_id in sorted(self._terminal):
             if execution_id in waiting:
-                raise Violation("nothing left over", f"the inbox still has rows of {execution_id}, which has ended")
+                raise Violation(
+                    "nothing left over",
+                    f"the inbox still has rows of {execution_id}, which has ended",
+                )
         for command_id, book in self.commands.items():
             status = drive(self._log.command_status(command_id))
             if (
@@ -501,11 +606,14 @@ class Oracle:
                 and status is not None
                 and status[0] in ("queued", "leased", "parked", "lost")
             ):
-                raise Violation("nothing left over", f"command {command_id} of an ended execution is {status}")
+                raise Violation(
+                    "nothing left over", f"command {command_id} of an ended execution is {status}"
+                )
         for effect in self.effects:
             if effect.running and effect.process.alive and self.ended(effect.identity.execution_id):
                 raise Violation(
-                    "stopped", f"{effect.identity} still runs on {effect.process.name}, its execution has ended"
+                    "stopped",
+                    f"{effect.identity} still runs on {effect.process.name}, its execution has ended",
                 )
         for activation, loop in self.loops.items():
             if not loop.done and all(book.ended for book in self.commands.values()):
@@ -528,7 +636,11 @@ class Oracle:
 
 def failures_of(event: ev.Event) -> Iterator[Failure]:
     result, items = getattr(event, "result", None), getattr(event, "items", None)
-    for failure in (getattr(event, "error", None), getattr(result, "error", None), getattr(items, "first_error", None)):
+    for failure in (
+        getattr(event, "error", None),
+        getattr(result, "error", None),
+        getattr(items, "first_error", None),
+    ):
         if isinstance(failure, Failure):
             yield failure
 

@@ -33,7 +33,9 @@ def fixed_hashes() -> bool:
 def rerun_with_fixed_hashes() -> int:
     """The same command once more, with hashes that are the same every time."""
     return subprocess.call(
-        [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], env=os.environ | {"PYTHONHASHSEED": "0"}, cwd=ROOT
+        [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
+        env=os.environ | {"PYTHONHASHSEED": "0"},
+        cwd=ROOT,
     )
 
 
@@ -74,7 +76,9 @@ class Tally:
             self.rules[result.rule or ""] += 1
 
 
-def sweep(histories: list[History], jobs: int, *, guard: bool = True, stop_at: int | None = None) -> Tally:
+def sweep(
+    histories: list[History], jobs: int, *, guard: bool = True, stop_at: int | None = None
+) -> Tally:
     """Run them all; stop early after `stop_at` failures."""
     tally, began = Tally(), time.perf_counter()
     again = [history for history in histories if guard and history.seed % GUARD_EVERY == 0]
@@ -112,7 +116,11 @@ def results(histories: list[History], jobs: int, *, fresh: bool = False) -> Iter
 
 
 def find(
-    name: str, seeds: Iterable[int], mode: str, wanted: int = 1, faults: frozenset[str] | None = None
+    name: str,
+    seeds: Iterable[int],
+    mode: str,
+    wanted: int = 1,
+    faults: frozenset[str] | None = None,
 ) -> list[Result]:
     """The first seeds that notice a mutant, with these kinds of faults only if they are given."""
     found: list[Result] = []
@@ -137,7 +145,8 @@ def hunt(
     narrowed = faults or {}
     with spawning(jobs) as pool:
         pending = {
-            pool.submit(find, name, tried, mode, wanted, narrowed.get(name)): name for name, tried in seeds.items()
+            pool.submit(find, name, tried, mode, wanted, narrowed.get(name)): name
+            for name, tried in seeds.items()
         }
         for future in as_completed(pending):
             yield pending[future], future.result()
@@ -214,7 +223,8 @@ def report(tally: Tally) -> str:
         f"{tally.seeds} seeds in {tally.seconds:.1f} s ({rate:.1f} seeds/s), {tally.events} events, "
         f"{tally.virtual / 3600:.1f} simulated hours",
         f"violations: {len(tally.failures)}   traces compared: {tally.guarded}, different: {len(tally.differing)}",
-        "executions: " + ", ".join(f"{status} {count}" for status, count in sorted(tally.endings.items())),
+        "executions: "
+        + ", ".join(f"{status} {count}" for status, count in sorted(tally.endings.items())),
         "crash points (reached, killed, paused): "
         + ", ".join(
             f"{name} {tally.reached[name]}/{tally.fired[f'point.{name}']}/{tally.fired[f'pause.{name}']}"

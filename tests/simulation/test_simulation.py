@@ -14,9 +14,13 @@ from tests.simulation import mutants, runner
 from tests.simulation.faulty import KINDS, swarm
 from tests.simulation.world import History, Result
 
-RECORD: dict[str, dict[str, list[Any]]] = json.loads(Path(__file__).with_name("mutants.json").read_text())
+RECORD: dict[str, dict[str, list[Any]]] = json.loads(
+    Path(__file__).with_name("mutants.json").read_text()
+)
 SEEDS = range(1, 41)
-WINDOW = range(1, 41)  # where a mutant is looked for when the code around it has moved its recorded seeds
+WINDOW = range(
+    1, 41
+)  # where a mutant is looked for when the code around it has moved its recorded seeds
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +31,9 @@ def short() -> list[Result]:
 
 def test_no_seed_breaks_an_invariant(short: list[Result]) -> None:
     broken = [
-        f"{runner.command(result.history)}: {result.violation}" for result in short if result.violation is not None
+        f"{runner.command(result.history)}: {result.violation}"
+        for result in short
+        if result.violation is not None
     ]
     assert broken == []
 
@@ -56,7 +62,9 @@ def test_every_mutant_has_a_recorded_seed() -> None:
 def hunted() -> dict[str, list[Result]]:
     """Every mutant on its recorded seeds, in one other process."""
     seeds = {name: [*entry["seeds"], *WINDOW] for name, entry in RECORD.items()}
-    faults = {name: frozenset(entry["faults"]) for name, entry in RECORD.items() if "faults" in entry}
+    faults = {
+        name: frozenset(entry["faults"]) for name, entry in RECORD.items() if "faults" in entry
+    }
     return dict(runner.hunt(seeds, "both", 1, faults=faults))
 
 
@@ -88,7 +96,9 @@ def test_a_failing_seed_shrinks_to_a_command_that_repeats_it() -> None:
     smallest, result = runner.shrink(history)
     assert result.violation is not None
     assert len(smallest.faults or ()) <= len(swarm(2))
-    assert runner.command(smallest).startswith("uv run --no-sync python -m tests.simulation --seed 2 --faults ")
+    assert runner.command(smallest).startswith(
+        "uv run --no-sync python -m tests.simulation --seed 2 --faults "
+    )
     assert runner.attempt(smallest).violation is not None
 
 

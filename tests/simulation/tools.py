@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from noetl.model.errors import Failure
-from noetl.model.exchange import Held
+from noetl.model.exchange import LeaseKey
 from noetl.model.ids import derive
-from noetl.tools.port import Call, Failed, Identity, Success
+from noetl.tools.port import Call, CallIdentity, Failed, Success
 from tests.inspection import CANARY
 from tests.simulation.loop import Process
 
@@ -26,11 +26,11 @@ class Effect:
     """What a tool did to the world: once per call of it, whatever became of the answer."""
 
     key: str
-    identity: Identity
+    identity: CallIdentity
     value: str
     process: Process
     at: float
-    command: Held | None  # which attempt of which command; None for an item of a chunk
+    command: LeaseKey | None  # which attempt of which command; None for an item of a chunk
     pauses: int  # of its process until it began
     running: bool = True
 
@@ -73,14 +73,16 @@ class Simulated:
         process = self._process
         process.check()
         value = derive(repr(sorted(call.input.items())))
-        effect = Effect(call.key, call.identity, value, process, self._now(), self._command(), process.pauses)
+        effect = Effect(
+            call.key, call.identity, value, process, self._now(), self._command(), process.pauses
+        )
         self._watcher.called(effect)
         try:
             return await self._do(call)
         finally:
             effect.running = not process.alive and effect.running
 
-    def _command(self) -> Held | None:
+    def _command(self) -> LeaseKey | None:
         """Tools are not told whose lease they run under; the worker's table of jobs knows."""
         task = asyncio.current_task()
         jobs = self._node.body._jobs.values()

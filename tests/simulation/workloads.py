@@ -36,7 +36,9 @@ class Case:
     waits: bool = False  # it may wait for ever for a thing that has a name
     copies: int = 1
     blocks: bool = False  # a tool of it may keep its place until another one of it has run
-    punctual: bool = True  # its tools run however late they are; not so when a timeout may come first
+    punctual: bool = (
+        True  # its tools run however late they are; not so when a timeout may come first
+    )
     expected: Expected | None = None  # how a cell of the failure matrix ends
     loses_workers: bool = False  # a tool of it kills its workers
 
@@ -81,9 +83,15 @@ def chain(rng: Random) -> Case:
 
 def routes(rng: Random) -> Case:
     number = rng.choice((1, 5))
-    steps = step("s0", tool(f"value({number})"), after='[{step: big, when: "{{ output.data.value > 3 }}"}, small]')
+    steps = step(
+        "s0",
+        tool(f"value({number})"),
+        after='[{step: big, when: "{{ output.data.value > 3 }}"}, small]',
+    )
     steps += step(
-        "big", tool("ok()"), after='{spec: {mode: inclusive}, arcs: [{step: last, when: "{{ s0.value == 5 }}"}]}'
+        "big",
+        tool("ok()"),
+        after='{spec: {mode: inclusive}, arcs: [{step: last, when: "{{ s0.value == 5 }}"}]}',
     )
     steps += step("small", tool("ok()"), after="last")
     steps += step("last", tool("ok()", input='{v: "{{ s0.value }}"}'))
@@ -105,7 +113,9 @@ def failing(rng: Random) -> Case:
     policy, slow = rng.choice(("fail_fast", "continue")), rng.choice(("slow(3)", "hang()", "ok()"))
     if policy == "continue" and slow == "hang()":
         slow = "slow(1)"
-    steps = step("s0", tool("ok()"), after="{spec: {mode: inclusive}, arcs: [{step: bad}, {step: other}]}")
+    steps = step(
+        "s0", tool("ok()"), after="{spec: {mode: inclusive}, arcs: [{step: bad}, {step: other}]}"
+    )
     steps += step(
         "bad",
         tool("slow(0.5); fail()"),
@@ -116,11 +126,21 @@ def failing(rng: Random) -> Case:
     steps += step("tail", tool("ok()"))
     steps += step("never", tool("ok()"))
     retry, blocks = rng.random() < 0.4, slow == "hang()"
-    return Case(f"failing-{policy}-{slow}", book("failing", steps), settled=False, retry=retry, blocks=blocks)
+    return Case(
+        f"failing-{policy}-{slow}",
+        book("failing", steps),
+        settled=False,
+        retry=retry,
+        blocks=blocks,
+    )
 
 
 def handled(rng: Random) -> Case:
-    steps = step("s0", tool("fail()"), after="[{step: rescue, when: \"{{ event.name == 'call.error' }}\"}, never]")
+    steps = step(
+        "s0",
+        tool("fail()"),
+        after="[{step: rescue, when: \"{{ event.name == 'call.error' }}\"}, never]",
+    )
     steps += step("rescue", tool("ok()", input='{why: "{{ s0.error.code | default(1) }}"}'))
     steps += step("never", tool("ok()"))
     return Case("handled", book("handled", steps))
@@ -149,11 +169,11 @@ def looping(rng: Random) -> Case:
         "workload": '"{{ workload.items }}"',
         "rows": '"{{ s0.rows }}"',
     }[source]
-    policy = (
-        "{policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 100ms}}]}}"
-    )
+    policy = "{policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 100ms}}]}}"
     gathers = source == "rows"
-    reduce = ", reduce: {ctx.total: sum, ctx.seen: append}" if gathers else ", reduce: {ctx.total: sum}"
+    reduce = (
+        ", reduce: {ctx.total: sum, ctx.seen: append}" if gathers else ", reduce: {ctx.total: sum}"
+    )
     number = "item.n" if gathers else "item"
     seen = ', ctx.seen: "{{ item }}"' if gathers else ""
     steps = step("s0", tool(f"records({size})" if gathers else f"rows({size})"), after="each")
@@ -165,7 +185,9 @@ def looping(rng: Random) -> Case:
     )
     steps += step("each", does, loop=_loop(items, mode, chunk + window + reduce), after="last")
     counted = ', seen: "{{ ctx.seen | default([]) | length }}"' if gathers else ""
-    steps += step("last", tool("ok()", input=f'{{total: "{{{{ ctx.total | default(0) }}}}"{counted}}}'))
+    steps += step(
+        "last", tool("ok()", input=f'{{total: "{{{{ ctx.total | default(0) }}}}"{counted}}}')
+    )
     return Case(
         f"looping-{size}-{mode}-{body}-{chunk}-{window}-{source}",
         book("looping", steps, workload="{items: []}"),
@@ -176,7 +198,9 @@ def looping(rng: Random) -> Case:
 def bad_loop(rng: Random) -> Case:
     """Items 1 and 3 always fail."""
     size, mode = rng.choice((3, 5)), rng.choice(("sequential", "parallel"))
-    policy = rng.choice(("fail_fast", "best_effort", "at_end", "{max_failed: 1}", "{max_failed: 50%}"))
+    policy = rng.choice(
+        ("fail_fast", "best_effort", "at_end", "{max_failed: 1}", "{max_failed: 50%}")
+    )
     window = rng.choice((", max_in_flight: 2", ", chunk: 2", ""))
     if mode == "sequential":
         window = window.replace(", max_in_flight: 2", "")
@@ -188,8 +212,12 @@ def bad_loop(rng: Random) -> Case:
     )  # fmt: skip
     steps += step("last", tool("ok()"))
     steps += step("rescue", tool("ok()"))
-    settled = policy in ("best_effort", "at_end") or (mode == "sequential" and "chunk" not in window)
-    return Case(f"bad_loop-{size}-{mode}-{policy}-{window}", book("bad_loop", steps), settled=settled)
+    settled = policy in ("best_effort", "at_end") or (
+        mode == "sequential" and "chunk" not in window
+    )
+    return Case(
+        f"bad_loop-{size}-{mode}-{policy}-{window}", book("bad_loop", steps), settled=settled
+    )
 
 
 def retried_loop(rng: Random) -> Case:
@@ -207,9 +235,7 @@ def retried_loop(rng: Random) -> Case:
 def deferred_loop(rng: Random) -> Case:
     """An item whose retry waits longer than a worker is held leaves its chunk."""
     mode, chunk = rng.choice(("sequential", "parallel")), rng.choice((1, 3))
-    policy = (
-        "{policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 6s}}]}}"
-    )
+    policy = "{policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 6s}}]}}"
     steps = step("s0", tool("ok()"), after="each")
     steps += step(
         "each", tool("fail_item(1, 1)", input='{item: "{{ item }}"}', spec=policy),
@@ -236,9 +262,7 @@ def pipeline(rng: Random) -> Case:
     tries, delay = rng.choice((0, 1, 2, 3)), rng.choice(("100ms", "1s"))
     jump = rng.random() < 0.5
     retry = f"{{when: \"{{{{ output.status == 'error' }}}}\", then: {{do: retry, attempts: 3, delay: {delay}}}}}"
-    back = (
-        '{when: "{{ _attempt == 1 and ctx.jumped is not defined }}", then: {do: jump, to: one, set: {ctx.jumped: 1}}}'
-    )
+    back = '{when: "{{ _attempt == 1 and ctx.jumped is not defined }}", then: {do: jump, to: one, set: {ctx.jumped: 1}}}'
     rules = "[" + (back if jump else "") + "]"
     tasks = (
         '[{name: one, kind: python, code: "ok()", set: {ctx.one: 1}}, '
@@ -246,18 +270,20 @@ def pipeline(rng: Random) -> Case:
         f'{{name: three, kind: python, code: "slow(0.2)", spec: {{policy: {{rules: {rules}}}}}}}, '
         '{name: four, kind: python, code: "ok()", input: {p: "{{ _prev.value | default(0) }}"}}]'
     )
-    steps = step("s0", tasks, after="[{step: bad, when: \"{{ event.name == 'call.error' }}\"}, last]")
+    steps = step(
+        "s0", tasks, after="[{step: bad, when: \"{{ event.name == 'call.error' }}\"}, last]"
+    )
     steps += step("last", tool("ok()", input='{one: "{{ ctx.one }}"}')) + step("bad", tool("ok()"))
     return Case(f"pipeline-{tries}-{delay}-{jump}", book("pipeline", steps))
 
 
 def parked(rng: Random) -> Case:
     tries = rng.choice((1, 2, 3))
-    policy = (
-        "{policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 7s}}]}}"
-    )
+    policy = "{policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 7s}}]}}"
     tasks = f'[{{name: one, kind: python, code: "ok()"}}, {{name: two, kind: python, code: "fail({tries})", spec: {policy}}}]'
-    steps = step("s0", tasks, after="[{step: bad, when: \"{{ event.name == 'call.error' }}\"}, last]")
+    steps = step(
+        "s0", tasks, after="[{step: bad, when: \"{{ event.name == 'call.error' }}\"}, last]"
+    )
     steps += step("last", tool("ok()")) + step("bad", tool("ok()"))
     return Case(f"parked-{tries}", book("parked", steps))
 
@@ -280,7 +306,9 @@ def waiting(rng: Random) -> Case:
         )
         does = f"[{one}, {nap}, {two}]"
     steps = step("s0", tool("ok()"), after="hold")
-    steps += step("hold", does, after="[{step: late, when: \"{{ event.name == 'call.error' }}\"}, last]")
+    steps += step(
+        "hold", does, after="[{step: late, when: \"{{ event.name == 'call.error' }}\"}, last]"
+    )
     steps += step("last", tool("ok()")) + step("late", tool("ok()"))
     return Case(f"waiting-{kind}-{acts}", book("waiting", steps), acts=acts)
 
@@ -290,7 +318,8 @@ def child(rng: Random) -> Case:
     kind = rng.choice(("one", "loop", "detached"))
     inner = book(
         "inner",
-        step("c0", tool(body, input='{k: "{{ workload.k }}"}'), after="c1") + step("c1", tool("value(3)")),
+        step("c0", tool(body, input='{k: "{{ workload.k }}"}'), after="c1")
+        + step("c1", tool("value(3)")),
         workload="{k: 0}",
     )
     path = f"sim/inner-{derive(inner)[:10]}"
@@ -303,14 +332,21 @@ def child(rng: Random) -> Case:
         steps = step(
             "s0",
             call,
-            loop=_loop("[1, 2, 3]", "parallel", ", max_in_flight: 2, policy: {failure: best_effort}"),
+            loop=_loop(
+                "[1, 2, 3]", "parallel", ", max_in_flight: 2, policy: {failure: best_effort}"
+            ),
             after=after,
         )
     else:
         steps = step("s0", call, after=after)
     steps += step("last", tool("ok()")) + step("bad", tool("ok()"))
     # a detached child's id is the parent's value
-    return Case(f"child-{kind}-{body}", book("child", steps), children=((path, inner),), settled=kind != "detached")
+    return Case(
+        f"child-{kind}-{body}",
+        book("child", steps),
+        children=((path, inner),),
+        settled=kind != "detached",
+    )
 
 
 def row_children(rng: Random) -> Case:
@@ -331,11 +367,17 @@ def row_children(rng: Random) -> Case:
     steps += step(
         "each",
         f'{{kind: playbook, path: {path}, input: {{mark: "{{{{ item.mark }}}}", item: "{{{{ item.n }}}}"}}}}',
-        loop=_loop('"{{ s0.rows }}"', "parallel", ", max_in_flight: 2, policy: {failure: best_effort}"),
+        loop=_loop(
+            '"{{ s0.rows }}"', "parallel", ", max_in_flight: 2, policy: {failure: best_effort}"
+        ),
         after="last",
     )
     steps += step("last", tool("ok()"))
-    return Case(f"row_children-{body}", book("row_children", steps), children=((path, inner), (below_path, below)))
+    return Case(
+        f"row_children-{body}",
+        book("row_children", steps),
+        children=((path, inner), (below_path, below)),
+    )
 
 
 def failing_children(rng: Random) -> Case:
@@ -345,17 +387,27 @@ def failing_children(rng: Random) -> Case:
     window = rng.choice((3, 5))
     inner = book(
         "inner_failing",
-        step("c0", tool("slow(0.3); fail_items(1, 3)", input='{item: "{{ workload.item }}"}'), after="c1")
+        step(
+            "c0",
+            tool("slow(0.3); fail_items(1, 3)", input='{item: "{{ workload.item }}"}'),
+            after="c1",
+        )
         + step("c1", rest),
         workload="{item: 0}",
     )
     path = f"sim/inner_failing-{derive(inner)[:10]}"
     handled = rng.random() < 0.5
-    after = "[{step: rescue, when: \"{{ output.status == 'error' }}\"}, last]" if handled else "last"
+    after = (
+        "[{step: rescue, when: \"{{ output.status == 'error' }}\"}, last]" if handled else "last"
+    )
     steps = step(
         "s0",
         f'{{kind: playbook, path: {path}, input: {{item: "{{{{ item }}}}"}}}}',
-        loop=_loop(str(list(range(8))), "parallel", f", max_in_flight: {window}, policy: {{failure: {policy}}}"),
+        loop=_loop(
+            str(list(range(8))),
+            "parallel",
+            f", max_in_flight: {window}, policy: {{failure: {policy}}}",
+        ),
         after=after,
     )
     steps += step("last", tool("ok()")) + step("rescue", tool("ok()"))
@@ -372,15 +424,27 @@ def busy_children(rng: Random) -> Case:
     stopped as they arrive at their workers."""
     policy = rng.choice(("fail_fast", "{max_failed: 0}"))
     width = rng.choice((6, 10))
-    first = step("c0", tool("slow(0.01); fail_items(1)", input='{item: "{{ workload.item }}"}'), after="c1")
-    following = (step(f"c{number}", tool("slow(0.003)"), after=f"c{number + 1}") for number in range(1, BUSY_STEPS))
-    inner = book("inner_busy", first + "".join(following) + step(f"c{BUSY_STEPS}", tool("ok()")), workload="{item: 0}")
+    first = step(
+        "c0", tool("slow(0.01); fail_items(1)", input='{item: "{{ workload.item }}"}'), after="c1"
+    )
+    following = (
+        step(f"c{number}", tool("slow(0.003)"), after=f"c{number + 1}")
+        for number in range(1, BUSY_STEPS)
+    )
+    inner = book(
+        "inner_busy",
+        first + "".join(following) + step(f"c{BUSY_STEPS}", tool("ok()")),
+        workload="{item: 0}",
+    )
     path = f"sim/inner_busy-{derive(inner)[:10]}"
     call = f'{{kind: playbook, path: {path}, input: {{item: "{{{{ item }}}}"}}}}'
     spec = f", max_in_flight: {width}, policy: {{failure: {policy}}}"
     steps = step("s0", call, loop=_loop(str(list(range(width))), "parallel", spec))
     return Case(
-        f"busy_children-{policy}-{width}", book("busy_children", steps), children=((path, inner),), settled=False
+        f"busy_children-{policy}-{width}",
+        book("busy_children", steps),
+        children=((path, inner),),
+        settled=False,
     )
 
 
@@ -398,7 +462,9 @@ def cancelled(rng: Random) -> Case:
         )
         steps += step("s1", tool("ok()"))
     elif shape == "child":
-        steps = step("s0", "{kind: playbook, path: sim/inner_slow}", after="s1") + step("s1", tool("ok()"))
+        steps = step("s0", "{kind: playbook, path: sim/inner_slow}", after="s1") + step(
+            "s1", tool("ok()")
+        )
     elif shape == "queue":
         arms = ", ".join(f"{{step: b{number}}}" for number in range(6))
         steps = step("s0", tool("ok()"), after=f"{{spec: {{mode: inclusive}}, arcs: [{arms}]}}")
@@ -415,7 +481,9 @@ def cancelled(rng: Random) -> Case:
             children=(("sim/inner_slow", inner),),
             settled=False,
         )
-    return Case(f"cancelled-{shape}-{at}", book("cancelled", steps), acts=tuple(acts), settled=False)
+    return Case(
+        f"cancelled-{shape}-{at}", book("cancelled", steps), acts=tuple(acts), settled=False
+    )
 
 
 def held(rng: Random) -> Case:
@@ -423,16 +491,22 @@ def held(rng: Random) -> Case:
     first = rng.choice((0.0, 0.5, 1.5))
     steps = step("s0", tool("slow(0.4)"), after="each")
     steps += step(
-        "each", tool("slow(0.5)"), loop=_loop("[0, 1, 2, 3]", "parallel", ", chunk: 1, max_in_flight: 2"), after="hold"
+        "each",
+        tool("slow(0.5)"),
+        loop=_loop("[0, 1, 2, 3]", "parallel", ", chunk: 1, max_in_flight: 2"),
+        after="hold",
     )
     steps += step("hold", "{kind: wait, duration: 1s}", after="last") + step("last", tool("ok()"))
-    return Case(f"held-{first}", book("held", steps), acts=(Act(first, "pause"), Act(first + 3, "resume")))
+    return Case(
+        f"held-{first}", book("held", steps), acts=(Act(first, "pause"), Act(first + 3, "resume"))
+    )
 
 
 def noisy(rng: Random) -> Case:
     """Signals nobody waits for, some of them about when the execution ends."""
     acts = tuple(
-        Act(after, "signal", "noise", after) for after in (0.0, rng.choice((0.02, 0.05, 0.1)), rng.choice((0.2, 0.6)))
+        Act(after, "signal", "noise", after)
+        for after in (0.0, rng.choice((0.02, 0.05, 0.1)), rng.choice((0.2, 0.6)))
     )
     steps = step("s0", tool("ok()"), after="last") + step("last", tool("ok()"))
     return Case(f"noisy-{acts[1].after}-{acts[2].after}", book("noisy", steps), acts=acts)
@@ -452,7 +526,12 @@ def stamped(rng: Random) -> Case:
         '[{name: one, kind: python, code: "stamp()"}, {name: two, kind: python, code: "slow(0.4); stamp()"}]',
         after="each",
     )
-    steps += step("each", tool("slow(0.3); stamp()"), loop=_loop("[0, 1, 2]", "parallel", ", chunk: 2"), after="last")
+    steps += step(
+        "each",
+        tool("slow(0.3); stamp()"),
+        loop=_loop("[0, 1, 2]", "parallel", ", chunk: 2"),
+        after="last",
+    )
     steps += step("last", tool("ok()"))
     return Case("stamped", book("stamped", steps), settled=False)
 
@@ -464,7 +543,12 @@ def timed(rng: Random) -> Case:
         return Case("timed-execution", book("timed", steps, executor="timeout: 5s"), settled=False)
     limit = {"spec": "{timeout: 2s}"} if kind == "step" else {}
     does = tool("hang()") if kind == "step" else tool("hang()", timeout="2s")
-    steps = step("s0", does, after="[{step: late, when: \"{{ event.name == 'call.error' }}\"}, last]", **limit)
+    steps = step(
+        "s0",
+        does,
+        after="[{step: late, when: \"{{ event.name == 'call.error' }}\"}, last]",
+        **limit,
+    )
     steps += step("last", tool("ok()")) + step("late", tool("ok()"))
     return Case(f"timed-{kind}", book("timed", steps), punctual=False)
 
@@ -472,7 +556,9 @@ def timed(rng: Random) -> Case:
 def asked(rng: Random) -> Case:
     """An expression the server cannot evaluate without data: a worker does it."""
     steps = step("s0", tool("rows(3)"), set="{ctx.i: 1}", after="s1")
-    steps += step("s1", tool("ok()"), after='[{step: last, when: "{{ s0.rows[ctx.i] == 1 }}"}, bad]')
+    steps += step(
+        "s1", tool("ok()"), after='[{step: last, when: "{{ s0.rows[ctx.i] == 1 }}"}, bad]'
+    )
     steps += step("last", tool("ok()")) + step("bad", tool("ok()"))
     return Case("asked", book("asked", steps))
 
@@ -503,7 +589,9 @@ def watermark(rng: Random) -> Case:
         case "arc":
             steps += step("s1", tool("slow(0.2)"), after=f"[{{step: last, set: {write}}}]")
         case _:
-            count = "{in: [1, 1, 1], iterator: item, spec: {mode: parallel, reduce: {state.n: sum}}}"
+            count = (
+                "{in: [1, 1, 1], iterator: item, spec: {mode: parallel, reduce: {state.n: sum}}}"
+            )
             one = '{state.n: "{{ item if item is defined and loop.first else 0 }}"}'
             steps += step("s1", tool("slow(0.2)", set=one), loop=count, after=then)
     steps += step("last", tool("ok()")) + step("lost", tool("ok()"))
@@ -569,7 +657,9 @@ def _rules(cell: Cell) -> str:
     """The rules of the task: what it does after an error, and after everything else."""
     rules = []
     if cell.how == "fails_after_retries":
-        rules.append("{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 2, delay: 100ms}}")
+        rules.append(
+            "{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 2, delay: 100ms}}"
+        )
     if cell.handling == "else_policy":
         rules.append("{else: {do: continue}}")
     return ", ".join(rules)
@@ -594,8 +684,12 @@ MATRIX_EVERY = 2  # seeds: the next cell of the failure matrix is one of the exe
 
 def cases(seed: int) -> list[Case]:
     rng = Random(f"{seed}:workload")
-    chosen = [rng.choice(MENU)(Random(rng.randrange(VARIANTS))) for _ in range(rng.choice((1, 2, 2, 3)))]
-    state = Random(f"{seed}:state")  # a stream of its own: the other cases of a seed stay as they were
+    chosen = [
+        rng.choice(MENU)(Random(rng.randrange(VARIANTS))) for _ in range(rng.choice((1, 2, 2, 3)))
+    ]
+    state = Random(
+        f"{seed}:state"
+    )  # a stream of its own: the other cases of a seed stay as they were
     if state.random() < WITH_STATE:
         chosen.append(watermark(Random(state.randrange(VARIANTS))))
     busy = Random(f"{seed}:busy_children")

@@ -27,7 +27,7 @@ from noetl.catalog.memory import CatalogMemory
 from noetl.engine.inheriting import loops_with_failed_items
 from noetl.engine.outcome import outcome_hash
 from noetl.leases.memory import LeasesMemory
-from noetl.log.memory import Database, LogMemory
+from noetl.log.memory import LogMemory, MemoryDatabase
 from noetl.model.decisions import AddPart
 from noetl.model.errors import Conflict, NoetlError, NotFound, Unavailable
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
@@ -39,7 +39,7 @@ from noetl.server import playbooks as server_playbooks
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
 from noetl.tools.noop import Noop
-from noetl.tools.playbook import Child
+from noetl.tools.playbook import PlaybookTool
 from noetl.tools.registry import Registry
 from noetl.tools.wait import Wait
 from noetl.twins import shard_rows
@@ -117,7 +117,9 @@ class Node:
 
 
 class World:
-    def __init__(self, seed: int, faults: Faults, chosen: list[Case], *, calm: bool = False) -> None:
+    def __init__(
+        self, seed: int, faults: Faults, chosen: list[Case], *, calm: bool = False
+    ) -> None:
         rng = self.rng = Random(f"{seed}:world")
         self.faults = faults
         order: Any = "fifo" if calm else rng.choice(ORDERS)
@@ -126,7 +128,7 @@ class World:
         self.story: list[str] = []
         self.cases = chosen
         self.shards = 1 if calm else rng.choice(SHARDS)
-        self.database = Database(shard_rows(self.shards), self.clock)
+        self.database = MemoryDatabase(shard_rows(self.shards), self.clock)
         self.log = LogMemory(self.database)
         self.leases = LeasesMemory(self.database.shards, self.clock)
         self.results = ResultsMemory()
@@ -144,10 +146,16 @@ class World:
         self._looked, self._done = -1, False
         servers = 1 if calm else rng.choice((1, 2, 2, 3))
         workers = 1 if calm else rng.choice((1, 2, 2, 3))
-        self.nodes = [Node(f"s{number}", "server", Clock(self.loop)) for number in range(1, servers + 1)]
-        self.nodes += [Node(f"w{number}", "worker", Clock(self.loop)) for number in range(1, workers + 1)]
+        self.nodes = [
+            Node(f"s{number}", "server", Clock(self.loop)) for number in range(1, servers + 1)
+        ]
+        self.nodes += [
+            Node(f"w{number}", "worker", Clock(self.loop)) for number in range(1, workers + 1)
+        ]
         self.cuts: dict[tuple[str, str], float] = {}
-        blocked = sum(case.copies for case in chosen if case.blocks)  # places that one worker may have to keep
+        blocked = sum(
+            case.copies for case in chosen if case.blocks
+        )  # places that one worker may have to keep
         self.slots = max(rng.choice((1, 2, 4, 8)), 1 + blocked)
 
     def say(self, text: str) -> None:
@@ -165,7 +173,9 @@ class World:
         make = self._server if node.kind == "server" else self._worker
         self.loop.spawn(process, self._live(node, process, make), name=process.name)
 
-    async def _live(self, node: Node, process: Process, make: Callable[[Node, Process], Any]) -> None:
+    async def _live(
+        self, node: Node, process: Process, make: Callable[[Node, Process], Any]
+    ) -> None:
         body = node.body = make(node, process)
         try:
             await body.run()
@@ -201,7 +211,7 @@ class World:
         return Worker(
             channel,
             Port(self.wire, process, "results", self.results),
-            Registry([*tools, Noop(), Wait(), Child()]),
+            Registry([*tools, Noop(), Wait(), PlaybookTool()]),
             node.clock,
             Disk(self, process, node.disk),
             WorkerSettings(worker_id=node.name, incarnation=process.name, slots=self.slots),
@@ -238,7 +248,14 @@ class World:
 
     def plan_faults(self, until: float) -> None:
         faults = self.faults
-        for kind in ("kill.server", "kill.worker", "pause.server", "pause.worker", "net.cut", "clock.jump"):
+        for kind in (
+            "kill.server",
+            "kill.worker",
+            "pause.server",
+            "pause.worker",
+            "net.cut",
+            "clock.jump",
+        ):
             rng = faults.rng(kind)
             for _ in range(faults.times(kind)):
                 self.loop.outside(rng.random() * until, self._strike, kind)
@@ -266,9 +283,15 @@ class World:
             length = rng.choice((1.0, 5.0, 10.0, 15.0))
             for server in cut:
                 self.cuts[worker.name, server.name] = self.loop.time() + length
-            self.say(f"{worker.name} cannot reach {', '.join(server.name for server in cut)} for {length} s")
+            self.say(
+                f"{worker.name} cannot reach {', '.join(server.name for server in cut)} for {length} s"
+            )
             return
-        nodes = [node for node in self.nodes if node.kind == whom and node.process is not None and node.process.alive]
+        nodes = [
+            node
+            for node in self.nodes
+            if node.kind == whom and node.process is not None and node.process.alive
+        ]
         if not nodes:
             return
         process = rng.choice(nodes).process
@@ -296,7 +319,11 @@ class World:
         lost = Unavailable(f"no answer from {to.name}")
 
         def delay() -> float:
-            return rng.random() * rng.choice((0.05, 0.5, 5.0)) if faults.hit("net.delay") else 0.001 * rng.random()
+            return (
+                rng.random() * rng.choice((0.05, 0.5, 5.0))
+                if faults.hit("net.delay")
+                else 0.001 * rng.random()
+            )
 
         def cut() -> bool:
             name = "" if sender is None else sender.name.partition(".")[0]
@@ -407,7 +434,9 @@ class World:
         ended = self.oracle.states[execution_id]
         if ended.status == "completed" and not loops_with_failed_items(ended):
             return
-        retried = await self.ask(lambda server: server.requests.retry(execution_id, f"again-{number}-{copy}"))
+        retried = await self.ask(
+            lambda server: server.requests.retry(execution_id, f"again-{number}-{copy}")
+        )
         self.retried[number, copy] = retried
         self.say(f"{execution_id} is retried as {retried}")
 
@@ -446,7 +475,9 @@ class World:
     def _look(self) -> bool:
         states = self.oracle.states
         asked = (*self.started.values(), *self.retried.values())
-        return all(each in states for each in asked) and all(state.terminal for state in states.values())
+        return all(each in states for each in asked) and all(
+            state.terminal for state in states.values()
+        )
 
     def broken(self) -> bool:
         return self.oracle.error is not None
@@ -592,7 +623,11 @@ def cached_plan(playbook: Any, content: str) -> Any:
 def run(history: History) -> Result:
     seed = history.seed
     faults = Faults(seed, history.faults)
-    chosen = [case for number, case in enumerate(cases(seed)) if history.only is None or number in history.only]
+    chosen = [
+        case
+        for number, case in enumerate(cases(seed))
+        if history.only is None or number in history.only
+    ]
     rng = Random(f"{seed}:length")
     lively = history.mode == "liveness" or (history.mode == "both" and rng.random() < 0.85)
     until = rng.choice(FAULTS_UNTIL)
@@ -640,7 +675,9 @@ def stuck(world: World) -> str:
         return f"someone waits for an answer for {AFTERWARDS} s"
     state = open_ones[0]
     commands = {key: drive(world.log.command_status(key)) for key in state.commands}
-    where = f"{state.execution_id} ({state.path}) is {state.status} {AFTERWARDS} s after the last fault"
+    where = (
+        f"{state.execution_id} ({state.path}) is {state.status} {AFTERWARDS} s after the last fault"
+    )
     return f"{where}; commands {commands}, timers {len(state.timers)}"
 
 
@@ -703,12 +740,20 @@ def _alone(case: Case) -> Outcomes:
 def outcomes(world: World, own: list[str]) -> Outcomes:
     states = world.oracle.states
     below = family(world, own)
-    effects = [effect for effect in world.oracle.effects if effect.identity.execution_id in (*own, *below)]
+    effects = [
+        effect for effect in world.oracle.effects if effect.identity.execution_id in (*own, *below)
+    ]
     return Outcomes(
         tuple(outcome_hash(states[each]) for each in own),
         tuple(sorted(outcome_hash(states[each]) for each in below)),
         frozenset(
-            (effect.identity.step, effect.identity.task, effect.identity.run, effect.identity.index, effect.value)
+            (
+                effect.identity.step,
+                effect.identity.task,
+                effect.identity.run,
+                effect.identity.index,
+                effect.value,
+            )
             for effect in effects
         ),
         len({effect.key for effect in effects}),
@@ -720,7 +765,11 @@ def family(world: World, own: list[str]) -> list[str]:
     found: list[str] = []
     wanted = set(own)
     for state in sorted(world.oracle.states.values(), key=lambda state: int(state.execution_id)):
-        parent = state.parent.execution_id if state.parent is not None else (state.by or "").removeprefix("execution:")
+        parent = (
+            state.parent.execution_id
+            if state.parent is not None
+            else (state.by or "").removeprefix("execution:")
+        )
         if parent in wanted:
             wanted.add(state.execution_id)
             found.append(state.execution_id)
@@ -733,7 +782,8 @@ def compare(world: World) -> None:
     for state in world.oracle.states.values():
         if state.by is None and state.parent is None and state.execution_id not in known:
             raise Violation(
-                "started once", f"{state.execution_id} ({state.path}) was never asked for: a start was taken twice"
+                "started once",
+                f"{state.execution_id} ({state.path}) was never asked for: a start was taken twice",
             )
     handled_by_error_arcs(world)
     for number, case in enumerate(world.cases):
@@ -748,7 +798,9 @@ def compare(world: World) -> None:
         expected, found = undisturbed(case), outcomes(world, own)
         if (found.own, found.children) != (expected.own, expected.children):
             endings = [world.oracle.states[each].status for each in own]
-            raise Violation("same outcome", f"{case.name} ended {endings}, not as it ends undisturbed")
+            raise Violation(
+                "same outcome", f"{case.name} ended {endings}, not as it ends undisturbed"
+            )
         if not case.punctual:
             continue
         if found.effects != expected.effects:
@@ -758,10 +810,14 @@ def compare(world: World) -> None:
                 f"{case.name}: {len(more)} effects too many {sorted(more, key=repr)[:3]}, {len(less)} missing",
             )
         if found.calls != expected.calls:
-            raise Violation("idempotency keys", f"{case.name}: {found.calls} keys, undisturbed {expected.calls}")
+            raise Violation(
+                "idempotency keys", f"{case.name}: {found.calls} keys, undisturbed {expected.calls}"
+            )
 
 
-MENTIONS_OUTCOME = re.compile(r"\b(output|outcome)\.(status|error)\b|\bevent\.name\b|(?<![.\w'])error\b")
+MENTIONS_OUTCOME = re.compile(
+    r"\b(output|outcome)\.(status|error)\b|\bevent\.name\b|(?<![.\w'])error\b"
+)
 
 
 def handled_by_error_arcs(world: World) -> None:
@@ -772,12 +828,19 @@ def handled_by_error_arcs(world: World) -> None:
     for execution_id, step, arcs in world.oracle.handled:
         workflow = yaml.safe_load(texts[world.oracle.states[execution_id].path])["workflow"]
         router = next(each for each in workflow if each["step"] == step)["next"]
-        listed = router["arcs"] if isinstance(router, dict) else router if isinstance(router, list) else [router]
+        listed = (
+            router["arcs"]
+            if isinstance(router, dict)
+            else router
+            if isinstance(router, list)
+            else [router]
+        )
         for arc in arcs:
             guard = listed[arc].get("when") if isinstance(listed[arc], dict) else None
             if not isinstance(guard, str) or not MENTIONS_OUTCOME.search(guard):
                 raise Violation(
-                    "no green without handling", f"{step} of {execution_id} failed, and the guard {guard!r} took it"
+                    "no green without handling",
+                    f"{step} of {execution_id} failed, and the guard {guard!r} took it",
                 )
 
 
@@ -791,7 +854,9 @@ def as_expected(world: World, case: Case, execution_id: str) -> None:
     found = (state.status, state.recovered)
     if found != (case.expected.status, case.expected.recovered):
         wanted = f"{case.expected.status}, {case.expected.recovered} recovered: {case.expected.why}"
-        raise Violation("failure matrix", f"{case.name} is {found[0]}, {found[1]} recovered, not {wanted}")
+        raise Violation(
+            "failure matrix", f"{case.name} is {found[0]}, {found[1]} recovered, not {wanted}"
+        )
 
 
 def disturbed(world: World, execution_id: str) -> bool:

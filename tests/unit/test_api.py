@@ -23,7 +23,9 @@ class Asked:
 
     def ask(self, method: str, url: str, **more: Any) -> httpx.Response:
         async def asked() -> httpx.Response:
-            async with httpx.AsyncClient(transport=self._transport, base_url="http://api") as client:
+            async with httpx.AsyncClient(
+                transport=self._transport, base_url="http://api"
+            ) as client:
                 return await client.request(method, url, **more)
 
         return asyncio.run(asked())
@@ -45,7 +47,10 @@ def mds_of(first: int, last: int) -> int:
 
 def test_patients_are_as_many_as_the_benchmark_says() -> None:
     def pages(count: int) -> list[int]:
-        return [sum(patients.pages_of(patient, kind) for patient in range(1, count + 1)) for kind in patients.PAGES]
+        return [
+            sum(patients.pages_of(patient, kind) for patient in range(1, count + 1))
+            for kind in patients.PAGES
+        ]
 
     assert pages(100) == [307, 207, 251, 100]
     assert mds_of(1, 100) == 756
@@ -60,7 +65,9 @@ def test_a_batch_is_every_page_of_its_patients(api: Asked) -> None:
         assert len(found) == sum(patients.pages_of(patient, kind) for patient in range(1, 26))
         assert {row["facility_mapping_id"] for row in found} == {1}
         assert all(len(row["payload"]["data"]) == 10 for row in found)
-    rows = api.get("/api/v1/pft/batch/mds", params={"patientIds": ids, "patientsPerFacility": 20}).json()["rows"]
+    rows = api.get(
+        "/api/v1/pft/batch/mds", params={"patientIds": ids, "patientsPerFacility": 20}
+    ).json()["rows"]
     assert rows[-1]["assessment_id"] == f"MDS-25-{patients.pages_of(25, 'assessments')}"
     assert rows[-1]["facility_mapping_id"] == 2
 
@@ -68,14 +75,21 @@ def test_a_batch_is_every_page_of_its_patients(api: Asked) -> None:
 def test_a_patient_is_read_page_by_page(api: Asked) -> None:
     found, page, more = [], 1, True
     while more:
-        told = api.get("/api/v1/patient/assessments", params={"patientId": 7, "page": page, "pageSize": 2}).json()
+        told = api.get(
+            "/api/v1/patient/assessments", params={"patientId": 7, "page": page, "pageSize": 2}
+        ).json()
         found += told["data"]
         page, more = page + 1, told["paging"]["hasMore"]
     assert len(found) == 2 * patients.pages_of(7, "assessments")
     assert found[0]["id"] == "ASSE-7-p1-i0"
-    assert api.get("/api/v1/patient/demographics", params={"patientId": 7}).json()["data"]["name"] == "Patient 7"
     assert (
-        api.get("/api/v1/pft/mds/details", params={"assessmentId": "MDS-7-p1-0-00"}).json()["sections"][2]["section"]
+        api.get("/api/v1/patient/demographics", params={"patientId": 7}).json()["data"]["name"]
+        == "Patient 7"
+    )
+    assert (
+        api.get("/api/v1/pft/mds/details", params={"assessmentId": "MDS-7-p1-0-00"}).json()[
+            "sections"
+        ][2]["section"]
         == 2
     )
 
@@ -122,7 +136,9 @@ def by_next(api: Asked) -> list[Any]:
 
 
 @pytest.mark.parametrize("paged", [by_page, by_offset, by_cursor, by_link, by_next])
-def test_every_way_of_paging_gives_each_of_35_once(api: Asked, paged: Callable[[Asked], list[Any]]) -> None:
+def test_every_way_of_paging_gives_each_of_35_once(
+    api: Asked, paged: Callable[[Asked], list[Any]]
+) -> None:
     assert [row["id"] for row in paged(api)] == list(range(1, 36))
 
 
@@ -135,7 +151,9 @@ def test_a_flaky_page_fails_once(api: Asked) -> None:
     assert page() == 500
 
 
-@pytest.mark.parametrize(("kind", "status"), [("429", 429), ("503", 503), ("auth", 401), ("403", 403), ("404", 404)])
+@pytest.mark.parametrize(
+    ("kind", "status"), [("429", 429), ("503", 503), ("auth", 401), ("403", 403), ("404", 404)]
+)
 def test_errors_as_asked_for(api: Asked, kind: str, status: int) -> None:
     told = api.get("/api/v1/errors", params={"error_type": kind})
     assert told.status_code == status
@@ -151,14 +169,19 @@ def test_a_window_admits_so_many_in_any_second() -> None:
 
 def test_patients_are_limited_when_that_is_asked_for() -> None:
     api = Asked(rate_limit=1)
-    asked = [api.get("/api/v1/patient/conditions", params={"patientId": 1}).status_code for _ in range(2)]
+    asked = [
+        api.get("/api/v1/patient/conditions", params={"patientId": 1}).status_code for _ in range(2)
+    ]
     assert asked == [200, 429]
 
 
 def test_what_is_sent_twice_with_one_key_is_taken_once(api: Asked) -> None:
     for key in ("a", "a", "b"):
         api.post("/api/v1/inbox/x", json={"from": key}, headers={"Idempotency-Key": key})
-    assert api.get("/api/v1/inbox/x").json() == {"taken": [{"from": "a"}, {"from": "b"}], "keys": ["a", "a", "b"]}
+    assert api.get("/api/v1/inbox/x").json() == {
+        "taken": [{"from": "a"}, {"from": "b"}],
+        "keys": ["a", "a", "b"],
+    }
 
 
 def test_calls_are_counted(api: Asked) -> None:
@@ -173,14 +196,17 @@ def test_the_rest_answers(api: Asked) -> None:
     assert probe.json() == {"active": 0}
     stats = {"started": 1, "completed": 1, "active": 0, "max_active": 1, "labels": {"x": 1}}
     assert api.get("/api/v1/concurrency/stats").json() == stats
-    asked = [api.get("/api/v1/rate-limited", params={"requests_per_second": 1}).status_code for _ in range(2)]
+    asked = [
+        api.get("/api/v1/rate-limited", params={"requests_per_second": 1}).status_code
+        for _ in range(2)
+    ]
     assert asked == [200, 429]
     heavy = api.get("/api/v1/heavy", params={"pageSize": 2, "payload_kb": 2}).json()["data"]
     assert [len(item["payload"]) for item in heavy] == [2_048, 2_048]
     assert api.get("/api/v1/reference-chain/items").json()["count"] == 382
-    assert api.get("/api/v1/reference-chain/items", params={"refs": "windowed", "total": 3}).json()["items"][1][
-        "refs"
-    ] == [1, 2, 3]
+    assert api.get("/api/v1/reference-chain/items", params={"refs": "windowed", "total": 3}).json()[
+        "items"
+    ][1]["refs"] == [1, 2, 3]
     assert api.get("/api/v1/reference-chain/detail/9").json()["previous"] == 8
     bundle = api.get("/api/v1/patient-records", params={"patientId": 3, "delay_seconds": 0})
     assert (bundle.json()["resourceType"], len(bundle.content) > 100_000) == ("Bundle", True)
@@ -188,5 +214,12 @@ def test_the_rest_answers(api: Asked) -> None:
     assert len(api.get("/hosts/jsonplaceholder/users").json()) == 10
     assert api.post("/hosts/httpbin/post", json={"a": 1}).json()["json"] == {"a": 1}
     assert api.get("/hosts/httpbin/status/418").status_code == 418
-    assert len(api.get("/hosts/open-meteo/v1/forecast", params={"latitude": 50}).json()["hourly"]["time"]) == 24
+    assert (
+        len(
+            api.get("/hosts/open-meteo/v1/forecast", params={"latitude": 50}).json()["hourly"][
+                "time"
+            ]
+        )
+        == 24
+    )
     assert "Example Domain" in api.get("/hosts/example.com").text

@@ -29,7 +29,11 @@ def lint_imports(where: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(where), "COLUMNS": "200", "NO_COLOR": "1"}
     arguments = ["--config", str(ROOT / "pyproject.toml"), "--no-cache"]
     return subprocess.run(
-        [sys.executable, "-c", run, *arguments], cwd=where, env=environment, capture_output=True, text=True
+        [sys.executable, "-c", run, *arguments],
+        cwd=where,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
 
 
@@ -136,9 +140,13 @@ def impure_calls(source: str) -> Iterator[tuple[int, str]]:
             case ast.Attribute(value=ast.Name(id=module), attr=name):
                 if f"{module}.{name}" in IMPURE or module == "random":
                     yield node.lineno, f"{module}.{name}"
-            case ast.Attribute(value=ast.Attribute(attr=module), attr=name) if f"{module}.{name}" in IMPURE:
+            case ast.Attribute(value=ast.Attribute(attr=module), attr=name) if (
+                f"{module}.{name}" in IMPURE
+            ):
                 yield node.lineno, f"{module}.{name}"
-            case ast.ImportFrom(module="time" | "random" | "uuid" | "secrets" as module, names=names):
+            case ast.ImportFrom(
+                module="time" | "random" | "uuid" | "secrets" as module, names=names
+            ):
                 for alias in names:
                     if f"{module}.{alias.name}" in IMPURE or module == "random":
                         yield node.lineno, f"{module}.{alias.name}"

@@ -42,7 +42,9 @@ INVARIANTS = (DOCS / "invariants.md").read_text(encoding="utf-8")
 def test_an_invariant_names_a_test_that_exists(named: str) -> None:
     path, _, function = named.partition("::")
     assert (ROOT / path).is_file()
-    assert re.search(rf"def {function}\(" if function else "", (ROOT / path).read_text(encoding="utf-8"))
+    assert re.search(
+        rf"def {function}\(" if function else "", (ROOT / path).read_text(encoding="utf-8")
+    )
 
 
 @pytest.mark.parametrize("rule", sorted(set(re.findall(r'rule "([^"]+)"', INVARIANTS))))
@@ -72,23 +74,30 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_links_inside_a_page_lead_to_a_heading(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     headings = {
-        re.sub(r"[^a-z0-9 _-]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^#+ (.+)$", text, re.M)
+        re.sub(r"[^a-z0-9 _-]", "", line.lower()).replace(" ", "-")
+        for line in re.findall(r"^#+ (.+)$", text, re.M)
     }
     assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= headings
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_no_page_depends_on_a_machine(page: Path) -> None:
-    assert not re.search(r"(?<![\w.])/(home|root|work|tmp|Users|opt)/", page.read_text(encoding="utf-8"))
+    assert not re.search(
+        r"(?<![\w.])/(home|root|work|tmp|Users|opt)/", page.read_text(encoding="utf-8")
+    )
 
 
 def test_the_page_on_the_folders_names_every_folder() -> None:
     told = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    folders = [path.name for path in (ROOT / "src/noetl").iterdir() if (path / "__init__.py").is_file()]
+    folders = [
+        path.name for path in (ROOT / "src/noetl").iterdir() if (path / "__init__.py").is_file()
+    ]
     assert [folder for folder in folders if f"  {folder}/ " not in told] == []
 
 
-EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*.yaml") if not path.name.endswith(".test.yaml"))
+EXAMPLES = sorted(
+    path for path in (ROOT / "examples").rglob("*.yaml") if not path.name.endswith(".test.yaml")
+)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=name)
@@ -100,10 +109,14 @@ def test_an_example_is_a_good_playbook_in_todays_spelling(example: Path) -> None
 YAML_BLOCKS = [
     (page, block)
     for page in (ROOT / "README.md", DOCS / "tutorial.md")
-    for block in re.findall(r"```yaml\n(apiVersion.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for block in re.findall(
+        r"```yaml\n(apiVersion.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
 ]
 
 
-@pytest.mark.parametrize(("page", "block"), YAML_BLOCKS, ids=[name(page) for page, _ in YAML_BLOCKS])
+@pytest.mark.parametrize(
+    ("page", "block"), YAML_BLOCKS, ids=[name(page) for page, _ in YAML_BLOCKS]
+)
 def test_a_playbook_in_a_document_is_a_good_one(page: Path, block: str) -> None:
     assert [str(finding) for finding in load(block, file=name(page)).findings] == []

@@ -50,7 +50,12 @@ def test_what_comes_at_once_is_asked_at_once_and_what_comes_meanwhile_next() -> 
 
 def test_a_statement_has_a_limit_and_one_call_always_fits() -> None:
     async def test(desk: Desk, double: "Grouped[int, int]") -> None:
-        assert await asyncio.gather(*(double(each, weight=each) for each in (3, 5, 20, 1))) == [6, 10, 40, 2]
+        assert await asyncio.gather(*(double(each, weight=each) for each in (3, 5, 20, 1))) == [
+            6,
+            10,
+            40,
+            2,
+        ]
 
     assert played(test, limit=8).asked == [[3, 5], [20], [1]]
 

@@ -4,13 +4,26 @@ from noetl import settings
 
 
 def test_every_setting_is_known_and_so_are_variables_of_other_uses() -> None:
-    known = [settings.variable(concern, field) for concern in settings.CONCERNS for field in concern.model_fields]
-    others = ["NOETL_CREDENTIAL_PG", "NOETL_SECRET_KEY", "NOETL_SECRETS_DIR", "NOETL_ENV_HOST", "PATH", "noetl_x"]
+    known = [
+        settings.variable(concern, field)
+        for concern in settings.CONCERNS
+        for field in concern.model_fields
+    ]
+    others = [
+        "NOETL_CREDENTIAL_PG",
+        "NOETL_SECRET_KEY",
+        "NOETL_SECRETS_DIR",
+        "NOETL_ENV_HOST",
+        "PATH",
+        "noetl_x",
+    ]
     assert settings.unknown_variables([*known, *others]) == {}
 
 
 def test_the_setting_that_was_meant_exists() -> None:
-    found = settings.unknown_variables(["NOETL_SHARDS_COUNT", "NOETL_WORKER_SLOT", "NOETL_FROBNICATE"])
+    found = settings.unknown_variables(
+        ["NOETL_SHARDS_COUNT", "NOETL_WORKER_SLOT", "NOETL_FROBNICATE"]
+    )
     assert found == {
         "NOETL_FROBNICATE": None,
         "NOETL_SHARDS_COUNT": "NOETL_SHARD_COUNT",

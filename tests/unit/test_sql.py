@@ -8,8 +8,14 @@ from noetl.sql import Query, load
 
 
 def test_parameters_are_numbered_by_first_use_and_casts_strings_and_comments_stay() -> None:
-    query = Query("q", "select :b::int, ':no', a -- :nor this\nfrom t where x = :a and y = :b and z = '10:30'::time;")
-    assert query.text == "select $1::int, ':no', a -- :nor this\nfrom t where x = $2 and y = $1 and z = '10:30'::time;"
+    query = Query(
+        "q",
+        "select :b::int, ':no', a -- :nor this\nfrom t where x = :a and y = :b and z = '10:30'::time;",
+    )
+    assert (
+        query.text
+        == "select $1::int, ':no', a -- :nor this\nfrom t where x = $2 and y = $1 and z = '10:30'::time;"
+    )
     assert query.bind(a=1, b=2) == (2, 1)
 
 
@@ -23,7 +29,9 @@ def test_a_value_too_many_or_too_few_is_an_error() -> None:
 
 def test_a_file_holds_queries_by_name(tmp_path: Path) -> None:
     file = tmp_path / "x.sql"
-    file.write_text("-- about\n\n-- name: one\nselect 1;\n\n-- name: two\n-- says more\nselect :x;\n")
+    file.write_text(
+        "-- about\n\n-- name: one\nselect 1;\n\n-- name: two\n-- says more\nselect :x;\n"
+    )
     queries = load(file)
     assert list(queries) == ["one", "two"]
     assert queries["one"].text == "select 1;"

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from noetl.turns import IN_A_TURN, Door
+from noetl.turns import IN_A_TURN, AdmissionGate
 
 
 def test_of_many_a_few_come_in_at_each_turn_in_their_order() -> None:
     async def main() -> None:
-        door, inside = Door(), list[int]()
+        door, inside = AdmissionGate(), list[int]()
 
         async def come(number: int) -> None:
             await door.enter()
@@ -28,7 +28,7 @@ def test_of_many_a_few_come_in_at_each_turn_in_their_order() -> None:
 
 def test_who_has_gone_takes_nobodys_place() -> None:
     async def main() -> None:
-        door = Door()
+        door = AdmissionGate()
         tasks = [asyncio.ensure_future(door.enter()) for _ in range(3 * IN_A_TURN)]
         await asyncio.sleep(0)
         for task in tasks[IN_A_TURN:-1]:
@@ -41,7 +41,7 @@ def test_who_has_gone_takes_nobodys_place() -> None:
 
 def test_who_comes_alone_does_not_wait() -> None:
     async def main() -> None:
-        door = Door()
+        door = AdmissionGate()
         for _ in range(3):
             with pytest.raises(StopIteration):  # over without having waited
                 door.enter().send(None)

@@ -34,7 +34,9 @@ class Checksum:
         try:
             return Success(await asyncio.shield(work))
         except OSError as error:
-            return Failed(Failure(code="FILE_UNREADABLE", kind="io", message=f"{path}: {error.strerror}"))
+            return Failed(
+                Failure(code="FILE_UNREADABLE", kind="io", message=f"{path}: {error.strerror}")
+            )
         except asyncio.CancelledError:
             stop.set()  # a thread cannot be killed: it looks, and this waits until it has seen
             await asyncio.wait([work])

@@ -6,7 +6,9 @@ from typing import Protocol
 
 class Bus(Protocol):
     async def publish(self, subject: str) -> None: ...  # never raises for a lost hint
-    def subscribe(self, *subjects: str) -> AsyncIterator[str]: ...  # yields subjects that were published, coalesced
+    def subscribe(
+        self, *subjects: str
+    ) -> AsyncIterator[str]: ...  # yields subjects that were published, coalesced
 
 
 def inbox(shard: int) -> str:

@@ -61,12 +61,16 @@ class BusPostgres(BusMemory):
                 await self._connection.add_listener(CHANNEL, self._heard)
                 self._connection.add_termination_listener(lambda _: self._wake.set())
                 delay = FIRST_DELAY
-                for subject in list(self._subscribers):  # what was published while nobody listened: look everywhere
+                for subject in list(
+                    self._subscribers
+                ):  # what was published while nobody listened: look everywhere
                     self._tell(subject)
                 self.connected.set()
                 await self._send_for_ever(self._connection)
             except Exception as error:  # a loop that must survive
-                log.warning("hints wait for the database", extra={"error": str(error), "delay": delay})
+                log.warning(
+                    "hints wait for the database", extra={"error": str(error), "delay": delay}
+                )
             finally:
                 self.connected.clear()
                 self._hang_up()
@@ -78,7 +82,9 @@ class BusPostgres(BusMemory):
             await self._wake.wait()
             self._wake.clear()
             while self._pending and not connection.is_closed():
-                await connection.execute("select pg_notify($1, $2)", CHANNEL, self._next_payload(), timeout=5)
+                await connection.execute(
+                    "select pg_notify($1, $2)", CHANNEL, self._next_payload(), timeout=5
+                )
                 await asyncio.sleep(self._gap)
 
     def _next_payload(self) -> str:

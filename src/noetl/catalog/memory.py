@@ -2,33 +2,35 @@
 
 from hashlib import sha256
 
-from noetl.catalog.port import Entry, Sealed
+from noetl.catalog.port import CatalogEntry, Sealed
 from noetl.model.clock import Clock
 from noetl.model.ids import DEFAULT_TENANT, Tenant
 
 
 class CatalogMemory:
     def __init__(self) -> None:
-        self._paths: dict[tuple[Tenant, str], list[Entry]] = {}
-        self._registered: list[tuple[Tenant, Entry]] = []  # in order
+        self._paths: dict[tuple[Tenant, str], list[CatalogEntry]] = {}
+        self._registered: list[tuple[Tenant, CatalogEntry]] = []  # in order
 
-    async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> Entry:
+    async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> CatalogEntry:
         content = sha256(text.encode()).hexdigest()
         versions = self._paths.setdefault((tenant, path), [])
         if versions and versions[-1].hash == content:
             return versions[-1]
-        entry = Entry(path, len(versions) + 1, content, text)
+        entry = CatalogEntry(path, len(versions) + 1, content, text)
         versions.append(entry)
         self._registered.append((tenant, entry))
         return entry
 
-    async def find(self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT) -> Entry | None:
+    async def find(
+        self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT
+    ) -> CatalogEntry | None:
         versions = self._paths.get((tenant, path), [])
         if version is None:
             return versions[-1] if versions else None
         return versions[version - 1] if 0 < version <= len(versions) else None
 
-    async def by_hash(self, content: str, tenant: Tenant | None = None) -> Entry | None:
+    async def by_hash(self, content: str, tenant: Tenant | None = None) -> CatalogEntry | None:
         for owner, entry in reversed(self._registered):
             if entry.hash == content and tenant in (None, owner):
                 return entry
@@ -36,15 +38,17 @@ class CatalogMemory:
 
     async def latest(
         self, prefix: str = "", after: str = "", limit: int = 100, tenant: Tenant = DEFAULT_TENANT
-    ) -> list[Entry]:
+    ) -> list[CatalogEntry]:
         mine = sorted(path for owner, path in self._paths if owner == tenant)
         wanted = [path for path in mine if path.startswith(prefix) and path > after]
         return [self._paths[tenant, path][-1] for path in wanted[:limit]]
 
     async def versions(
         self, path: str, before: int | None = None, limit: int = 50, tenant: Tenant = DEFAULT_TENANT
-    ) -> list[Entry]:
-        older = self._paths.get((tenant, path), [])[: None if before is None else max(0, before - 1)]
+    ) -> list[CatalogEntry]:
+        older = self._paths.get((tenant, path), [])[
+            : None if before is None else max(0, before - 1)
+        ]
         return older[::-1][:limit]
 
 

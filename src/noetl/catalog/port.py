@@ -7,7 +7,7 @@ from msgspec import Struct
 from noetl.model.ids import DEFAULT_TENANT, Micros, Tenant
 
 
-class Entry(Struct, frozen=True):
+class CatalogEntry(Struct, frozen=True):
     path: str
     version: int
     hash: str
@@ -17,27 +17,29 @@ class Entry(Struct, frozen=True):
 class Catalog(Protocol):
     """Paths and versions belong to a tenant."""
 
-    async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> Entry:
+    async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> CatalogEntry:
         """A new version, unless the latest version has this text: then that one."""
         ...
 
-    async def find(self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT) -> Entry | None:
+    async def find(
+        self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT
+    ) -> CatalogEntry | None:
         """Without a version, the latest."""
         ...
 
-    async def by_hash(self, content: str, tenant: Tenant | None = None) -> Entry | None:
+    async def by_hash(self, content: str, tenant: Tenant | None = None) -> CatalogEntry | None:
         """The entry registered last with this text; of any tenant for what an execution is pinned to."""
         ...
 
     async def latest(
         self, prefix: str = "", after: str = "", limit: int = 100, tenant: Tenant = DEFAULT_TENANT
-    ) -> list[Entry]:
+    ) -> list[CatalogEntry]:
         """The latest version of each, by path, beyond the path `after`."""
         ...
 
     async def versions(
         self, path: str, before: int | None = None, limit: int = 50, tenant: Tenant = DEFAULT_TENANT
-    ) -> list[Entry]:
+    ) -> list[CatalogEntry]:
         """Newest first, older than `before`."""
         ...
 

@@ -3,7 +3,7 @@
 from hashlib import sha256
 from pathlib import Path
 
-from noetl.catalog.port import Entry, Sealed
+from noetl.catalog.port import CatalogEntry, Sealed
 from noetl.database import Database, Grouped, Record
 from noetl.model.ids import DEFAULT_TENANT, Tenant
 from noetl.sql import load
@@ -18,7 +18,7 @@ class CatalogPostgres:
         self._pool = database.main
         self._finds = Grouped(self._find_all, limit=FINDS)
 
-    async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> Entry:
+    async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> CatalogEntry:
         """Versions of a path are numbered one at a time."""
         content = sha256(text.encode()).hexdigest()
         latest = await self.find(path, tenant=tenant)
@@ -30,42 +30,52 @@ class CatalogPostgres:
             values = register.bind(tenant=tenant, path=path, hash=content, text=text)
             added = await session.fetch(register.text, *values)
             if added:
-                return Entry(*added[0])
+                return CatalogEntry(*added[0])
             find = _SQL["find"]  # another process has registered this text meanwhile
-            ((_, *entry),) = await session.fetch(find.text, *find.bind(tenants=[tenant], paths=[path], versions=[None]))
-            return Entry(*entry)
+            ((_, *entry),) = await session.fetch(
+                find.text, *find.bind(tenants=[tenant], paths=[path], versions=[None])
+            )
+            return CatalogEntry(*entry)
 
-    async def find(self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT) -> Entry | None:
+    async def find(
+        self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT
+    ) -> CatalogEntry | None:
         return await self._finds((tenant, path, version))
 
-    async def _find_all(self, wanted: list[tuple[Tenant, str, int | None]]) -> list[Entry | None]:
+    async def _find_all(
+        self, wanted: list[tuple[Tenant, str, int | None]]
+    ) -> list[CatalogEntry | None]:
         """A playbook that many ask for at once is read once."""
         keys = list(dict.fromkeys(wanted))
         tenants, paths, versions = (list(column) for column in zip(*keys, strict=True))
         rows = await self._pool.read(_SQL["find"], tenants=tenants, paths=paths, versions=versions)
-        found = {keys[number - 1]: Entry(*entry) for number, *entry in rows}
+        found = {keys[number - 1]: CatalogEntry(*entry) for number, *entry in rows}
         return [found.get(each) for each in wanted]
 
-    async def by_hash(self, content: str, tenant: Tenant | None = None) -> Entry | None:
+    async def by_hash(self, content: str, tenant: Tenant | None = None) -> CatalogEntry | None:
         if tenant is None:
             return _first(await self._pool.read(_SQL["by_content"], hash=content))
         return _first(await self._pool.read(_SQL["by_hash"], tenant=tenant, hash=content))
 
     async def latest(
         self, prefix: str = "", after: str = "", limit: int = 100, tenant: Tenant = DEFAULT_TENANT
-    ) -> list[Entry]:
-        rows = await self._pool.read(_SQL["latest"], tenant=tenant, prefix=prefix, after=after, limit=limit)
-        return [Entry(*row) for row in rows]
+    ) -> list[CatalogEntry]:
+        rows = await self._pool.read(
+            _SQL["latest"], tenant=tenant, prefix=prefix, after=after, limit=limit
+        )
+        return [CatalogEntry(*row) for row in rows]
 
     async def versions(
         self, path: str, before: int | None = None, limit: int = 50, tenant: Tenant = DEFAULT_TENANT
-    ) -> list[Entry]:
-        rows = await self._pool.read(_SQL["versions"], tenant=tenant, path=path, before=before, limit=limit)
-        return [Entry(*row) for row in rows]
+    ) -> list[CatalogEntry]:
+        rows = await self._pool.read(
+            _SQL["versions"], tenant=tenant, path=path, before=before, limit=limit
+        )
+        return [CatalogEntry(*row) for row in rows]
 
 
-def _first(rows: list[Record]) -> Entry | None:
-    return Entry(*rows[0]) if rows else None
+def _first(rows: list[Record]) -> CatalogEntry | None:
+    return CatalogEntry(*rows[0]) if rows else None
 
 
 class VaultPostgres:
@@ -73,7 +83,9 @@ class VaultPostgres:
         self._pool = database.main
 
     async def put(self, tenant: Tenant, name: str, kind: str, data: bytes) -> Sealed:
-        (row,) = await self._pool.write(_VAULT["put"], tenant=tenant, name=name, kind=kind, data=data)
+        (row,) = await self._pool.write(
+            _VAULT["put"], tenant=tenant, name=name, kind=kind, data=data
+        )
         return Sealed(*row)
 
     async def find(self, tenant: Tenant, name: str) -> Sealed | None:

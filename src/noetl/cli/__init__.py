@@ -81,9 +81,22 @@ def application() -> typer.Typer:
     )
     app.callback()(root)
     for module in (
-        run, testing, playbooks, executions, results, catalog, credentials, state, schedules, hooks, server, worker, spark, jobs,
+        run,
+        testing,
+        playbooks,
+        executions,
+        results,
+        catalog,
+        credentials,
+        state,
+        schedules,
+        hooks,
+        server,
+        worker,
+        spark,
+        jobs,
         doctor,
-    ):  # fmt: skip
+    ):
         module.register(app)
     return app
 
@@ -92,7 +105,10 @@ def root(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="print the version and leave", callback=lambda asked: _version(asked), is_eager=True
+            "--version",
+            help="print the version and leave",
+            callback=lambda asked: _version(asked),
+            is_eager=True,
         ),
     ] = False,
 ) -> None:

@@ -32,7 +32,7 @@ class Error(_Model):
     sqlstate: str | None = None
 
 
-class Answer(_Model):
+class StubAnswer(_Model):
     """One of: `value`, whatever the tool would give; `rows` of a query; `data` of an HTTP answer; `error`."""
 
     value: Any = None
@@ -46,17 +46,17 @@ class Answer(_Model):
         return next((name for name in ANSWERS if name in self.model_fields_set), None)
 
     @model_validator(mode="after")
-    def _one(self) -> "Answer":
+    def _one(self) -> "StubAnswer":
         if len(self.model_fields_set.intersection(ANSWERS)) > 1:
             raise ValueError(f"one of {', '.join(ANSWERS)}")
         return self
 
 
-class Stub(Answer):
+class Stub(StubAnswer):
     """What a step or task gives instead of calling its tool: always the same, one answer per call, or by the item of a loop."""
 
-    calls: list[Answer] = []
-    items: dict[int, Answer] = {}
+    calls: list[StubAnswer] = []
+    items: dict[int, StubAnswer] = {}
 
     @model_validator(mode="after")
     def _something(self) -> "Stub":
@@ -66,7 +66,7 @@ class Stub(Answer):
             raise ValueError(f"either {self.given} or calls")
         return self
 
-    def answer(self, number: int, index: int | None) -> Answer | None:
+    def answer(self, number: int, index: int | None) -> StubAnswer | None:
         """To call `number` (from 0) for this item; None: nothing is said of it."""
         if index is not None and index in self.items:
             return self.items[index]
@@ -75,7 +75,7 @@ class Stub(Answer):
         return self if self.given is not None else None
 
 
-class Sent(_Model):
+class CaseSignal(_Model):
     name: str
     payload: Any = None
 
@@ -100,14 +100,16 @@ class Expected(_Model):
     calls: dict[str, int | list[dict[str, Any]]] = {}
 
 
-class Given(_Model):
+class CaseInputs(_Model):
     workload: dict[str, Any] = {}
     state: dict[str, Any] = {}  # what executions before this one have kept, for its own playbook
     stubs: dict[str, Stub] = {}
-    signals: list[Sent] = []
+    signals: list[CaseSignal] = []
     approvals: dict[str, dict[str, Any]] = {}
     credentials: dict[str, dict[str, Any]] = {}
-    real: list[str] = []  # kinds that are called as they are, beside those that need nothing outside
+    real: list[
+        str
+    ] = []  # kinds that are called as they are, beside those that need nothing outside
 
     @field_validator("approvals")
     @classmethod
@@ -118,13 +120,13 @@ class Given(_Model):
         return approvals
 
 
-class Case(Given):
+class Case(CaseInputs):
     name: str
     timeout: str | int | float = "30s"
     expect: Expected
 
 
-class Suite(Given):
+class Suite(CaseInputs):
     """A file of tests. What stands beside `tests` holds for each of them, its own words over it."""
 
     apiVersion: Literal["noetl.io/v2"] = "noetl.io/v2"
@@ -140,7 +142,11 @@ class Suite(Given):
             for name in ("workload", "state", "stubs", "approvals", "credentials")
         }
         return case.model_copy(
-            update={**merged, "signals": [*self.signals, *case.signals], "real": [*self.real, *case.real]}
+            update={
+                **merged,
+                "signals": [*self.signals, *case.signals],
+                "real": [*self.real, *case.real],
+            }
         )
 
 
@@ -153,7 +159,10 @@ def suites_in(paths: list[Path]) -> list[Path]:
         else:
             found.append(path)
     if not found:
-        raise InvalidInput(f"no tests in {', '.join(map(str, paths))}", hint=f"files whose names end with {TESTS[0]}")
+        raise InvalidInput(
+            f"no tests in {', '.join(map(str, paths))}",
+            hint=f"files whose names end with {TESTS[0]}",
+        )
     return list(dict.fromkeys(found))
 
 
@@ -188,7 +197,7 @@ def _problem(text: str, error: ValidationError) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CaseOutcome:
     """What happened."""
 
     status: str
@@ -203,7 +212,7 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class CaseDifference:
     what: str
     expected: Any
     got: Any
@@ -212,13 +221,15 @@ class Difference:
 MISSING = "(nothing)"
 
 
-def differences(expect: Expected, ran: Ran) -> list[Difference]:
+def differences(expect: Expected, ran: CaseOutcome) -> list[CaseDifference]:
     return [
-        Difference(what, expected, got) for what, expected, got in _compared(expect, ran) if not _equal(expected, got)
+        CaseDifference(what, expected, got)
+        for what, expected, got in _compared(expect, ran)
+        if not _equal(expected, got)
     ]
 
 
-def _compared(expect: Expected, ran: Ran) -> Iterator[tuple[str, Any, Any]]:
+def _compared(expect: Expected, ran: CaseOutcome) -> Iterator[tuple[str, Any, Any]]:
     failed = "failed" if expect.error is not None else "completed"
     yield "status", expect.status or failed, ran.status
     if expect.path is not None:
@@ -243,7 +254,9 @@ def _of_error(expect: ExpectedError, got: dict[str, Any]) -> Iterator[tuple[str,
     for name in ("step", "code"):
         if (wanted := getattr(expect, name)) is not None:
             yield f"error.{name}", wanted, got.get(name, MISSING)
-    if expect.message is not None and expect.message not in (message := str(got.get("message", MISSING))):
+    if expect.message is not None and expect.message not in (
+        message := str(got.get("message", MISSING))
+    ):
         yield "error.message", expect.message, message
 
 
@@ -254,7 +267,11 @@ def _of_calls(
     if isinstance(wanted, int):
         return
     for number, (expected, call) in enumerate(zip(wanted, made, strict=False)):
-        yield f"calls.{place}[{number}]", expected, {name: call.get(name, MISSING) for name in expected}
+        yield (
+            f"calls.{place}[{number}]",
+            expected,
+            {name: call.get(name, MISSING) for name in expected},
+        )
 
 
 def _equal(expected: Any, got: Any) -> bool:
@@ -262,7 +279,9 @@ def _equal(expected: Any, got: Any) -> bool:
     if isinstance(expected, bool) or isinstance(got, bool):
         return expected is got
     if isinstance(expected, dict) and isinstance(got, dict):
-        return expected.keys() == got.keys() and all(_equal(value, got[name]) for name, value in expected.items())
+        return expected.keys() == got.keys() and all(
+            _equal(value, got[name]) for name, value in expected.items()
+        )
     if isinstance(expected, list) and isinstance(got, list):
         return len(expected) == len(got) and all(map(_equal, expected, got))
     return bool(expected == got)

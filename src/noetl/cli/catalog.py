@@ -16,7 +16,10 @@ ABOUT = """Playbooks as they are registered: by path, each text with a version o
   noetl catalog register playbooks/*.yaml
   noetl catalog diff examples/hello
 """
-TESTS = (".test.yaml", ".test.yml")  # how the names of tests end: they stand beside playbooks and are none
+TESTS = (
+    ".test.yaml",
+    ".test.yml",
+)  # how the names of tests end: they stand beside playbooks and are none
 Named = Annotated[str, typer.Argument(metavar="PATH", help="a path of the catalog")]
 
 
@@ -30,9 +33,13 @@ def register(app: typer.Typer) -> None:
 
 
 def register_files(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE|DIR…", help="playbooks, or folders searched for *.yaml")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE|DIR…", help="playbooks, or folders searched for *.yaml"),
+    ],
     path: Annotated[
-        str | None, typer.Option("--path", help="register under this path instead of its own; one file")
+        str | None,
+        typer.Option("--path", help="register under this path instead of its own; one file"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,7 +57,9 @@ def register_files(
             hint=f"files whose names end with .yaml or .yml; {TESTS[0]} is a test",
         )
     if path is not None and len(found) != 1:
-        raise InvalidInput(f"--path names one playbook, and there are {len(found)} files", hint="give one file")
+        raise InvalidInput(
+            f"--path names one playbook, and there are {len(found)} files", hint="give one file"
+        )
     texts = [(file, read(file)) for file in found]
     for file, text in texts:
         load_or_raise(text, str(file))  # all of them before the first is registered
@@ -65,7 +74,10 @@ def register_files(
         return
     columns(
         ("PATH", "VERSION", "", "FILE"),
-        [(row["path"], row["version"], "new" if row["created"] else "as it was", row["file"]) for row in rows],
+        [
+            (row["path"], row["version"], "new" if row["created"] else "as it was", row["file"])
+            for row in rows
+        ],
     )
 
 
@@ -83,12 +95,15 @@ def _warn_of_missing(rows: list[Row]) -> None:
 def playbooks_in(given: Path) -> list[Path]:
     if not given.is_dir():
         return [given]
-    found = (path for pattern in ("*.yaml", "*.yml") for path in given.rglob(pattern) if path.is_file())
+    found = (
+        path for pattern in ("*.yaml", "*.yml") for path in given.rglob(pattern) if path.is_file()
+    )
     return sorted(path for path in found if not path.name.endswith(TESTS))
 
 
 def list_playbooks(
-    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="paths that begin so")] = "", as_json: AsJson = False
+    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="paths that begin so")] = "",
+    as_json: AsJson = False,
 ) -> None:
     """List registered playbooks, each with its latest version."""
     rows = talk(lambda client: client.playbooks(prefix))
@@ -97,10 +112,15 @@ def list_playbooks(
     elif not rows:
         say("no playbooks: noetl catalog register FILE adds one")
     else:
-        columns(("PATH", "VERSION", "HASH"), [(row["path"], row["version"], row["hash"][:12]) for row in rows])
+        columns(
+            ("PATH", "VERSION", "HASH"),
+            [(row["path"], row["version"], row["hash"][:12]) for row in rows],
+        )
 
 
-Version = Annotated[int | None, typer.Option("--version", min=1, help="this version; without it the latest")]
+Version = Annotated[
+    int | None, typer.Option("--version", min=1, help="this version; without it the latest")
+]
 
 
 def get(path: Named, version: Version = None, as_json: AsJson = False) -> None:
@@ -123,7 +143,9 @@ async def _found(client: Client, path: str, version: int | None = None) -> Row:
 
 def diff(
     path: Named,
-    older: Annotated[int | None, typer.Option("--from", min=1, help="without it, the one before the latest")] = None,
+    older: Annotated[
+        int | None, typer.Option("--from", min=1, help="without it, the one before the latest")
+    ] = None,
     newer: Annotated[int | None, typer.Option("--to", min=1, help="without it, the latest")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -140,4 +162,7 @@ def diff(
     if as_json:
         say_json(row)
     else:
-        say(row["diff"].rstrip("\n") or f"versions {row['older']} and {row['newer']} of {path} are equal")
+        say(
+            row["diff"].rstrip("\n")
+            or f"versions {row['older']} and {row['newer']} of {path} are equal"
+        )

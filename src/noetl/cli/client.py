@@ -54,7 +54,9 @@ class Client(Protocol):
     async def unset_state(self, path: str, name: str, expected: int | None) -> Row: ...
     async def state_history(self, path: str, name: str) -> list[Row]: ...  # newest first
 
-    async def start(self, path: str, version: int | None, payload: dict[str, Any]) -> ExecutionId: ...
+    async def start(
+        self, path: str, version: int | None, payload: dict[str, Any]
+    ) -> ExecutionId: ...
     async def again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> ExecutionId:
         """`wish`: version, from_step (of a rerun) and payload, as the API has them."""
         ...
@@ -63,7 +65,9 @@ class Client(Protocol):
     async def change(self, execution_id: ExecutionId, how: Change) -> Row: ...
     async def signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row: ...
 
-    async def executions(self, *, before: str | None = None, limit: int = 50, **filters: Any) -> list[Row]:
+    async def executions(
+        self, *, before: str | None = None, limit: int = 50, **filters: Any
+    ) -> list[Row]:
         """Newest first. Filters: status, path, parent, since, roots, as the API has them."""
         ...
 
@@ -101,7 +105,9 @@ class Client(Protocol):
     async def usage_of(self, execution_id: ExecutionId) -> Row: ...
     async def usage(self, path: str | None, before: str | None, limit: int) -> Row: ...
 
-    async def queue(self, status: str | None = None, execution_id: ExecutionId | None = None) -> list[Row]: ...
+    async def queue(
+        self, status: str | None = None, execution_id: ExecutionId | None = None
+    ) -> list[Row]: ...
     async def workers(self) -> list[Row]: ...
     async def history(self) -> str:
         """ "ok", or why compacted history cannot be read by whoever this talks to."""
@@ -115,9 +121,9 @@ class Client(Protocol):
 @asynccontextmanager
 async def connect(need: Need = "read", pools: tuple[str, ...] = ()) -> AsyncIterator[Client]:
     """`pools` that a worker of this process takes too."""
-    from noetl.settings import Place, read
+    from noetl.settings import HomeSettings, read
 
-    place = read(Place)
+    place = read(HomeSettings)
     if place.servers:
         from noetl.cli.remote import Remote
 
@@ -164,7 +170,10 @@ async def named(client: Client, text: str) -> ExecutionId:
     """The execution that the user means: its id, or `@latest`, the last one that was not started by another."""
     if text != LATEST:
         if not (text.isascii() and text.isdigit()):
-            raise NotFound(f"{text!r} is not an execution id", hint="a number, or @latest; noetl exec list shows them")
+            raise NotFound(
+                f"{text!r} is not an execution id",
+                hint="a number, or @latest; noetl exec list shows them",
+            )
         return ExecutionId(text)
     for row in await client.executions(roots=True, limit=1):
         return ExecutionId(row["execution_id"])

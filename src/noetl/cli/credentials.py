@@ -31,13 +31,23 @@ def register(app: typer.Typer) -> None:
 
 def add(
     name: Name,
-    kind: Annotated[str, typer.Option("--kind", metavar="K", help="postgres, bearer, basic, or generic: any fields")],
+    kind: Annotated[
+        str,
+        typer.Option("--kind", metavar="K", help="postgres, bearer, basic, or generic: any fields"),
+    ],
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="JSON", help="its fields; other users may see a command line: use --file"),
+        typer.Option(
+            "--data",
+            metavar="JSON",
+            help="its fields; other users may see a command line: use --file",
+        ),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="F", help="its fields, as JSON in a file; - is standard input")
+        Path | None,
+        typer.Option(
+            "--file", metavar="F", help="its fields, as JSON in a file; - is standard input"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -60,7 +70,9 @@ def add(
     if as_json:
         say_json(row)
     else:
-        say(f"credential {row['name']} ({row['kind']}) is {'stored' if row['created'] else 'replaced'}")
+        say(
+            f"credential {row['name']} ({row['kind']}) is {'stored' if row['created'] else 'replaced'}"
+        )
 
 
 def list_credentials(as_json: AsJson = False) -> None:
@@ -71,7 +83,10 @@ def list_credentials(as_json: AsJson = False) -> None:
     elif not rows:
         say("no credentials: noetl credential add NAME --kind KIND --file FILE stores one")
     else:
-        columns(("NAME", "KIND", "CHANGED"), [(row["name"], row["kind"], row["changed_at"][:19]) for row in rows])
+        columns(
+            ("NAME", "KIND", "CHANGED"),
+            [(row["name"], row["kind"], row["changed_at"][:19]) for row in rows],
+        )
 
 
 def delete(name: Name, as_json: AsJson = False) -> None:
@@ -87,7 +102,9 @@ def fields_of(data: str | None, file: Path | None) -> dict[str, Any]:
     from noetl.model.errors import InvalidInput
 
     if (data is None) == (file is None):
-        raise InvalidInput("the fields come from --data or from --file", hint="--file fields.json, or --file -")
+        raise InvalidInput(
+            "the fields come from --data or from --file", hint="--file fields.json, or --file -"
+        )
     if data is not None:
         where, text = "--data", data
     elif str(file) == "-":
@@ -98,10 +115,18 @@ def fields_of(data: str | None, file: Path | None) -> dict[str, Any]:
         fields = json.loads(text)
         duplicate = first_duplicate_key(text)
     except ValueError as error:
-        place = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise InvalidInput(f"{where} is not JSON{place}", hint='a JSON object, for example {"token": "…"}') from None
+        place = (
+            f" (line {error.lineno}, column {error.colno})"
+            if isinstance(error, json.JSONDecodeError)
+            else ""
+        )
+        raise InvalidInput(
+            f"{where} is not JSON{place}", hint='a JSON object, for example {"token": "…"}'
+        ) from None
     if not isinstance(fields, dict):
         raise InvalidInput(f"{where} is not a JSON object", hint='for example {"token": "…"}')
     if duplicate is not None:
-        raise InvalidInput(f"{where}: the key {duplicate!r} stands twice in one object", hint="keep one of them")
+        raise InvalidInput(
+            f"{where}: the key {duplicate!r} stands twice in one object", hint="keep one of them"
+        )
     return fields

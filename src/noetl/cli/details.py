@@ -41,7 +41,11 @@ def print_state(state: Row) -> None:
         value = "not set" if known["unset"] else to_json(known["value"])
         facts = [f"read version {known['read_version']}"] if known["read_version"] else []
         facts += [f"wrote version {known['version']}"] if known["writes"] else []
-        facts += [f"version {known['conflict_version']} was written since"] if known["conflict_version"] else []
+        facts += (
+            [f"version {known['conflict_version']} was written since"]
+            if known["conflict_version"]
+            else []
+        )
         more = f"  {dim(', '.join(facts))}" if facts else ""
         say(f"{label:<10} {name}: {value[:200]}{more}")
 
@@ -70,7 +74,12 @@ def print_children(children: Row) -> None:
     counts = ", ".join(f"{count} {status}" for status, count in sorted(children["counts"].items()))
     say(f"\nchildren: {counts}")
     rows = [
-        (child["execution_id"], status_text(child["status"], child.get("recovered", 0)), child["path"], child["error"])
+        (
+            child["execution_id"],
+            status_text(child["status"], child.get("recovered", 0)),
+            child["path"],
+            child["error"],
+        )
         for child in children["newest"][:SHOWN_CHILDREN]
     ]
     columns(("EXECUTION", "STATUS", "PLAYBOOK", "ERROR"), rows)
@@ -87,7 +96,11 @@ def print_cause(cause: Row | None, execution_id: str) -> None:
         where = f"child {cause['execution_id']} ({cause['path']}), step {cause['step']}{item}"
         say(coloured("failed", f"cause: {where}: {cause['code']}: {cause['message']}"))
     elif item:
-        say(coloured("failed", f"cause: step {cause['step']}{item}: {cause['code']}: {cause['message']}"))
+        say(
+            coloured(
+                "failed", f"cause: step {cause['step']}{item}: {cause['code']}: {cause['message']}"
+            )
+        )
     for name, title in TEXTS.items():
         value = cause["detail"].get(name)
         if value in (None, "", {}):

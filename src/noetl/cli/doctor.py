@@ -14,9 +14,11 @@ from noetl.cli.output import as_called, coloured, say, say_json
 from noetl.model.ids import ExecutionId
 
 if TYPE_CHECKING:
-    from noetl.settings import Place
+    from noetl.settings import HomeSettings
 
-QUIET = timedelta(minutes=1)  # a running execution that nothing happened to for so long is worth a look
+QUIET = timedelta(
+    minutes=1
+)  # a running execution that nothing happened to for so long is worth a look
 LATE = timedelta(seconds=2)  # past its end: whoever looks after leases does so twice a second
 BEHIND_MS = 5_000
 LITTLE = 1 << 30  # bytes free on the disk
@@ -26,7 +28,7 @@ ALIVE = ("running", "cancelling", "pending")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     check: str
     status: Literal["ok", "warn", "error"]
     message: str
@@ -52,19 +54,25 @@ def doctor(as_json: AsJson = False) -> None:
     raise typer.Exit(int(any(finding.status == "error" for finding in findings)))
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[CheckResult]) -> None:
     for finding in findings:
-        say(f"{coloured(finding.status, f'{finding.status:<5}')}  {finding.check:<10}  {finding.message}")
+        say(
+            f"{coloured(finding.status, f'{finding.status:<5}')}  {finding.check:<10}  {finding.message}"
+        )
         if finding.do:
             say(f"                   → {as_called(finding.do)}")
 
 
-async def _examine() -> list[Finding]:
-    from noetl.settings import Place, read
+async def _examine() -> list[CheckResult]:
+    from noetl.settings import HomeSettings, read
 
-    place = read(Place)
+    place = read(HomeSettings)
     async with connect("read") as client:
-        found = [Finding("reach", "ok", f"{_asked(place)} answers"), *_disk(place), *await _storage(place)]
+        found = [
+            CheckResult("reach", "ok", f"{_asked(place)} answers"),
+            *_disk(place),
+            *await _storage(place),
+        ]
         found += await _history(client)
         found += await _executions(client)
         found += await _commands(client)
@@ -72,25 +80,31 @@ async def _examine() -> list[Finding]:
     return found
 
 
-def _asked(place: "Place") -> str:
+def _asked(place: "HomeSettings") -> str:
     from noetl.settings import Store, read
 
     if place.servers:
         return place.servers[0]
-    return "the database of NOETL_DB_URL" if read(Store).db_url is not None else f"the database of {place.where}"
+    return (
+        "the database of NOETL_DB_URL"
+        if read(Store).db_url is not None
+        else f"the database of {place.where}"
+    )
 
 
-def _disk(place: "Place") -> list[Finding]:
+def _disk(place: "HomeSettings") -> list[CheckResult]:
     if not place.where.exists():
         return []
     free = shutil.disk_usage(place.where).free
     message = f"{free >> 20} MB free at {place.where}"
     if free > LITTLE:
-        return [Finding("disk", "ok", message)]
-    return [Finding("disk", "error", message, "free some space, or move NOETL_HOME to another disk")]
+        return [CheckResult("disk", "ok", message)]
+    return [
+        CheckResult("disk", "error", message, "free some space, or move NOETL_HOME to another disk")
+    ]
 
 
-async def _storage(place: "Place") -> list[Finding]:
+async def _storage(place: "HomeSettings") -> list[CheckResult]:
     """Whether this machine reaches the store of large results that its settings name."""
     from noetl.model.errors import NoetlError
     from noetl.settings import Storage, read
@@ -103,27 +117,38 @@ async def _storage(place: "Place") -> list[Finding]:
         async for _ in tier(place.where, storage).listed():
             break
     except NoetlError as error:
-        return [Finding("storage", "error", str(error), error.hint or "docs/storage.md has examples")]
-    return [Finding("storage", "ok", f"{storage.storage_cloud_tier} answers")]
+        return [
+            CheckResult(
+                "storage", "error", str(error), error.hint or "docs/storage.md has examples"
+            )
+        ]
+    return [CheckResult("storage", "ok", f"{storage.storage_cloud_tier} answers")]
 
 
-async def _history(client: Client) -> list[Finding]:
+async def _history(client: Client) -> list[CheckResult]:
     """Whether whoever answers can read the events that compaction has moved to the lake."""
     found = await client.history()
     if found == "ok":
-        return [Finding("history", "ok", "compacted history can be read")]
+        return [CheckResult("history", "ok", "compacted history can be read")]
     do = "let this machine reach the lake where it was when `noetl job compact` ran: NOETL_STORAGE_LAKE (docs/jobs.md)"
-    return [Finding("history", "error", found, do)]
+    return [CheckResult("history", "error", found, do)]
 
 
-async def _executions(client: Client) -> list[Finding]:
+async def _executions(client: Client) -> list[CheckResult]:
     alive = [row for status in ALIVE for row in await _all_executions(client, status)]
     quiet = [row for row in alive if _since(row["updated_at"]) > QUIET]
-    stuck = [row for row in quiet if not await client.queue(execution_id=ExecutionId(row["execution_id"]))]
+    stuck = [
+        row
+        for row in quiet
+        if not await client.queue(execution_id=ExecutionId(row["execution_id"]))
+    ]
     aside = await _all_executions(client, "quarantined")
     return [
         _finding(
-            "stuck", stuck, "execution(s) run, and nothing has happened for a minute", "noetl exec get {}, then cancel"
+            "stuck",
+            stuck,
+            "execution(s) run, and nothing has happened for a minute",
+            "noetl exec get {}, then cancel",
         ),
         _finding(
             "aside",
@@ -143,16 +168,22 @@ async def _all_executions(client: Client, status: str) -> list[Row]:
     return rows
 
 
-async def _commands(client: Client) -> list[Finding]:
+async def _commands(client: Client) -> list[CheckResult]:
     workers = await client.workers()
     pools = {pool for worker in workers for pool in worker["pools"]}
     queued = await client.queue("queued")
     homeless = [row for row in queued if row["pool"] not in pools]
-    expired = [row for row in await client.queue("leased") if row["lease_until"] and _since(row["lease_until"]) > LATE]
+    expired = [
+        row
+        for row in await client.queue("leased")
+        if row["lease_until"] and _since(row["lease_until"]) > LATE
+    ]
     dead = await _dead(client)
     named = ", ".join(sorted({row["pool"] for row in homeless}))
     waiting = (
-        f"command(s) wait for a worker of {named}" if homeless else f"{len(queued)} queued, {len(workers)} worker(s)"
+        f"command(s) wait for a worker of {named}"
+        if homeless
+        else f"{len(queued)} queued, {len(workers)} worker(s)"
     )
     return [
         _finding("queue", homeless, waiting, f"noetl worker start --pool {named or 'cpu'}", "warn"),
@@ -162,7 +193,12 @@ async def _commands(client: Client) -> list[Finding]:
             "command(s) whose lease has run out: no server looks after them",
             "noetl server start, or noetl run anything: it takes them up",
         ),
-        _finding("dead", dead, "command(s) that killed their workers five times", "noetl exec get {}, then retry"),
+        _finding(
+            "dead",
+            dead,
+            "command(s) that killed their workers five times",
+            "noetl exec get {}, then retry",
+        ),
     ]
 
 
@@ -174,21 +210,30 @@ async def _dead(client: Client) -> list[Row]:
     return [row for row in rows if row["execution_id"] in alive]
 
 
-async def _lag(client: Client) -> list[Finding]:
+async def _lag(client: Client) -> list[CheckResult]:
     behind = {shard: ms for shard, ms in (await client.lag()).items() if ms > BEHIND_MS}
     if not behind:
-        return [Finding("lag", "ok", "what is shown is up to date")]
+        return [CheckResult("lag", "ok", "what is shown is up to date")]
     worst = max(behind.values()) / 1000
     message = f"{len(behind)} shard(s) are not projected, the oldest event for {worst:.0f} s"
-    return [Finding("lag", "error", message, "noetl server start: its projector takes them up; else look at its log")]
+    return [
+        CheckResult(
+            "lag",
+            "error",
+            message,
+            "noetl server start: its projector takes them up; else look at its log",
+        )
+    ]
 
 
-def _finding(check: str, rows: list[Row], message: str, do: str, status: Literal["warn", "error"] = "error") -> Finding:
+def _finding(
+    check: str, rows: list[Row], message: str, do: str, status: Literal["warn", "error"] = "error"
+) -> CheckResult:
     if not rows:
-        return Finding(check, "ok", message if check == "queue" else "none")
+        return CheckResult(check, "ok", message if check == "queue" else "none")
     ids = list(dict.fromkeys(row["execution_id"] for row in rows))
     named = ", ".join(ids[:NAMED]) + (" …" if len(ids) > NAMED else "")
-    return Finding(check, status, f"{len(rows)} {message} ({named})", do.format(ids[0]))
+    return CheckResult(check, status, f"{len(rows)} {message} ({named})", do.format(ids[0]))
 
 
 def _since(at: str | None) -> timedelta:

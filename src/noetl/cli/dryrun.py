@@ -66,14 +66,21 @@ def _state(playbook: Playbook) -> Shape:
     if plan.hides_state:
         return {"reads": [], "writes": []}
     written = {target.split(".")[1] for target in _targets(playbook) if is_state(target)}
-    return {"reads": None if plan.state_names is None else sorted(plan.state_names), "writes": sorted(written)}
+    return {
+        "reads": None if plan.state_names is None else sorted(plan.state_names),
+        "writes": sorted(written),
+    }
 
 
 def _targets(playbook: Playbook) -> Iterator[str]:
     """Everything that a `set` of the playbook assigns."""
     for step in playbook.workflow:
         yield from step.set
-        yield from (target for arc in (step.next.arcs if step.next is not None else []) for target in arc.set)
+        yield from (
+            target
+            for arc in (step.next.arcs if step.next is not None else [])
+            for target in arc.set
+        )
         for task in step.tool:
             yield from task.set
             yield from (target for rule in task.spec.policy.rules for target in rule.then.set)
@@ -125,7 +132,12 @@ def _output_place(output: Output) -> Shape:
 def _loop(loop: Loop) -> Shape:
     source = loop.in_ if loop.cursor is None else f"cursor of {loop.cursor.kind}"
     window = loop.spec.max_in_flight
-    shown = {"in": source, "iterator": loop.iterator, "mode": loop.spec.mode, "max_in_flight": window}
+    shown = {
+        "in": source,
+        "iterator": loop.iterator,
+        "mode": loop.spec.mode,
+        "max_in_flight": window,
+    }
     return {**shown, "exec": "spark"} if loop.spec.policy.exec == "spark" else shown
 
 
@@ -159,7 +171,11 @@ def _pool(step: Step, workbook: Mapping[str, Task], workload: Shape) -> str:
         except TemplateError:
             return step.spec.pool
     on_spark = step.loop is not None and step.loop.spec.policy.exec == "spark"
-    return "spark" if on_spark or any(task.kind == "spark" for task in _tasks(step, workbook)) else DEFAULT_POOL
+    return (
+        "spark"
+        if on_spark or any(task.kind == "spark" for task in _tasks(step, workbook))
+        else DEFAULT_POOL
+    )
 
 
 def _credentials(playbook: Playbook, tasks: list[Task]) -> Iterator[str]:
@@ -178,12 +194,19 @@ def _credentials(playbook: Playbook, tasks: list[Task]) -> Iterator[str]:
         if task.kind == "secrets":
             yield str(task.config["secret"])
     for step in playbook.workflow:
-        if step.loop is not None and step.loop.cursor is not None and isinstance(step.loop.cursor.auth, str):
+        if (
+            step.loop is not None
+            and step.loop.cursor is not None
+            and isinstance(step.loop.cursor.auth, str)
+        ):
             yield step.loop.cursor.auth
 
 
 def _spark_auths(task: SparkTask) -> list[Any]:
-    return [task.output.auth, *(given.get("auth") for given in task.inputs.values() if isinstance(given, dict))]
+    return [
+        task.output.auth,
+        *(given.get("auth") for given in task.inputs.values() if isinstance(given, dict)),
+    ]
 
 
 async def find_missing(uses: Shape, client: Client) -> Shape:
@@ -191,10 +214,18 @@ async def find_missing(uses: Shape, client: Client) -> Shape:
     stored = {row["name"] for row in await client.credentials()} | {"local"}
     registered = {row["path"] for row in await client.playbooks()}
     served = {pool for worker in await client.workers() for pool in worker["pools"]}
-    variables = tuple(name for name in uses["credentials"] if name.startswith("environment variable "))
+    variables = tuple(
+        name for name in uses["credentials"] if name.startswith("environment variable ")
+    )
     credentials = _absent(set(uses["credentials"]) - {*variables}, stored)
-    pools = _absent(uses["pools"], served) if client.runs else []  # here this command brings a worker
-    return {"credentials": credentials, "playbooks": _absent(uses["playbooks"], registered), "pools": pools}
+    pools = (
+        _absent(uses["pools"], served) if client.runs else []
+    )  # here this command brings a worker
+    return {
+        "credentials": credentials,
+        "playbooks": _absent(uses["playbooks"], registered),
+        "pools": pools,
+    }
 
 
 async def current_state(state: Shape, path: str, client: Client) -> Shape:
@@ -207,7 +238,9 @@ async def current_state(state: Shape, path: str, client: Client) -> Shape:
 
 
 def _absent(names: Iterable[str], there: set[str]) -> list[str]:
-    return sorted(name for name in names if name not in there and "{{" not in name and "{%" not in name)
+    return sorted(
+        name for name in names if name not in there and "{{" not in name and "{%" not in name
+    )
 
 
 # ---- on the screen -----------------------------------------------------------------------------------------------------
@@ -258,7 +291,10 @@ def _state_lines(state: Shape) -> Iterator[str]:
 
 
 def _said(step: Shape) -> Iterator[str]:
-    tasks = " → ".join(f"{task['kind']}" + (f" (as {task['auth']})" if task["auth"] else "") for task in step["tasks"])
+    tasks = " → ".join(
+        f"{task['kind']}" + (f" (as {task['auth']})" if task["auth"] else "")
+        for task in step["tasks"]
+    )
     yield f"{step['step']:<12} {tasks or 'noop'}" + (
         "" if step["pool"] == DEFAULT_POOL else f"   in pool {step['pool']}"
     )
@@ -270,7 +306,9 @@ def _said(step: Shape) -> Iterator[str]:
         if "spark" in task:
             yield from _spark_lines(task["spark"])
     for arc in step["next"]:
-        yield f"             → {arc['step']}" + (f"  when {arc['when']}" if arc["when"] not in (None, True) else "")
+        yield f"             → {arc['step']}" + (
+            f"  when {arc['when']}" if arc["when"] not in (None, True) else ""
+        )
 
 
 def _spark_lines(spark: Shape) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from noetl import settings
 from noetl.bus.postgres import BusPostgres
-from noetl.catalog.port import Entry
+from noetl.catalog.port import CatalogEntry
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
 from noetl.cli.client import Again, Change, Need, Pinning, Row, Span, Turned, pages_of, printed
 from noetl.cli.lake import open_lake
@@ -39,11 +39,13 @@ from noetl.playbook.workload import readable_environment
 from noetl.server.node import Server
 from noetl.server.requests import RepeatWish
 from noetl.server.settings import ServerSettings
-from noetl.triggers.port import Call
+from noetl.triggers.port import HookDefinition
 from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
 from noetl.worker.app import Options, SystemClock, Wired, open_store, options, within
 
-if TYPE_CHECKING:  # services bring more than `noetl run` needs: they are loaded by the command that asks for one
+if (
+    TYPE_CHECKING
+):  # services bring more than `noetl run` needs: they are loaded by the command that asks for one
     from noetl.server.services.catalog import CatalogService
     from noetl.server.services.credentials import CredentialService
     from noetl.server.services.executions import ExecutionService
@@ -62,7 +64,7 @@ LEAVE = 3.0  # seconds for what this worker runs for others when the command has
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
+class HomePorts:
     """Everything durable of one home, open."""
 
     home: Path
@@ -76,13 +78,15 @@ class Ports:
     clock: SystemClock
     shards: int
     control: str = field(repr=False)  # address of this database
-    data: str | None = field(repr=False)  # of the one for users' tables; None: it is not ours to divide
+    data: str | None = field(
+        repr=False
+    )  # of the one for users' tables; None: it is not ours to divide
 
 
 @asynccontextmanager
-async def opened(home: Path, at_a_stretch: float | None = None) -> AsyncIterator[Ports]:
+async def opened(home: Path, at_a_stretch: float | None = None) -> AsyncIterator[HomePorts]:
     """`at_a_stretch`: seconds that may be computed while others wait for an answer."""
-    store, shards = settings.read(settings.Store), settings.read(settings.Shards)
+    store, shards = settings.read(settings.Store), settings.read(settings.ShardSettings)
     try:
         dsns = await ensure(home)
         connection = await connect(dsns.control)
@@ -95,7 +99,11 @@ async def opened(home: Path, at_a_stretch: float | None = None) -> AsyncIterator
                 f"NOETL_SHARD_COUNT is {shards.count}, and the database was made with {count} shards, which stay",
                 "the number is fixed when the database is made: remove the variable, or use another database",
             )
-        made = Database(dsns.control, main_size=store.postgres_pool_max_size, background_size=store.bg_pool_max_size)
+        made = Database(
+            dsns.control,
+            main_size=store.postgres_pool_max_size,
+            background_size=store.bg_pool_max_size,
+        )
         async with made as database, BusPostgres(database) as bus:
             leases = LeasesPostgres(database, micros(shards.lease_sec))
             watching = asyncio.ensure_future(_keep_there(home, bus, store))
@@ -104,9 +112,20 @@ async def opened(home: Path, at_a_stretch: float | None = None) -> AsyncIterator
                 log = LogPostgres(database, count, lake=lake, at_a_stretch=at_a_stretch)
                 catalog, vault = CatalogPostgres(database), VaultPostgres(database)
                 schedules, hooks = SchedulesPostgres(database, count), HooksPostgres(database)
-                yield Ports(
-                    home, log, leases, bus, catalog, vault, schedules, hooks, SystemClock(), count, dsns.control, dsns.data
-                )  # fmt: skip
+                yield HomePorts(
+                    home,
+                    log,
+                    leases,
+                    bus,
+                    catalog,
+                    vault,
+                    schedules,
+                    hooks,
+                    SystemClock(),
+                    count,
+                    dsns.control,
+                    dsns.data,
+                )
             finally:
                 watching.cancel()
                 await leases.close()
@@ -125,8 +144,10 @@ async def _keep_there(home: Path, bus: BusPostgres, store: settings.Store) -> No
                 await ensure(home)
 
 
-def server_settings(count: int, address: str | None = None, at_a_stretch: float | None = None) -> ServerSettings:
-    shards, duties = settings.read(settings.Shards), settings.read(settings.Duties)
+def server_settings(
+    count: int, address: str | None = None, at_a_stretch: float | None = None
+) -> ServerSettings:
+    shards, duties = settings.read(settings.ShardSettings), settings.read(settings.Duties)
     storage = settings.read(settings.Storage)
     retention = storage.storage_retention_sec
     return ServerSettings(
@@ -169,15 +190,17 @@ async def local(home: Path, need: Need, pools: tuple[str, ...] = ()) -> AsyncIte
             yield Local(ports, server, tasks)
 
 
-def _server(ports: Ports) -> Server:
+def _server(ports: HomePorts) -> Server:
     async def reveal(identity: Identity, name: str) -> dict[str, Any]:
         return await stored_credentials(ports).reveal(identity, name)
 
     settings_ = server_settings(ports.shards)
-    return Server(ports.log, ports.leases, ports.bus, ports.catalog, ports.clock, settings_, reveal=reveal)
+    return Server(
+        ports.log, ports.leases, ports.bus, ports.catalog, ports.clock, settings_, reveal=reveal
+    )
 
 
-def stored_credentials(ports: Ports) -> "CredentialService":
+def stored_credentials(ports: HomePorts) -> "CredentialService":
     """Made by whoever asks for one: what encrypts is not loaded before."""
     from noetl.server.services.credentials import CredentialService
     from noetl.server.services.keys import KeyFile
@@ -185,17 +208,22 @@ def stored_credentials(ports: Ports) -> "CredentialService":
     return CredentialService(ports.vault, KeyFile(ports.home))
 
 
-def _for_a_moment(ports: Ports, more: tuple[str, ...]) -> Options:
+def _for_a_moment(ports: HomePorts, more: tuple[str, ...]) -> Options:
     told = options(
-        ports.home, settings.read(settings.Work), settings.read(settings.Shards), settings.read(settings.Storage)
+        ports.home,
+        settings.read(settings.WorkerProcessSettings),
+        settings.read(settings.ShardSettings),
+        settings.read(settings.Storage),
     )
     pools = tuple(dict.fromkeys((*usual(told.pools), *more)))
-    return replace(told, pools=pools, drain=LEAVE, find_data=lambda: ports.data, tools=tools(ports.home))
+    return replace(
+        told, pools=pools, drain=LEAVE, find_data=lambda: ports.data, tools=tools(ports.home)
+    )
 
 
 @asynccontextmanager
 async def _running(
-    server: Server, worker: Wired | None, ports: Ports
+    server: Server, worker: Wired | None, ports: HomePorts
 ) -> AsyncIterator[tuple["asyncio.Future[None]", ...]]:
     await server.keeper.run_once()  # a node number, and shards, before the first request
     leaving = asyncio.Event()
@@ -209,7 +237,9 @@ async def _running(
             await asyncio.wait((working,))
             if worker.held:
                 with suppress(Unavailable):
-                    await ports.log.lose(worker.holder)  # others need not wait for the lease to run out
+                    await ports.log.lose(
+                        worker.holder
+                    )  # others need not wait for the lease to run out
         with suppress(Unavailable):  # whoever lists executions next shall see how this one ended
             server.projector.changed(server.shards.owned())
             await server.projector.run_once()
@@ -221,7 +251,12 @@ class Local:
     """`Client` on the ports themselves."""
 
     def __init__(
-        self, ports: Ports, server: Server, tasks: tuple["asyncio.Future[None]", ...] = (), *, runs: bool = False
+        self,
+        ports: HomePorts,
+        server: Server,
+        tasks: tuple["asyncio.Future[None]", ...] = (),
+        *,
+        runs: bool = False,
     ) -> None:
         self.runs = runs
         self._ports = ports
@@ -238,7 +273,9 @@ class Local:
         return {**_entry(done.entry), "created": done.created, "findings": findings}
 
     async def playbooks(self, prefix: str = "") -> list[Row]:
-        return [_entry(entry) for entry in await self._playbooks.latest(LOCAL, prefix, limit=100_000)]
+        return [
+            _entry(entry) for entry in await self._playbooks.latest(LOCAL, prefix, limit=100_000)
+        ]
 
     async def playbook(self, path: str, version: int | None = None) -> Row:
         entry = await self._playbooks.get(LOCAL, path, version)
@@ -246,7 +283,12 @@ class Local:
 
     async def diff(self, path: str, older: int, newer: int | None = None) -> Row:
         found = await self._playbooks.diff(LOCAL, path, older, newer)
-        return {"path": path, "older": found.older.version, "newer": found.newer.version, "diff": found.diff}
+        return {
+            "path": path,
+            "older": found.older.version,
+            "newer": found.newer.version,
+            "diff": found.diff,
+        }
 
     # -- credentials --
 
@@ -259,7 +301,9 @@ class Local:
     async def credentials(self) -> list[Row]:
         from noetl.server.api import shapes
 
-        return [shapes.credential(row) for row in await stored_credentials(self._ports).stored(LOCAL)]
+        return [
+            shapes.credential(row) for row in await stored_credentials(self._ports).stored(LOCAL)
+        ]
 
     async def delete_credential(self, name: str) -> Row:
         await stored_credentials(self._ports).delete(LOCAL, name)
@@ -271,7 +315,9 @@ class Local:
         from noetl.server.api import shapes
 
         state = self._state
-        found = await (state.page(LOCAL, limit=100_000) if path is None else state.of_path(LOCAL, path))
+        found = await (
+            state.page(LOCAL, limit=100_000) if path is None else state.of_path(LOCAL, path)
+        )
         return [shapes.state_value(row) for row in found]
 
     async def state_value(self, path: str, name: str) -> Row:
@@ -285,7 +331,11 @@ class Local:
         return shapes.state_value(await self._state.put(LOCAL, path, name, value, expected))
 
     async def unset_state(self, path: str, name: str, expected: int | None) -> Row:
-        return {"path": path, "name": name, "version": await self._state.unset(LOCAL, path, name, expected)}
+        return {
+            "path": path,
+            "name": name,
+            "version": await self._state.unset(LOCAL, path, name, expected),
+        }
 
     async def state_history(self, path: str, name: str) -> list[Row]:
         from noetl.server.api import shapes
@@ -315,7 +365,9 @@ class Local:
         from noetl.server.api import shapes
 
         schedules = self._schedules
-        return shapes.schedule(await (schedules.pause if how == "pause" else schedules.resume)(LOCAL, name))
+        return shapes.schedule(
+            await (schedules.pause if how == "pause" else schedules.resume)(LOCAL, name)
+        )
 
     async def delete_schedule(self, name: str) -> Row:
         await self._schedules.delete(LOCAL, name)
@@ -327,7 +379,7 @@ class Local:
     async def add_hook(self, **call: Any) -> Row:
         from noetl.server.api import shapes
 
-        hooked = await self._hooks.add(LOCAL, Call(tenant=LOCAL.tenant, **call))
+        hooked = await self._hooks.add(LOCAL, HookDefinition(tenant=LOCAL.tenant, **call))
         return {**shapes.hook(hooked.hook), "created": hooked.created}
 
     async def hooks(self) -> list[Row]:
@@ -342,10 +394,14 @@ class Local:
     # -- executions --
 
     async def start(self, path: str, version: int | None, payload: dict[str, Any]) -> ExecutionId:
-        return await self._server.requests.start(path, version=version, payload=payload, by=LOCAL.name)
+        return await self._server.requests.start(
+            path, version=version, payload=payload, by=LOCAL.name
+        )
 
     async def again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> ExecutionId:
-        return (await self._executions.repeat(LOCAL, execution_id, RepeatWish(how, **wish))).execution_id
+        return (
+            await self._executions.repeat(LOCAL, execution_id, RepeatWish(how, **wish))
+        ).execution_id
 
     async def preview_again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> Row:
         return await self._executions.preview(LOCAL, execution_id, RepeatWish(how, **wish))
@@ -364,9 +420,16 @@ class Local:
         from noetl.server.services.signals import Outside
 
         asked = await self._signals.send(LOCAL, execution_id, Outside(name, payload))
-        return {"execution_id": execution_id, "request": asked.request, "status": asked.status, "seq": asked.seq}
+        return {
+            "execution_id": execution_id,
+            "request": asked.request,
+            "status": asked.status,
+            "seq": asked.seq,
+        }
 
-    async def executions(self, *, before: str | None = None, limit: int = 50, **filters: Any) -> list[Row]:
+    async def executions(
+        self, *, before: str | None = None, limit: int = 50, **filters: Any
+    ) -> list[Row]:
         from noetl.server.api import shapes
         from noetl.server.services.executions import wanted_executions
 
@@ -390,7 +453,12 @@ class Local:
 
     async def explain(self, execution_id: ExecutionId, step: str) -> Row:
         found = await self._executions.explain(LOCAL, execution_id, step)
-        return {"step": found.step, "verdict": found.verdict, "because": list(found.because), "runs": found.runs}
+        return {
+            "step": found.step,
+            "verdict": found.verdict,
+            "because": list(found.because),
+            "runs": found.runs,
+        }
 
     async def events(self, execution_id: ExecutionId, after: int = 0) -> list[Recorded]:
         if after == 0:
@@ -416,11 +484,16 @@ class Local:
         self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
     ) -> AsyncGenerator[list[Row], None]:
         from noetl.server.services.access import Access
-        from noetl.server.services.live import Live
+        from noetl.server.services.live import LiveUpdates
         from noetl.server.services.logs import LogService
 
         log = self._ports.log
-        return printed(LogService(log, Live(), Access(log), LOOK_LAST), execution_id, step, follow=follow)
+        return printed(
+            LogService(log, LiveUpdates(), Access(log), LOOK_LAST),
+            execution_id,
+            step,
+            follow=follow,
+        )
 
     async def resolve(self, reference: Reference) -> Any:
         return await self._results.resolve(reference)
@@ -428,7 +501,9 @@ class Local:
     async def preview(self, execution_id: ExecutionId, step: str, rows: int) -> Row:
         from noetl.server.api import shapes
 
-        return shapes.result(execution_id, step, await self._result_service.shown(LOCAL, execution_id, step, rows))
+        return shapes.result(
+            execution_id, step, await self._result_service.shown(LOCAL, execution_id, step, rows)
+        )
 
     async def download(
         self, execution_id: ExecutionId, step: str, format: str | None, rows: Span = (0, None)
@@ -445,7 +520,9 @@ class Local:
         service = LineageService(self._ports.log, self._executions)
 
         async def page(after: str | None) -> Row:
-            return shapes.trace(execution_id, step, await service.trace(LOCAL, execution_id, step, depth, after))
+            return shapes.trace(
+                execution_id, step, await service.trace(LOCAL, execution_id, step, depth, after)
+            )
 
         return await pages_of(page)
 
@@ -462,14 +539,20 @@ class Local:
     async def usage(self, path: str | None, before: str | None, limit: int) -> Row:
         from noetl.server.api import shapes
 
-        found = await self._usage.page(LOCAL, path, None if before is None else ExecutionId(before), limit)
+        found = await self._usage.page(
+            LOCAL, path, None if before is None else ExecutionId(before), limit
+        )
         following = found[-1].row.execution_id if len(found) == limit else None
         return {"executions": [shapes.usage(each) for each in found], "next": following}
 
     # -- the queue --
 
-    async def queue(self, status: str | None = None, execution_id: ExecutionId | None = None) -> list[Row]:
-        rows = await self._ports.log.queue(LOCAL.tenant, status=status, execution_id=execution_id, limit=500)
+    async def queue(
+        self, status: str | None = None, execution_id: ExecutionId | None = None
+    ) -> list[Row]:
+        rows = await self._ports.log.queue(
+            LOCAL.tenant, status=status, execution_id=execution_id, limit=500
+        )
         return [
             {
                 "command_id": row.command_id,
@@ -499,7 +582,9 @@ class Local:
     async def lag(self) -> dict[int, float]:
         behind: dict[int, float] = {}
         for shard in range(self._ports.shards):
-            waiting = await self._ports.log.follow(shard, await self._ports.log.checkpoint(shard), 1)
+            waiting = await self._ports.log.follow(
+                shard, await self._ports.log.checkpoint(shard), 1
+            )
             if waiting:
                 behind[shard] = max(0, self._ports.clock.now() - waiting[0].event.at) / 1000
         return behind
@@ -521,7 +606,7 @@ class Local:
     def _executions(self) -> "ExecutionService":
         from noetl.server.services.access import Access
         from noetl.server.services.executions import ExecutionService
-        from noetl.server.services.live import Live
+        from noetl.server.services.live import LiveUpdates
 
         server, log = self._server, self._ports.log
         return ExecutionService(
@@ -530,7 +615,7 @@ class Local:
             server.states,
             server.playbooks,
             server.shards,
-            Live(),
+            LiveUpdates(),
             Access(log),
             server.keeper.new_id,
         )
@@ -566,7 +651,12 @@ class Local:
         from noetl.server.services.hooks import HookService
 
         server = self._server
-        return HookService(self._ports.hooks, server.playbooks, server.requests, stored_credentials(self._ports).reveal)
+        return HookService(
+            self._ports.hooks,
+            server.playbooks,
+            server.requests,
+            stored_credentials(self._ports).reveal,
+        )
 
     @cached_property
     def _signals(self) -> "SignalService":
@@ -581,8 +671,10 @@ def _telling_where_they_are(execution_id: ExecutionId) -> Iterator[None]:
     try:
         yield
     except NotFound as error:
-        raise NotFound(f"no execution {execution_id}", hint="noetl exec list shows those there are") from error
+        raise NotFound(
+            f"no execution {execution_id}", hint="noetl exec list shows those there are"
+        ) from error
 
 
-def _entry(entry: Entry) -> Row:
+def _entry(entry: CatalogEntry) -> Row:
     return {"path": entry.path, "version": entry.version, "hash": entry.hash}

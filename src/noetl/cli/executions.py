@@ -43,7 +43,21 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(name="exec", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
     from noetl.cli.repeats import rerun, retry
 
-    for command in (get, events, logs, cancel, pause, resume, release, retry, rerun, explain, signal, approve, reject):
+    for command in (
+        get,
+        events,
+        logs,
+        cancel,
+        pause,
+        resume,
+        release,
+        retry,
+        rerun,
+        explain,
+        signal,
+        approve,
+        reject,
+    ):
         group.command()(command)
     group.command("list")(list_executions)
     app.add_typer(group)
@@ -75,16 +89,25 @@ def talk(work: Work, need: Need = "read") -> Any:
 
 def list_executions(
     status: Annotated[
-        str | None, typer.Option("--status", help="running, completed, failed, cancelled, paused, quarantined …")
+        str | None,
+        typer.Option(
+            "--status", help="running, completed, failed, cancelled, paused, quarantined …"
+        ),
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="the same as --status failed")] = False,
-    path: Annotated[str | None, typer.Option("--path", help="of this playbook only, or like 'etl/*'")] = None,
-    parent: Annotated[str | None, typer.Option("--parent", metavar="ID", help="children of this one only")] = None,
+    path: Annotated[
+        str | None, typer.Option("--path", help="of this playbook only, or like 'etl/*'")
+    ] = None,
+    parent: Annotated[
+        str | None, typer.Option("--parent", metavar="ID", help="children of this one only")
+    ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="T", help="started since: 1d, 2h, or 2026-01-31T08:00:00Z")
+        str | None,
+        typer.Option("--since", metavar="T", help="started since: 1d, 2h, or 2026-01-31T08:00:00Z"),
     ] = None,
     before: Annotated[
-        str | None, typer.Option("--before", metavar="ID", help="older than this one: the next page")
+        str | None,
+        typer.Option("--before", metavar="ID", help="older than this one: the next page"),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="how many")] = 20,
     as_json: AsJson = False,
@@ -101,31 +124,51 @@ def list_executions(
     from noetl.worker.app import SystemClock
 
     if failed and status not in (None, "failed"):
-        raise InvalidInput(f"--failed and --status {status} exclude each other", hint="give one of them")
+        raise InvalidInput(
+            f"--failed and --status {status} exclude each other", hint="give one of them"
+        )
     status = "failed" if failed else status
-    wanted_executions(SystemClock().now(), status, path, None, since)  # says what is wrong before anything is asked
+    wanted_executions(
+        SystemClock().now(), status, path, None, since
+    )  # says what is wrong before anything is asked
     if before is not None and not before.isdecimal():
         raise InvalidInput(
-            f"--before {before!r}: not an execution id", hint="the id of the last one on the page before"
+            f"--before {before!r}: not an execution id",
+            hint="the id of the last one on the page before",
         )
 
     async def work(client: Client) -> list[Row]:
         above = None if parent is None else await named(client, parent)
-        return await client.executions(status=status, path=path, parent=above, since=since, before=before, limit=limit)
+        return await client.executions(
+            status=status, path=path, parent=above, since=since, before=before, limit=limit
+        )
 
     rows = talk(work)
     if as_json:
         say_json(rows)
     elif not rows:
         filtered = any((status, path, parent, since, before))
-        say("no executions like that" if filtered else as_called("no executions yet: noetl run FILE starts one"))
+        say(
+            "no executions like that"
+            if filtered
+            else as_called("no executions yet: noetl run FILE starts one")
+        )
     else:
-        columns(("EXECUTION", "STATUS", "STARTED", "SECONDS", "PLAYBOOK", "ERROR"), [_line(row) for row in rows])
+        columns(
+            ("EXECUTION", "STATUS", "STARTED", "SECONDS", "PLAYBOOK", "ERROR"),
+            [_line(row) for row in rows],
+        )
 
 
 def _line(row: Row) -> tuple[Any, ...]:
     times = _minute(row["started_at"]), _seconds(row)
-    return row["execution_id"], status_text(row["status"], row["recovered"]), *times, row["path"], row["error"]
+    return (
+        row["execution_id"],
+        status_text(row["status"], row["recovered"]),
+        *times,
+        row["path"],
+        row["error"],
+    )
 
 
 def _minute(at: str | None) -> str:
@@ -160,9 +203,15 @@ def get(execution: ID, as_json: AsJson = False) -> None:
         say_json(row)
         return
     say(f"execution  {row['execution_id']}")
-    say(f"playbook   {row['path']}" + (f" version {row['version']}" if row["version"] is not None else ""))
+    say(
+        f"playbook   {row['path']}"
+        + (f" version {row['version']}" if row["version"] is not None else "")
+    )
     say(f"status     {coloured(row['status'], status_text(row['status'], row['recovered']))}")
-    say(f"started    {_minute(row['started_at'])}" + (f"   {_seconds(row)} s" if row["ended_at"] else ""))
+    say(
+        f"started    {_minute(row['started_at'])}"
+        + (f"   {_seconds(row)} s" if row["ended_at"] else "")
+    )
     if row["parent"]:
         say(f"parent     {row['parent']}")
     if row["retry_of"]:
@@ -171,7 +220,10 @@ def get(execution: ID, as_json: AsJson = False) -> None:
     print_state(row["state"])
     if row["steps"]:
         say()
-        columns(("STEP", "STATUS", "RUNS", "TIME", "ITEMS"), [_step_line(*each) for each in row["steps"].items()])
+        columns(
+            ("STEP", "STATUS", "RUNS", "TIME", "ITEMS"),
+            [_step_line(*each) for each in row["steps"].items()],
+        )
     print_children(row["children"])
     if row["recoveries"]:
         say("\nrecovered from:")
@@ -179,7 +231,9 @@ def get(execution: ID, as_json: AsJson = False) -> None:
         say(f"  {recovery_line(each)}")
     if row["failure"]:
         failure = row["failure"]
-        say(f"\n{coloured('failed', 'error')}: step {failure['step']}: {failure['code']}: {failure['message']}")
+        say(
+            f"\n{coloured('failed', 'error')}: step {failure['step']}: {failure['code']}: {failure['message']}"
+        )
         print_cause(row["cause"], row["execution_id"])
         explained = f"why: noetl exec explain {row['execution_id']} {failure['step']}"
         say(as_called(f"{explained}   again: noetl exec retry {row['execution_id']}"))
@@ -205,9 +259,15 @@ def _step_line(name: str, step: Row) -> tuple[Any, ...]:
 
 def events(
     execution: ID,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until the execution ends")] = False,
-    kinds: Annotated[list[str] | None, typer.Option("--type", metavar="T", help="events of this type only")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one event per line, in the order of the log")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="go on until the execution ends")
+    ] = False,
+    kinds: Annotated[
+        list[str] | None, typer.Option("--type", metavar="T", help="events of this type only")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="one event per line, in the order of the log")
+    ] = False,
 ) -> None:
     """Print the events of an execution in the order of the log.
 
@@ -229,7 +289,9 @@ def events(
 Tell = Callable[["list[Recorded]"], None]
 
 
-async def _tell(client: Client, execution_id: "ExecutionId", tell: Tell, kinds: frozenset[str], follow: bool) -> None:
+async def _tell(
+    client: Client, execution_id: "ExecutionId", tell: Tell, kinds: frozenset[str], follow: bool
+) -> None:
     from noetl.model.events import Terminal
 
     page, after = await client.events(execution_id), 0
@@ -262,13 +324,19 @@ class _Lines:
 
         for each in page:
             self._began = each.event.at if self._began is None else self._began
-            say(f"{(each.event.at - self._began) / 1e6:8.3f}  {each.event.type:<24}{describe(each.event)}")
+            say(
+                f"{(each.event.at - self._began) / 1e6:8.3f}  {each.event.type:<24}{describe(each.event)}"
+            )
 
 
 def logs(
     execution: ID,
-    step: Annotated[str | None, typer.Option("--step", metavar="STEP", help="of this step only")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until the execution ends")] = False,
+    step: Annotated[
+        str | None, typer.Option("--step", metavar="STEP", help="of this step only")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="go on until the execution ends")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one line printed per line")] = False,
 ) -> None:
     """Print what the steps of an execution printed, in the order it came.
@@ -319,7 +387,9 @@ def explain(execution: ID, step: Step, as_json: AsJson = False) -> None:
     if as_json:
         say_json(row)
         return
-    say(f"{step}: {coloured(row['verdict'])}" + (f", {row['runs']} runs" if row["runs"] > 1 else ""))
+    say(
+        f"{step}: {coloured(row['verdict'])}" + (f", {row['runs']} runs" if row["runs"] > 1 else "")
+    )
     for reason in row["because"]:
         say(f"  {as_called(reason)}")
     if row.get("sample") is not None:
@@ -442,19 +512,28 @@ async def _warn_of_stranger(client: Client, execution_id: "ExecutionId", name: s
         if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):
             return
     story = await _story(client, execution_id)
-    waited = [live.parked.signal for live in story.state.commands.values() if live.parked and live.parked.signal]
+    waited = [
+        live.parked.signal
+        for live in story.state.commands.values()
+        if live.parked and live.parked.signal
+    ]
     if name not in waited:
         now = f"; it waits for {', '.join(waited)}" if waited else ""
-        print(f"warning: no step of {row['path']} waits for the signal {name!r}{now}", file=sys.stderr)
+        print(
+            f"warning: no step of {row['path']} waits for the signal {name!r}{now}", file=sys.stderr
+        )
 
 
 By = Annotated[
-    str | None, typer.Option("--by", metavar="WHO", help="who says so; without it, the user of this machine")
+    str | None,
+    typer.Option("--by", metavar="WHO", help="who says so; without it, the user of this machine"),
 ]
 Comment = Annotated[str | None, typer.Option("--comment", metavar="TEXT", help="a word on why")]
 
 
-def approve(execution: ID, step: Step, by: By = None, comment: Comment = None, as_json: AsJson = False) -> None:
+def approve(
+    execution: ID, step: Step, by: By = None, comment: Comment = None, as_json: AsJson = False
+) -> None:
     """Approve what a step (`wait` with `approval`) waits for: the execution goes on.
 
     Example: noetl exec approve @latest ask --comment 'looks good'
@@ -462,7 +541,9 @@ def approve(execution: ID, step: Step, by: By = None, comment: Comment = None, a
     _approval(execution, step, True, by, comment, as_json)
 
 
-def reject(execution: ID, step: Step, by: By = None, comment: Comment = None, as_json: AsJson = False) -> None:
+def reject(
+    execution: ID, step: Step, by: By = None, comment: Comment = None, as_json: AsJson = False
+) -> None:
     """Refuse what a step waits for: the step fails with REJECTED, which its router may handle.
 
     Example: noetl exec reject @latest ask --comment 'not on a Friday'
@@ -470,21 +551,27 @@ def reject(execution: ID, step: Step, by: By = None, comment: Comment = None, as
     _approval(execution, step, False, by, comment, as_json)
 
 
-def _approval(execution: str, step: str, approved: bool, by: str | None, comment: str | None, as_json: bool) -> None:
+def _approval(
+    execution: str, step: str, approved: bool, by: str | None, comment: str | None, as_json: bool
+) -> None:
     from getpass import getuser
 
     who = by or getuser()
 
     async def work(client: Client) -> Row:
         execution_id = await named(client, execution)
-        await client.explain(execution_id, step)  # says so when there is no such step: a signal would wait for ever
+        await client.explain(
+            execution_id, step
+        )  # says so when there is no such step: a signal would wait for ever
         return await client.signal(
             execution_id, approval_name(step), {"approved": approved, "by": who, "comment": comment}
         )
 
     row = talk(work, "change")
     verdict = "approved" if approved else "rejected"
-    say_json(row) if as_json else say(f"step {step} of execution {row['execution_id']} is {verdict} by {who}")
+    say_json(row) if as_json else say(
+        f"step {step} of execution {row['execution_id']} is {verdict} by {who}"
+    )
 
 
 async def _story(client: Client, execution_id: "ExecutionId") -> "Story":

@@ -30,22 +30,34 @@ def add(
     name: Name,
     path: Annotated[str, typer.Argument(metavar="PATH", help="a playbook of the catalog")],
     version: Annotated[
-        int | None, typer.Option("--version", min=1, help="this version; without it the latest at each call")
+        int | None,
+        typer.Option("--version", min=1, help="this version; without it the latest at each call"),
     ] = None,
     into: Annotated[
         str | None,
-        typer.Option("--into", metavar="K", help="the workload key that gets the body; without it, it is all of it"),
+        typer.Option(
+            "--into",
+            metavar="K",
+            help="the workload key that gets the body; without it, it is all of it",
+        ),
     ] = None,
     secret: Annotated[
         str | None,
-        typer.Option("--secret", metavar="CREDENTIAL", help="its field `secret` must have signed every call"),
+        typer.Option(
+            "--secret", metavar="CREDENTIAL", help="its field `secret` must have signed every call"
+        ),
     ] = None,
     signature_header: Annotated[
-        str | None, typer.Option("--signature-header", metavar="H", help="X-Hub-Signature-256 without it")
+        str | None,
+        typer.Option("--signature-header", metavar="H", help="X-Hub-Signature-256 without it"),
     ] = None,
     key_header: Annotated[
         str | None,
-        typer.Option("--key-header", metavar="H", help="names a call instead of Idempotency-Key; then it is needed"),
+        typer.Option(
+            "--key-header",
+            metavar="H",
+            help="names a call instead of Idempotency-Key; then it is needed",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -60,7 +72,7 @@ def add(
       noetl hook add orders shop/order --into order
       noetl credential add github --kind generic --file secret.json     {"secret": "…"}
       noetl hook add pushes ci/build --into push --secret github --key-header X-GitHub-Delivery
-    """  # fmt: skip
+    """
     call: dict[str, Any] = {
         "name": name,
         "path": path,
@@ -87,7 +99,10 @@ def list_hooks(as_json: AsJson = False) -> None:
     else:
         columns(
             ("NAME", "PLAYBOOK", "INTO", "SECRET", "KEY"),
-            [(each["name"], each["path"], each["into"], each["secret"], each["key_header"]) for each in rows],
+            [
+                (each["name"], each["path"], each["into"], each["secret"], each["key_header"])
+                for each in rows
+            ],
         )
 
 

@@ -18,7 +18,7 @@ from noetl.cli.output import columns, lines_of, say, say_json
 from noetl.spark.profiles import NONE
 
 if TYPE_CHECKING:
-    from noetl.cli.embedded import Ports
+    from noetl.cli.embedded import HomePorts
     from noetl.server.duties.jobs import Run
     from noetl.spark.jobs.lake import LakeStore
     from noetl.spark.jobs.places import Runs
@@ -64,7 +64,7 @@ def export(to: To = None, as_json: AsJson = False) -> None:
     Example: noetl job export --to /data/lake
     """
 
-    async def work(ports: "Ports") -> Any:
+    async def work(ports: "HomePorts") -> Any:
         from noetl.spark.jobs.export import export as run
 
         history = _lake(ports.home)
@@ -78,7 +78,12 @@ def export(to: To = None, as_json: AsJson = False) -> None:
 def compact(
     days: Annotated[
         float | None,
-        typer.Option("--days", min=0, metavar="N", help="ended so many days ago or more; NOETL_RETENTION_DAYS (30)"),
+        typer.Option(
+            "--days",
+            min=0,
+            metavar="N",
+            help="ended so many days ago or more; NOETL_RETENTION_DAYS (30)",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -90,7 +95,7 @@ def compact(
     Example: noetl job compact --days 90
     """
 
-    async def work(ports: "Ports") -> Any:
+    async def work(ports: "HomePorts") -> Any:
         from noetl.settings import Retention, read
         from noetl.spark.jobs.compact import compact as run
 
@@ -99,7 +104,12 @@ def compact(
         return await asyncio.to_thread(run, ports.control, _lake(ports.home), before)
 
     done = _with_database(work)
-    told = {"executions": done.executions, "events": done.events, "files": done.files, "partitions": done.partitions}
+    told = {
+        "executions": done.executions,
+        "events": done.events,
+        "files": done.files,
+        "partitions": done.partitions,
+    }
     _told(told, as_json)
 
 
@@ -109,12 +119,12 @@ def rebuild(as_json: AsJson = False) -> None:
     Rows are what lists and `exec get` read. A server that runs goes on: what it writes is newer.
     """
 
-    async def work(ports: "Ports") -> Any:
-        from noetl.spark.jobs.rebuild import Job
+    async def work(ports: "HomePorts") -> Any:
+        from noetl.spark.jobs.rebuild import RebuildJob
         from noetl.spark.jobs.rebuild import rebuild as run
 
         with _runs(ports.home) as runs:
-            job = Job(ports.control, _lake(ports.home), runs, await _unreadable(ports))
+            job = RebuildJob(ports.control, _lake(ports.home), runs, await _unreadable(ports))
             return await asyncio.to_thread(run, job)
 
     done = _with_database(work)
@@ -122,8 +132,12 @@ def rebuild(as_json: AsJson = False) -> None:
 
 
 def stats(
-    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="a week ago, unless it is given")] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="now, unless it is given")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="a week ago, unless it is given")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="now, unless it is given")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one row per line")] = False,
 ) -> None:
     """Count executions that began in a period, by playbook and step: runs, failures, retries, bytes, seconds.
@@ -133,7 +147,7 @@ def stats(
     Example: noetl job stats --since 2026-01-01 --until 2026-02-01T12:00
     """
 
-    async def work(ports: "Ports") -> Any:
+    async def work(ports: "HomePorts") -> Any:
         from noetl.spark.jobs.stats import stats as run
 
         now = ports.clock.now()
@@ -147,9 +161,24 @@ def stats(
     elif not found:
         say("no execution began then")
     else:
-        header = ("PLAYBOOK", "STEP", "RUNS", "FAILURES", "RETRIES", "BYTES", "P50", "P95", "P99", "LONGEST")
+        header = (
+            "PLAYBOOK",
+            "STEP",
+            "RUNS",
+            "FAILURES",
+            "RETRIES",
+            "BYTES",
+            "P50",
+            "P95",
+            "P99",
+            "LONGEST",
+        )
         columns(
-            header, [[f"{each:.3f}" if isinstance(each, float) else each for each in row.values()] for row in found]
+            header,
+            [
+                [f"{each:.3f}" if isinstance(each, float) else each for each in row.values()]
+                for row in found
+            ],
         )
 
 
@@ -163,8 +192,12 @@ def _moment(text: str | None, otherwise: int) -> int:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise InvalidInput(f"{text!r} is not a time", hint="2026-01-31 or 2026-01-31T12:00") from error
-    return round((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1e6)
+        raise InvalidInput(
+            f"{text!r} is not a time", hint="2026-01-31 or 2026-01-31T12:00"
+        ) from error
+    return round(
+        (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1e6
+    )
 
 
 def verify(
@@ -188,20 +221,26 @@ def verify(
     from noetl.model.ids import ExecutionId
 
     if execution is not None and not (execution.isascii() and execution.isdigit()):
-        raise NotFound(f"{execution!r} is not an execution id", hint="a number; noetl exec list shows them")
+        raise NotFound(
+            f"{execution!r} is not an execution id", hint="a number; noetl exec list shows them"
+        )
 
-    async def work(ports: "Ports") -> list[Any]:
+    async def work(ports: "HomePorts") -> list[Any]:
         from noetl.spark.jobs.places import InProcess
-        from noetl.spark.jobs.rebuild import Job
+        from noetl.spark.jobs.rebuild import RebuildJob
         from noetl.spark.jobs.rebuild import verify as run
 
         if execution is not None:
             if await ports.log.tenant_of(ExecutionId(execution)) is None:
-                raise NotFound(f"no execution {execution}", hint="noetl exec list shows those there are")
-            job = Job(ports.control, _lake(ports.home), InProcess(), await _unreadable(ports))
+                raise NotFound(
+                    f"no execution {execution}", hint="noetl exec list shows those there are"
+                )
+            job = RebuildJob(
+                ports.control, _lake(ports.home), InProcess(), await _unreadable(ports)
+            )
             return await asyncio.to_thread(lambda: list(run(job, int(execution))))
         with _runs(ports.home) as runs:
-            job = Job(ports.control, _lake(ports.home), runs, await _unreadable(ports))
+            job = RebuildJob(ports.control, _lake(ports.home), runs, await _unreadable(ports))
             return await asyncio.to_thread(lambda: list(run(job)))
 
     found = _with_database(work)
@@ -210,7 +249,10 @@ def verify(
     elif found:
         columns(
             ("EXECUTION", "FIELD", "STORED", "FOLDED"),
-            [(each.execution_id, each.field or "(row)", each.stored, each.folded) for each in found],
+            [
+                (each.execution_id, each.field or "(row)", each.stored, each.folded)
+                for each in found
+            ],
         )
     else:
         say("every row is the fold of its events")
@@ -218,10 +260,16 @@ def verify(
 
 
 def sql(
-    text: Annotated[str, typer.Argument(metavar="SQL", help="one statement of Spark SQL that reads")],
+    text: Annotated[
+        str, typer.Argument(metavar="SQL", help="one statement of Spark SQL that reads")
+    ],
     rows: Annotated[
         list[str] | None,
-        typer.Option("--with", metavar="NAME=ID/STEP", help="the rows of a step's result as a table; may be repeated"),
+        typer.Option(
+            "--with",
+            metavar="NAME=ID/STEP",
+            help="the rows of a step's result as a table; may be repeated",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one row per line")] = False,
 ) -> None:
@@ -239,16 +287,18 @@ def sql(
 
     from noetl.cli.results import cell
     from noetl.model.errors import InvalidInput
-    from noetl.settings import Spark, read
+    from noetl.settings import SparkSettings, read
     from noetl.spark.jobs.query import question, records_of, rows_of
 
-    if read(Spark).profile == NONE:
-        raise InvalidInput("noetl sql needs Spark", hint="NOETL_SPARK_PROFILE is none; local starts one here")
+    if read(SparkSettings).profile == NONE:
+        raise InvalidInput(
+            "noetl sql needs Spark", hint="NOETL_SPARK_PROFILE is none; local starts one here"
+        )
     asked, named = question(text), _named(rows or [])
     with tempfile.TemporaryDirectory(prefix="noetl-rows-") as folder:
         files = _fetched(named, Path(folder))
 
-        async def work(ports: "Ports") -> Any:
+        async def work(ports: "HomePorts") -> Any:
             return await asyncio.to_thread(_asked, ports, asked, files)
 
         found = _with_database(work)
@@ -258,10 +308,13 @@ def sql(
         columns(found.column_names, [list(map(cell, row)) for row in rows_of(found)])
 
 
-def _asked(ports: "Ports", text: str, files: dict[str, Path]) -> Any:
+def _asked(ports: "HomePorts", text: str, files: dict[str, Path]) -> Any:
     from noetl.spark.jobs.query import asking, mentioned
 
-    with _spark(ports.home) as url, asking(ports.control, _lake(ports.home), url, mentioned(text), files) as ask:
+    with (
+        _spark(ports.home) as url,
+        asking(ports.control, _lake(ports.home), url, mentioned(text), files) as ask,
+    ):
         return ask(text)
 
 
@@ -275,10 +328,13 @@ def _named(wanted: list[str]) -> dict[str, tuple[str, str]]:
         name, _, of = each.partition("=")
         execution, _, step = of.partition("/")
         if not (name.isidentifier() and execution and step):
-            raise InvalidInput(f"--with {each!r}", hint="NAME=ID/STEP, as in --with orders=@latest/load")
+            raise InvalidInput(
+                f"--with {each!r}", hint="NAME=ID/STEP, as in --with orders=@latest/load"
+            )
         if name.lower() in (*NAMES, *map(str.lower, found)):
             raise InvalidInput(
-                f"--with {each!r}: there is a table {name} already", hint="give the rows another name, and ask for that"
+                f"--with {each!r}: there is a table {name} already",
+                hint="give the rows another name, and ask for that",
             )
         found[name] = execution, step
     return found
@@ -294,7 +350,9 @@ def _fetched(wanted: dict[str, tuple[str, str]], folder: Path) -> dict[str, Path
         files = {}
         for name, (execution, step) in wanted.items():
             files[name] = folder / f"{name}.parquet"
-            await write_file(client.download(await named(client, execution), step, "parquet"), files[name])
+            await write_file(
+                client.download(await named(client, execution), step, "parquet"), files[name]
+            )
         return files
 
     return talk(work) if wanted else {}
@@ -319,9 +377,16 @@ async def _apart(name: str) -> None:
     from noetl.model.errors import NoetlError
 
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "noetl", "job", name, "--json",
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "noetl",
+        "job",
+        name,
+        "--json",
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
     try:
         out, err = await process.communicate()
     finally:
@@ -336,15 +401,17 @@ async def _apart(name: str) -> None:
 
 
 def _told(found: dict[str, Any], as_json: bool) -> None:
-    say_json(found) if as_json else say(", ".join(f"{value} {name}" for name, value in found.items()))
+    say_json(found) if as_json else say(
+        ", ".join(f"{value} {name}" for name, value in found.items())
+    )
 
 
-def _with_database(work: "Callable[[Ports], Awaitable[Any]]") -> Any:
+def _with_database(work: "Callable[[HomePorts], Awaitable[Any]]") -> Any:
     async def run() -> Any:
         from noetl.cli.embedded import opened
-        from noetl.settings import Place, read
+        from noetl.settings import HomeSettings, read
 
-        async with opened(read(Place).where) as ports:
+        async with opened(read(HomeSettings).where) as ports:
             return await work(ports)
 
     return asyncio.run(run())
@@ -360,10 +427,10 @@ def _lake(home: Path, place: str | None = None) -> "LakeStore":
 @contextmanager
 def _runs(home: Path) -> "Iterator[Runs]":
     """Where functions of one execution run, as NOETL_SPARK_PROFILE says."""
-    from noetl.settings import Spark, read
+    from noetl.settings import SparkSettings, read
     from noetl.spark.jobs.places import InProcess, OnSpark
 
-    if read(Spark).profile == NONE:
+    if read(SparkSettings).profile == NONE:
         yield InProcess()
         return
     with _spark(home) as url:
@@ -373,13 +440,13 @@ def _runs(home: Path) -> "Iterator[Runs]":
 @contextmanager
 def _spark(home: Path) -> Iterator[str]:
     """The address of a server, which stays as long as this lasts."""
-    from noetl.settings import Spark, read
+    from noetl.settings import SparkSettings, read
     from noetl.spark.place import SparkPlace
     from noetl.spark.profiles import profile
     from noetl.spark.serve import Serving
     from noetl.spark.starting import ensure
 
-    spark = read(Spark)
+    spark = read(SparkSettings)
     wanted, place = profile(spark.profile), SparkPlace.below(home)
     used = place.use() if wanted.url is None else None
     try:
@@ -389,7 +456,7 @@ def _spark(home: Path) -> Iterator[str]:
             place.leave(used)
 
 
-async def _unreadable(ports: "Ports") -> dict[str, str]:
+async def _unreadable(ports: "HomePorts") -> dict[str, str]:
     """Playbooks that executions are pinned to and that cannot be read any more, and why."""
     from noetl.server.playbooks import Playbooks
 

@@ -18,7 +18,9 @@ def open_lake(home: Path, storage: Storage, place: str | None = None) -> LakeSto
         return DirectoryLake(directory_of(chosen))
     if "://" not in chosen:
         return DirectoryLake(Path(chosen).expanduser())
-    from noetl.spark.jobs.lake_objects import ObjectLake  # a process without a cloud does not load its library
+    from noetl.spark.jobs.lake_objects import (
+        ObjectLake,  # a process without a cloud does not load its library
+    )
 
     return ObjectLake(lambda: connect_object_store(chosen, storage), chosen)
 

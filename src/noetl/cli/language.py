@@ -6,7 +6,7 @@ from functools import cache
 from noetl.playbook import validation
 from noetl.playbook.findings import Code
 from noetl.playbook.model import Playbook
-from noetl.playbook.validation import Kinds, Loaded, PlaybookInvalid
+from noetl.playbook.validation import Kinds, LoadedPlaybook, PlaybookInvalid
 
 
 @cache
@@ -16,7 +16,7 @@ def kinds() -> Kinds:
     return registry.models(registry.outside())
 
 
-def load(source: str | bytes, file: str) -> Loaded:
+def load(source: str | bytes, file: str) -> LoadedPlaybook:
     return validation.load(source, file=file, kinds=kinds())
 
 

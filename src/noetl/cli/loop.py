@@ -7,7 +7,11 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-GARBAGE = 50_000, 20, 50  # objects between looks for cycles: loading and deciding make many that stay, and few cycles
+GARBAGE = (
+    50_000,
+    20,
+    50,
+)  # objects between looks for cycles: loading and deciding make many that stay, and few cycles
 
 
 def in_loop(main: Coroutine[Any, Any, T]) -> T:

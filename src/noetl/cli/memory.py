@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any, Self
@@ -16,37 +15,33 @@ from noetl.engine.state import Execution
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
 from noetl.log.port import Recorded
-from noetl.log.tables import Database
+from noetl.log.tables import MemoryDatabase
 from noetl.model.commands import USUAL_POOLS
-from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Micros
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId
 from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Reference
-from noetl.pipeline.data import Payloads
+from noetl.pipeline.data import ResultReader
 from noetl.playbook.model import Playbook
 from noetl.playbook.validation import load_registered
 from noetl.playbook.workload import readable_environment
 from noetl.results.large import Large
 from noetl.results.memory import TierMemory
-from noetl.results.router import Router
+from noetl.results.router import ResultRouter
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
-from noetl.settings import Place, read
+from noetl.settings import HomeSettings, read
 from noetl.tools import registry
 from noetl.tools.credentials import Credentials
 from noetl.twins import shard_rows
 from noetl.worker import MemorySpool, Worker, WorkerSettings
+from noetl.worker.app import SystemClock
 from noetl.worker.plans import Plans
 
 LOOK_EVERY = 0.02  # seconds between looks at the log
 SLOTS = 4
 
 
-class SystemClock:
-    def now(self) -> Micros:
-        return time.time_ns() // 1000
-
-
-class Cluster:
+class MemoryCluster:
     """`tools`, `credentials` and `pools` of its worker, and how it reads a playbook."""
 
     def __init__(
@@ -56,26 +51,42 @@ class Cluster:
         load: Callable[[str], Playbook] = load_registered,
         pools: tuple[str, ...] = USUAL_POOLS,
     ) -> None:
-        settings, clock = ServerSettings(name="memory", env=readable_environment(os.environ)), SystemClock()
+        settings, clock = (
+            ServerSettings(name="memory", env=readable_environment(os.environ)),
+            SystemClock(),
+        )
         rows = shard_rows(settings.shards)
-        self._log = LogMemory(Database(rows, clock))
+        self._log = LogMemory(MemoryDatabase(rows, clock))
         self._catalog = CatalogMemory()
-        self.server = Server(self._log, LeasesMemory(rows, clock), BusMemory(), self._catalog, clock, settings)
+        self.server = Server(
+            self._log, LeasesMemory(rows, clock), BusMemory(), self._catalog, clock, settings
+        )
         worker = WorkerSettings(worker_id="memory", incarnation="1", pools=pools, slots=SLOTS)
         tier = TierMemory()
         large = Large(tier, tier.staging)
-        store = Router(self.server, large)
+        store = ResultRouter(self.server, large)
         self._worker = Worker(
-            self.server, store, tools or registry.default(outside(read(Place).where)), clock, MemorySpool(), worker,
-            credentials=credentials, plans=Plans(self.server, worker.plans, load),
-        )  # fmt: skip
-        reader = Router(self.server, large)  # what the worker has in memory is its own
-        self._payloads = Payloads(reader, self.server.manifest)
+            self.server,
+            store,
+            tools or registry.default(outside(read(HomeSettings).where)),
+            clock,
+            MemorySpool(),
+            worker,
+            credentials=credentials,
+            plans=Plans(self.server, worker.plans, load),
+        )
+        reader = ResultRouter(self.server, large)  # what the worker has in memory is its own
+        self._payloads = ResultReader(reader, self.server.manifest)
         self._running: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        await self.server.keeper.run_once()  # a node number, and every shard, before the first request
-        self._running = [asyncio.create_task(self.server.run()), asyncio.create_task(self._worker.run())]
+        await (
+            self.server.keeper.run_once()
+        )  # a node number, and every shard, before the first request
+        self._running = [
+            asyncio.create_task(self.server.run()),
+            asyncio.create_task(self._worker.run()),
+        ]
         return self
 
     async def __aexit__(self, *failure: object) -> None:
@@ -95,7 +106,9 @@ class Cluster:
     async def keep_state(self, path: str, values: dict[str, Any]) -> None:
         """As if an earlier execution of the playbook had kept these."""
         for name, value in values.items():
-            await self._log.put_state(DEFAULT_TENANT, path, name, StateValue(0, value), None, "test")
+            await self._log.put_state(
+                DEFAULT_TENANT, path, name, StateValue(0, value), None, "test"
+            )
 
     async def start(self, text: str, file: str, payload: dict[str, Any]) -> ExecutionId:
         return await self.server.requests.start(await self.register(text, file), payload=payload)
@@ -119,13 +132,15 @@ class Cluster:
         self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
     ) -> AsyncGenerator[list[Row], None]:
         from noetl.server.services.access import Access
-        from noetl.server.services.live import Live
+        from noetl.server.services.live import LiveUpdates
         from noetl.server.services.logs import LogService
 
-        service = LogService(self._log, Live(), Access(self._log), LOOK_EVERY)
+        service = LogService(self._log, LiveUpdates(), Access(self._log), LOOK_EVERY)
         return printed(service, execution_id, step, follow=follow)
 
-    async def queue(self, status: str | None = None, execution_id: ExecutionId | None = None) -> list[Row]:
+    async def queue(
+        self, status: str | None = None, execution_id: ExecutionId | None = None
+    ) -> list[Row]:
         rows = await self._log.queue(DEFAULT_TENANT, status=status, execution_id=execution_id)
         return [{"step": row.step, "progress": row.progress} for row in rows]
 

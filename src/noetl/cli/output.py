@@ -13,13 +13,26 @@ from noetl.model.errors import InvalidInput, NoetlError
 
 FAILED, WRONG_USE, LEFT = 1, 2, 130
 COLOURS = {
-    "completed": 32, "ok": 32, "failed": 31, "error": 31, "dead": 31, "quarantined": 31, "cancelled": 33, "cancelling": 33,
-    "paused": 33, "warn": 33, "running": 36, "pending": 36, "skipped": 2,
-}  # fmt: skip
+    "completed": 32,
+    "ok": 32,
+    "failed": 31,
+    "error": 31,
+    "dead": 31,
+    "quarantined": 31,
+    "cancelled": 33,
+    "cancelling": 33,
+    "paused": 33,
+    "warn": 33,
+    "running": 36,
+    "pending": 36,
+    "skipped": 2,
+}
 
 
 def to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None, default=str)
+    return json.dumps(
+        value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None, default=str
+    )
 
 
 def say(text: str = "") -> None:
@@ -59,7 +72,9 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(coloured(cell, cell.ljust(width)) for cell, width in zip(cells, widths, strict=True))
+    return "  ".join(
+        coloured(cell, cell.ljust(width)) for cell, width in zip(cells, widths, strict=True)
+    )
 
 
 def _cell(value: Any) -> str:
@@ -82,9 +97,7 @@ def status_text(status: str, recovered: int) -> str:
 def recovery_line(recovery: dict[str, Any]) -> str:
     task = f", task {recovery['task']}" if recovery["task"] else ""
     count = f" ({recovery['count']} times)" if recovery["count"] > 1 else ""
-    return (
-        f"step {recovery['step']}{task}: {recovery['code']}: {recovery['message']}{count}, handled by {recovery['by']}"
-    )
+    return f"step {recovery['step']}{task}: {recovery['code']}: {recovery['message']}{count}, handled by {recovery['by']}"
 
 
 def dim(text: str) -> str:
@@ -126,7 +139,10 @@ def complain(error: BaseException) -> int:
         return WRONG_USE if isinstance(told, InvalidInput) else FAILED
     if isinstance(told, OSError) and told.errno in (errno.ENOSPC, errno.EDQUOT):
         print(f"error: the disk is full: {told.filename or told}", file=sys.stderr)
-        print("hint: free some space, or set NOETL_HOME to a directory on another disk", file=sys.stderr)
+        print(
+            "hint: free some space, or set NOETL_HOME to a directory on another disk",
+            file=sys.stderr,
+        )
         return FAILED
     print(f"error: {type(told).__name__}: {told}", file=sys.stderr)
     print("hint: this is a bug in NoETL; NOETL_DEBUG=1 shows where it happened", file=sys.stderr)
@@ -137,7 +153,13 @@ def refusal(error: NoetlError) -> dict[str, Any]:
     """What `noetl run --json` prints when no execution began, in the shape of any other end."""
     findings = [finding.to_dict() for finding in getattr(error, "findings", ())]
     message = str(error).partition("\n")[0] if findings else str(error)
-    told = {"code": error.code, "message": message, "step": None, "hint": error.hint, "findings": findings}
+    told = {
+        "code": error.code,
+        "message": message,
+        "step": None,
+        "hint": error.hint,
+        "findings": findings,
+    }
     return {
         "execution_id": None,
         "status": "failed",
@@ -159,7 +181,9 @@ def explain(error: NoetlError) -> str:
 def cause(error: BaseException) -> BaseException:
     """Of several that ended together, the first that says something."""
     while isinstance(error, BaseExceptionGroup):
-        error = next((each for each in error.exceptions if isinstance(each, NoetlError)), error.exceptions[0])
+        error = next(
+            (each for each in error.exceptions if isinstance(each, NoetlError)), error.exceptions[0]
+        )
     return error
 
 
@@ -175,14 +199,18 @@ def warn_of_unknown_settings() -> None:
     """A variable that nothing reads is a slip that would change nothing, silently."""
     if not any(name.startswith("NOETL_") and name not in _USUAL_VARIABLES for name in os.environ):
         return
-    from noetl.settings import unknown_variables  # takes time to load, and most environments need no look at it
+    from noetl.settings import (
+        unknown_variables,  # takes time to load, and most environments need no look at it
+    )
 
     for name, meant in unknown_variables(os.environ).items():
         hint = f"did you mean {meant}?" if meant else "docs/settings.md lists the settings"
         warn(f"{name} is set, and no setting has that name", hint)
 
 
-_USUAL_VARIABLES = frozenset({"NOETL_HOME", "NOETL_SERVER_URL", "NOETL_DB_URL", "NOETL_LOG_LEVEL", "NOETL_DEBUG"})
+_USUAL_VARIABLES = frozenset(
+    {"NOETL_HOME", "NOETL_SERVER_URL", "NOETL_DB_URL", "NOETL_LOG_LEVEL", "NOETL_DEBUG"}
+)
 
 
 # ---- logs --------------------------------------------------------------------------------------------------------------
@@ -194,7 +222,9 @@ class Fields(logging.Formatter):
     """The message and its fields: `12:00:01 INFO noetl.server.app server listens address=http://…`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {name}={value}" for name, value in vars(record).items() if name not in _STANDARD)
+        fields = "".join(
+            f" {name}={value}" for name, value in vars(record).items() if name not in _STANDARD
+        )
         head, newline, trace = super().format(record).partition("\n")
         return head + fields + newline + trace
 
@@ -203,7 +233,9 @@ def log_to_stderr(level: str) -> None:
     """From `level` on, unless NOETL_LOG_LEVEL says otherwise."""
     level = os.environ.get("NOETL_LOG_LEVEL") or level
     if level.upper() not in logging.getLevelNamesMapping():
-        raise InvalidInput(f"NOETL_LOG_LEVEL: no level {level!r}", hint="debug, info, warning, error or critical")
+        raise InvalidInput(
+            f"NOETL_LOG_LEVEL: no level {level!r}", hint="debug, info, warning, error or critical"
+        )
     shown = logging.StreamHandler()
     shown.setFormatter(Fields("%(asctime)s %(levelname)s %(name)s %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=[shown], force=True)

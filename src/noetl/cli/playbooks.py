@@ -11,15 +11,20 @@ import typer
 
 from noetl.cli.catalog import TESTS
 
-if TYPE_CHECKING:  # the language is loaded by the command that needs it: `--help` must not wait for it
+if (
+    TYPE_CHECKING
+):  # the language is loaded by the command that needs it: `--help` must not wait for it
     from noetl.cli.missing import Checked
     from noetl.playbook.findings import Finding
-    from noetl.playbook.validation import Loaded
+    from noetl.playbook.validation import LoadedPlaybook
 
 UNREADABLE = 2
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE|DIR…", help="playbooks, or folders searched for *.yaml")]
+Files = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE|DIR…", help="playbooks, or folders searched for *.yaml"),
+]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="a playbook")]
 
 
@@ -32,12 +37,20 @@ def register(app: typer.Typer) -> None:
 
 def validate(
     paths: Files,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON array of findings")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print one JSON array of findings")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="warnings fail too")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print errors and warnings, no notes")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="print errors and warnings, no notes")
+    ] = False,
     server: Annotated[
         str | None,
-        typer.Option("--server", metavar="URL", help="warn of children and credentials that this server does not have"),
+        typer.Option(
+            "--server",
+            metavar="URL",
+            help="warn of children and credentials that this server does not have",
+        ),
     ] = None,
 ) -> None:
     """Check playbooks without running them.
@@ -75,7 +88,9 @@ def validate(
 
 
 def schema(
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="write to a file instead")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="write to a file instead")
+    ] = None,
 ) -> None:
     """Print the JSON Schema of the playbook language, for editors.
 
@@ -165,16 +180,16 @@ def _below(folder: Path) -> Iterator[Path]:
 def _missing(server: str, checked: "list[Checked]") -> "list[Finding]":
     from noetl.cli.missing import missing_on_server
     from noetl.cli.remote import Remote
-    from noetl.settings import Place, read
+    from noetl.settings import HomeSettings, read
 
     async def ask() -> "list[Finding]":
-        async with Remote(server.rstrip("/"), read(Place).where) as client:
+        async with Remote(server.rstrip("/"), read(HomeSettings).where) as client:
             return await missing_on_server(client, checked)
 
     return asyncio.run(ask())
 
 
-def _load(file: Path) -> "Loaded | None":
+def _load(file: Path) -> "LoadedPlaybook | None":
     from noetl.cli.language import load
 
     try:
@@ -210,6 +225,10 @@ def _print(findings: "list[Finding]") -> None:
 
 
 def _summary(files: int, findings: "list[Finding]") -> None:
-    counts = {severity: sum(finding.severity == severity for finding in findings) for severity in _COLOURS}
-    said = ", ".join(f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items() if count)
+    counts = {
+        severity: sum(finding.severity == severity for finding in findings) for severity in _COLOURS
+    }
+    said = ", ".join(
+        f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items() if count
+    )
     typer.echo(f"{files} file{'s' * (files != 1)}: {said or 'no findings'}", err=True)

@@ -40,7 +40,9 @@ class Remote:
         except (ValueError, httpx.InvalidURL) as error:
             raise _no_url(url) from error
         self._channel = HttpChannel([url])
-        self._results = Reading(open_store(self._channel, home, read(Storage)), self._channel.manifest)
+        self._results = Reading(
+            open_store(self._channel, home, read(Storage)), self._channel.manifest
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -118,7 +120,9 @@ class Remote:
     async def set_state(self, path: str, name: str, value: Any, expected: int | None) -> Row:
         body = {"value": value, "expected_version": expected}
         answer: Row = (
-            await self._ask("PUT", f"/api/state/value/{quote(name, safe='')}/{quote(path)}", json=body)
+            await self._ask(
+                "PUT", f"/api/state/value/{quote(name, safe='')}/{quote(path)}", json=body
+            )
         ).json()
         return answer
 
@@ -127,7 +131,9 @@ class Remote:
         return await self._delete(f"/api/state/value/{quote(name, safe='')}/{quote(path)}{query}")
 
     async def state_history(self, path: str, name: str) -> list[Row]:
-        rows: list[Row] = (await self._get(f"/api/state/history/{quote(name, safe='')}/{quote(path)}"))["versions"]
+        rows: list[Row] = (
+            await self._get(f"/api/state/history/{quote(name, safe='')}/{quote(path)}")
+        )["versions"]
         return rows
 
     # -- executions --
@@ -137,7 +143,9 @@ class Remote:
         return ExecutionId((await self._post("/api/execute", body))["execution_id"])
 
     async def again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> ExecutionId:
-        return ExecutionId((await self._post(f"/api/executions/{execution_id}/{how}", wish))["execution_id"])
+        return ExecutionId(
+            (await self._post(f"/api/executions/{execution_id}/{how}", wish))["execution_id"]
+        )
 
     async def preview_again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> Row:
         return await self._post(f"/api/executions/{execution_id}/{how}/preview", wish)
@@ -146,9 +154,13 @@ class Remote:
         return await self._post(f"/api/executions/{execution_id}/{how}")
 
     async def signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row:
-        return await self._post(f"/api/executions/{execution_id}/signals/{quote(name, safe='')}", {"payload": payload})
+        return await self._post(
+            f"/api/executions/{execution_id}/signals/{quote(name, safe='')}", {"payload": payload}
+        )
 
-    async def executions(self, *, before: str | None = None, limit: int = 50, **filters: Any) -> list[Row]:
+    async def executions(
+        self, *, before: str | None = None, limit: int = 50, **filters: Any
+    ) -> list[Row]:
         page = await self._get("/api/executions", before=before, limit=limit, **filters)
         rows: list[Row] = page["executions"]
         return rows
@@ -173,7 +185,9 @@ class Remote:
     async def events_after(self, execution_id: ExecutionId, after: int) -> list[Recorded]:
         """The server keeps the question until there is an answer, or for some seconds."""
         try:
-            page = await self._get(f"/api/executions/{execution_id}/events", after=after, limit=PAGE, min_seq=after + 1)
+            page = await self._get(
+                f"/api/executions/{execution_id}/events", after=after, limit=PAGE, min_seq=after + 1
+            )
         except Unavailable as error:
             if error.code != "NOT_YET":
                 raise
@@ -203,7 +217,9 @@ class Remote:
         after, deadline = 0, loop.time() + AWAY
         while True:
             try:
-                async with self._http.stream("GET", place, params=_given(step=step, after=after)) as answer:
+                async with self._http.stream(
+                    "GET", place, params=_given(step=step, after=after)
+                ) as answer:
                     if answer.status_code == 204:
                         return
                     if not answer.is_success:
@@ -217,7 +233,9 @@ class Remote:
                         yield data
             except (httpx.TransportError, Unavailable) as error:
                 if loop.time() > deadline:
-                    raise Unavailable(f"{self.url} does not answer: {error}", hint="try again") from error
+                    raise Unavailable(
+                        f"{self.url} does not answer: {error}", hint="try again"
+                    ) from error
             await asyncio.sleep(PAUSE)
 
     async def resolve(self, reference: Reference) -> Any:
@@ -231,7 +249,10 @@ class Remote:
     ) -> AsyncGenerator[bytes, None]:
         query = _given(format=format, start=rows[0] or None, stop=rows[1])
         try:
-            place, patient = f"{_result(execution_id, step)}/data", httpx.Timeout(PATIENCE, connect=CONNECT, read=None)
+            place, patient = (
+                f"{_result(execution_id, step)}/data",
+                httpx.Timeout(PATIENCE, connect=CONNECT, read=None),
+            )
             async with self._http.stream("GET", place, params=query, timeout=patient) as answer:
                 if not answer.is_success:
                     await answer.aread()
@@ -257,14 +278,18 @@ class Remote:
 
     # -- the queue --
 
-    async def queue(self, status: str | None = None, execution_id: ExecutionId | None = None) -> list[Row]:
+    async def queue(
+        self, status: str | None = None, execution_id: ExecutionId | None = None
+    ) -> list[Row]:
         page = await self._get("/api/queue", status=status, execution_id=execution_id, limit=LISTED)
         rows: list[Row] = page["commands"]
         return rows
 
     async def history(self) -> str:
         answer = await self._http.get("/ready")  # 503 has the same body
-        return str(answer.json().get("checks", {}).get("history", "ok"))  # an older server knows nothing of it
+        return str(
+            answer.json().get("checks", {}).get("history", "ok")
+        )  # an older server knows nothing of it
 
     async def workers(self) -> list[Row]:
         rows: list[Row] = (await self._ask("GET", "/api/workers")).json()
@@ -316,7 +341,9 @@ class Remote:
                 hint="noetl server start, or unset NOETL_SERVER_URL to work on this machine",
             ) from error
         except httpx.HTTPError as error:
-            raise Unavailable(f"{self.url}: {type(error).__name__} {error}".rstrip(), hint="try again") from error
+            raise Unavailable(
+                f"{self.url}: {type(error).__name__} {error}".rstrip(), hint="try again"
+            ) from error
         if answer.is_success:
             return answer
         raise _refused(answer)
@@ -342,7 +369,9 @@ async def _messages(answer: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
 
 
 def _no_url(url: str) -> InvalidInput:
-    return InvalidInput(f"NOETL_SERVER_URL is not an address: {url!r}", hint="http://127.0.0.1:8082")
+    return InvalidInput(
+        f"NOETL_SERVER_URL is not an address: {url!r}", hint="http://127.0.0.1:8082"
+    )
 
 
 def _recorded(row: Row) -> Recorded:
@@ -361,10 +390,10 @@ def _refused(answer: httpx.Response) -> NoetlError:
         )
     for finding in told.get("findings") or []:
         if "line" in finding:
-            detail += (
-                f"\n{finding['file']}:{finding['line']}:{finding['column']}: {finding['code']} {finding['message']}"
-            )
+            detail += f"\n{finding['file']}:{finding['line']}:{finding['column']}: {finding['code']} {finding['message']}"
     kind = {404: NotFound, 409: Conflict, 410: Expired}.get(answer.status_code)
-    error = (kind or (Unavailable if answer.status_code >= 500 else InvalidInput))(detail, hint=hint)
+    error = (kind or (Unavailable if answer.status_code >= 500 else InvalidInput))(
+        detail, hint=hint
+    )
     error.code = code or error.code
     return error

@@ -20,20 +20,31 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="follow it and print every event")]
 OfVersion = Annotated[
     str | None,
-    typer.Option("--version", metavar="N", help="of the playbook: a number, or latest; without it, the same"),
+    typer.Option(
+        "--version", metavar="N", help="of the playbook: a number, or latest; without it, the same"
+    ),
 ]
 Assigned = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="change a value of the workload; YAML")
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="change a value of the workload; YAML"),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be done, and do nothing")]
-Optional = Annotated[str | None, typer.Argument(metavar="[ID]", help="an execution's id, or @latest")]
+Optional = Annotated[
+    str | None, typer.Argument(metavar="[ID]", help="an execution's id, or @latest")
+]
 
 
 def retry(
     execution: Optional = None,
-    failed: Annotated[bool, typer.Option("--failed", help="every failed execution that was not retried yet")] = False,
-    since: Annotated[str | None, typer.Option("--since", metavar="T", help="with --failed: started since, 1d")] = None,
-    path: Annotated[str | None, typer.Option("--path", help="with --failed: of this playbook, or like 'etl/*'")] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="every failed execution that was not retried yet")
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="T", help="with --failed: started since, 1d")
+    ] = None,
+    path: Annotated[
+        str | None, typer.Option("--path", help="with --failed: of this playbook, or like 'etl/*'")
+    ] = None,
     version: OfVersion = None,
     assigned: Assigned = None,
     dry_run: DryRun = False,
@@ -56,7 +67,9 @@ def retry(
     if failed == (execution is not None):
         raise InvalidInput("which execution?", hint="give an id, @latest, or --failed for many")
     if not failed and (since or path):
-        raise InvalidInput("--since and --path choose among many", hint="give them with --failed, without an id")
+        raise InvalidInput(
+            "--since and --path choose among many", hint="give them with --failed, without an id"
+        )
     wish = _wish(version, assigned)
     if failed:
         _retry_many({"since": since, "path": path}, wish, dry_run, yes, as_json)
@@ -68,7 +81,9 @@ def rerun(
     execution: Annotated[str, typer.Argument(metavar="ID", help="an execution's id, or @latest")],
     from_step: Annotated[
         str | None,
-        typer.Option("--from", metavar="STEP", help="take over what ran before this step, and go on from it"),
+        typer.Option(
+            "--from", metavar="STEP", help="take over what ran before this step, and go on from it"
+        ),
     ] = None,
     version: OfVersion = None,
     assigned: Assigned = None,
@@ -104,7 +119,9 @@ def _wish(version: str | None, assigned: list[str] | None) -> Row:
     return wish
 
 
-def _repeat(execution: str, how: Again, wish: Row, dry_run: bool, watch: bool, as_json: bool) -> None:
+def _repeat(
+    execution: str, how: Again, wish: Row, dry_run: bool, watch: bool, as_json: bool
+) -> None:
     from noetl.cli.executions import talk
     from noetl.cli.run import finish, follow, interruptible, told
 
@@ -118,7 +135,9 @@ def _repeat(execution: str, how: Again, wish: Row, dry_run: bool, watch: bool, a
                 _print_plan(planned)
             begun = await client.again(execution_id, how, **wish)
         except Conflict as error:
-            raise Conflict(str(error), hint=await _instead(client, execution_id, how, error)) from error
+            raise Conflict(
+                str(error), hint=await _instead(client, execution_id, how, error)
+            ) from error
         if client.runs and not watch:
             return begun
         async with interruptible() as stop:
@@ -135,7 +154,9 @@ def _repeat(execution: str, how: Again, wish: Row, dry_run: bool, watch: bool, a
     )
 
 
-async def _instead(client: Client, execution_id: ExecutionId, how: Again, error: Conflict) -> str | None:
+async def _instead(
+    client: Client, execution_id: ExecutionId, how: Again, error: Conflict
+) -> str | None:
     """What to do about one that has not ended, when it may be that nobody runs it any more; or has left nothing to do."""
     row = await client.execution(execution_id)
     if row["status"] == "completed" and "nothing is left" in str(error):
@@ -163,9 +184,13 @@ def _print_plan(planned: Row) -> None:
     if following:
         say(f"  may follow    {', '.join(following)}")
     for step, names in planned.get("writes_again", {}).items():
-        say(f"  writes again  {', '.join(names)} (step {step}, onto the values that the earlier execution left)")
+        say(
+            f"  writes again  {', '.join(names)} (step {step}, onto the values that the earlier execution left)"
+        )
     for step in planned.get("changed_loops", []):
-        say(f"  loop changed  {step}: this version has another loop.in; items that do not run again keep their results")
+        say(
+            f"  loop changed  {step}: this version has another loop.in; items that do not run again keep their results"
+        )
     for name, change in planned["workload_changes"].items():
         say(f"  workload      {_change(name, change['before'], change['after'])}")
 
@@ -231,15 +256,27 @@ async def _failed_and_not_retried(client: Client, filters: Row) -> tuple[list[Ro
     complete = complete and len(rows) <= MAX_REPEATED
     rows = rows[:MAX_REPEATED]
     retried = {row["retry_of"] for row in rows}
-    chosen = [row for row in reversed(rows) if row["status"] == "failed" and row["execution_id"] not in retried]
+    chosen = [
+        row
+        for row in reversed(rows)
+        if row["status"] == "failed" and row["execution_id"] not in retried
+    ]
     return chosen, complete
 
 
 async def _planned(client: Client, row: Row, wish: Row) -> Row:
-    told = {"execution_id": row["execution_id"], "path": row["path"], "retried_by": None, "refused": None, "plan": None,
-            "status": None}  # fmt: skip
+    told = {
+        "execution_id": row["execution_id"],
+        "path": row["path"],
+        "retried_by": None,
+        "refused": None,
+        "plan": None,
+        "status": None,
+    }
     try:
-        return told | {"plan": await client.preview_again(ExecutionId(row["execution_id"]), "retry", **wish)}
+        return told | {
+            "plan": await client.preview_again(ExecutionId(row["execution_id"]), "retry", **wish)
+        }
     except (Conflict, InvalidInput) as error:
         return told | {"refused": str(error)}
 
@@ -253,7 +290,10 @@ async def _begun(client: Client, row: Row, wish: Row) -> Row:
         from noetl.cli.run import follow, interruptible, told
 
         async with interruptible() as stop:
-            return {"retried_by": begun, "status": (await follow(client, begun, told(True, False), stop)).status}
+            return {
+                "retried_by": begun,
+                "status": (await follow(client, begun, told(True, False), stop)).status,
+            }
     return {"retried_by": begun}
 
 

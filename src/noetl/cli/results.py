@@ -28,11 +28,17 @@ _ROWS = re.compile(r"([0-9]{0,18}):([0-9]{0,18})", re.ASCII)
 Into = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", metavar="FILE", help="a file; without one, or with -, stdout",
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="a file; without one, or with -, stdout",
         callback=lambda given: None if given == Path("-") else given,
     ),
-]  # fmt: skip
-Rows = Annotated[str | None, typer.Option("--rows", metavar="A:B", help="rows from A on, up to B; counted from 0")]
+]
+Rows = Annotated[
+    str | None,
+    typer.Option("--rows", metavar="A:B", help="rows from A on, up to B; counted from 0"),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -123,7 +129,11 @@ def _show_value(found: Row, preview: Row) -> None:
         return
     value = preview["value"]
     text = value if isinstance(value, str) else _pretty(value)
-    say(text if len(text) <= SHOWN else f"{text[:SHOWN]}…\n({len(text)} characters; --json prints all of it)")
+    say(
+        text
+        if len(text) <= SHOWN
+        else f"{text[:SHOWN]}…\n({len(text)} characters; --json prints all of it)"
+    )
     if found["pinned"]:
         say(dim("pinned"))
 
@@ -148,7 +158,11 @@ def export(
     step: Step,
     format: Annotated[
         str | None,
-        typer.Option("--format", "-f", help="parquet, csv, json or jsonl; without one, by the name of the file"),
+        typer.Option(
+            "--format",
+            "-f",
+            help="parquet, csv, json or jsonl; without one, by the name of the file",
+        ),
     ] = None,
     into: Into = None,
     rows: Rows = None,
@@ -163,7 +177,8 @@ def export(
     chosen = format or _named_so(into)
     if chosen is None and into is not None and into.suffix:
         raise InvalidInput(
-            f"{into.name} does not say its format", hint=f"a name that ends so: {ENDINGS}; or --format {FORMATS[0]}"
+            f"{into.name} does not say its format",
+            hint=f"a name that ends so: {ENDINGS}; or --format {FORMATS[0]}",
         )
     chosen = chosen or "json"
     if chosen not in FORMATS:
@@ -182,7 +197,8 @@ def span(rows: str | None) -> Span:
     found = _ROWS.fullmatch(rows or ":")
     if found is None:
         raise InvalidInput(
-            f"--rows {rows!r}: not a range of rows", hint="100:200, :50 for the first, 1000: for the rest"
+            f"--rows {rows!r}: not a range of rows",
+            hint="100:200, :50 for the first, 1000: for the rest",
         )
     return int(found[1] or 0), int(found[2]) if found[2] else None
 
@@ -243,7 +259,13 @@ def unpin(execution: ID, step: Step, as_json: AsJson = False) -> None:
 
     Example: noetl result unpin @latest report
     """
-    _pin(execution, step, "unpin", f"the result of {step} stays as long as its lifetime says", as_json)
+    _pin(
+        execution,
+        step,
+        "unpin",
+        f"the result of {step} stays as long as its lifetime says",
+        as_json,
+    )
 
 
 def _pin(execution: str, step: str, how: Pinning, done: str, as_json: bool) -> None:
@@ -258,9 +280,15 @@ def usage(
     execution: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="an execution; without one, the newest")
     ] = None,
-    path: Annotated[str | None, typer.Option("--playbook", metavar="PATH", help="executions of this playbook")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="how many executions at most")] = 50,
-    before: Annotated[str | None, typer.Option("--before", metavar="ID", help="executions older than this one")] = None,
+    path: Annotated[
+        str | None, typer.Option("--playbook", metavar="PATH", help="executions of this playbook")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=200, help="how many executions at most")
+    ] = 50,
+    before: Annotated[
+        str | None, typer.Option("--before", metavar="ID", help="executions older than this one")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what results take: payloads and bytes, by execution, playbook and tier.
@@ -281,10 +309,16 @@ def usage(
     if as_json:
         say_json({**found, "playbooks": by_playbook(rows)} if execution is None else rows[0])
         return
-    columns(["EXECUTION", *_USED], [[row["execution_id"], *_used(row), ", ".join(row["pinned"])] for row in rows])
+    columns(
+        ["EXECUTION", *_USED],
+        [[row["execution_id"], *_used(row), ", ".join(row["pinned"])] for row in rows],
+    )
     if execution is None and rows:
         say()
-        columns(["PLAYBOOK", *_USED[1:-1]], [[total["path"], *_used(total)[1:]] for total in by_playbook(rows)])
+        columns(
+            ["PLAYBOOK", *_USED[1:-1]],
+            [[total["path"], *_used(total)[1:]] for total in by_playbook(rows)],
+        )
     if found["next"] is not None:
         say(dim(f"(the newest {len(rows)}; --before {found['next']} shows older ones)"))
 
@@ -294,7 +328,15 @@ def by_playbook(rows: list[Row]) -> list[Row]:
     totals: dict[str, Row] = {}
     for row in rows:
         total = totals.setdefault(
-            row["path"], {"path": row["path"], "executions": 0, "tiers": {}, "count": 0, "bytes": 0, "expired": 0}
+            row["path"],
+            {
+                "path": row["path"],
+                "executions": 0,
+                "tiers": {},
+                "count": 0,
+                "bytes": 0,
+                "expired": 0,
+            },
         )
         total["executions"] += 1
         for name in ("count", "bytes", "expired"):
@@ -309,7 +351,9 @@ _USED = ("PLAYBOOK", "PAYLOADS", "BYTES", "TIERS", "EXPIRED", "PINNED")
 
 
 def _used(row: Row) -> list[Any]:
-    tiers = ", ".join(f"{tier} {_bytes(used['bytes'])}" for tier, used in row["tiers"].items() if used["count"])
+    tiers = ", ".join(
+        f"{tier} {_bytes(used['bytes'])}" for tier, used in row["tiers"].items() if used["count"]
+    )
     return [row["path"], row["count"], _bytes(row["bytes"]), tiers, row["expired"]]
 
 
@@ -319,7 +363,9 @@ def _used(row: Row) -> list[Any]:
 def trace(
     execution: ID,
     step: Step,
-    depth: Annotated[int, typer.Option("--depth", metavar="N", min=0, max=64, help="how many steps back")] = 16,
+    depth: Annotated[
+        int, typer.Option("--depth", metavar="N", min=0, max=64, help="how many steps back")
+    ] = 16,
     as_json: AsJson = False,
 ) -> None:
     """Show what the result of a step was made from, and that from what, across executions.
@@ -346,13 +392,17 @@ def tree(found: Row) -> Iterator[str]:
     sources: dict[str, list[tuple[str, str]]] = {}
     for edge in found["edges"]:
         known = sources.setdefault(edge["target"], [])
-        if all(ref_id != edge["source"] for _, ref_id in known):  # the task before it is most often read, too
+        if all(
+            ref_id != edge["source"] for _, ref_id in known
+        ):  # the task before it is most often read, too
             known.append((edge["kind"], edge["source"]))
     told: set[str] = set()
 
     def branch(kind: str, ref_id: str, before: str, corner: str, below: str) -> Iterator[str]:
         node = nodes.get(ref_id)
-        name = "…" if node is None else _described(node, found["execution_id"], again=ref_id in told)
+        name = (
+            "…" if node is None else _described(node, found["execution_id"], again=ref_id in told)
+        )
         yield f"{before}{corner}{kind} {name}" if kind else f"{before}{corner}{name}"
         if node is None or ref_id in told:
             return
@@ -362,7 +412,9 @@ def tree(found: Row) -> Iterator[str]:
     def level(listed: list[tuple[str, str]], before: str) -> Iterator[str]:
         for number, (kind, ref_id) in enumerate(listed, 1):
             last = number == len(listed)
-            yield from branch(kind, ref_id, before, "└─ " if last else "├─ ", "   " if last else "│  ")
+            yield from branch(
+                kind, ref_id, before, "└─ " if last else "├─ ", "   " if last else "│  "
+            )
 
     yield f"{found['step']}  {found['status']}"
     yield from level([("", ref_id) for ref_id in found["roots"]], "")

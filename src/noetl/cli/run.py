@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from noetl.cli.loop import in_loop
-from noetl.cli.output import FAILED, LEFT, as_called, cause, complain, refusal, warn_of_unknown_settings
+from noetl.cli.output import (
+    FAILED,
+    LEFT,
+    as_called,
+    cause,
+    complain,
+    refusal,
+    warn_of_unknown_settings,
+)
 from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -37,25 +45,34 @@ def register(app: typer.Typer) -> None:
 
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="print every event as it is recorded")]
-Logs = Annotated[bool, typer.Option("--logs", "-l", help="show what its steps print, as they print it")]
+Logs = Annotated[
+    bool, typer.Option("--logs", "-l", help="show what its steps print, as they print it")
+]
 
 
 def run(
-    file: Annotated[str, typer.Argument(metavar="FILE|PATH", help="a playbook file, or a path of the catalog")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE|PATH", help="a playbook file, or a path of the catalog")
+    ],
     memory: Annotated[
-        bool, typer.Option("--memory", help="log, queue and results in this process; gone when it ends")
+        bool,
+        typer.Option("--memory", help="log, queue and results in this process; gone when it ends"),
     ] = False,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="K=V", help="one workload value; V is YAML, K may have dots")
+        list[str] | None,
+        typer.Option("--set", metavar="K=V", help="one workload value; V is YAML, K may have dots"),
     ] = None,
     payload: Annotated[
-        Path | None, typer.Option("--payload", metavar="FILE", help="workload values from a YAML or JSON file")
+        Path | None,
+        typer.Option("--payload", metavar="FILE", help="workload values from a YAML or JSON file"),
     ] = None,
     also: Annotated[
-        list[Path] | None, typer.Option("--with", metavar="FILE", help="a playbook that this one calls as a child")
+        list[Path] | None,
+        typer.Option("--with", metavar="FILE", help="a playbook that this one calls as a child"),
     ] = None,
     dry: Annotated[
-        bool, typer.Option("--dry-run", help="check it and say what it would do and need; run nothing")
+        bool,
+        typer.Option("--dry-run", help="check it and say what it would do and need; run nothing"),
     ] = False,
     as_json: AsJson = False,
     watch: Watch = False,
@@ -84,14 +101,16 @@ def run(
     """
     warn_of_unknown_settings()
     with _refused_as_json(as_json):
-        source = Source.of(file)
-        others = [Source.of(str(path)) for path in also or []]
+        source = PlaybookSource.of(file)
+        others = [PlaybookSource.of(str(path)) for path in also or []]
         workload = merged(values_of(payload), assignments or [])
         if dry:
             warn_of_strangers(source.text or "", assignments or [])
             return _dry_run(source, workload, as_json)
         if memory and source.text is None:
-            raise InvalidInput(f"{file}: no such file", hint=_similar(Path(file)) or "--memory runs files only")
+            raise InvalidInput(
+                f"{file}: no such file", hint=_similar(Path(file)) or "--memory runs files only"
+            )
         if not memory:
             _begin_early(source)
         show = told(as_json, watch, logs)
@@ -112,19 +131,19 @@ def _refused_as_json(as_json: bool) -> Iterator[None]:
         raise typer.Exit(complain(why)) from error
 
 
-def _dry_run(source: "Source", workload: dict[str, Any], as_json: bool) -> None:
+def _dry_run(source: "PlaybookSource", workload: dict[str, Any], as_json: bool) -> None:
     from noetl.cli.dryrun import planned, print_plan
     from noetl.cli.language import load_or_raise
     from noetl.cli.output import say_json
     from noetl.cli.tools import tools
-    from noetl.settings import Place, read
+    from noetl.settings import HomeSettings, read
     from noetl.tools import registry
 
     text = source.text if source.text is not None else in_loop(_stored(source.name))
     playbook = load_or_raise(text, source.name)
     plan = planned(playbook, workload)
     in_loop(_ask_what_is_there(plan))
-    here = (*registry.default().kinds, *tools(read(Place).where))
+    here = (*registry.default().kinds, *tools(read(HomeSettings).where))
     say_json(plan) if as_json else print_plan(plan, playbook, here)
 
 
@@ -132,11 +151,15 @@ async def _ask_what_is_there(plan: dict[str, Any]) -> None:
     """Add what is missing and what the state holds, unless there is no server and no database of this machine that could know."""
     from noetl.cli.client import connect
     from noetl.cli.dryrun import current_state, find_missing
-    from noetl.embedded.cluster import Cluster
-    from noetl.settings import Place, Store, read
+    from noetl.embedded.cluster import PostgresCluster
+    from noetl.settings import HomeSettings, Store, read
 
-    place = read(Place)
-    if not place.servers and read(Store).db_url is None and Cluster(place.where).major() is None:
+    place = read(HomeSettings)
+    if (
+        not place.servers
+        and read(Store).db_url is None
+        and PostgresCluster(place.where).major() is None
+    ):
         return
     async with connect("read") as client:
         plan["missing"] = await find_missing(plan["uses"], client)
@@ -150,7 +173,7 @@ async def _stored(path: str) -> str:
         return str((await client.playbook(path))["content"])
 
 
-def _begin_early(source: "Source") -> None:
+def _begin_early(source: "PlaybookSource") -> None:
     """The database, and Spark where a step needs it, start while this process still loads. Whatever goes wrong with them is said
     when they are asked for."""
     if os.environ.get("NOETL_SERVER_URL"):
@@ -167,19 +190,25 @@ def _begin_early(source: "Source") -> None:
         with suppress(Exception):
             asyncio.run(ensure())
 
-    Thread(target=begin, name="early").start()  # not a daemon: a database that is being made is made whole
+    Thread(
+        target=begin, name="early"
+    ).start()  # not a daemon: a database that is being made is made whole
 
 
-def _begin_spark(source: "Source") -> None:
+def _begin_spark(source: "PlaybookSource") -> None:
     from noetl.cli.language import load_or_raise
     from noetl.cli.tools import begin_spark
 
     with suppress(Exception):
-        load_or_raise(source.text or "", source.name)  # nothing is started for a playbook that will be refused
+        load_or_raise(
+            source.text or "", source.name
+        )  # nothing is started for a playbook that will be refused
         begin_spark()
 
 
-def finish(story: "Story", as_json: bool, *, durable: bool = True, lines: "Sequence[str]" = ()) -> None:
+def finish(
+    story: "Story", as_json: bool, *, durable: bool = True, lines: "Sequence[str]" = ()
+) -> None:
     """Say how it ended, and end as it did."""
     if as_json:
         sys.stdout.write(json.dumps(story.to_dict(), ensure_ascii=False) + "\n")
@@ -208,7 +237,7 @@ class Show(Protocol):
         ...
 
 
-class Site(Protocol):
+class FollowedExecution(Protocol):
     """Where an execution can be followed: a `Client`, or the twins in memory."""
 
     async def events_after(self, execution_id: "ExecutionId", after: int) -> "list[Recorded]": ...
@@ -216,7 +245,9 @@ class Site(Protocol):
     def logs(
         self, execution_id: "ExecutionId", step: str | None = None, *, follow: bool = False
     ) -> "AsyncGenerator[list[Row], None]": ...
-    async def queue(self, status: str | None = None, execution_id: "ExecutionId | None" = None) -> "list[Row]": ...
+    async def queue(
+        self, status: str | None = None, execution_id: "ExecutionId | None" = None
+    ) -> "list[Row]": ...
     async def resolve(self, reference: "Reference") -> Any: ...
     async def preview(self, execution_id: "ExecutionId", step: str, rows: int) -> "Row": ...
     async def workload(self, execution_id: "ExecutionId") -> "Row": ...
@@ -224,7 +255,12 @@ class Site(Protocol):
 
 
 async def _run(
-    memory: bool, source: "Source", others: "list[Source]", workload: dict[str, Any], assigned: list[str], show: Show
+    memory: bool,
+    source: "PlaybookSource",
+    others: "list[PlaybookSource]",
+    workload: dict[str, Any],
+    assigned: list[str],
+    show: Show,
 ) -> "Story":
     async with interruptible() as stop:
         if memory:
@@ -252,29 +288,45 @@ async def _notice(client: "Client", execution_id: "ExecutionId", show: Show) -> 
         print(as_called(where), file=sys.stderr)
     with suppress(Unavailable):
         if client.runs and not await client.workers():
-            print(as_called("no worker is there yet: noetl worker start; Ctrl-C cancels"), file=sys.stderr)
+            print(
+                as_called("no worker is there yet: noetl worker start; Ctrl-C cancels"),
+                file=sys.stderr,
+            )
 
 
 async def _in_memory(
-    source: "Source", others: "list[Source]", workload: dict[str, Any], show: Show, stop: asyncio.Event
+    source: "PlaybookSource",
+    others: "list[PlaybookSource]",
+    workload: dict[str, Any],
+    show: Show,
+    stop: asyncio.Event,
 ) -> "Story":
-    from noetl.cli.memory import Cluster
+    from noetl.cli.memory import MemoryCluster
     from noetl.model.commands import USUAL_POOLS
 
-    async with Cluster(pools=(*USUAL_POOLS, *pools_in(source, *others))) as cluster:
+    async with MemoryCluster(pools=(*USUAL_POOLS, *pools_in(source, *others))) as cluster:
         for other in others:
             await cluster.register(other.text or "", other.name)
         execution_id = await cluster.start(source.text or "", source.name, workload)
         return await follow(cluster, execution_id, show, stop)
 
 
-def pools_in(*sources: "Source") -> tuple[str, ...]:
+def pools_in(*sources: "PlaybookSource") -> tuple[str, ...]:
     """Names that may be pools of their steps: taken from the text, since one too many does no harm."""
-    found = [name for source in sources for name in re.findall(r"""\bpool:\s*["']?([\w.-]+)""", source.text or "")]
+    found = [
+        name
+        for source in sources
+        for name in re.findall(r"""\bpool:\s*["']?([\w.-]+)""", source.text or "")
+    ]
     return tuple(dict.fromkeys(found))
 
 
-async def begin(client: "Client", source: "Source", others: "list[Source]", workload: dict[str, Any]) -> "ExecutionId":
+async def begin(
+    client: "Client",
+    source: "PlaybookSource",
+    others: "list[PlaybookSource]",
+    workload: dict[str, Any],
+) -> "ExecutionId":
     for other in others:
         await _registered(client, other)
     if source.text is not None:
@@ -287,11 +339,12 @@ async def begin(client: "Client", source: "Source", others: "list[Source]", work
         return await client.start(path, None, workload)
     except NotFound as error:
         raise NotFound(
-            f"no file and no playbook of the catalog is called {path!r}", hint=await meant(client, path)
+            f"no file and no playbook of the catalog is called {path!r}",
+            hint=await meant(client, path),
         ) from error
 
 
-async def _registered(client: "Client", source: "Source") -> "Row":
+async def _registered(client: "Client", source: "PlaybookSource") -> "Row":
     from noetl.cli.language import load_or_raise
 
     load_or_raise(source.text or "", source.name)  # here: so that findings name the file
@@ -307,7 +360,9 @@ async def meant(client: "Client", path: str) -> str:
     return f"did you mean {close[0]}?" if close else "noetl catalog list shows what there is"
 
 
-async def follow(site: Site, execution_id: "ExecutionId", show: Show, stop: asyncio.Event) -> "Story":
+async def follow(
+    site: FollowedExecution, execution_id: "ExecutionId", show: Show, stop: asyncio.Event
+) -> "Story":
     """The execution to its end; `show` is called whenever something was recorded. Cancels it when told to stop."""
     from noetl.cli.story import Story
 
@@ -330,7 +385,7 @@ async def follow(site: Site, execution_id: "ExecutionId", show: Show, stop: asyn
 
 
 @asynccontextmanager
-async def _logs_told(site: Site, story: "Story", show: Show) -> AsyncIterator[None]:
+async def _logs_told(site: FollowedExecution, story: "Story", show: Show) -> AsyncIterator[None]:
     """Beside the events; the last lines are there when the execution has ended, and are waited for."""
     if not show.logs:
         yield
@@ -356,7 +411,9 @@ async def _logs_told(site: Site, story: "Story", show: Show) -> AsyncIterator[No
 
 
 @asynccontextmanager
-async def _progress_told(site: Site, story: "Story", show: Show) -> AsyncIterator[None]:
+async def _progress_told(
+    site: FollowedExecution, story: "Story", show: Show
+) -> AsyncIterator[None]:
     """How far the tools of commands are that take their time. It is asked for: nothing is recorded of it."""
     if not show.live:
         yield
@@ -380,13 +437,13 @@ async def _progress_told(site: Site, story: "Story", show: Show) -> AsyncIterato
         await asyncio.gather(telling, return_exceptions=True)
 
 
-async def _cancel(site: Site, execution_id: "ExecutionId") -> None:
+async def _cancel(site: FollowedExecution, execution_id: "ExecutionId") -> None:
     print(f"cancelling execution {execution_id}; Ctrl-C again leaves at once", file=sys.stderr)
     with suppress(Conflict):  # it has ended meanwhile
         await site.change(execution_id, "cancel")
 
 
-async def _next(site: Site, story: "Story", stop: asyncio.Event) -> "list[Recorded]":
+async def _next(site: FollowedExecution, story: "Story", stop: asyncio.Event) -> "list[Recorded]":
     """What comes next; nothing when told to stop first. The log may be away for a while."""
     deadline = asyncio.get_running_loop().time() + PATIENCE
     while True:
@@ -426,17 +483,17 @@ async def interruptible() -> AsyncIterator[asyncio.Event]:
 
 
 def told(as_json: bool, watch: bool, logs: bool = False) -> Show:
-    from noetl.cli.story import Lines, Live, Silent
+    from noetl.cli.story import EventLines, Silent, StepDisplay
 
     if as_json:
         return Silent(logs)
-    return Lines(logs) if watch else Live(logs)
+    return EventLines(logs) if watch else StepDisplay(logs)
 
 
 # ---- what the user gave ------------------------------------------------------------------------------------------------
 
 
-class Source:
+class PlaybookSource:
     """What the user named: a file with its text, or a path of the catalog."""
 
     def __init__(self, name: str, text: str | None) -> None:
@@ -444,7 +501,7 @@ class Source:
         self.text = text
 
     @classmethod
-    def of(cls, given: str) -> "Source":
+    def of(cls, given: str) -> "PlaybookSource":
         """What looks like a file and is not there is a mistake, not a path of the catalog."""
         file = Path(given)
         if file.suffix in (".yaml", ".yml") or file.exists() or given.startswith((".", "/", "~")):
@@ -465,7 +522,9 @@ def _similar(file: Path) -> str | None:
     from difflib import get_close_matches
 
     names = os.listdir(file.parent) if file.parent.is_dir() else []
-    close = get_close_matches(file.name, [name for name in names if name != file.name], 1, cutoff=0.75)
+    close = get_close_matches(
+        file.name, [name for name in names if name != file.name], 1, cutoff=0.75
+    )
     return f"did you mean {file.parent / close[0]}?" if close else None
 
 
@@ -487,7 +546,8 @@ def merged(values: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
         path = name.strip().split(".")
         if not equals or not all(path):
             raise InvalidInput(
-                f"--set {assignment!r}: no name and value", hint="--set name=value, for example --set limit=20"
+                f"--set {assignment!r}: no name and value",
+                hint="--set name=value, for example --set limit=20",
             )
         given: Any = plain(text, f"--set {name}")
         for part in reversed(path):
@@ -537,5 +597,8 @@ def plain(text: str, where: str) -> Any:
         return None
     document = yaml.read(text)
     for problem in document.problems:
-        raise InvalidInput(f"{where}:{problem.mark.line}:{problem.mark.column}: {problem.message}", hint=problem.hint)
+        raise InvalidInput(
+            f"{where}:{problem.mark.line}:{problem.mark.column}: {problem.message}",
+            hint=problem.hint,
+        )
     return yaml.plain(document.data)

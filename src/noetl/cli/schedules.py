@@ -40,26 +40,43 @@ def add(
     name: Name,
     path: Annotated[str, typer.Argument(metavar="PATH", help="a playbook of the catalog")],
     cron: Annotated[
-        str | None, typer.Option("--cron", metavar="C", help="minute hour day month weekday; or @daily, @hourly …")
+        str | None,
+        typer.Option(
+            "--cron", metavar="C", help="minute hour day month weekday; or @daily, @hourly …"
+        ),
     ] = None,
     timezone: Annotated[
-        str | None, typer.Option("--timezone", "--tz", metavar="Z", help="whose clock cron means; UTC without it")
+        str | None,
+        typer.Option(
+            "--timezone", "--tz", metavar="Z", help="whose clock cron means; UTC without it"
+        ),
     ] = None,
-    every: Annotated[str | None, typer.Option("--every", metavar="D", help="an interval: 30s, 15m, 2h, 1d")] = None,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="D", help="an interval: 30s, 15m, 2h, 1d")
+    ] = None,
     version: Annotated[
-        int | None, typer.Option("--version", min=1, help="this version; without it the latest at each slot")
+        int | None,
+        typer.Option("--version", min=1, help="this version; without it the latest at each slot"),
     ] = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="K=V", help="one workload value; V is YAML, K may have dots")
+        list[str] | None,
+        typer.Option("--set", metavar="K=V", help="one workload value; V is YAML, K may have dots"),
     ] = None,
     payload: Annotated[
-        Path | None, typer.Option("--payload", metavar="FILE", help="workload values from a YAML or JSON file")
+        Path | None,
+        typer.Option("--payload", metavar="FILE", help="workload values from a YAML or JSON file"),
     ] = None,
     catch_up: Annotated[
-        str, typer.Option("--catch-up", metavar="P", help="slots that came while no server ran: skip, last or all")
+        str,
+        typer.Option(
+            "--catch-up", metavar="P", help="slots that came while no server ran: skip, last or all"
+        ),
     ] = "last",
     overlap: Annotated[
-        str, typer.Option("--overlap", metavar="P", help="while the execution before runs: allow, skip or queue")
+        str,
+        typer.Option(
+            "--overlap", metavar="P", help="while the execution before runs: allow, skip or queue"
+        ),
     ] = "allow",
     as_json: AsJson = False,
 ) -> None:
@@ -104,7 +121,9 @@ def add(
     if as_json:
         say_json(row)
     else:
-        say(f"schedule {name} is {'added' if row['created'] else 'replaced'}; next at {row['next_at']}")
+        say(
+            f"schedule {name} is {'added' if row['created'] else 'replaced'}; next at {row['next_at']}"
+        )
 
 
 def _check(option: str, given: str, known: tuple[str, ...]) -> None:
@@ -128,7 +147,15 @@ def list_schedules(as_json: AsJson = False) -> None:
 
 def _line(row: Row) -> tuple[Any, ...]:
     moment = (row["next_at"] or "")[:19].replace("T", " ")
-    return row["name"], _status(row), _rule(row), moment, row["last_execution"], row["path"], row["error"]
+    return (
+        row["name"],
+        _status(row),
+        _rule(row),
+        moment,
+        row["last_execution"],
+        row["path"],
+        row["error"],
+    )
 
 
 def show(name: Name, as_json: AsJson = False) -> None:
@@ -173,7 +200,10 @@ def _turn(name: str, how: Turned, as_json: bool) -> None:
     if as_json:
         say_json(row)
     else:
-        say(f"schedule {name} is {_status(row)}" + ("" if row["paused"] else f"; next at {row['next_at']}"))
+        say(
+            f"schedule {name} is {_status(row)}"
+            + ("" if row["paused"] else f"; next at {row['next_at']}")
+        )
 
 
 def delete(name: Name, as_json: AsJson = False) -> None:

@@ -24,12 +24,19 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY = 0.5  # seconds between looks at a folder
 
-Host = Annotated[str | None, typer.Option("--host", help="loopback only: there is no login yet (NOETL_HOST)")]
-Port = Annotated[int | None, typer.Option("--port", "-p", min=0, max=65535, help="8082 (NOETL_PORT); 0: a free one")]
+Host = Annotated[
+    str | None, typer.Option("--host", help="loopback only: there is no login yet (NOETL_HOST)")
+]
+Port = Annotated[
+    int | None,
+    typer.Option("--port", "-p", min=0, max=65535, help="8082 (NOETL_PORT); 0: a free one"),
+]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(name="server", help="A server of its own.", no_args_is_help=True, rich_markup_mode=None)
+    group = typer.Typer(
+        name="server", help="A server of its own.", no_args_is_help=True, rich_markup_mode=None
+    )
     group.callback()(lambda: None)  # a group, though it has one command
     group.command()(start)
     app.add_typer(group)
@@ -56,7 +63,8 @@ def start(host: Host = None, port: Port = None) -> None:
 
 def dev(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="playbooks that are registered whenever they change")
+        Path,
+        typer.Argument(metavar="[DIR]", help="playbooks that are registered whenever they change"),
     ] = Path(),
     host: Host = None,
     port: Port = None,
@@ -71,7 +79,9 @@ def dev(
     from noetl.model.errors import InvalidInput
 
     if not folder.is_dir():
-        raise InvalidInput(f"{folder} is not a folder", hint="noetl dev DIR; without DIR, where you are")
+        raise InvalidInput(
+            f"{folder} is not a folder", hint="noetl dev DIR; without DIR, where you are"
+        )
     log_to_stderr("INFO")
     warn_of_unknown_settings()
     in_loop(_dev(folder, host, port))
@@ -98,17 +108,17 @@ async def _node(
     from noetl.cli.embedded import opened, opened_results, server_settings
     from noetl.cli.jobs import scheduled
     from noetl.cli.language import kinds
-    from noetl.server.app import Ports, address, assemble, listen, stop_on_signals
+    from noetl.server.app import ServerPorts, address, assemble, listen, stop_on_signals
     from noetl.server.services.keys import KeyFile
-    from noetl.settings import Listen, Place, read
+    from noetl.settings import HomeSettings, Listen, read
     from noetl.turns import AT_A_STRETCH
 
     chosen = read(Listen, host=host, port=port)
     listening = listen(chosen.host, chosen.port)
     stop = stop_on_signals()
     try:
-        async with opened(read(Place).where, AT_A_STRETCH) as here:
-            ports = Ports(
+        async with opened(read(HomeSettings).where, AT_A_STRETCH) as here:
+            ports = ServerPorts(
                 log=here.log,
                 leases=here.leases,
                 bus=here.bus,
@@ -153,15 +163,22 @@ async def _start(host: str | None, port: int | None) -> None:
 async def _dev(folder: Path, host: str | None, port: int | None) -> None:
     from noetl.cli.tools import tools, usual
     from noetl.server.app import address, serve
-    from noetl.settings import Place, Shards, Storage, Work, read
+    from noetl.settings import HomeSettings, ShardSettings, Storage, WorkerProcessSettings, read
     from noetl.worker.app import options
     from noetl.worker.app import serve as work
 
     async with _node(host, port) as (node, listening, stop, data):
         say(f"server at {address(listening)}   NOETL_SERVER_URL={address(listening)}")
         sys.stdout.flush()
-        told = options(read(Place).where, read(Work), read(Shards), read(Storage))
-        told = replace(told, pools=usual(told.pools), find_data=lambda: data, tools=tools(told.home))
+        told = options(
+            read(HomeSettings).where,
+            read(WorkerProcessSettings),
+            read(ShardSettings),
+            read(Storage),
+        )
+        told = replace(
+            told, pools=usual(told.pools), find_data=lambda: data, tools=tools(told.home)
+        )
         parted = asyncio.Event()  # the server goes on until the worker has said what it has to say
         serving = asyncio.ensure_future(serve(node, listening, several=True, stop=parted))
         working = asyncio.ensure_future(work(node.server, told, stop))

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        name="spark", help="The Spark server of this machine.", no_args_is_help=True, rich_markup_mode=None
+        name="spark",
+        help="The Spark server of this machine.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
     )
     for command in (status, start, stop, doctor, serve):
         group.command()(command)
@@ -34,7 +37,12 @@ def status(as_json: AsJson = False) -> None:
     served = answering(place)
     shown: dict[str, Any] = {"profile": named, "running": served is not None, "log": str(place.log)}
     if served is not None:
-        shown |= {"port": served.port, "pid": served.pid, "java": served.java, "cluster": served.cluster}
+        shown |= {
+            "port": served.port,
+            "pid": served.pid,
+            "java": served.java,
+            "cluster": served.cluster,
+        }
     if as_json:
         say_json(shown)
     else:
@@ -59,7 +67,11 @@ def start() -> None:
     from noetl.cli.tools import begin_spark
 
     ours = begin_spark()
-    say("Spark answers" if ours else "the profile names a server of its own; nothing to start")
+    say(
+        "SparkSettings answers"
+        if ours
+        else "the profile names a server of its own; nothing to start"
+    )
 
 
 def stop() -> None:
@@ -89,36 +101,45 @@ def doctor(as_json: AsJson = False) -> None:
 
 def serve(
     master: Annotated[
-        str | None, typer.Option("--master", help="spark://… where the executors are; without it, this machine")
+        str | None,
+        typer.Option(
+            "--master", help="spark://… where the executors are; without it, this machine"
+        ),
     ] = None,
 ) -> None:
     """Be the Spark server of this machine until it is stopped or idle. `noetl spark start` runs this in the background."""
-    from noetl.settings import Place, Spark, read
+    from noetl.settings import HomeSettings, SparkSettings, read
     from noetl.spark.serve import Serving
     from noetl.spark.serve import serve as run
 
-    spark = read(Spark)
-    raise typer.Exit(run(read(Place).where, Serving(spark.idle_sec, spark.java_options), master))
+    spark = read(SparkSettings)
+    raise typer.Exit(
+        run(read(HomeSettings).where, Serving(spark.idle_sec, spark.java_options), master)
+    )
 
 
 def _place() -> "SparkPlace":
-    from noetl.settings import Place, read
+    from noetl.settings import HomeSettings, read
     from noetl.spark.place import SparkPlace
 
-    return SparkPlace.below(read(Place).where)
+    return SparkPlace.below(read(HomeSettings).where)
 
 
 def _profile() -> tuple[str, str, str | None]:
     """The one in force: how it is shown, what it means, and the address of a server of others."""
-    from noetl.settings import Spark, read
+    from noetl.settings import SparkSettings, read
     from noetl.spark.profiles import NONE, profile, shown
 
-    text = read(Spark).profile
+    text = read(SparkSettings).profile
     if text == NONE:
         return text, "steps have no Spark", None
     wanted = profile(text)
     if wanted.url is not None:
-        return shown(text), "a server of others; noetl spark doctor asks whether it answers", wanted.url
+        return (
+            shown(text),
+            "a server of others; noetl spark doctor asks whether it answers",
+            wanted.url,
+        )
     return shown(text), "a server of this machine, which the first spark step starts", None
 
 
@@ -131,9 +152,17 @@ def _server(named: str, url: str) -> dict[str, str]:
 
         from noetl.spark.reaching import version_at
 
-        return {"check": "server", "status": "ok", "message": f"{named} answers: Spark {version_at(url, str(uuid4()))}"}
+        return {
+            "check": "server",
+            "status": "ok",
+            "message": f"{named} answers: Spark {version_at(url, str(uuid4()))}",
+        }
     except ImportError:
-        return {"check": "server", "status": "error", "message": f"{named} cannot be asked without PySpark"}
+        return {
+            "check": "server",
+            "status": "error",
+            "message": f"{named} cannot be asked without PySpark",
+        }
     except NoetlError as error:
         return {"check": "server", "status": "error", "message": f"{named}: {error}"}
 
@@ -145,7 +174,11 @@ def _java() -> dict[str, str]:
         java = find()
     except NoJava as error:
         return {"check": "java", "status": "error", "message": f"{error}; {error.hint}"}
-    return {"check": "java", "status": "ok", "message": f"Java {java.version}, {java.program} (by {java.found_by})"}
+    return {
+        "check": "java",
+        "status": "ok",
+        "message": f"Java {java.version}, {java.program} (by {java.found_by})",
+    }
 
 
 def _pyspark() -> dict[str, str]:
@@ -154,7 +187,11 @@ def _pyspark() -> dict[str, str]:
     try:
         return {"check": "pyspark", "status": "ok", "message": f"PySpark {version('pyspark')}"}
     except PackageNotFoundError:
-        return {"check": "pyspark", "status": "error", "message": "not installed; pip install 'pyspark[connect]'"}
+        return {
+            "check": "pyspark",
+            "status": "error",
+            "message": "not installed; pip install 'pyspark[connect]'",
+        }
 
 
 def _machine() -> dict[str, str]:
@@ -162,7 +199,5 @@ def _machine() -> dict[str, str]:
 
     size = machine()
     enough = size.memory >= 2 * GB
-    message = (
-        f"{size.cores} cores, {size.memory / GB:.1f} GB of memory, of which Spark takes up to {size.heap / GB:.1f}"
-    )
+    message = f"{size.cores} cores, {size.memory / GB:.1f} GB of memory, of which Spark takes up to {size.heap / GB:.1f}"
     return {"check": "machine", "status": "ok" if enough else "warn", "message": message}

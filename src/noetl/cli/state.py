@@ -17,11 +17,15 @@ ABOUT = """Values that a playbook keeps between its executions: watermarks, curs
 Playbooks read {{ state.watermark }} and write it with `set: {state.watermark: …}`. An execution that has read a value fails with
 STATE_CONFLICT when it writes it after somebody else has.
 """
-BookPath = Annotated[str, typer.Argument(metavar="PATH", help="of the playbook, as the catalog has it")]
+BookPath = Annotated[
+    str, typer.Argument(metavar="PATH", help="of the playbook, as the catalog has it")
+]
 StateName = Annotated[str, typer.Argument(metavar="NAME", help="as in state.NAME")]
 IfVersion = Annotated[
     int | None,
-    typer.Option("--if-version", metavar="N", help="only if this version is there; 0: only if none ever was"),
+    typer.Option(
+        "--if-version", metavar="N", help="only if this version is there; 0: only if none ever was"
+    ),
 ]
 
 
@@ -36,7 +40,9 @@ def register(app: typer.Typer) -> None:
 
 
 def list_state(
-    path: Annotated[str | None, typer.Argument(metavar="[PATH]", help="of one playbook; else of all")] = None,
+    path: Annotated[
+        str | None, typer.Argument(metavar="[PATH]", help="of one playbook; else of all")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the values of a playbook, or of all."""
@@ -46,7 +52,10 @@ def list_state(
     elif not rows:
         say("no state: a playbook keeps some with `set: {state.NAME: …}`")
     else:
-        table = [(row["path"], row["name"], _short(row["value"]), row["version"], _writer(row)) for row in rows]
+        table = [
+            (row["path"], row["name"], _short(row["value"]), row["version"], _writer(row))
+            for row in rows
+        ]
         columns(("PATH", "NAME", "VALUE", "VERSION", "WRITTEN BY"), table)
 
 
@@ -80,7 +89,9 @@ def set_value(
         say(f"{path} {name} is {_short(row['value'])}, version {row['version']}")
 
 
-def unset(path: BookPath, name: StateName, if_version: IfVersion = None, as_json: AsJson = False) -> None:
+def unset(
+    path: BookPath, name: StateName, if_version: IfVersion = None, as_json: AsJson = False
+) -> None:
     """Take a value away: the next execution finds it undefined."""
     row = talk(lambda client: client.unset_state(path, name, if_version))
     say_json(row) if as_json else say(f"{path} {name} is unset, version {row['version']}")
@@ -106,7 +117,11 @@ def history(path: BookPath, name: StateName, as_json: AsJson = False) -> None:
 
 
 def _writer(row: dict[str, Any]) -> str:
-    return f"execution {row['execution_id']}" if row["execution_id"] is not None else str(row["by"] or "")
+    return (
+        f"execution {row['execution_id']}"
+        if row["execution_id"] is not None
+        else str(row["by"] or "")
+    )
 
 
 def _short(value: Any) -> str:

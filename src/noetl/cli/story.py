@@ -10,7 +10,16 @@ import msgspec
 
 from noetl.cli.client import Row
 from noetl.cli.details import loop_text, print_cause, print_children, print_workload, seconds_text
-from noetl.cli.output import as_called, coloured, columns, dim, log_line, log_lines, recovery_line, status_text
+from noetl.cli.output import (
+    as_called,
+    coloured,
+    columns,
+    dim,
+    log_line,
+    log_lines,
+    recovery_line,
+    status_text,
+)
 from noetl.engine import playbook_state
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, LoopState, empty
@@ -29,7 +38,14 @@ PREVIEW = 64 * 1024  # a larger result is shown by reference
 ITEMS = 1_000  # of a loop: whose result has no size of its own
 TABLE = 50  # rows of a result, at the end
 
-_SIGNS = {"completed": "✓", "failed": "✗", "cancelled": "■", "skipped": "–", "running": "●", "waiting": "·"}
+_SIGNS = {
+    "completed": "✓",
+    "failed": "✗",
+    "cancelled": "■",
+    "skipped": "–",
+    "running": "●",
+    "waiting": "·",
+}
 _REASONS = {
     "retry": "its next try",
     "time": "its moment",
@@ -39,7 +55,9 @@ _REASONS = {
 }
 
 Resolve = Callable[[Reference], Awaitable[Any]]
-Look = Callable[[ExecutionId, str, int], Awaitable[dict[str, Any]]]  # into the result of a step: so many of its rows
+Look = Callable[
+    [ExecutionId, str, int], Awaitable[dict[str, Any]]
+]  # into the result of a step: so many of its rows
 
 
 class Story:
@@ -69,10 +87,18 @@ class Story:
     def _add_child(self, event: Event) -> None:
         """Before it is folded: then the state still says what was asked for."""
         if isinstance(event, ChildStarted):
-            asked = (live.parked for live in self.state.commands.values() if live.parked is not None)
+            asked = (
+                live.parked for live in self.state.commands.values() if live.parked is not None
+            )
             request = next((wait.request for wait in asked if wait.call == event.call), None)
             path = None if request is None else request.path
-            child = {"execution_id": event.child, "path": path, "status": "running", "recovered": 0, "error": None}
+            child = {
+                "execution_id": event.child,
+                "path": path,
+                "status": "running",
+                "recovered": 0,
+                "error": None,
+            }
             self.children[event.call] = child
         elif isinstance(event, ChildEnded) and event.call in self.children:
             error = event.result.error
@@ -80,7 +106,11 @@ class Story:
             if error is not None and error.code == "CHILD_CANCELLED":
                 status = "cancelled"
             told = None if error is None else error.message
-            self.children[event.call] |= {"status": status, "recovered": event.recovered, "error": told}
+            self.children[event.call] |= {
+                "status": status,
+                "recovered": event.recovered,
+                "error": told,
+            }
 
     def children_seen(self) -> dict[str, Any]:
         """As the API has them."""
@@ -110,26 +140,37 @@ class Story:
             told = "" if loop is None else self._progress(activation.entered_at, loop)
             words = (told or self._waits_for(activation.id), self.said.get(activation.step, ""))
             progress[activation.step] = ", ".join(filter(None, words))
-        return {name: (step.status, step.runs, progress[name]) for name, step in steps_of(self.state).items()}
+        return {
+            name: (step.status, step.runs, progress[name])
+            for name, step in steps_of(self.state).items()
+        }
 
     def _progress(self, since: int, loop: LoopState) -> str:
         """How many of how many, and how many a second."""
         done = loop.ok + loop.failed + loop.skipped + loop.ahead
         seconds = (self.state.last_at - since) / 1e6
         rate = f", {done / seconds:.0f}/s" if done and seconds > 0.5 else ""
-        return f"{done} of {loop.size or '…'}{rate}" + (f", {loop.failed} failed" if loop.failed else "")
+        return f"{done} of {loop.size or '…'}{rate}" + (
+            f", {loop.failed} failed" if loop.failed else ""
+        )
 
     def _waits_for(self, activation: ActivationId) -> str:
         for command in self.state.commands.values():
             if command.activation == activation and command.parked is not None:
                 named = f" {command.parked.signal}" if command.parked.signal else ""
-                return f"waits for {_REASONS.get(command.parked.reason, command.parked.reason)}{named}"
+                return (
+                    f"waits for {_REASONS.get(command.parked.reason, command.parked.reason)}{named}"
+                )
         return ""
 
     async def settle(self, resolve: Resolve, look: Look | None = None) -> None:
         """Bring in the data that the end is told with: the last result, or its first rows, and ctx values kept by reference."""
         ended = self._last
-        if isinstance(ended, PlaybookCompleted) and ended.result is not None and ended.result.reference is not None:
+        if (
+            isinstance(ended, PlaybookCompleted)
+            and ended.result is not None
+            and ended.result.reference is not None
+        ):
             self.result = await _value(ended.result.reference, resolve)
             if look is not None and ended.step is not None and _large(ended.result.reference):
                 preview = (await look(self.state.execution_id, ended.step, TABLE))["preview"]
@@ -142,7 +183,8 @@ class Story:
             "execution_id": self.state.execution_id,
             "status": self.status,
             "recovered": self.state.recovered,
-            "error": failure and {"code": failure.code, "message": failure.message, "step": self.state.failed_step},
+            "error": failure
+            and {"code": failure.code, "message": failure.message, "step": self.state.failed_step},
             "result": self.result,
             "ctx": self.ctx,
             "state": playbook_state.shown(self.state),
@@ -196,7 +238,7 @@ class Silent:
         return ()
 
 
-class Live:
+class StepDisplay:
     """The list of steps, drawn again as it changes, with the last lines they printed below it. On anything but a terminal,
     the lines as they come and the list at the end."""
 
@@ -204,7 +246,9 @@ class Live:
         self.logs = logs
         self._screen: Any = None
         if sys.stdout.isatty():
-            from rich.live import Live as Screen  # it takes as long to load as a short playbook to run
+            from rich.live import (
+                Live as Screen,  # it takes as long to load as a short playbook to run
+            )
 
             self._screen = Screen(transient=True, refresh_per_second=8)
         self._lines: deque[str] = deque(maxlen=KEPT)
@@ -235,7 +279,11 @@ class Live:
 
     def left(self) -> Sequence[str]:
         """On a terminal, under the list: what was drawn is gone."""
-        before = [f"({self._left_out} lines before these: noetl exec logs shows them)"] if self._left_out else []
+        before = (
+            [f"({self._left_out} lines before these: noetl exec logs shows them)"]
+            if self._left_out
+            else []
+        )
         return [*before, *self._lines]
 
     def _draw(self) -> None:
@@ -247,7 +295,7 @@ class Live:
         self._screen.update(Text.from_ansi("\n".join(lines), no_wrap=True, overflow="ellipsis"))
 
 
-class Lines:
+class EventLines:
     """One line per event, and what steps print as it comes."""
 
     live = False
@@ -263,7 +311,10 @@ class Lines:
 
     def __call__(self, story: Story) -> None:
         for event in story.new:
-            print(f"{dim(f'{(event.at - story.began) / 1e6:8.3f}')}  {event.type:<24}{describe(event)}", flush=True)
+            print(
+                f"{dim(f'{(event.at - story.began) / 1e6:8.3f}')}  {event.type:<24}{describe(event)}",
+                flush=True,
+            )
 
 
 def describe(event: Event) -> str:
@@ -284,7 +335,9 @@ def describe(event: Event) -> str:
     }
     error = told.pop("error")
     if error:
-        told["error"] = error if isinstance(error, str) else f"{error.get('code')}: {error.get('message')}"
+        told["error"] = (
+            error if isinstance(error, str) else f"{error.get('code')}: {error.get('message')}"
+        )
     return "  ".join(f"{name}={_short(value)}" for name, value in told.items() if value is not None)
 
 
@@ -308,7 +361,13 @@ def _short(value: Any) -> str:
 def step_lines(story: Story) -> list[str]:
     seen = steps_of(story.state)
     rows = [
-        (name, status, seconds_text(_seconds(story, seen[name])), progress, f"{runs} runs" if runs > 1 else "")
+        (
+            name,
+            status,
+            seconds_text(_seconds(story, seen[name])),
+            progress,
+            f"{runs} runs" if runs > 1 else "",
+        )
         for name, (status, runs, progress) in story.steps().items()
     ]
     widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
@@ -360,7 +419,9 @@ def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None
 
 def _print_result(result: Any) -> None:
     """Rows as a table; anything else as JSON."""
-    rows, names = (result.get("rows"), result.get("columns")) if isinstance(result, dict) else (None, None)
+    rows, names = (
+        (result.get("rows"), result.get("columns")) if isinstance(result, dict) else (None, None)
+    )
     if isinstance(result, dict) and result.get("preview"):
         rows = result["preview"]
         names = list(rows[0]) if isinstance(rows[0], dict) else None
@@ -383,7 +444,5 @@ def _next_look(story: Story) -> str:
     if story.status == "quarantined":
         return f"set aside: noetl exec events {story.state.execution_id}, then noetl exec release {story.state.execution_id}"
     if story.failure is not None and story.state.failed_step:
-        return (
-            f"look closer: noetl exec explain @latest {story.state.failed_step}   try again: noetl exec retry @latest"
-        )
+        return f"look closer: noetl exec explain @latest {story.state.failed_step}   try again: noetl exec retry @latest"
     return "look closer: noetl exec get @latest   all of it: noetl exec events @latest"

@@ -5,7 +5,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from noetl.cli.cases import Answer, Case
+from noetl.cli.cases import Case, StubAnswer
 from noetl.model.approvals import approval_name
 from noetl.model.errors import Failure
 from noetl.pipeline.failures import Failing
@@ -31,7 +31,9 @@ class Stubs(Registry):
         self._signals = Counter(sent.name for sent in case.signals)
         self._signals.update(approval_name(step) for step in case.approvals)
         self.calls: dict[str, list[dict[str, Any]]] = {}  # by step, and by step.task
-        self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # what the test does not say
+        self.broken: asyncio.Future[str] = (
+            asyncio.get_running_loop().create_future()
+        )  # what the test does not say
 
     def get(self, kind: str) -> Tool:
         return Stubbed(kind, self._real.get(kind), self)
@@ -62,7 +64,9 @@ class Stubs(Registry):
             return await self._wait(call)
         if tool.real is not None and (tool.kind in REAL or tool.kind in self._case.real):
             return await tool.real.run(call)
-        return self._none(f"{step} calls {tool.kind}, and no stub says what it gives: add stubs.{step}")
+        return self._none(
+            f"{step} calls {tool.kind}, and no stub says what it gives: add stubs.{step}"
+        )
 
     async def _wait(self, call: Call) -> Outcome:
         found = await Wait().run(call)
@@ -74,8 +78,14 @@ class Stubs(Registry):
             self._signals[found.signal or ""] -= 1
             return found
         if found.timeout is not None:
-            return Failed(Failure(code="TIMEOUT", kind="timeout", message="nothing came before the wait's timeout"))
-        return self._none(f"{call.identity.step} waits for the signal {found.signal}, and the test gives none")
+            return Failed(
+                Failure(
+                    code="TIMEOUT", kind="timeout", message="nothing came before the wait's timeout"
+                )
+            )
+        return self._none(
+            f"{call.identity.step} waits for the signal {found.signal}, and the test gives none"
+        )
 
     def _none(self, problem: str) -> Failed:
         if not self.broken.done():
@@ -112,15 +122,19 @@ async def _rendered(template: Any, call: Call) -> Any:
         return template
 
 
-def outcome(answer: Answer, call: Call) -> Success | Failed:
+def outcome(answer: StubAnswer, call: Call) -> Success | Failed:
     match answer.given:
         case "error":
             assert answer.error is not None
             failure = Failure(**answer.error.model_dump())
-            facts = {"http": {"status": failure.http_status}} if failure.http_status is not None else {}
+            facts = (
+                {"http": {"status": failure.http_status}} if failure.http_status is not None else {}
+            )
             return Failed(failure, facts)
         case "rows":
-            columns = list(answer.rows[0]) if answer.rows and isinstance(answer.rows[0], dict) else []
+            columns = (
+                list(answer.rows[0]) if answer.rows and isinstance(answer.rows[0], dict) else []
+            )
             return Success({"rows": answer.rows, "row_count": len(answer.rows), "columns": columns})
         case "data":
             value: dict[str, Any] = {

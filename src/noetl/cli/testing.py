@@ -18,7 +18,7 @@ from noetl.model.approvals import approval_name
 from noetl.model.errors import InvalidInput, NoetlError
 
 if TYPE_CHECKING:  # loaded by the command that runs: `--help` must not wait for it
-    from noetl.cli.cases import Case, Difference, Ran, Suite
+    from noetl.cli.cases import Case, CaseDifference, CaseOutcome, Suite
     from noetl.cli.client import Row
     from noetl.cli.story import Story
     from noetl.cli.stubs import Stubs
@@ -33,10 +33,15 @@ def register(app: typer.Typer) -> None:
 
 def run_tests(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="FILE|DIR…", help="tests, or folders searched for *.test.yaml")
+        list[Path],
+        typer.Argument(metavar="FILE|DIR…", help="tests, or folders searched for *.test.yaml"),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
-    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="write a JUnit report too")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print one JSON object and nothing else")
+    ] = False,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="write a JUnit report too")
+    ] = None,
 ) -> None:
     """Run tests of playbooks: no server, no database, nothing outside is called.
 
@@ -68,9 +73,17 @@ def run_tests(
         _write_junit(junit, outcomes)
     failed = sum(not each.passed for each in outcomes)
     if as_json:
-        say_json({"passed": len(outcomes) - failed, "failed": failed, "tests": [each.to_dict() for each in outcomes]})
+        say_json(
+            {
+                "passed": len(outcomes) - failed,
+                "failed": failed,
+                "tests": [each.to_dict() for each in outcomes],
+            }
+        )
     else:
-        say(f"\n{len(outcomes)} test{'s' * (len(outcomes) != 1)}: {len(outcomes) - failed} passed, {failed} failed")
+        say(
+            f"\n{len(outcomes)} test{'s' * (len(outcomes) != 1)}: {len(outcomes) - failed} passed, {failed} failed"
+        )
     raise typer.Exit(FAILED if failed else 0)
 
 
@@ -81,7 +94,7 @@ class Outcome:
     file: str
     name: str
     seconds: float
-    differences: "list[Difference]" = field(default_factory=list)
+    differences: "list[CaseDifference]" = field(default_factory=list)
     problem: str | None = None
 
     @property
@@ -95,7 +108,9 @@ class Outcome:
             "passed": self.passed,
             "seconds": round(self.seconds, 3),
             "problem": self.problem,
-            "differences": [{"what": d.what, "expected": d.expected, "got": d.got} for d in self.differences],
+            "differences": [
+                {"what": d.what, "expected": d.expected, "got": d.got} for d in self.differences
+            ],
         }
 
 
@@ -121,31 +136,44 @@ async def _run(suites: "list[tuple[Path, Suite]]", tell: Any) -> list[Outcome]:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TestedPlaybook:
     file: str
     text: str
 
 
-def _sources(file: Path, suite: "Suite") -> list[Source]:
+def _sources(file: Path, suite: "Suite") -> list[TestedPlaybook]:
     """The playbook first, then those it calls. Every stub must be of a step that one of them has."""
     from noetl.cli.language import load_or_raise
     from noetl.cli.run import read
 
     found = [file.parent / name for name in (suite.playbook, *suite.with_)]
-    sources = [Source(str(path), read(path)) for path in found]
-    steps = {step.step for source in sources for step in load_or_raise(source.text, source.file).workflow}
+    sources = [TestedPlaybook(str(path), read(path)) for path in found]
+    steps = {
+        step.step for source in sources for step in load_or_raise(source.text, source.file).workflow
+    }
     for case in suite.tests:
-        for place in (*suite.stubs, *case.stubs, *case.expect.calls, *case.expect.values, *(case.expect.path or ())):
+        for place in (
+            *suite.stubs,
+            *case.stubs,
+            *case.expect.calls,
+            *case.expect.values,
+            *(case.expect.path or ()),
+        ):
             if place.partition(".")[0] not in steps:
-                raise InvalidInput(f"{file}: {case.name}: no step {place!r}", hint=f"steps: {', '.join(sorted(steps))}")
+                raise InvalidInput(
+                    f"{file}: {case.name}: no step {place!r}",
+                    hint=f"steps: {', '.join(sorted(steps))}",
+                )
     return sources
 
 
-async def _judged(file: Path, sources: list[Source], case: "Case", tools: "Registry") -> Outcome:
-    from noetl.cli.cases import Difference, differences
+async def _judged(
+    file: Path, sources: list[TestedPlaybook], case: "Case", tools: "Registry"
+) -> Outcome:
+    from noetl.cli.cases import CaseDifference, differences
     from noetl.cli.stubs import Stubs
 
-    began, problem, found = time.monotonic(), None, list[Difference]()
+    began, problem, found = time.monotonic(), None, list[CaseDifference]()
     try:
         found = differences(case.expect, await _ran(sources, case, Stubs(tools, case)))
     except Unsaid as unsaid:
@@ -161,17 +189,19 @@ class Unsaid(Exception):
     """The test does not say what is needed to go on."""
 
 
-async def _ran(sources: list[Source], case: "Case", stubs: "Stubs") -> "Ran":
-    from noetl.cli.memory import Cluster
+async def _ran(sources: list[TestedPlaybook], case: "Case", stubs: "Stubs") -> "CaseOutcome":
+    from noetl.cli.memory import MemoryCluster
     from noetl.cli.run import follow
     from noetl.cli.stubs import AnyCredentials, load_at_once
     from noetl.playbook import durations
 
     playbook, *children = sources
-    watched = Watched()
+    watched = StepRecorder()
     async with (
         asyncio.timeout(durations.micros(case.timeout) / 1e6),
-        Cluster(stubs, AnyCredentials(case.credentials), load_at_once, _pools(sources)) as cluster,
+        MemoryCluster(
+            stubs, AnyCredentials(case.credentials), load_at_once, _pools(sources)
+        ) as cluster,
     ):
         for child in children:
             await cluster.register(child.text, child.file)
@@ -183,7 +213,9 @@ async def _ran(sources: list[Source], case: "Case", stubs: "Stubs") -> "Ran":
         values = {
             name: await cluster.resolve(record.result.reference)
             for name, record in story.state.steps.items()
-            if name in case.expect.values and record.result is not None and record.result.reference is not None
+            if name in case.expect.values
+            and record.result is not None
+            and record.result.reference is not None
         }
     return _told(story, watched.path, values, stubs.calls)
 
@@ -200,12 +232,17 @@ async def _unless_broken(following: "Coroutine[Any, Any, Story]", stubs: "Stubs"
         task.cancel()
 
 
-def _pools(sources: list[Source]) -> tuple[str, ...]:
+def _pools(sources: list[TestedPlaybook]) -> tuple[str, ...]:
     from noetl.cli.language import load
     from noetl.model.commands import USUAL_POOLS
 
     playbooks = [load(source.text, source.file).playbook for source in sources]
-    named = {step.spec.pool for playbook in playbooks if playbook is not None for step in playbook.workflow}
+    named = {
+        step.spec.pool
+        for playbook in playbooks
+        if playbook is not None
+        for step in playbook.workflow
+    }
     return (*USUAL_POOLS, *(pool for pool in named if pool is not None))
 
 
@@ -216,16 +253,28 @@ def _signals(case: "Case") -> "Iterator[tuple[str, Any]]":
         yield approval_name(step), payload
 
 
-def _told(story: "Story", path: list[str], values: dict[str, Any], calls: dict[str, list[dict[str, Any]]]) -> "Ran":
-    from noetl.cli.cases import Ran
+def _told(
+    story: "Story", path: list[str], values: dict[str, Any], calls: dict[str, list[dict[str, Any]]]
+) -> "CaseOutcome":
+    from noetl.cli.cases import CaseOutcome
 
     told = story.to_dict()
     steps = {name: step["status"] for name, step in told["steps"].items()}
     state = {name: known["value"] for name, known in told["state"].items() if not known["unset"]}
-    return Ran(told["status"], path, steps, told["result"], values, told["ctx"], told["error"], calls, state)
+    return CaseOutcome(
+        told["status"],
+        path,
+        steps,
+        told["result"],
+        values,
+        told["ctx"],
+        told["error"],
+        calls,
+        state,
+    )
 
 
-class Watched:
+class StepRecorder:
     """Remembers the steps in the order they were entered."""
 
     logs = live = False
@@ -269,7 +318,8 @@ def _lines(outcome: Outcome) -> Iterator[str]:
 
 def _compared(expected: Any, got: Any) -> Iterator[str]:
     before, after = (
-        json.dumps(each, ensure_ascii=False, indent=2, default=str).splitlines() for each in (expected, got)
+        json.dumps(each, ensure_ascii=False, indent=2, default=str).splitlines()
+        for each in (expected, got)
     )
     for number, line in enumerate(unified_diff(before, after, lineterm="", n=2)):
         if number >= 2:  # the names of the files
@@ -291,7 +341,9 @@ def _write_junit(file: Path, outcomes: list[Outcome]) -> None:
         suite.set("failures", str(sum(not each.passed for each in mine)))
         suite.set("time", f"{sum(each.seconds for each in mine):.3f}")
         for each in mine:
-            case = SubElement(suite, "testcase", classname=name, name=each.name, time=f"{each.seconds:.3f}")
+            case = SubElement(
+                suite, "testcase", classname=name, name=each.name, time=f"{each.seconds:.3f}"
+            )
             if not each.passed:
                 lines = list(_lines(each))
                 SubElement(case, "failure", message=lines[0]).text = "\n".join(lines)

@@ -19,24 +19,24 @@ def tools(home: Path) -> Mapping[str, Make]:
 
 def _spark(home: Path) -> Tool:
     """Made, and its libraries loaded, when a step asks for it."""
-    from noetl.settings import Spark as Settings
+    from noetl.settings import SparkSettings as Settings
     from noetl.settings import read
     from noetl.spark import tool
     from noetl.spark.serve import Serving
 
     found = read(Settings)
     serving = Serving(found.idle_sec, found.java_options)
-    return tool.Spark(tool.Settings(home, found.profile, serving, found.copy_bytes))
+    return tool.SparkTool(tool.Settings(home, found.profile, serving, found.copy_bytes))
 
 
 def begin_spark() -> bool:
     """The server of this machine, which answers then; False where the profile names one of others."""
-    from noetl.settings import Place, Spark, read
+    from noetl.settings import HomeSettings, SparkSettings, read
     from noetl.spark.profiles import profile
     from noetl.spark.serve import Serving
     from noetl.spark.starting import ensure
 
-    spark = read(Spark)
+    spark = read(SparkSettings)
     wanted = profile(spark.profile)
-    ensure(read(Place).where, wanted, Serving(spark.idle_sec, spark.java_options))
+    ensure(read(HomeSettings).where, wanted, Serving(spark.idle_sec, spark.java_options))
     return wanted.url is None

@@ -14,7 +14,9 @@ DEFAULT_SERVER = "http://127.0.0.1:8082"
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(name="worker", help="A worker of its own.", no_args_is_help=True, rich_markup_mode=None)
+    group = typer.Typer(
+        name="worker", help="A worker of its own.", no_args_is_help=True, rich_markup_mode=None
+    )
     group.callback()(lambda: None)  # a group, though it has one command
     group.command()(start)
     app.add_typer(group)
@@ -23,11 +25,18 @@ def register(app: typer.Typer) -> None:
 def start(
     pools: Annotated[
         list[str] | None,
-        typer.Option("--pool", metavar="NAME", help="take commands of this pool; may be repeated (cpu and spark)"),
+        typer.Option(
+            "--pool",
+            metavar="NAME",
+            help="take commands of this pool; may be repeated (cpu and spark)",
+        ),
     ] = None,
-    slots: Annotated[int | None, typer.Option("--slots", min=1, max=1024, help="commands at once (16)")] = None,
+    slots: Annotated[
+        int | None, typer.Option("--slots", min=1, max=1024, help="commands at once (16)")
+    ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="its name, the same over restarts (NOETL_WORKER_ID)")
+        str | None,
+        typer.Option("--name", help="its name, the same over restarts (NOETL_WORKER_ID)"),
     ] = None,
 ) -> None:
     """Start a worker for the server of NOETL_SERVER_URL (http://127.0.0.1:8082).
@@ -45,19 +54,31 @@ def start(
 async def _work(pools: list[str] | None, slots: int | None, name: str | None) -> None:
     from noetl.cli.tools import tools
     from noetl.embedded.postgres import address
-    from noetl.settings import Place, Shards, Storage, Store, Work, read
+    from noetl.settings import (
+        HomeSettings,
+        ShardSettings,
+        Storage,
+        Store,
+        WorkerProcessSettings,
+        read,
+    )
     from noetl.worker.app import nowhere, options, serve
     from noetl.worker.http import HttpChannel
 
-    place = read(Place)
+    place = read(HomeSettings)
     servers = place.servers or [DEFAULT_SERVER]
-    work = read(Work, worker_pools=",".join(pools) if pools else None, worker_slots=slots, worker_id=name)
+    work = read(
+        WorkerProcessSettings,
+        worker_pools=",".join(pools) if pools else None,
+        worker_slots=slots,
+        worker_id=name,
+    )
     channel = HttpChannel(servers)
     say(f"worker of {', '.join(work.worker_pools)} for {', '.join(servers)}")
     try:
         ours = read(Store).db_url is None
         find = (lambda: address(place.where)) if ours else nowhere
-        told = options(place.where, work, read(Shards), read(Storage))
+        told = options(place.where, work, read(ShardSettings), read(Storage))
         await serve(channel, replace(told, find_data=find, tools=tools(place.where)), _stop())
     finally:
         await channel.close()

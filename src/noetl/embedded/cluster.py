@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from noetl.embedded.binaries import Runtime
+from noetl.embedded.binaries import PostgresBinaries
 from noetl.embedded.home import HomeUnusable, full, require_space
 from noetl.embedded.process import Account, directory_name, run
 from noetl.model.errors import Unavailable
@@ -34,7 +34,7 @@ host  {DATA}  {DATA}     127.0.0.1/32  scram-sha-256
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class PostgresCluster:
     home: Path
 
     @property
@@ -78,7 +78,7 @@ class Cluster:
         if port != self.last_port():
             write_private(self.directory / "port", f"{port}\n")
 
-    def create(self, runtime: Runtime, account: Account | None, *, synced: bool) -> None:
+    def create(self, runtime: PostgresBinaries, account: Account | None, *, synced: bool) -> None:
         """Under the lock of home."""
         for leftover in self.home.glob(f"{STAGING}*"):  # of one that was killed
             shutil.rmtree(leftover, ignore_errors=True)
@@ -95,7 +95,13 @@ class Cluster:
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
-    def fill(self, data: Path, runtime: Runtime, account: Account | None, passwords: dict[str, str]) -> None:
+    def fill(
+        self,
+        data: Path,
+        runtime: PostgresBinaries,
+        account: Account | None,
+        passwords: dict[str, str],
+    ) -> None:
         data.mkdir(mode=0o700)
         own(data, account)
         opened = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
@@ -133,7 +139,9 @@ def statements(passwords: dict[str, str], major: int) -> str:
     The role of the users' tables leaves connections to the control plane. Where Postgres can, its database knows upper and
     lower case beyond ASCII without depending on the machine's locales.
     """
-    letters = "TEMPLATE template0 LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8'" if major >= 17 else ""
+    letters = (
+        "TEMPLATE template0 LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8'" if major >= 17 else ""
+    )
     return f"""\
 CREATE ROLE {CONTROL} LOGIN CREATEDB PASSWORD '{passwords[CONTROL]}' IN ROLE pg_monitor
 CREATE ROLE {DATA} LOGIN CONNECTION LIMIT 60 PASSWORD '{passwords[DATA]}'
@@ -151,7 +159,9 @@ def write_private(path: Path, text: str) -> None:
 def sync_tree(directory: Path) -> None:
     """Many at a time: they share the file system's commits, where one after the other takes seconds."""
     with ThreadPoolExecutor(16) as pool:
-        for _ in pool.map(sync, [directory, *(path for path in directory.rglob("*") if not path.is_symlink())]):
+        for _ in pool.map(
+            sync, [directory, *(path for path in directory.rglob("*") if not path.is_symlink())]
+        ):
             pass
 
 

@@ -27,7 +27,12 @@ async def check(url: str) -> None:
     where = f"{host}:{port}"
     try:
         connection = await asyncpg.connect(url, timeout=PATIENCE_SEC)
-    except (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError) as error:
+    except (
+        OSError,
+        TimeoutError,
+        asyncpg.CannotConnectNowError,
+        asyncpg.TooManyConnectionsError,
+    ) as error:
         raise DatabaseUnavailable(
             f"no database answers at {where} (NOETL_DB_URL): {error or 'time ran out'}",
             hint="start it, correct NOETL_DB_URL, or unset it to use the embedded one",
@@ -36,7 +41,8 @@ async def check(url: str) -> None:
         ) from error
     except asyncpg.InvalidAuthorizationSpecificationError as error:
         raise DatabaseRefused(
-            f"the database at {where} does not let us in: {error}", hint="correct user and password in NOETL_DB_URL"
+            f"the database at {where} does not let us in: {error}",
+            hint="correct user and password in NOETL_DB_URL",
         ) from error
     except asyncpg.InvalidCatalogNameError as error:
         raise DatabaseRefused(
@@ -44,7 +50,9 @@ async def check(url: str) -> None:
             hint=f"create it (CREATE DATABASE {database}), or correct NOETL_DB_URL",
         ) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise DatabaseRefused(f"the database at {where} refuses: {error}", hint="correct NOETL_DB_URL") from error
+        raise DatabaseRefused(
+            f"the database at {where} refuses: {error}", hint="correct NOETL_DB_URL"
+        ) from error
     try:
         major = connection.get_server_version().major
     finally:
@@ -60,9 +68,16 @@ def address(url: str) -> tuple[str, int, str]:
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("postgres", "postgresql"):
-            raise ValueError(f"it begins with {parts.scheme}:" if parts.scheme else "it names no scheme")
-        return parts.hostname or "localhost", parts.port or 5432, parts.path.lstrip("/") or (parts.username or "")
+            raise ValueError(
+                f"it begins with {parts.scheme}:" if parts.scheme else "it names no scheme"
+            )
+        return (
+            parts.hostname or "localhost",
+            parts.port or 5432,
+            parts.path.lstrip("/") or (parts.username or ""),
+        )
     except ValueError as error:
         raise InvalidInput(
-            f"NOETL_DB_URL is not an address of Postgres: {error}", hint="postgresql://user:password@host:5432/database"
+            f"NOETL_DB_URL is not an address of Postgres: {error}",
+            hint="postgresql://user:password@host:5432/database",
         ) from error

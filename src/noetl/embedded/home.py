@@ -76,4 +76,6 @@ def explained(home: Path) -> Iterator[None]:
                 remedy = "a file is in the way: move it, or set NOETL_HOME to another directory"
             case _:
                 raise
-        raise HomeUnusable(f"cannot use {home} as home: {where}: {why}", hint=remedy, home=home) from error
+        raise HomeUnusable(
+            f"cannot use {home} as home: {where}: {why}", hint=remedy, home=home
+        ) from error

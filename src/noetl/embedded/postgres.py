@@ -30,17 +30,30 @@ from subprocess import Popen
 
 from noetl.embedded import external
 from noetl.embedded import home as homes
-from noetl.embedded.binaries import Runtime, find
-from noetl.embedded.cluster import CONTROL, DATA, Cluster
-from noetl.embedded.process import LINUX, Account, alive, directory_name, server_account, serves, spawn, watcher
+from noetl.embedded.binaries import PostgresBinaries, find
+from noetl.embedded.cluster import CONTROL, DATA, PostgresCluster
+from noetl.embedded.process import (
+    LINUX,
+    Account,
+    alive,
+    directory_name,
+    server_account,
+    serves,
+    spawn,
+    watcher,
+)
 from noetl.model.errors import Unavailable
 
 PATIENCE_SEC = 120.0  # recovery after a crash may read a gigabyte of log
 ORPHANS_SEC = 30.0
 ANSWER_SEC = 2.0
-SSL_REQUEST = struct.pack("!ii", 8, 80_877_103)  # every Postgres answers this one with a single letter
+SSL_REQUEST = struct.pack(
+    "!ii", 8, 80_877_103
+)  # every Postgres answers this one with a single letter
 STOP_SEC = 60.0
-PORTS = range(20_000, 30_000)  # below the ephemeral ones, so that a client's connection rarely takes ours
+PORTS = range(
+    20_000, 30_000
+)  # below the ephemeral ones, so that a client's connection rarely takes ours
 PORT_TRIES = 8
 LOG_LIMIT = 16 << 20
 
@@ -87,7 +100,7 @@ class Postmaster:
     ready: bool
 
 
-class Server:
+class PostgresProcess:
     """A server that is our child.
 
     The kernel ties it to the thread that forked it, not to the process, so one thread forks, waits, and does nothing else.
@@ -98,17 +111,29 @@ class Server:
         self.ended = threading.Event()
         born: Future[Popen[bytes]] = Future()
         threading.Thread(
-            target=self.keep, args=(command, account, opened, log, born), name="postgres", daemon=True
+            target=self.keep,
+            args=(command, account, opened, log, born),
+            name="postgres",
+            daemon=True,
         ).start()
         self.process = born.result()
 
     def keep(
-        self, command: list[str], account: Account | None, opened: int, log: Path, born: Future[Popen[bytes]]
+        self,
+        command: list[str],
+        account: Account | None,
+        opened: int,
+        log: Path,
+        born: Future[Popen[bytes]],
     ) -> None:
         guard: Popen[bytes] | None = None
         try:
-            with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
-                process = spawn(command, account, opened=opened, last=signal.SIGINT, stdout=file, stderr=file)
+            with os.fdopen(
+                os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab"
+            ) as file:
+                process = spawn(
+                    command, account, opened=opened, last=signal.SIGINT, stdout=file, stderr=file
+                )
             guard = None if LINUX else watcher(process.pid)
         except BaseException as error:
             born.set_exception(error)
@@ -135,10 +160,10 @@ class Embedded:
 
     def __init__(self, home: Path, settings: Mapping[str, str] | None = None) -> None:
         self.home = home.absolute()
-        self.cluster = Cluster(self.home)
+        self.cluster = PostgresCluster(self.home)
         self.settings = {**SETTINGS, **(settings or {})}
         self.log = self.home / "postgres.log"
-        self.server: Server | None = None
+        self.server: PostgresProcess | None = None
 
     async def ensure(self) -> Dsns:
         return await asyncio.to_thread(self.serve)
@@ -171,7 +196,9 @@ class Embedded:
         rotate(self.log)
         for port in free_ports(self.cluster.last_port()):
             before = self.log.stat().st_size if self.log.exists() else 0
-            server = Server(self.command(runtime, account, opened, port), account, opened, self.log)
+            server = PostgresProcess(
+                self.command(runtime, account, opened, port), account, opened, self.log
+            )
             if self.comes_up(server):
                 self.server = server
                 self.cluster.keep_port(port)
@@ -184,12 +211,19 @@ class Embedded:
             hint="close what listens there, or set NOETL_DB_URL to a database of yours",
         )
 
-    def command(self, runtime: Runtime, account: Account | None, opened: int, port: int) -> list[str]:
+    def command(
+        self, runtime: PostgresBinaries, account: Account | None, opened: int, port: int
+    ) -> list[str]:
         settings = {**(SINCE_18 if runtime.major >= 18 else {}), **self.settings, "port": str(port)}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        return [runtime.program("postgres"), "-D", directory_name(self.cluster.data, opened, account), *options]
+        return [
+            runtime.program("postgres"),
+            "-D",
+            directory_name(self.cluster.data, opened, account),
+            *options,
+        ]
 
-    def comes_up(self, server: Server) -> bool:
+    def comes_up(self, server: PostgresProcess) -> bool:
         end = time.monotonic() + PATIENCE_SEC
         while time.monotonic() < end:
             said = read_postmaster(self.cluster.data)
@@ -204,19 +238,27 @@ class Embedded:
         with self.log.open("rb") as file:
             file.seek(begin)
             lines = file.read().decode(errors="replace").splitlines()
-        serious = [line for line in lines if "FATAL:" in line or "PANIC:" in line or "could not" in line]
+        serious = [
+            line for line in lines if "FATAL:" in line or "PANIC:" in line or "could not" in line
+        ]
         return "\n".join(serious or lines[-3:])
 
     def failed(self, complaints: str) -> Unavailable:
         if os.strerror(errno.ENOSPC) in complaints:
             return homes.full(self.home, complaints)
         return Unavailable(
-            f"Postgres did not start: {complaints or 'it ended without a word'}", hint=f"{self.log} has the details"
+            f"Postgres did not start: {complaints or 'it ended without a word'}",
+            hint=f"{self.log} has the details",
         )
 
     def dsns(self, port: int) -> Dsns:
         passwords = self.cluster.passwords()
-        return Dsns(*(f"postgresql://{role}:{passwords[role]}@127.0.0.1:{port}/{role}" for role in (CONTROL, DATA)))
+        return Dsns(
+            *(
+                f"postgresql://{role}:{passwords[role]}@127.0.0.1:{port}/{role}"
+                for role in (CONTROL, DATA)
+            )
+        )
 
 
 @contextmanager
@@ -248,7 +290,9 @@ def claimed(data: Path) -> Iterator[int | Postmaster]:
             if said is not None and said.ready and serves(said.pid, data) and answers(said.port):
                 yield said
                 return
-            if time.monotonic() > end:  # it is stopping, or its processes outlive it, or it lives in another container
+            if (
+                time.monotonic() > end
+            ):  # it is stopping, or its processes outlive it, or it lives in another container
                 raise Unavailable(
                     f"{data} is in use by a Postgres that does not answer here",
                     hint="end what uses it (another container with this NOETL_HOME?), or set another NOETL_HOME",
@@ -266,7 +310,8 @@ def try_lock(opened: int, path: Path) -> bool:
         return False
     except OSError as error:
         raise homes.HomeUnusable(
-            f"{path} cannot be locked: {error.strerror}", hint="set NOETL_HOME to a directory on a local disk"
+            f"{path} cannot be locked: {error.strerror}",
+            hint="set NOETL_HOME to a directory on a local disk",
         ) from error
     return True
 
@@ -274,7 +319,9 @@ def try_lock(opened: int, path: Path) -> bool:
 def read_postmaster(data: Path) -> Postmaster | None:
     try:
         lines = (data / "postmaster.pid").read_text().splitlines()
-        return Postmaster(int(lines[0]), int(lines[3]), len(lines) > 7 and lines[7].strip() == "ready")
+        return Postmaster(
+            int(lines[0]), int(lines[3]), len(lines) > 7 and lines[7].strip() == "ready"
+        )
     except (FileNotFoundError, ValueError, IndexError):  # none, or being written
         return None
 

@@ -19,7 +19,11 @@ from typing import IO, Any
 from noetl.embedded.home import HomeUnusable
 from noetl.model.errors import Unavailable
 
-ENVIRONMENT: Mapping[str, str] = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}  # ours may hold PG* and secrets
+ENVIRONMENT: Mapping[str, str] = {
+    "PATH": os.defpath,
+    "LC_ALL": "C",
+    "TZ": "UTC",
+}  # ours may hold PG* and secrets
 PR_SET_PDEATHSIG = 1
 PF_EXITING = 4
 LINUX = sys.platform == "linux"
@@ -43,7 +47,10 @@ def server_account(data: Path) -> Account | None:
     if os.geteuid() != 0:
         return None
     if not LINUX:
-        raise HomeUnusable("Postgres does not run as root", hint="run noetl as an ordinary user, or set NOETL_DB_URL")
+        raise HomeUnusable(
+            "Postgres does not run as root",
+            hint="run noetl as an ordinary user, or set NOETL_DB_URL",
+        )
     if data.exists() and (owner := data.stat()).st_uid != 0:
         return Account(owner.st_uid, owner.st_gid)
     try:
@@ -101,10 +108,14 @@ def spawn(
         ) from error
 
 
-def run(command: Sequence[str], account: Account | None, *, opened: int | None = None, text: str = "") -> Finished:
+def run(
+    command: Sequence[str], account: Account | None, *, opened: int | None = None, text: str = ""
+) -> Finished:
     process = spawn(command, account, opened=opened, stdin=PIPE)
     output, errors = process.communicate(text.encode())
-    return Finished(process.returncode, output.decode(errors="replace"), errors.decode(errors="replace"))
+    return Finished(
+        process.returncode, output.decode(errors="replace"), errors.decode(errors="replace")
+    )
 
 
 def tied_to_us(last: signal.Signals) -> Callable[[], None] | None:
@@ -123,7 +134,8 @@ def tied_to_us(last: signal.Signals) -> Callable[[], None] | None:
 
 def watcher(pid: int) -> Popen[bytes]:
     """Elsewhere than on Linux: a shell that waits for the end of our pipe, that is of us, and then stops `pid`."""
-    return Popen(["/bin/sh", "-c", 'read -r _; kill -INT "$0"', str(pid)], stdin=PIPE, start_new_session=True)  # noqa: S603
+    wait_and_interrupt = ["/bin/sh", "-c", 'read -r _; kill -INT "$0"', str(pid)]
+    return Popen(wait_and_interrupt, stdin=PIPE, start_new_session=True)  # noqa: S603
 
 
 def alive(pid: int) -> bool:

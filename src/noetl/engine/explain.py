@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from noetl.engine import joins
-from noetl.engine.state import Activation, Execution, Fixed, Live, Record
+from noetl.engine.state import Activation, Execution, OpenCommand, PinnedPlaybook, Record
 from noetl.engine.unhandled import is_unhandled
 from noetl.model.clock import iso
 from noetl.model.events import Verdict
@@ -19,7 +19,7 @@ class Explanation(Struct, frozen=True, omit_defaults=True):
     runs: int = 0
 
 
-def explain(fixed: Fixed, state: Execution, step: str) -> Explanation:
+def explain(fixed: PinnedPlaybook, state: Execution, step: str) -> Explanation:
     record = state.steps.get(step, Record())
     live = [activation for activation in state.activations.values() if activation.step == step]
     if live:
@@ -45,15 +45,19 @@ def _live(state: Execution, activation: Activation) -> tuple[str, list[str]]:
         waiting.append("the execution is paused")
     if waiting:
         return "waiting", waiting + because
-    where = "a worker evaluates an expression that needs data" if _evaluates(commands) else "its command has not ended"
+    where = (
+        "a worker evaluates an expression that needs data"
+        if _evaluates(commands)
+        else "its command has not ended"
+    )
     return "running", [*([where] if commands else []), *because]
 
 
-def _evaluates(commands: list[Live]) -> bool:
+def _evaluates(commands: list[OpenCommand]) -> bool:
     return any(live.kind in ("evaluate", "plan") for live in commands)
 
 
-def _waits_for(state: Execution, live: Live) -> str | None:
+def _waits_for(state: Execution, live: OpenCommand) -> str | None:
     """With the command that ends the wait, where a person can."""
     if live.parked is None:
         return None
@@ -73,7 +77,7 @@ def _waits_for(state: Execution, live: Live) -> str | None:
             return f"task {live.parked.task} waits for a timer{when}"
 
 
-def _held(fixed: Fixed, state: Execution, step: str) -> list[str]:
+def _held(fixed: PinnedPlaybook, state: Execution, step: str) -> list[str]:
     arrived = ", ".join(sorted({token.origin or "the start" for token in state.tokens[step]}))
     blockers = ", ".join(joins.blockers(fixed, state, step))
     if state.paused:
@@ -120,7 +124,11 @@ def _not_admitted(state: Execution, step: str) -> list[str]:
 def _items(record: Record) -> list[str]:
     """Items that failed though their loop did not."""
     stats = record.stats
-    return [f"{stats.failed} of its {stats.total} items failed"] if stats is not None and stats.failed else []
+    return (
+        [f"{stats.failed} of its {stats.total} items failed"]
+        if stats is not None and stats.failed
+        else []
+    )
 
 
 def _origin(origins: tuple[str, ...]) -> str:
@@ -132,7 +140,7 @@ def _verdict(verdict: Verdict) -> str:
     return f"arc to {verdict.step}: {verdict.verdict}" + (f" ({saw})" if saw else "")
 
 
-def _false_guard(fixed: Fixed, source: str, number: int, verdict: Verdict) -> str:
+def _false_guard(fixed: PinnedPlaybook, source: str, number: int, verdict: Verdict) -> str:
     """The guard of an arc that was not taken, as it is written."""
     router = fixed.plan.steps[source].step.next
     arcs = router.arcs if router is not None else []
@@ -140,13 +148,15 @@ def _false_guard(fixed: Fixed, source: str, number: int, verdict: Verdict) -> st
     return "" if guard is None else f"; its guard is {guard}"
 
 
-def _not_reached(fixed: Fixed, state: Execution, step: str) -> list[str]:
+def _not_reached(fixed: PinnedPlaybook, state: Execution, step: str) -> list[str]:
     if step not in fixed.plan.steps:
         return [f"the playbook has no step {step}"]
     because = _cut_short(fixed, state, step)
     if state.status == "pending":
         limit = fixed.plan.playbook.executor.spec.max_concurrent
-        because.append(f"the execution waits for a place: max_concurrent of {state.path} is {limit}")
+        because.append(
+            f"the execution waits for a place: max_concurrent of {state.path} is {limit}"
+        )
     for source, plan in fixed.plan.steps.items():
         if step not in targets(plan.step):
             continue
@@ -161,7 +171,9 @@ def _not_reached(fixed: Fixed, state: Execution, step: str) -> list[str]:
                 for number, verdict in enumerate(record.verdicts)
                 if verdict.step == step
             ]
-    return because or ["it runs once all others are over" if step == fixed.plan.final else "no arc leads here"]
+    return because or [
+        "it runs once all others are over" if step == fixed.plan.final else "no arc leads here"
+    ]
 
 
 _PASSED_BY = {
@@ -172,12 +184,18 @@ _PASSED_BY = {
 }
 
 
-def _cut_short(fixed: Fixed, state: Execution, step: str) -> list[str]:
+def _cut_short(fixed: PinnedPlaybook, state: Execution, step: str) -> list[str]:
     """The end of the execution, when it came while something could still lead here."""
     ended = _ended(state)
     left = {unfinished.step for unfinished in state.unfinished} | set(state.running)
-    near = any(step == other or fixed.plan.reached_by[step] & fixed.plan.bit(other) for other in left)
-    return [f"the execution {ended} before it was reached"] if ended and (near or not state.activated) else []
+    near = any(
+        step == other or fixed.plan.reached_by[step] & fixed.plan.bit(other) for other in left
+    )
+    return (
+        [f"the execution {ended} before it was reached"]
+        if ended and (near or not state.activated)
+        else []
+    )
 
 
 def _ended(state: Execution) -> str | None:
@@ -189,6 +207,10 @@ def _ended(state: Execution) -> str | None:
         case "cancelling" | "failed" if state.failed_step is not None:
             return f"failed at {state.failed_step}"
         case "cancelling" | "failed":
-            return "timed out" if state.failure is not None and state.failure.code == "TIMEOUT" else "failed"
+            return (
+                "timed out"
+                if state.failure is not None and state.failure.code == "TIMEOUT"
+                else "failed"
+            )
         case _:
             return None

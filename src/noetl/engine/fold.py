@@ -11,7 +11,17 @@ from msgspec.structs import replace
 
 from noetl.engine import journals, playbook_state, recoveries, tallies, waits
 from noetl.engine.outcome import mark
-from noetl.engine.state import Activation, Execution, Live, LoopState, Record, Segment, TimerUse, Token, Unfinished
+from noetl.engine.state import (
+    Activation,
+    Arrival,
+    Execution,
+    LoopState,
+    OpenCommand,
+    Record,
+    Segment,
+    TimerUse,
+    Unfinished,
+)
 from noetl.engine.unhandled import fold_unhandled
 from noetl.model import events as e
 from noetl.model.envelope import Envelope, failed
@@ -38,7 +48,9 @@ def evolve(state: Execution, event: e.Event) -> Execution:
 def _initialized(state: Execution, event: e.PlaybookInitialized) -> Execution:
     timers = state.timers
     if event.timeout is not None:
-        timers = {timer_id(event.execution_id, "execution"): TimerUse("execution", event.execution_id)}
+        timers = {
+            timer_id(event.execution_id, "execution"): TimerUse("execution", event.execution_id)
+        }
     return replace(
         state,
         status="pending",
@@ -60,15 +72,23 @@ def _initialized(state: Execution, event: e.PlaybookInitialized) -> Execution:
 
 
 def _admitted(state: Execution, event: e.WorkflowInitialized) -> Execution:
-    tokens: dict[str, tuple[Token, ...]] = {}
+    tokens: dict[str, tuple[Arrival, ...]] = {}
     for number, start in enumerate(state.start_at):
-        token = Token(cause=f"{event.key}:{number}", order=(-1, number), arrival=number, args=start.args)
+        token = Arrival(
+            cause=f"{event.key}:{number}", order=(-1, number), arrival=number, args=start.args
+        )
         tokens[start.step] = (*tokens.get(start.step, ()), token)
     return replace(state, status="running", tokens=tokens, start_at=())
 
 
 def _inherited(state: Execution, event: e.StepInherited) -> Execution:
-    record = Record(runs=event.runs, status="inherited", result=event.result, loop=event.loop, order=state.events)
+    record = Record(
+        runs=event.runs,
+        status="inherited",
+        result=event.result,
+        loop=event.loop,
+        order=state.events,
+    )
     if event.loop is None:
         state = replace(state, last_step=event.step)
     return replace(state, steps={**state.steps, event.step: record})
@@ -92,7 +112,8 @@ def _resumed(state: Execution, event: e.PlaybookResumed) -> Execution:
 
 def _cancelling(state: Execution, event: e.ExecutionCancelling) -> Execution:
     held = sorted(
-        ((token.arrival, step, token) for step, tokens in state.tokens.items() for token in tokens), key=_first_two
+        ((token.arrival, step, token) for step, tokens in state.tokens.items() for token in tokens),
+        key=_first_two,
     )
     dropped = tuple(Unfinished(step, token.args) for _, step, token in held)
     first = state.failure is None and event.error is not None
@@ -110,7 +131,7 @@ def _cancelling(state: Execution, event: e.ExecutionCancelling) -> Execution:
     )
 
 
-def _first_two(entry: tuple[int, str, Token]) -> tuple[int, str]:
+def _first_two(entry: tuple[int, str, Arrival]) -> tuple[int, str]:
     return entry[:2]
 
 
@@ -119,7 +140,9 @@ def _completed(state: Execution, event: e.PlaybookCompleted) -> Execution:
 
 
 def _failed(state: Execution, event: e.PlaybookFailed) -> Execution:
-    return _ended(replace(state, status="failed", failure=event.error, failed_step=event.step), event.at)
+    return _ended(
+        replace(state, status="failed", failure=event.error, failed_step=event.step), event.at
+    )
 
 
 def _cancelled(state: Execution, event: e.ExecutionCancelled) -> Execution:
@@ -148,8 +171,12 @@ def _cut_off(state: Execution, at: Micros) -> Execution:
     left = tuple(Unfinished(activation.step, activation.args) for activation in cut)
     steps = dict(state.steps)
     for activation in cut:
-        steps[activation.step] = replace(steps.get(activation.step, Record()), status="cancelled", ended_at=at)
-    return replace(state, activations={}, running={}, steps=steps, unfinished=state.unfinished + left)
+        steps[activation.step] = replace(
+            steps.get(activation.step, Record()), status="cancelled", ended_at=at
+        )
+    return replace(
+        state, activations={}, running={}, steps=steps, unfinished=state.unfinished + left
+    )
 
 
 def _quarantined(state: Execution, event: e.ExecutionQuarantined) -> Execution:
@@ -184,7 +211,9 @@ def _enter(state: Execution, event: e.StepEnter) -> Execution:
         tokens={**tokens, event.step: held} if held else tokens,
         steps={
             **state.steps,
-            event.step: replace(record, runs=event.run, origins=event.origins, entered_at=event.at, ended_at=None),
+            event.step: replace(
+                record, runs=event.run, origins=event.origins, entered_at=event.at, ended_at=None
+            ),
         },
         activations={**state.activations, event.activation: activation},
         running={**state.running, event.step: state.running.get(event.step, 0) + 1},
@@ -213,12 +242,16 @@ def _skipped(state: Execution, event: e.StepSkipped) -> Execution:
     )
     final = state.activations[event.activation].cause == FINAL
     state = _without(state, event.activation)
-    state = replace(state, steps={**state.steps, event.step: record}, outcome=mark(state.outcome, "skip", event.step))
+    state = replace(
+        state,
+        steps={**state.steps, event.step: record},
+        outcome=mark(state.outcome, "skip", event.step),
+    )
     if final:
         return replace(state, final_done=True)
     if event.next is None:
         return fold_unhandled(state, event)
-    return _arrive(state, event.next, Token(event.key, event.step, arrival=state.events))
+    return _arrive(state, event.next, Arrival(event.key, event.step, arrival=state.events))
 
 
 def _called(state: Execution, event: e.CallDone | e.CallError) -> Execution:
@@ -226,7 +259,8 @@ def _called(state: Execution, event: e.CallDone | e.CallError) -> Execution:
     known = activation.outcome is not None and activation.outcome.status == event.result.status
     outcome = activation.outcome if known else event.result
     return _with(
-        _untimed(state, activation), replace(activation, phase="set", outcome=outcome, event=event.type, timer=None)
+        _untimed(state, activation),
+        replace(activation, phase="set", outcome=outcome, event=event.type, timer=None),
     )
 
 
@@ -237,7 +271,11 @@ def _exited(state: Execution, event: e.StepExit) -> Execution:
         outcome = event.result
         told = told if outcome.ok else FAILED_EVENT
     activation = replace(
-        activation, phase="when", outcome=outcome, event=told, scratch=assign_scratch(activation.scratch, event.set)
+        activation,
+        phase="when",
+        outcome=outcome,
+        event=told,
+        scratch=assign_scratch(activation.scratch, event.set),
     )
     return _with(replace(state, ctx=assign_ctx(state.ctx, event.set)), activation)
 
@@ -281,17 +319,23 @@ def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
             unfinished=(*state.unfinished, Unfinished(event.step, activation.args)),
         )
     for chosen in event.chosen:
-        token = Token(event.key, event.step, (event.order, chosen.arc), state.events, chosen.args)
+        token = Arrival(event.key, event.step, (event.order, chosen.arc), state.events, chosen.args)
         state = _arrive(state, chosen.step, token)
     return state
 
 
-def _happened(outcome: int, activation: Activation, result: Envelope, event: e.NextEvaluated) -> int:
-    payload = result.reference.sha256 if result.reference is not None and activation.loop is None else ""
+def _happened(
+    outcome: int, activation: Activation, result: Envelope, event: e.NextEvaluated
+) -> int:
+    payload = (
+        result.reference.sha256 if result.reference is not None and activation.loop is None else ""
+    )
     stats = tallies.stats(activation.loop)
     counted = (stats.total, stats.ok, stats.failed, stats.skipped) if stats else ()
     arcs = ",".join(chosen.step for chosen in event.chosen)
-    return mark(outcome, "step", event.step, activation.run, result.status, payload or "", arcs, *counted)
+    return mark(
+        outcome, "step", event.step, activation.run, result.status, payload or "", arcs, *counted
+    )
 
 
 def _evaluated(state: Execution, event: e.ExpressionEvaluated) -> Execution:
@@ -303,7 +347,7 @@ def _evaluated(state: Execution, event: e.ExpressionEvaluated) -> Execution:
     return _with(state, replace(activation, values=values, planned=event.plan, broken=event.error))
 
 
-def _arrive(state: Execution, step: str, token: Token) -> Execution:
+def _arrive(state: Execution, step: str, token: Arrival) -> Execution:
     return replace(state, tokens={**state.tokens, step: (*state.tokens.get(step, ()), token)})
 
 
@@ -325,14 +369,17 @@ def _untimed(state: Execution, activation: Activation) -> Execution:
     """A step's timeout concerns its call alone."""
     if activation.timer is None:
         return state
-    return replace(state, timers={timer: use for timer, use in state.timers.items() if timer != activation.timer})
+    return replace(
+        state,
+        timers={timer: use for timer, use in state.timers.items() if timer != activation.timer},
+    )
 
 
 # ---- commands ----------------------------------------------------------------------------------------------------------
 
 
 def _issued(state: Execution, event: e.CommandIssued) -> Execution:
-    live = Live(
+    live = OpenCommand(
         id=event.command_id,
         activation=event.activation,
         step=event.step,
@@ -386,7 +433,9 @@ def _reported(state: Execution, event: e.CommandCompleted | e.CommandFailed) -> 
 
 def _recovered_by_rules(state: Execution, event: e.CommandCompleted | e.CommandFailed) -> Execution:
     state = recoveries.by_rule(state, event.step, getattr(event, "recovered", None))
-    return recoveries.by_rule(state, event.step, event.items.recovered if event.items is not None else None)
+    return recoveries.by_rule(
+        state, event.step, event.items.recovered if event.items is not None else None
+    )
 
 
 def _dead(state: Execution, event: e.CommandDead) -> Execution:
@@ -402,7 +451,7 @@ def _dead(state: Execution, event: e.CommandDead) -> Execution:
     return _with(_end(state, live.id), activation)
 
 
-def worker_lost(live: Live, attempt: int) -> Failure:
+def worker_lost(live: OpenCommand, attempt: int) -> Failure:
     message = f"step {live.step}: {attempt} workers were lost while they ran this command"
     return Failure(code="WORKER_LOST", kind="worker_lost", message=message, attempt=attempt)
 
@@ -451,9 +500,17 @@ def _loop_started(state: Execution, event: e.LoopStarted) -> Execution:
         segments=_before(state, event),
         gathered=_inherited_loop(state, event, "gathered") is not None,
     )
-    activation = replace(state.activations[event.activation], phase="loop", loop=loop, timer=event.timer, planned=None)
+    activation = replace(
+        state.activations[event.activation],
+        phase="loop",
+        loop=loop,
+        timer=event.timer,
+        planned=None,
+    )
     if event.timer is not None:
-        state = replace(state, timers={**state.timers, event.timer: TimerUse("step", event.activation)})
+        state = replace(
+            state, timers={**state.timers, event.timer: TimerUse("step", event.activation)}
+        )
     return _with(state, activation)
 
 
@@ -473,7 +530,9 @@ def _loop_done(state: Execution, event: e.LoopDone) -> Execution:
     state = _untimed(replace(state, ctx=assign_ctx(state.ctx, event.set)), activation)
     state = recoveries.by_loop(state, event)
     told = event.type if event.result.ok else FAILED_EVENT
-    return _with(state, replace(activation, phase="set", outcome=event.result, event=told, timer=None))
+    return _with(
+        state, replace(activation, phase="set", outcome=event.result, event=told, timer=None)
+    )
 
 
 def _unchanged(state: Execution, event: e.Event) -> Execution:

@@ -29,7 +29,9 @@ class Repeat(Struct, frozen=True, kw_only=True):
     begins: tuple[str, ...]
     again: tuple[str, ...]  # steps that run again, if the guards lead there as they did
     items: dict[str, tuple[int, int]] = {}  # by loop: how many of its items run again, of how many
-    writes_again: dict[str, tuple[str, ...]] = {}  # by step: names that have a value already and that it assigns again
+    writes_again: dict[
+        str, tuple[str, ...]
+    ] = {}  # by step: names that have a value already and that it assigns again
 
 
 def preview(plan: Plan, old: Execution) -> Repeat:
@@ -39,8 +41,14 @@ def preview(plan: Plan, old: Execution) -> Repeat:
     following = plan.steps_after(*(step for step in begins if step in plan.steps))
     names = [name for name in plan.steps if name in following or name in begins]
     loops = {step: old.steps[step].loop for step in begins if step in old.steps}
-    items = {step: (loop.failed + loop.skipped, loop.total) for step, loop in loops.items() if loop is not None}
-    written = {step: _writes_again(plan.steps[step].step, old) for step in names if step in old.steps}
+    items = {
+        step: (loop.failed + loop.skipped, loop.total)
+        for step, loop in loops.items()
+        if loop is not None
+    }
+    written = {
+        step: _writes_again(plan.steps[step].step, old) for step in names if step in old.steps
+    }
     return Repeat(
         inherited=inherited_steps,
         begins=begins,
@@ -54,7 +62,9 @@ def changed_loops(before: Plan, plan: Plan, old: Execution) -> tuple[str, ...]:
     """Loops of which only some items run again, over a collection that the other version of the playbook writes differently."""
     again = preview(plan, old).items
     return tuple(
-        step for step in again if step in before.steps and _collection(before, step) != _collection(plan, step)
+        step
+        for step in again
+        if step in before.steps and _collection(before, step) != _collection(plan, step)
     )
 
 
@@ -69,7 +79,9 @@ def _writes_again(step: Step, old: Execution) -> tuple[str, ...]:
     if old.status == "running":
         return ()
     assigned = [*step.set, *(name for task in step.tool for name in task.set)]
-    reduced = {full_name(name) for name in step.loop.spec.reduce} if step.loop is not None else set()
+    reduced = (
+        {full_name(name) for name in step.loop.spec.reduce} if step.loop is not None else set()
+    )
     names = dict.fromkeys(full_name(name) for name in assigned)
     return tuple(name for name in names if name not in reduced and _has_value(name, old))
 
@@ -82,8 +94,11 @@ def _has_value(name: str, old: Execution) -> bool:
 
 def misfits(plan: Plan, old: Execution) -> list[str]:
     """Why this version of the playbook cannot go on from what the execution has finished; empty when it can."""
-    found = [f"it has no step {start.step!r}, where the retry begins" for start in start_at(plan, old)
-             if start.step not in plan.steps]  # fmt: skip
+    found = [
+        f"it has no step {start.step!r}, where the retry begins"
+        for start in start_at(plan, old)
+        if start.step not in plan.steps
+    ]
     for event in inherited(plan, old, 0):
         if not isinstance(event, e.StepInherited):
             continue
@@ -91,10 +106,17 @@ def misfits(plan: Plan, old: Execution) -> list[str]:
         if step is None:
             found.append(f"it has no step {event.step!r}, whose result would be taken over")
         elif event.loop is not None and step.step.loop is None:
-            found.append(f"its step {event.step!r} is no loop any more, so failed items cannot run again")
+            found.append(
+                f"its step {event.step!r} is no loop any more, so failed items cannot run again"
+            )
         else:
-            missing = [each.source for each in step.selections if event.result.selected(each.id) is None]
-            found += [f"it decides on {source}, which was not kept of {event.step!r}" for source in missing]
+            missing = [
+                each.source for each in step.selections if event.result.selected(each.id) is None
+            ]
+            found += [
+                f"it decides on {source}, which was not kept of {event.step!r}"
+                for source in missing
+            ]
     return found
 
 
@@ -123,12 +145,18 @@ def start_parts(plan: Plan, old: Execution) -> list[tuple[e.StartAt, ...]]:
 def loops_with_failed_items(old: Execution) -> dict[str, e.LoopInherited]:
     """Of an execution that completed: loops that did so with failed items, in the order in which they ended."""
     ended = sorted(old.steps.items(), key=lambda entry: entry[1].order)
-    return {step: record.loop for step, record in ended if record.status == "ok" and record.loop is not None}
+    return {
+        step: record.loop
+        for step, record in ended
+        if record.status == "ok" and record.loop is not None
+    }
 
 
 def _first_loops(plan: Plan, old: Execution) -> dict[str, e.LoopInherited]:
     """Those that no other one leads to. Where two lead to each other, the one that ended first."""
-    found = {step: loop for step, loop in loops_with_failed_items(old).items() if step in plan.steps}
+    found = {
+        step: loop for step, loop in loops_with_failed_items(old).items() if step in plan.steps
+    }
     first: dict[str, e.LoopInherited] = {}
     for step, loop in found.items():
         before = [other for other in found if other != step and _leads_to(plan, other, step)]

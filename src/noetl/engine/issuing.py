@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from noetl.engine import sites
 from noetl.engine.playbook_state import visible
 from noetl.engine.sites import Moment
-from noetl.engine.state import Activation, Execution, Fixed, Live
+from noetl.engine.state import Activation, Execution, OpenCommand, PinnedPlaybook
 from noetl.model import events as e
 from noetl.model.commands import DEFAULT_POOL, Command, Scope
 from noetl.model.decisions import Effect, Issue, Requeue, SetTimer
@@ -23,7 +23,7 @@ from noetl.playbook.text import is_template
 Made = Iterator[e.Event | Effect]
 
 
-def run(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:
+def run(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
     """The step's pipeline, once."""
     timeout = step_timeout(fixed, activation)
     timer = timer_id(activation.id, "timeout") if timeout is not None else None
@@ -34,13 +34,15 @@ def run(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) 
         yield SetTimer(timer, moment.at + timeout + (0 if _parks(fixed, activation) else LEASE))
 
 
-def _parks(fixed: Fixed, activation: Activation) -> bool:
+def _parks(fixed: PinnedPlaybook, activation: Activation) -> bool:
     """No worker holds it while it waits: only the timer can end it in time. A worker ends what runs itself, and says more."""
-    return any(task.kind in ("wait", "playbook") for task in fixed.plan.steps[activation.step].step.tool)
+    return any(
+        task.kind in ("wait", "playbook") for task in fixed.plan.steps[activation.step].step.tool
+    )
 
 
 def ask(
-    fixed: Fixed,
+    fixed: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     kind: e.CommandKind,
@@ -52,7 +54,16 @@ def ask(
     if held(state) or any(live.activation == activation.id for live in state.commands.values()):
         return
     purpose = f"{kind}:{site}"
-    command = command_for(fixed, state, activation, kind, moment, purpose=purpose, site=site, site_args=site_args or {})
+    command = command_for(
+        fixed,
+        state,
+        activation,
+        kind,
+        moment,
+        purpose=purpose,
+        site=site,
+        site_args=site_args or {},
+    )
     yield issued(command, moment)
     yield Issue(command)
 
@@ -62,13 +73,13 @@ def held(state: Execution) -> bool:
     return state.paused or state.status != "running" or state.quarantined is not None
 
 
-def step_timeout(fixed: Fixed, activation: Activation) -> Micros | None:
+def step_timeout(fixed: PinnedPlaybook, activation: Activation) -> Micros | None:
     declared = fixed.plan.steps[activation.step].step.spec.timeout
     return None if declared is None else micros(declared)
 
 
 def command_for(
-    fixed: Fixed,
+    fixed: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     kind: e.CommandKind,
@@ -80,7 +91,9 @@ def command_for(
 ) -> Command:
     step = fixed.plan.steps[activation.step].step
     pool = pool_for(fixed, state, activation, kind, moment)
-    assert isinstance(pool, str), "a step whose pool cannot be rendered fails before it issues anything"
+    assert isinstance(pool, str), (
+        "a step whose pool cannot be rendered fails before it issues anything"
+    )
     return Command(
         command_id=command_id(activation.id, purpose or kind, number),
         execution_id=state.execution_id,
@@ -89,15 +102,23 @@ def command_for(
         activation=activation.id,
         kind=kind,
         pool=pool,
-        priority=step.spec.priority if step.spec.priority is not None else fixed.plan.playbook.executor.spec.priority,
+        priority=step.spec.priority
+        if step.spec.priority is not None
+        else fixed.plan.playbook.executor.spec.priority,
         tenant=fixed.tenant,
-        scope=scope_for(fixed, state, activation, _uses(fixed, activation, kind, fields.get("collection"))),
+        scope=scope_for(
+            fixed, state, activation, _uses(fixed, activation, kind, fields.get("collection"))
+        ),
         **fields,
     )
 
 
 def pool_for(
-    fixed: Fixed, state: Execution, activation: Activation, kind: e.CommandKind, moment: Moment
+    fixed: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    kind: e.CommandKind,
+    moment: Moment,
 ) -> str | Failure:
     """The pool of a command. A template is rendered for the first command of an activation; the others follow it there."""
     step = fixed.plan.steps[activation.step].step
@@ -106,7 +127,9 @@ def pool_for(
     return activation.pool or _rendered_pool(fixed, state, activation, moment)
 
 
-def _rendered_pool(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> str | Failure:
+def _rendered_pool(
+    fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+) -> str | Failure:
     written = fixed.plan.steps[activation.step].step.spec.pool
     found = sites.value_of(fixed, state, activation, written, moment, "pool")
     if isinstance(found, Failure):
@@ -130,10 +153,17 @@ def _on_spark(step: Step, kind: e.CommandKind) -> bool:
     return kind == "run" and any(task.kind == "spark" for task in step.tool)
 
 
-def _uses(fixed: Fixed, activation: Activation, kind: e.CommandKind, collection: e.Collection | None) -> Uses:
+def _uses(
+    fixed: PinnedPlaybook,
+    activation: Activation,
+    kind: e.CommandKind,
+    collection: e.Collection | None,
+) -> Uses:
     """A command whose items are found by what `in` says needs its names too; whatever they hold, every other is spared them."""
     plan = fixed.plan.steps[activation.step]
-    ready = kind in ("run", "frame") or (kind == "chunk" and (collection is None or collection.kind == "reference"))
+    ready = kind in ("run", "frame") or (
+        kind == "chunk" and (collection is None or collection.kind == "reference")
+    )
     return plan.body if ready else plan.uses
 
 
@@ -143,7 +173,7 @@ def _state(state: Execution, uses: Uses) -> dict[str, Any]:
     return _only(visible(state), uses.state) if uses.state else {}
 
 
-def scope_for(fixed: Fixed, state: Execution, activation: Activation, uses: Uses) -> Scope:
+def scope_for(fixed: PinnedPlaybook, state: Execution, activation: Activation, uses: Uses) -> Scope:
     """Only the names that its templates use."""
     workload = fixed.workload if uses.workload is None else _only(fixed.workload, uses.workload)
     ctx = state.ctx if uses.ctx is None else _only(state.ctx, uses.ctx)
@@ -193,5 +223,5 @@ def issued(command: Command, moment: Moment, **fields: Any) -> e.CommandIssued:
     )
 
 
-def requeue(live: Live, available_at: Micros | None = None) -> Requeue:
+def requeue(live: OpenCommand, available_at: Micros | None = None) -> Requeue:
     return Requeue(live.id, live.attempt, live.journal, available_at)

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from noetl.engine import recoveries, tallies
-from noetl.engine.state import Execution, Live
+from noetl.engine.state import Execution, OpenCommand
 from noetl.model import events as e
 from noetl.model.commands import Journal, Page
 from noetl.playbook.assignments import assign_ctx, assign_scratch
@@ -16,7 +16,9 @@ def task_done(state: Execution, event: e.TaskDone) -> Execution:
     journal = Journal(
         goto=event.goto,
         runs={**before.runs, event.task: event.run},
-        results=before.results if event.transparent else {**before.results, event.task: result.bare()},
+        results=before.results
+        if event.transparent
+        else {**before.results, event.task: result.bare()},
         prev=result.bare() if result.ok and not event.transparent else before.prev,
         last=before.last if event.transparent else result.bare(),
         jumps=event.jumps,
@@ -29,13 +31,17 @@ def task_done(state: Execution, event: e.TaskDone) -> Execution:
 def page(state: Execution, event: e.CallPage) -> Execution:
     live = state.commands[event.command_id]
     stored = Page(event.page, event.cursor, event.result.bare())
-    journal = replace(live.journal, page=stored, tries=0, resolved=None, set={**live.journal.set, **event.set})
+    journal = replace(
+        live.journal, page=stored, tries=0, resolved=None, set={**live.journal.set, **event.set}
+    )
     return _assigned(_with(state, live, journal), live, event.set)
 
 
 def retried(state: Execution, event: e.RetryStarted) -> Execution:
     live = state.commands[event.command_id]
-    journal = replace(live.journal, tries=event.tries, resolved=None, set={**live.journal.set, **event.set})
+    journal = replace(
+        live.journal, tries=event.tries, resolved=None, set={**live.journal.set, **event.set}
+    )
     return _assigned(_with(state, live, journal), live, event.set)
 
 
@@ -71,7 +77,7 @@ def frame(state: Execution, event: e.FrameClaimed) -> Execution:
     return _with(state, placed, replace(live.journal, frame=event.reference, frame_size=event.size))
 
 
-def knows(live: Live, event: e.Reported) -> bool:
+def knows(live: OpenCommand, event: e.Reported) -> bool:
     """The entry is in the journal already: the worker repeats it because its acknowledgement was lost."""
     journal = live.journal
     match event:
@@ -83,7 +89,11 @@ def knows(live: Live, event: e.Reported) -> bool:
             return journal.page is not None and event.page <= journal.page.number
         case e.RetryStarted():
             stored = journal.page.number if journal.page is not None else 0
-            return event.run <= journal.runs.get(event.task, 0) or event.page < stored or event.tries <= journal.tries
+            return (
+                event.run <= journal.runs.get(event.task, 0)
+                or event.page < stored
+                or event.tries <= journal.tries
+            )
         case e.CommandProgress():
             return event.done <= max(journal.done, live.first)
         case e.LoopShardDone():
@@ -94,11 +104,11 @@ def knows(live: Live, event: e.Reported) -> bool:
             return False
 
 
-def _with(state: Execution, live: Live, journal: Journal) -> Execution:
+def _with(state: Execution, live: OpenCommand, journal: Journal) -> Execution:
     return replace(state, commands={**state.commands, live.id: replace(live, journal=journal)})
 
 
-def _assigned(state: Execution, live: Live, values: dict[str, object]) -> Execution:
+def _assigned(state: Execution, live: OpenCommand, values: dict[str, object]) -> Execution:
     if not values:
         return state
     activation = state.activations[live.activation]

@@ -6,7 +6,7 @@ from noetl.engine import joins
 from noetl.engine.fold import FINAL
 from noetl.engine.issuing import Made
 from noetl.engine.sites import Moment
-from noetl.engine.state import Execution, Fixed
+from noetl.engine.state import Execution, PinnedPlaybook
 from noetl.model import events as e
 from noetl.model.decisions import AskAdmission, ClearTimer, LeaveAdmission, Send, SetTimer, Stop
 from noetl.model.envelope import Envelope, failed, no_value_context
@@ -15,7 +15,9 @@ from noetl.model.ids import CommandId, ExecutionId, activation_id, timer_id
 from noetl.model.messages import Cancel, Notice
 
 
-def begin(fixed: Fixed, state: Execution, event: e.PlaybookInitialized, moment: Moment) -> Made:
+def begin(
+    fixed: PinnedPlaybook, state: Execution, event: e.PlaybookInitialized, moment: Moment
+) -> Made:
     if event.timeout is not None:
         yield SetTimer(timer_id(state.execution_id, "execution"), moment.at + event.timeout)
     limit = fixed.plan.playbook.executor.spec.max_concurrent
@@ -25,7 +27,7 @@ def begin(fixed: Fixed, state: Execution, event: e.PlaybookInitialized, moment: 
         yield AskAdmission(state.path, limit)
 
 
-def settle(fixed: Fixed, state: Execution, moment: Moment) -> Made:
+def settle(fixed: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
     """When nothing follows from an event any more: what follows from the state as a whole."""
     if state.terminal or state.quarantined is not None:
         return
@@ -47,7 +49,9 @@ def nothing_left(state: Execution) -> bool:
 def cancelling(state: Execution) -> Made:
     """Stop everything: queued commands at once, running ones through their workers, children through their inboxes."""
     if state.commands:
-        yield Stop(tuple(live.id for live in sorted(state.commands.values(), key=lambda live: live.order)))
+        yield Stop(
+            tuple(live.id for live in sorted(state.commands.values(), key=lambda live: live.order))
+        )
     for _, call in sorted(state.calls.items()):
         if call.child is not None:
             yield cancel_child(state, call.child)
@@ -64,7 +68,7 @@ def cancel_child(state: Execution, child: ExecutionId) -> Send:
     return Send(child, Cancel(request=f"parent:{state.execution_id}", reason="parent"))
 
 
-def _finish(fixed: Fixed, state: Execution, moment: Moment) -> Made:
+def _finish(fixed: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
     final = fixed.plan.final
     if final is not None and state.finished is None and state.activated:
         record = state.steps.get(final)
@@ -85,13 +89,20 @@ def _finish(fixed: Fixed, state: Execution, moment: Moment) -> Made:
     if state.parent is not None:
         answer = _answer(state, ended)
         notice = e.ChildEnded(
-            call=state.parent.call, child=state.execution_id, result=answer, recovered=state.recovered
+            call=state.parent.call,
+            child=state.execution_id,
+            result=answer,
+            recovered=state.recovered,
         )
         yield Send(state.parent.execution_id, Notice(event=notice))
 
 
 def _terminal(state: Execution, moment: Moment) -> e.Terminal:
-    cancelled = state.status == "cancelling" and state.reason in ("requested", "parent") and state.finished != "failed"
+    cancelled = (
+        state.status == "cancelling"
+        and state.reason in ("requested", "parent")
+        and state.finished != "failed"
+    )
     if cancelled or (state.finished == "cancelled" and state.status == "running"):
         return e.ExecutionCancelled(at=moment.at, reason=state.reason or "requested")
     if state.failure is not None:
@@ -110,9 +121,17 @@ def _answer(state: Execution, ended: e.Terminal) -> Envelope:
             record = state.steps.get(wanted) if wanted is not None else None
             if state.return_step is not None and (record is None or record.result is None):
                 message = f"child {state.execution_id} ended without running its return_step {state.return_step}"
-                return failed(Failure(code="CHILD_FAILED", kind="child", message=message, detail=where))
-            result = record.result if record is not None and record.result is not None else Envelope(status="ok")
-            context = {name: value for name, value in result.context.items() if name != "selections"}
+                return failed(
+                    Failure(code="CHILD_FAILED", kind="child", message=message, detail=where)
+                )
+            result = (
+                record.result
+                if record is not None and record.result is not None
+                else Envelope(status="ok")
+            )
+            context = {
+                name: value for name, value in result.context.items() if name != "selections"
+            }
             no_value = result.why_no_value(f"step {wanted} of child {state.execution_id}")
             if no_value:
                 context |= no_value_context(no_value)
@@ -122,7 +141,11 @@ def _answer(state: Execution, ended: e.Terminal) -> Envelope:
             detail = {**where, "code": ended.error.code, "step": ended.step}
             if ended.error.kind == "runaway":  # as what it is, however deep it was noticed
                 return failed(replace(ended.error, detail=detail))
-            return failed(Failure(code="CHILD_FAILED", kind="child", message=message, detail=detail))
+            return failed(
+                Failure(code="CHILD_FAILED", kind="child", message=message, detail=detail)
+            )
         case e.ExecutionCancelled():
             message = f"child {state.execution_id} was cancelled"
-            return failed(Failure(code="CHILD_CANCELLED", kind="child", message=message, detail=where))
+            return failed(
+                Failure(code="CHILD_CANCELLED", kind="child", message=message, detail=where)
+            )

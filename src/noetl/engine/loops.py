@@ -12,7 +12,7 @@ import msgspec
 from noetl.engine import playbook_state, sites, tallies
 from noetl.engine.issuing import Made, ask, command_for, held, issued, step_timeout
 from noetl.engine.sites import Moment, NeedsWorker
-from noetl.engine.state import Activation, Execution, Fixed, LoopState
+from noetl.engine.state import Activation, Execution, LoopState, PinnedPlaybook
 from noetl.model import events as e
 from noetl.model.commands import MAX_FRAME_ROWS
 from noetl.model.decisions import AddPart, Issue, SetTimer, Stop
@@ -21,7 +21,15 @@ from noetl.model.errors import Failure
 from noetl.model.ids import Micros, RefId, gathered_id, timer_id
 from noetl.model.reference import Reference, address
 from noetl.playbook import reducers
-from noetl.playbook.assignments import found_at, full_name, is_reference, is_state, linked, root_of, unwrapped
+from noetl.playbook.assignments import (
+    found_at,
+    full_name,
+    is_reference,
+    is_state,
+    linked,
+    root_of,
+    unwrapped,
+)
 from noetl.playbook.expressions import FailedError, LimitError
 from noetl.playbook.model import Loop, MaxFailed
 from noetl.playbook.plan import IN, REDUCE
@@ -29,7 +37,9 @@ from noetl.playbook.plan import IN, REDUCE
 LANES = 16  # commands of one loop in flight; a larger window puts more items into each, unless each is alone in its own
 PARALLEL_WINDOW = 100
 CHUNK_TIME: Micros = 250_000
-CHEAP_ITEM: Micros = 1_000  # the worker itself is busy with such, and shares its time among the chunks that it has
+CHEAP_ITEM: Micros = (
+    1_000  # the worker itself is busy with such, and shares its time among the chunks that it has
+)
 CHEAP_CHUNK = 1_500
 SHORT_TIME: Micros = 20_000
 LARGEST_CHUNK = 10_000
@@ -41,20 +51,22 @@ BEFORE = -1  # where the manifest of the run before stands in that of a retried 
 # ---- planning ----------------------------------------------------------------------------------------------------------
 
 
-def plan(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:
+def plan(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
     """Find out what the loop runs over, then start it."""
     found = _collection(fixed, state, activation, moment)
     if isinstance(found, NeedsWorker):
         yield from ask(fixed, state, activation, "plan", IN, moment)
     elif isinstance(found, Failure):
         result = failed(found)
-        yield e.CallError(at=moment.at, step=activation.step, activation=activation.id, result=result)
+        yield e.CallError(
+            at=moment.at, step=activation.step, activation=activation.id, result=result
+        )
     elif not held(state):
         yield from _start(fixed, state, activation, found, moment)
 
 
 def _collection(
-    fixed: Fixed, state: Execution, activation: Activation, moment: Moment
+    fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
 ) -> e.Collection | Failure | NeedsWorker:
     step = fixed.plan.steps[activation.step]
     loop = _loop(fixed, activation)
@@ -115,17 +127,25 @@ def as_items(value: Any) -> list[Any] | Failure:
     if isinstance(value, dict | str):
         return [value]
     return Failure(
-        code="BAD_COLLECTION", kind="template", message=f"loop.in is {value!r}: a list, map, text or null is needed"
+        code="BAD_COLLECTION",
+        kind="template",
+        message=f"loop.in is {value!r}: a list, map, text or null is needed",
     )
 
 
-def _loop(fixed: Fixed, activation: Activation) -> Loop:
+def _loop(fixed: PinnedPlaybook, activation: Activation) -> Loop:
     loop = fixed.plan.steps[activation.step].step.loop
     assert loop is not None, "only looping steps come here"
     return loop
 
 
-def _start(fixed: Fixed, state: Execution, activation: Activation, collection: e.Collection, moment: Moment) -> Made:
+def _start(
+    fixed: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    collection: e.Collection,
+    moment: Moment,
+) -> Made:
     loop = _loop(fixed, activation)
     inherited = state.steps[activation.step].loop if collection.kind == "failed" else None
     inherited_gathered = inherited.gathered if inherited is not None else None
@@ -143,7 +163,9 @@ def _start(fixed: Fixed, state: Execution, activation: Activation, collection: e
         window=_window(loop, mode, collection.size),
         chunk=0 if spec.chunk == "auto" else spec.chunk,
         frame=spec.frame.size if spec.frame is not None else 50,
-        max_failed=_max_failed(loop, collection.size if collection.total is None else collection.total),
+        max_failed=_max_failed(
+            loop, collection.size if collection.total is None else collection.total
+        ),
         single=fixed.plan.steps[activation.step].alone,
         reduce=dict(spec.reduce),
         timer=timer,
@@ -154,7 +176,9 @@ def _start(fixed: Fixed, state: Execution, activation: Activation, collection: e
         yield AddPart(activation.id, BEFORE, 0, collection.manifest)
     if inherited_gathered is not None:
         where = address(fixed.execution_id, "manifest", activation.step, inherited_gathered)
-        before = Reference(ref_id=RefId(inherited_gathered), type="db", uri=str(where), format="manifest")
+        before = Reference(
+            ref_id=RefId(inherited_gathered), type="db", uri=str(where), format="manifest"
+        )
         yield AddPart(gathered_id(activation.id), BEFORE, 0, before)
 
 
@@ -191,7 +215,7 @@ def part(event: e.CommandCompleted | e.CommandFailed | e.CommandProgress) -> Mad
         yield AddPart(gathered_id(event.activation), items.first, 0, items.gathered)
 
 
-def go_on(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:
+def go_on(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
     loop = activation.loop
     assert loop is not None, "the phase is loop"
     if over(loop):
@@ -217,16 +241,22 @@ def over(loop: LoopState) -> bool:
 
 
 def stop(state: Execution, activation: Activation) -> Stop:
-    live = sorted((c for c in state.commands.values() if c.activation == activation.id), key=lambda c: c.order)
+    live = sorted(
+        (c for c in state.commands.values() if c.activation == activation.id), key=lambda c: c.order
+    )
     return Stop(tuple(command.id for command in live))
 
 
-def _fill(fixed: Fixed, state: Execution, activation: Activation, loop: LoopState, moment: Moment) -> Made:
+def _fill(
+    fixed: PinnedPlaybook, state: Execution, activation: Activation, loop: LoopState, moment: Moment
+) -> Made:
     """Issue what the window allows: items that come back for another try first, then the next indexes."""
     running = loop.running
     for index, attempts, delay in loop.deferred:
         if running < loop.window:
-            yield from _chunk(fixed, state, activation, loop, moment, index, 1, 1, attempts, moment.at + delay)
+            yield from _chunk(
+                fixed, state, activation, loop, moment, index, 1, 1, attempts, moment.at + delay
+            )
             running += 1
     lanes = 1 if loop.mode == "spark" else loop.window if loop.single else min(loop.window, LANES)
     lane = -(-loop.window // lanes)
@@ -238,7 +268,9 @@ def _fill(fixed: Fixed, state: Execution, activation: Activation, loop: LoopStat
             if loop.mode == "spark"
             else min(_chunk_size(loop, together, -(-(size - first) // lanes)), size - first)
         )
-        yield from _chunk(fixed, state, activation, loop, moment, first, count, min(together, count))
+        yield from _chunk(
+            fixed, state, activation, loop, moment, first, count, min(together, count)
+        )
         first, live, running = first + count, live + 1, running + min(together, count)
 
 
@@ -251,14 +283,16 @@ def _chunk_size(loop: LoopState, together: int, share: int) -> int:
         return loop.chunk
     if not loop.timed or loop.micros > SLOW_ITEM * loop.timed:
         return 1
-    filling, short = (time * together * loop.timed // max(1, loop.micros) for time in (CHUNK_TIME, SHORT_TIME))
+    filling, short = (
+        time * together * loop.timed // max(1, loop.micros) for time in (CHUNK_TIME, SHORT_TIME)
+    )
     if loop.window >= LANES and loop.micros < CHEAP_ITEM * loop.timed:
         filling = max(filling // 4, min(filling, CHEAP_CHUNK))
     return max(1, min(LARGEST_CHUNK, filling, max(share, short)))
 
 
 def _chunk(
-    fixed: Fixed,
+    fixed: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     loop: LoopState,
@@ -291,7 +325,13 @@ def _chunk(
 
 
 def _items(
-    fixed: Fixed, state: Execution, activation: Activation, loop: LoopState, first: int, count: int, moment: Moment
+    fixed: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    loop: LoopState,
+    first: int,
+    count: int,
+    moment: Moment,
 ) -> tuple[Any, ...]:
     """The items themselves when the server knows them; otherwise the worker reads them from the collection."""
     if loop.collection.kind == "inline":
@@ -299,14 +339,20 @@ def _items(
     if loop.collection.kind != "workload":
         return ()
     if activation.step not in fixed.collections:
-        answer = sites.evaluate(fixed, state, activation, fixed.plan.steps[activation.step].site[IN], moment)
+        answer = sites.evaluate(
+            fixed, state, activation, fixed.plan.steps[activation.step].site[IN], moment
+        )
         items = as_items(unwrapped(answer[0])) if isinstance(answer, list) else []
-        assert isinstance(items, list), "it was a list when the loop started, and a workload never changes"
+        assert isinstance(items, list), (
+            "it was a list when the loop started, and a workload never changes"
+        )
         fixed.collections[activation.step] = items
     return tuple(fixed.collections[activation.step][first : first + count])
 
 
-def _frames(fixed: Fixed, state: Execution, activation: Activation, loop: LoopState, moment: Moment) -> Made:
+def _frames(
+    fixed: PinnedPlaybook, state: Execution, activation: Activation, loop: LoopState, moment: Moment
+) -> Made:
     """Cursor: each lane claims a frame, works on it and claims again, until a claim comes back empty. One lane counts its items
     on; of several nobody knows who claims first, so each frame counts from a number that no other frame reaches."""
     if loop.drained:
@@ -314,9 +360,15 @@ def _frames(fixed: Fixed, state: Execution, activation: Activation, loop: LoopSt
     for number in range(loop.frames, loop.frames + loop.window - loop.live):
         first = loop.claimed if loop.window == 1 else number * MAX_FRAME_ROWS
         command = command_for(
-            fixed, state, activation, "frame", moment, number=number, count=loop.frame,
+            fixed,
+            state,
+            activation,
+            "frame",
+            moment,
+            number=number,
+            count=loop.frame,
             stop_on_failure=loop.max_failed == 0,
-        )  # fmt: skip
+        )
         command = msgspec.structs.replace(command, first=first)
         yield issued(command, moment)
         yield Issue(command)
@@ -325,7 +377,9 @@ def _frames(fixed: Fixed, state: Execution, activation: Activation, loop: LoopSt
 # ---- closing -----------------------------------------------------------------------------------------------------------
 
 
-def _close(fixed: Fixed, state: Execution, activation: Activation, loop: LoopState, moment: Moment) -> Made:
+def _close(
+    fixed: PinnedPlaybook, state: Execution, activation: Activation, loop: LoopState, moment: Moment
+) -> Made:
     """What items have gathered is joined by a worker first."""
     stats = tallies.stats(loop)
     assert stats is not None, "there is a loop"
@@ -333,15 +387,24 @@ def _close(fixed: Fixed, state: Execution, activation: Activation, loop: LoopSta
     joined = REDUCE in activation.values or activation.broken is not None
     if loop.gathered and error is None and not joined:
         inline = [[segment.low, segment.partial] for segment in loop.segments]
-        yield from ask(fixed, state, activation, "evaluate", REDUCE, moment, site_args={"segments": inline})
+        yield from ask(
+            fixed, state, activation, "evaluate", REDUCE, moment, site_args={"segments": inline}
+        )
         return
     if loop.mode == "spark":
-        yield e.LoopFaninCompleted(at=moment.at, step=activation.step, activation=activation.id, shards=loop.shards)
+        yield e.LoopFaninCompleted(
+            at=moment.at, step=activation.step, activation=activation.id, shards=loop.shards
+        )
     yield _done(state, activation, loop, stats, error or activation.broken, moment)
 
 
 def _done(
-    state: Execution, activation: Activation, loop: LoopState, stats: e.Stats, error: Failure | None, moment: Moment
+    state: Execution,
+    activation: Activation,
+    loop: LoopState,
+    stats: e.Stats,
+    error: Failure | None,
+    moment: Moment,
 ) -> e.LoopDone:
     reduced = _reduced(state, activation, loop)
     if isinstance(reduced, Failure):
@@ -349,25 +412,36 @@ def _done(
     error = error or playbook_state.refusal(state, reduced)
     where = address(state.execution_id, "manifest", activation.step, activation.id)
     whole = tallies.with_inherited(stats, loop.collection)
-    manifest = Reference(ref_id=RefId(activation.id), type="db", uri=str(where), rows=whole.total, format="manifest")
+    manifest = Reference(
+        ref_id=RefId(activation.id), type="db", uri=str(where), rows=whole.total, format="manifest"
+    )
     context = {"row_count": whole.total, "stats": msgspec.to_builtins(whole)}
     return e.LoopDone(
         at=moment.at,
         step=activation.step,
         activation=activation.id,
         stats=stats,
-        result=Envelope(status="ok" if error is None else "error", reference=manifest, context=context, error=error),
+        result=Envelope(
+            status="ok" if error is None else "error",
+            reference=manifest,
+            context=context,
+            error=error,
+        ),
         set=reduced if error is None else {},
         recovered=stats.failed if error is None else 0,
     )
 
 
-def _verdict(fixed: Fixed, activation: Activation, loop: LoopState, stats: e.Stats) -> Failure | None:
+def _verdict(
+    fixed: PinnedPlaybook, activation: Activation, loop: LoopState, stats: e.Stats
+) -> Failure | None:
     if loop.broken is not None:
         return loop.broken
     policy = _loop(fixed, activation).spec.policy.failure
     limit = loop.max_failed
-    if limit is None and isinstance(policy, MaxFailed):  # a share of a cursor's items: known only now
+    if limit is None and isinstance(
+        policy, MaxFailed
+    ):  # a share of a cursor's items: known only now
         limit = int(stats.total * float(str(policy.max_failed).rstrip("%")) / 100)
     if policy == "at_end":
         limit = 0
@@ -384,7 +458,12 @@ def _first_error(loop: LoopState) -> dict[str, Any]:
     first = loop.first_error
     if first is None:
         return {}
-    cause = {"code": first.code, "message": first.message, "kind": first.kind, "detail": first.detail}
+    cause = {
+        "code": first.code,
+        "message": first.message,
+        "kind": first.kind,
+        "detail": first.detail,
+    }
     return {"first_error": first.code, "index": loop.first_failed, "cause": cause}
 
 

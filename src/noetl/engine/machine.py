@@ -15,12 +15,22 @@ from noetl.engine import inheriting, journals, lifecycle, loops, playbook_state,
 from noetl.engine.fold import evolve
 from noetl.engine.issuing import Made, requeue
 from noetl.engine.sites import Moment
-from noetl.engine.state import Activation, Execution, Fixed
+from noetl.engine.state import Activation, Execution, PinnedPlaybook
 from noetl.engine.unhandled import is_unhandled
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.commands import MAX_LEASES
-from noetl.model.decisions import AddPart, ClearTimer, Effect, Finish, Park, Send, SetTimer, StartChild, Stop
+from noetl.model.decisions import (
+    AddPart,
+    ClearTimer,
+    Effect,
+    Finish,
+    Park,
+    Send,
+    SetTimer,
+    StartChild,
+    Stop,
+)
 from noetl.model.envelope import failed, without_rows
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros, call_id, timer_id
@@ -48,7 +58,7 @@ class Advance(Struct, frozen=True):
 
 
 def interpret(
-    fixed: Fixed,
+    fixed: PinnedPlaybook,
     state: Execution,
     message: m.Message,
     at: Micros,
@@ -74,9 +84,17 @@ def interpret(
         case m.Stopped():
             return _stopped(state, message, at)
         case m.TimerDue():
-            return (e.TimerFired(at=at, timer=message.timer),) if message.timer in state.timers else Refusal("known")
+            return (
+                (e.TimerFired(at=at, timer=message.timer),)
+                if message.timer in state.timers
+                else Refusal("known")
+            )
         case m.Notice():
-            return (replace(message.event, at=at),) if waits.expected(state, message.event.call) else Refusal("known")
+            return (
+                (replace(message.event, at=at),)
+                if waits.expected(state, message.event.call)
+                else Refusal("known")
+            )
         case m.Admitted():
             admitted = e.WorkflowInitialized(at=at)
             reads = playbook_state.read(fixed, state, stored, at) if stored is not None else ()
@@ -86,7 +104,7 @@ def interpret(
 
 
 def _start(
-    fixed: Fixed,
+    fixed: PinnedPlaybook,
     state: Execution,
     start: m.Start,
     at: Micros,
@@ -117,7 +135,10 @@ def _start(
     )
     taken_over: list[e.Event] = []
     if retried is not None:
-        taken_over += [e.ArrivalsInherited(at=at, start_at=part, part=number) for number, part in enumerate(more)]
+        taken_over += [
+            e.ArrivalsInherited(at=at, start_at=part, part=number)
+            for number, part in enumerate(more)
+        ]
         taken_over += inheriting.inherited(fixed.plan, retried, at)
         taken_over += playbook_state.inherit(fixed, retried, at)
     if stored is None:
@@ -128,7 +149,9 @@ def _start(
     return (first, *taken_over, *playbook_state.read(fixed, known, stored, at))
 
 
-def _request(fixed: Fixed, state: Execution, request: m.Request, at: Micros) -> tuple[e.Event, ...] | Refusal:
+def _request(
+    fixed: PinnedPlaybook, state: Execution, request: m.Request, at: Micros
+) -> tuple[e.Event, ...] | Refusal:
     match request:
         case m.Cancel():
             cancelling = e.ExecutionCancelling(at=at, reason=request.reason, by=request.by)
@@ -137,7 +160,11 @@ def _request(fixed: Fixed, state: Execution, request: m.Request, at: Micros) -> 
             return Refusal("known") if known else (cancelling,)
         case m.Pause():
             idle = state.paused or state.status != "running"
-            return Refusal("known") if idle else (e.PlaybookPaused(at=at, request=request.request, by=request.by),)
+            return (
+                Refusal("known")
+                if idle
+                else (e.PlaybookPaused(at=at, request=request.request, by=request.by),)
+            )
         case m.Resume():
             resumed = e.PlaybookResumed(at=at, request=request.request, by=request.by)
             return (resumed,) if state.paused else Refusal("known")
@@ -148,7 +175,11 @@ def _request(fixed: Fixed, state: Execution, request: m.Request, at: Micros) -> 
             if state.waiting_signals >= fixed.limits.signals:
                 return Refusal("full")
             sent = e.SignalReceived(
-                at=at, name=request.name, request=request.request, payload=request.payload, by=request.by
+                at=at,
+                name=request.name,
+                request=request.request,
+                payload=request.payload,
+                by=request.by,
             )
             return (sent,)
         case m.Start() | m.Admitted():
@@ -196,7 +227,12 @@ def _lease_lost(state: Execution, lost: m.LeaseLost, at: Micros) -> tuple[e.Even
     live = state.commands.get(lost.command_id)
     if live is None or live.attempt != lost.attempt or live.parked is not None:
         return Refusal("known")
-    where: dict[str, Any] = {"at": at, "command_id": live.id, "step": live.step, "activation": live.activation}
+    where: dict[str, Any] = {
+        "at": at,
+        "command_id": live.id,
+        "step": live.step,
+        "activation": live.activation,
+    }
     if waits.being_stopped(state, live):
         return (e.CommandCancelled(attempt=live.attempt, **where),)
     if live.lost + 1 >= MAX_LEASES:
@@ -230,13 +266,13 @@ def with_conflicts(
 # ---- decisions ---------------------------------------------------------------------------------------------------------
 
 
-def decide(fixed: Fixed, state: Execution, event: e.Event, moment: Moment) -> Made:
+def decide(fixed: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
     """What follows from an event that the state already contains."""
     rule = RULES.get(type(event))
     return iter(()) if rule is None else rule(fixed, state, event, moment)
 
 
-def advance(fixed: Fixed, state: Execution, *given: e.Event) -> Advance:
+def advance(fixed: PinnedPlaybook, state: Execution, *given: e.Event) -> Advance:
     """Fold and decide until nothing follows. The events come in the order in which they were folded: the log's order."""
     queue: deque[e.Event] = deque(given)
     events: list[e.Event] = []
@@ -258,7 +294,9 @@ def advance(fixed: Fixed, state: Execution, *given: e.Event) -> Advance:
         if len(events) == MANY and state.status == "running":
             queue.append(_circles(event))
         if len(events) > 2 * MANY:
-            raise RuntimeError(f"{event.type} of {state.execution_id} led to more than {2 * MANY} events")
+            raise RuntimeError(
+                f"{event.type} of {state.execution_id} led to more than {2 * MANY} events"
+            )
         moment = Moment(event.key, event.at)
         take(decide(fixed, state, event, moment))
         if not queue:
@@ -269,7 +307,9 @@ def advance(fixed: Fixed, state: Execution, *given: e.Event) -> Advance:
 def _circles(event: e.Event) -> e.ExecutionCancelling:
     message = f"{MANY} events followed from one, and no step had anything to wait for: a cycle without an end?"
     runaway = Failure(code="RUNAWAY", kind="runaway", message=message)
-    return e.ExecutionCancelling(at=event.at, reason="failed", error=runaway, step=getattr(event, "step", None))
+    return e.ExecutionCancelling(
+        at=event.at, reason="failed", error=runaway, step=getattr(event, "step", None)
+    )
 
 
 def quarantine(state: Execution, error: str, cause: str, at: Micros) -> e.ExecutionQuarantined:
@@ -281,19 +321,29 @@ def _on(state: Execution, activation_id: Any) -> Activation | None:
     return state.activations.get(activation_id) if state.status == "running" else None
 
 
-def _entered(fixed: Fixed, state: Execution, event: e.Event, moment: Moment) -> Made:
+def _entered(fixed: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
     activation = _on(state, getattr(event, "activation", None))
     if activation is not None:
         yield from steps.proceed(fixed, state, activation, moment)
 
 
-def _called(fixed: Fixed, state: Execution, event: e.CallDone | e.CallError | e.LoopDone, moment: Moment) -> Made:
+def _called(
+    fixed: PinnedPlaybook,
+    state: Execution,
+    event: e.CallDone | e.CallError | e.LoopDone,
+    moment: Moment,
+) -> Made:
     if fixed.plan.steps[event.step].step.spec.timeout is not None:
         yield ClearTimer(timer_id(event.activation, "timeout"))
     yield from _entered(fixed, state, event, moment)
 
 
-def _ended(fixed: Fixed, state: Execution, event: e.CommandCompleted | e.CommandFailed, moment: Moment) -> Made:
+def _ended(
+    fixed: PinnedPlaybook,
+    state: Execution,
+    event: e.CommandCompleted | e.CommandFailed,
+    moment: Moment,
+) -> Made:
     yield Finish(event.command_id)
     yield from loops.part(event)
     activation = _on(state, event.activation)
@@ -305,7 +355,7 @@ def _ended(fixed: Fixed, state: Execution, event: e.CommandCompleted | e.Command
         yield from steps.called(state, activation, event, moment)
 
 
-def _dead(fixed: Fixed, state: Execution, event: e.CommandDead, moment: Moment) -> Made:
+def _dead(fixed: PinnedPlaybook, state: Execution, event: e.CommandDead, moment: Moment) -> Made:
     yield Finish(event.command_id, "dead")
     activation = _on(state, event.activation)
     if activation is None:
@@ -318,7 +368,9 @@ def _dead(fixed: Fixed, state: Execution, event: e.CommandDead, moment: Moment) 
         yield steps.call_error(activation, activation.outcome.error, moment)
 
 
-def _cancelled(fixed: Fixed, state: Execution, event: e.CommandCancelled, moment: Moment) -> Made:
+def _cancelled(
+    fixed: PinnedPlaybook, state: Execution, event: e.CommandCancelled, moment: Moment
+) -> Made:
     yield Finish(event.command_id, "cancelled")
     activation = _on(state, event.activation)
     if activation is None:
@@ -330,22 +382,30 @@ def _cancelled(fixed: Fixed, state: Execution, event: e.CommandCancelled, moment
         yield steps.call_error(activation, steps.stopped_by(fixed, activation), moment)
 
 
-def _expression(fixed: Fixed, state: Execution, event: e.ExpressionEvaluated, moment: Moment) -> Made:
+def _expression(
+    fixed: PinnedPlaybook, state: Execution, event: e.ExpressionEvaluated, moment: Moment
+) -> Made:
     yield Finish(event.command_id)
     yield from _entered(fixed, state, event, moment)
 
 
-def _reclaimed(fixed: Fixed, state: Execution, event: e.CommandReclaimed, moment: Moment) -> Made:
+def _reclaimed(
+    fixed: PinnedPlaybook, state: Execution, event: e.CommandReclaimed, moment: Moment
+) -> Made:
     yield requeue(state.commands[event.command_id])
 
 
-def _returned(fixed: Fixed, state: Execution, event: e.CommandReturned, moment: Moment) -> Made:
+def _returned(
+    fixed: PinnedPlaybook, state: Execution, event: e.CommandReturned, moment: Moment
+) -> Made:
     live = state.commands[event.command_id]
     yield Park(live.id)
     yield Stop((live.id,)) if waits.being_stopped(state, live) else requeue(live)
 
 
-def _parked(fixed: Fixed, state: Execution, event: e.CommandParked, moment: Moment) -> Made:
+def _parked(
+    fixed: PinnedPlaybook, state: Execution, event: e.CommandParked, moment: Moment
+) -> Made:
     live = state.commands[event.command_id]
     yield Park(live.id)
     if waits.being_stopped(state, live):
@@ -365,11 +425,15 @@ def _parked(fixed: Fixed, state: Execution, event: e.CommandParked, moment: Mome
         yield _child(fixed, state, live.parked.call, event.child, moment)
 
 
-def _child(fixed: Fixed, state: Execution, call: str, request: e.ChildRequest, moment: Moment) -> Effect:
+def _child(
+    fixed: PinnedPlaybook, state: Execution, call: str, request: e.ChildRequest, moment: Moment
+) -> Effect:
     if state.depth + 1 > fixed.limits.depth:
         message = f"children are nested more than {fixed.limits.depth} deep: a playbook that calls itself?"
         answer = failed(Failure(code="RUNAWAY", kind="runaway", message=message))
-        return Send(state.execution_id, m.Notice(event=e.ChildEnded(call=call, child=None, result=answer)))
+        return Send(
+            state.execution_id, m.Notice(event=e.ChildEnded(call=call, child=None, result=answer))
+        )
     pinned = state.pins.get(request.path) if asks_latest(request.version) else None
     return StartChild(
         parent=e.Parent(state.execution_id, call, request.iter),
@@ -384,11 +448,14 @@ def _child(fixed: Fixed, state: Execution, call: str, request: e.ChildRequest, m
     )
 
 
-def _resolved(fixed: Fixed, state: Execution, event: e.Event, moment: Moment) -> Made:
+def _resolved(fixed: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
     """Something a parked command waited for came: whichever command has an answer and is not parked any more goes back."""
     for live in _answered(state, event):
         yield requeue(live)
-        for timer in (timer_id(live.id, f"wait:{live.attempt - 1}"), timer_id(live.id, f"timeout:{live.attempt - 1}")):
+        for timer in (
+            timer_id(live.id, f"wait:{live.attempt - 1}"),
+            timer_id(live.id, f"timeout:{live.attempt - 1}"),
+        ):
             yield ClearTimer(timer)
 
 
@@ -401,15 +468,21 @@ def _answered(state: Execution, event: e.Event) -> list[Any]:
     ]
 
 
-def _timer(fixed: Fixed, state: Execution, event: e.TimerFired, moment: Moment) -> Made:
+def _timer(fixed: PinnedPlaybook, state: Execution, event: e.TimerFired, moment: Moment) -> Made:
     if event.timer == timer_id(state.execution_id, "execution"):
         if state.status in ("pending", "running"):
             limit = fixed.plan.playbook.executor.spec.timeout
-            message = f"the execution ran longer than its timeout of {limit}{_not_begun(state, moment)}"
+            message = (
+                f"the execution ran longer than its timeout of {limit}{_not_begun(state, moment)}"
+            )
             late = Failure(code="TIMEOUT", kind="timeout", message=message)
             yield e.ExecutionCancelling(at=moment.at, reason="timeout", error=late)
         return
-    stopped = [a for a in state.activations.values() if a.stopped and timer_id(a.id, "timeout") == event.timer]
+    stopped = [
+        a
+        for a in state.activations.values()
+        if a.stopped and timer_id(a.id, "timeout") == event.timer
+    ]
     for activation in stopped:
         yield from _step_timeout(fixed, state, activation, moment)
     if stopped:
@@ -424,10 +497,14 @@ def _not_begun(state: Execution, moment: Moment) -> str:
     """The step that has waited longest for a worker, if there is one: it may be why the execution took so long."""
     live = sorted(state.activations.values(), key=lambda activation: activation.order)
     waiting = [each for each in live if waits.nobody_took(state, each, moment.at)]
-    return f"; step {waiting[0].step} did not begin: {waits.no_worker(waiting[0])}" if waiting else ""
+    return (
+        f"; step {waiting[0].step} did not begin: {waits.no_worker(waiting[0])}" if waiting else ""
+    )
 
 
-def _step_timeout(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:
+def _step_timeout(
+    fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+) -> Made:
     """The backstop of a worker that did not enforce it: stop the step's commands, and with them their children."""
     if any(live.activation == activation.id for live in state.commands.values()):
         yield loops.stop(state, activation)
@@ -437,7 +514,9 @@ def _step_timeout(fixed: Fixed, state: Execution, activation: Activation, moment
         yield steps.call_error(activation, steps.stopped_by(fixed, activation), moment)
 
 
-def _routed(fixed: Fixed, state: Execution, event: e.NextEvaluated, moment: Moment) -> Made:
+def _routed(
+    fixed: PinnedPlaybook, state: Execution, event: e.NextEvaluated, moment: Moment
+) -> Made:
     record = state.steps[event.step]
     error = (record.result.error if record.result is not None else None) or event.error
     unhandled = error is not None and not event.chosen
@@ -447,7 +526,7 @@ def _routed(fixed: Fixed, state: Execution, event: e.NextEvaluated, moment: Mome
         yield e.ExecutionCancelling(at=moment.at, reason="failed", error=error, step=event.step)
 
 
-def _skipped(fixed: Fixed, state: Execution, event: e.StepSkipped, moment: Moment) -> Made:
+def _skipped(fixed: PinnedPlaybook, state: Execution, event: e.StepSkipped, moment: Moment) -> Made:
     """Fail the execution if the skipped step should have handled a failure and no other step handles it."""
     for step in event.failed_origins:
         fast = fixed.plan.steps[step].step.spec.policy.failure == "fail_fast"
@@ -458,11 +537,13 @@ def _skipped(fixed: Fixed, state: Execution, event: e.StepSkipped, moment: Momen
             return
 
 
-def _cancelling(fixed: Fixed, state: Execution, event: e.ExecutionCancelling, moment: Moment) -> Made:
+def _cancelling(
+    fixed: PinnedPlaybook, state: Execution, event: e.ExecutionCancelling, moment: Moment
+) -> Made:
     yield from lifecycle.cancelling(state)
 
 
-def _resumed(fixed: Fixed, state: Execution, event: e.Event, moment: Moment) -> Made:
+def _resumed(fixed: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
     """Everything that was held back goes on, oldest first."""
     yield from _resolved(fixed, state, event, moment)
     busy = {live.activation for live in state.commands.values()}
@@ -471,9 +552,13 @@ def _resumed(fixed: Fixed, state: Execution, event: e.Event, moment: Moment) -> 
             yield from steps.proceed(fixed, state, activation, moment)
 
 
-def _child_started(fixed: Fixed, state: Execution, event: e.ChildStarted, moment: Moment) -> Made:
+def _child_started(
+    fixed: PinnedPlaybook, state: Execution, event: e.ChildStarted, moment: Moment
+) -> Made:
     call = state.calls.get(event.call)
-    unwanted = state.status == "cancelling" or (call is not None and call.command not in state.commands)
+    unwanted = state.status == "cancelling" or (
+        call is not None and call.command not in state.commands
+    )
     if call is not None and unwanted:
         yield lifecycle.cancel_child(state, event.child)
     yield from _resolved(fixed, state, event, moment)
@@ -489,11 +574,13 @@ def _stop_if_unwritten(state: Execution, activation_id: Any) -> Made:
         yield loops.stop(state, activation)
 
 
-def _retry_started(fixed: Fixed, state: Execution, event: e.RetryStarted, moment: Moment) -> Made:
+def _retry_started(
+    fixed: PinnedPlaybook, state: Execution, event: e.RetryStarted, moment: Moment
+) -> Made:
     yield from _stop_if_unwritten(state, event.activation)
 
 
-def _task_done(fixed: Fixed, state: Execution, event: e.TaskDone, moment: Moment) -> Made:
+def _task_done(fixed: PinnedPlaybook, state: Execution, event: e.TaskDone, moment: Moment) -> Made:
     yield from _stop_if_unwritten(state, event.activation)
     if event.transparent and event.result.ok:
         yield e.SinkProcessed(
@@ -506,20 +593,24 @@ def _task_done(fixed: Fixed, state: Execution, event: e.TaskDone, moment: Moment
         )
 
 
-def _progress(fixed: Fixed, state: Execution, event: e.CommandProgress, moment: Moment) -> Made:
+def _progress(
+    fixed: PinnedPlaybook, state: Execution, event: e.CommandProgress, moment: Moment
+) -> Made:
     yield from loops.part(event)
     activation = _on(state, event.activation)
     if activation is not None and activation.loop is not None and activation.loop.stopping:
         yield loops.stop(state, activation)
 
 
-def _page(fixed: Fixed, state: Execution, event: e.CallPage, moment: Moment) -> Made:
+def _page(fixed: PinnedPlaybook, state: Execution, event: e.CallPage, moment: Moment) -> Made:
     if event.result.reference is not None:
-        yield AddPart(call_id(event.command_id, event.task, event.run), event.page, 1, event.result.reference)
+        yield AddPart(
+            call_id(event.command_id, event.task, event.run), event.page, 1, event.result.reference
+        )
     yield from _stop_if_unwritten(state, event.activation)
 
 
-Rule = Callable[[Fixed, Execution, Any, Moment], Made]
+Rule = Callable[[PinnedPlaybook, Execution, Any, Moment], Made]
 
 RULES: dict[type, Rule] = {
     e.PlaybookInitialized: lifecycle.begin,

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import json
 from msgspec.structs import replace
 
-from noetl.engine.state import Activation, Execution, Fixed, KnownState
+from noetl.engine.state import Activation, Execution, KnownState, PinnedPlaybook
 from noetl.model import events as e
 from noetl.model.decisions import SetState
 from noetl.model.errors import Failure
@@ -47,15 +47,21 @@ def shown(state: Execution) -> dict[str, dict[str, Any]]:
 # ---- reading -------------------------------------------------------------------------------------------------------------
 
 
-def read(fixed: Fixed, state: Execution, stored: dict[str, StateValue], at: Micros) -> list[e.StateRead]:
+def read(
+    fixed: PinnedPlaybook, state: Execution, stored: dict[str, StateValue], at: Micros
+) -> list[e.StateRead]:
     """The names that the playbook uses, with what is stored for them; none that this execution knows already."""
     wanted = fixed.plan.state_names
     names = stored.keys() if wanted is None else wanted
-    found = {name: stored.get(name, UNKNOWN) for name in sorted(names) if name not in state.playbook_state}
+    found = {
+        name: stored.get(name, UNKNOWN)
+        for name in sorted(names)
+        if name not in state.playbook_state
+    }
     return [e.StateRead(at=at, values=part) for part in _parts(found)]
 
 
-def inherit(fixed: Fixed, retried: Execution, at: Micros) -> list[e.StateRead]:
+def inherit(fixed: PinnedPlaybook, retried: Execution, at: Micros) -> list[e.StateRead]:
     """Values that steps which do not run again have used, as they were then: what follows from them must not be written over a
     later value."""
     names = {name for step in _inherited_steps(retried) for name in _used(fixed, retried, step)}
@@ -68,10 +74,14 @@ def inherit(fixed: Fixed, retried: Execution, at: Micros) -> list[e.StateRead]:
 
 def _inherited_steps(retried: Execution) -> list[str]:
     again = {unfinished.step for unfinished in retried.unfinished}
-    return [step for step, record in retried.steps.items() if record.result is not None and step not in again]
+    return [
+        step
+        for step, record in retried.steps.items()
+        if record.result is not None and step not in again
+    ]
 
 
-def _used(fixed: Fixed, retried: Execution, step: str) -> list[str]:
+def _used(fixed: PinnedPlaybook, retried: Execution, step: str) -> list[str]:
     plan = fixed.plan.steps.get(step)
     uses = None if plan is None else plan.uses.state
     return [name for name in retried.playbook_state if uses is None or name in uses]
@@ -94,7 +104,9 @@ def _parts(values: dict[str, StateValue]) -> Iterator[dict[str, StateValue]]:
 
 def fold_read(state: Execution, event: e.StateRead) -> Execution:
     found = {
-        name: KnownState(value=each.value, version=each.version, unset=each.unset, read=each.version)
+        name: KnownState(
+            value=each.value, version=each.version, unset=each.unset, read=each.version
+        )
         for name, each in event.values.items()
     }
     return replace(state, playbook_state={**state.playbook_state, **found})
@@ -103,7 +115,9 @@ def fold_read(state: Execution, event: e.StateRead) -> Execution:
 # ---- conflicts -----------------------------------------------------------------------------------------------------------
 
 
-def conflicts(state: Execution, found: dict[str, e.StateConflict], at: Micros) -> list[e.StateConflict]:
+def conflicts(
+    state: Execution, found: dict[str, e.StateConflict], at: Micros
+) -> list[e.StateConflict]:
     """What the append found, as far as it is news: a version that this execution knows by now is its own write."""
     news: list[e.StateConflict] = []
     for name, conflict in found.items():
@@ -155,7 +169,12 @@ def _refused(known: KnownState, name: str, value: Any) -> Failure | None:
         f"state.{name} was written{by} since this execution read version {known.version} of it: "
         f"it has version {known.conflict} now. Nothing was written; `noetl exec rerun` starts from the new value"
     )
-    detail = {"name": name, "expected": known.version, "found": known.conflict, "by": known.conflict_by}
+    detail = {
+        "name": name,
+        "expected": known.version,
+        "found": known.conflict,
+        "by": known.conflict_by,
+    }
     return Failure(code="STATE_CONFLICT", kind="state", message=message, detail=detail)
 
 
@@ -169,7 +188,9 @@ def fold_writes(state: Execution, event: Any) -> Execution:
         known = entries.get(name, NOTHING_KNOWN)
         if known.writes and _same(known.value, value):
             continue  # a retry's entry and the one after it say the same
-        entries[name] = replace(known, value=value, unset=False, version=known.version + 1, writes=known.writes + 1)
+        entries[name] = replace(
+            known, value=value, unset=False, version=known.version + 1, writes=known.writes + 1
+        )
     return replace(state, playbook_state=entries)
 
 

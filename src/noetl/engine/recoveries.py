@@ -23,7 +23,9 @@ def by_arc(state: Execution, event: e.NextEvaluated, outcome: Envelope) -> Execu
         return state
     arcs = ", ".join(chosen.step for chosen in event.chosen)
     error = outcome.error
-    return _count(state, Recovery(step=event.step, by=f"{ARC}{arcs}", code=error.code, message=error.message))
+    return _count(
+        state, Recovery(step=event.step, by=f"{ARC}{arcs}", code=error.code, message=error.message)
+    )
 
 
 def without_arc(state: Execution, step: str) -> Execution:
@@ -41,7 +43,12 @@ def by_rule(state: Execution, step: str, found: e.Recovered | None) -> Execution
     if found is None:
         return state
     made = Recovery(
-        step=step, by=f"rule: {found.by}", code=found.code, message=found.message, task=found.task, count=found.count
+        step=step,
+        by=f"rule: {found.by}",
+        code=found.code,
+        message=found.message,
+        task=found.task,
+        count=found.count,
     )
     return _count(state, made)
 
@@ -54,7 +61,9 @@ def by_loop(state: Execution, event: e.LoopDone) -> Execution:
     message = error.message if error is not None else f"{event.recovered} items failed"
     code = error.code if error is not None else "ITEM_FAILED"
     by = "failure policy of the loop"
-    return _count(state, Recovery(step=event.step, by=by, code=code, message=message, count=event.recovered))
+    return _count(
+        state, Recovery(step=event.step, by=by, code=code, message=message, count=event.recovered)
+    )
 
 
 def _count(state: Execution, new: Recovery) -> Execution:

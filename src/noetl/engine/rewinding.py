@@ -35,7 +35,9 @@ class Rewinding:
             self._again.add(plan.final)
         self._now = Execution(execution_id=execution_id)
         self._entered: e.StepEnter | None = None
-        self._then = self._now  # before the last entry, with what branches beside the step did since
+        self._then = (
+            self._now
+        )  # before the last entry, with what branches beside the step did since
         self._arrivals: list[Unfinished] = []  # at steps that run again, from branches beside them
 
     def add(self, event: e.Event) -> None:
@@ -86,12 +88,18 @@ class Rewinding:
             for step, record in self._now.steps.items()
             if step not in self._again and (step not in cut_off or record.loop is not None)
         }
-        again = {step: _as_seen(record) for step, record in self._then.steps.items() if step in self._again}
+        again = {
+            step: _as_seen(record)
+            for step, record in self._then.steps.items()
+            if step in self._again
+        }
         return beside | again
 
     def _starts(self, entered: e.StepEnter) -> tuple[Unfinished, ...]:
         """The step itself; then whatever else was under way and is run again."""
-        live: list[Activation] = sorted(self._then.activations.values(), key=lambda activation: activation.order)
+        live: list[Activation] = sorted(
+            self._then.activations.values(), key=lambda activation: activation.order
+        )
         under_way = [Unfinished(each.step, each.args) for each in live if each.step in self._again]
         held = [
             (token.order, Unfinished(step, token.args))
@@ -102,7 +110,13 @@ class Rewinding:
         held.sort(key=lambda entry: entry[0])
         cut_off = [each for each in self._now.unfinished if each.step not in self._again]
         arrived = [arrival for _, arrival in held]
-        return (Unfinished(entered.step, entered.args), *under_way, *arrived, *self._arrivals, *cut_off)
+        return (
+            Unfinished(entered.step, entered.args),
+            *under_way,
+            *arrived,
+            *self._arrivals,
+            *cut_off,
+        )
 
     def _state_values(self) -> dict[str, KnownState]:
         """Values of that moment, with the versions that the execution left: only a write of somebody else is a conflict."""

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from noetl.engine.playbook_state import visible
-from noetl.engine.state import Activation, Execution, Fixed
+from noetl.engine.state import Activation, Execution, PinnedPlaybook
 from noetl.model.clock import iso
 from noetl.model.envelope import Envelope, Selected
 from noetl.model.errors import Failure
@@ -39,9 +39,17 @@ from noetl.playbook.expressions import (
     without_value,
 )
 from noetl.playbook.functions import Seeded
-from noetl.playbook.plan import Site
+from noetl.playbook.plan import ExpressionSite
 from noetl.playbook.scopes import ended_loop, handled_event, identity, outer_iteration
-from noetl.playbook.templates import Selection, Template, guard, parse_expression, probe, render_value, verdict
+from noetl.playbook.templates import (
+    Selection,
+    Template,
+    guard,
+    parse_expression,
+    probe,
+    render_value,
+    verdict,
+)
 from noetl.playbook.templates import evaluate as evaluate_template
 
 SAW_VALUES, SAW_BYTES = 8, 200
@@ -103,19 +111,36 @@ class SelectionFailed(Exception):
 # ---- evaluating --------------------------------------------------------------------------------------------------------
 
 
-def evaluate(fixed: Fixed, state: Execution, activation: Activation, site: Site, moment: Moment) -> Answer:
+def evaluate(
+    fixed: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    site: ExpressionSite,
+    moment: Moment,
+) -> Answer:
     """The values of every expression of the site, in order. A list or map by reference is a link; data that looks like one is
     wrapped. State holds no links, so its values are as they are."""
     return _each(fixed, state, activation, site, moment, _value)
 
 
-def verdicts(fixed: Fixed, state: Execution, activation: Activation, site: Site, moment: Moment) -> Answer:
+def verdicts(
+    fixed: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    site: ExpressionSite,
+    moment: Moment,
+) -> Answer:
     """For guards: True, False or the Failure of each, none of them tried in vain once one needs a worker."""
     return _each(fixed, state, activation, site, moment, _guard)
 
 
 def value_of(
-    fixed: Fixed, state: Execution, activation: Activation, template: Any, moment: Moment, place: str
+    fixed: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    template: Any,
+    moment: Moment,
+    place: str,
 ) -> Any | Failure:
     """One value from workload, ctx and identity alone; what would need a worker is a Failure."""
     scope = names(fixed, state, activation, moment)
@@ -123,17 +148,19 @@ def value_of(
         return render_value(template, scope, functions=moment.functions(place))
     except NeedsData:
         return Failure(
-            code="EXPRESSION", kind="template", message="the value is stored by reference, a scalar is needed"
+            code="EXPRESSION",
+            kind="template",
+            message="the value is stored by reference, a scalar is needed",
         )
     except TemplateError as error:
         return failure(error)
 
 
 def _each(
-    fixed: Fixed,
+    fixed: PinnedPlaybook,
     state: Execution,
     activation: Activation,
-    site: Site,
+    site: ExpressionSite,
     moment: Moment,
     one: "Callable[[Any, dict[str, Value], Seeded, Callable[[Selection], Value]], Any]",
 ) -> Answer:
@@ -142,7 +169,10 @@ def _each(
     known = activation.values.get(site.name)
     if known is not None:
         keys_and_values = zip(site.keys, known, strict=True)
-        return [reported(value, one is _guard, for_state=_for_state(key)) for key, value in keys_and_values]
+        return [
+            reported(value, one is _guard, for_state=_for_state(key))
+            for key, value in keys_and_values
+        ]
     if site.needs_worker:
         return NEEDS_WORKER
     if one is _guard and not any(isinstance(value, Template) for value in site.cut):
@@ -151,13 +181,18 @@ def _each(
     selected = _selected(fixed, state, activation)
     places = zip(site.keys, site.cut, strict=True)
     try:
-        made = [one(value, scope, moment.functions(f"{site.name}.{key}"), selected) for key, value in places]
+        made = [
+            one(value, scope, moment.functions(f"{site.name}.{key}"), selected)
+            for key, value in places
+        ]
     except NeedsData:
         return NEEDS_WORKER
     for_state = [_for_state(key) for key in site.keys]
     if any(state and is_reference(value) for state, value in zip(for_state, made, strict=True)):
         return NEEDS_WORKER  # state holds no reference: a worker gives the value
-    return [unwrapped(value) if state else value for state, value in zip(for_state, made, strict=True)]
+    return [
+        unwrapped(value) if state else value for state, value in zip(for_state, made, strict=True)
+    ]
 
 
 def _for_state(key: str) -> bool:
@@ -165,7 +200,9 @@ def _for_state(key: str) -> bool:
     return is_state(key.removeprefix("set:"))
 
 
-def _value(value: Any, scope: dict[str, Value], functions: Seeded, selected: Callable[[Selection], Value]) -> Any:
+def _value(
+    value: Any, scope: dict[str, Value], functions: Seeded, selected: Callable[[Selection], Value]
+) -> Any:
     try:
         if isinstance(value, Template) and value.expression is not None:
             made = evaluate_template(value, scope, functions=functions, selected=selected)
@@ -180,7 +217,9 @@ def _value(value: Any, scope: dict[str, Value], functions: Seeded, selected: Cal
         return failure(error)
 
 
-def _guard(value: Any, scope: dict[str, Value], functions: Seeded, selected: Callable[[Selection], Value]) -> Any:
+def _guard(
+    value: Any, scope: dict[str, Value], functions: Seeded, selected: Callable[[Selection], Value]
+) -> Any:
     try:
         return guard(value, scope, functions=functions, selected=selected)
     except (TemplateError, SelectionFailed) as error:
@@ -195,7 +234,11 @@ def reported(value: Selected, as_guard: bool = False, *, for_state: bool = False
         return False
     if value.missing is not None:
         because = f", because {value.because}" if value.because else ""
-        return Failure(code="TEMPLATE_UNDEFINED", kind="template", message=f"{value.missing} is undefined{because}")
+        return Failure(
+            code="TEMPLATE_UNDEFINED",
+            kind="template",
+            message=f"{value.missing} is undefined{because}",
+        )
     reference = reference_of(value)
     if reference is not None:
         return True if as_guard else link_to(reference)
@@ -217,9 +260,13 @@ def failure(error: Exception) -> Failure:
 # ---- scope -------------------------------------------------------------------------------------------------------------
 
 
-def names(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> dict[str, Value]:
+def names(
+    fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+) -> dict[str, Value]:
     """What a server-side expression sees. Steps are not among the names: every part that reads one was cut out."""
-    ctx, args, scratch = (with_distant(values) for values in (state.ctx, activation.args, activation.scratch))
+    ctx, args, scratch = (
+        with_distant(values) for values in (state.ctx, activation.args, activation.scratch)
+    )
     output = view(activation.outcome, activation)
     scope: dict[str, Value] = {
         **fixed.workload,
@@ -258,7 +305,9 @@ def view(outcome: Envelope | None, activation: Activation | None = None) -> dict
     if outcome is None:
         return None
     context = {name: value for name, value in outcome.context.items() if name != "selections"}
-    shown: dict[str, Value] = {name: context[name] for name in ("http", "pg", "py", "stats") if name in context}
+    shown: dict[str, Value] = {
+        name: context[name] for name in ("http", "pg", "py", "stats") if name in context
+    }
     shown |= {"row_count": context.get("row_count"), "columns": context.get("columns")}
     shown |= {"status": outcome.status if outcome.ok else "error", "context": context}
     shown["ref"] = outcome.reference.uri if outcome.reference is not None else None
@@ -272,7 +321,9 @@ def view(outcome: Envelope | None, activation: Activation | None = None) -> dict
     return OptionalMap(shown, "error", undefined=no_data)
 
 
-def _selected(fixed: Fixed, state: Execution, activation: Activation) -> Callable[[Selection], Value]:
+def _selected(
+    fixed: PinnedPlaybook, state: Execution, activation: Activation
+) -> Callable[[Selection], Value]:
     def resolve(selection: Selection) -> Value:
         own = selection.step == activation.step and activation.outcome is not None
         record = state.steps.get(selection.step)
@@ -292,18 +343,27 @@ def _selected(fixed: Fixed, state: Execution, activation: Activation) -> Callabl
     return resolve
 
 
-def _is_reported_in_parts(fixed: Fixed, selection: Selection, envelope: Envelope | None) -> bool:
+def _is_reported_in_parts(
+    fixed: PinnedPlaybook, selection: Selection, envelope: Envelope | None
+) -> bool:
     """Whether a worker of an older release has reported this result: it gave the parts of a list or map, not the whole."""
     if envelope is None or envelope.reference is None or selection.source[0] not in "[{":
         return False
     return fixed.plan.steps[selection.step].step.loop is None
 
 
-def _from_envelope(fixed: Fixed, selection: Selection, envelope: Envelope | None, args: dict[str, Any]) -> Value:
+def _from_envelope(
+    fixed: PinnedPlaybook, selection: Selection, envelope: Envelope | None, args: dict[str, Any]
+) -> Value:
     """No worker reported this selection (a loop, a lost worker, a step that has not run): the envelope is all there is, and
     what arcs brought."""
     given = with_distant(args)
-    scope: dict[str, Value] = {**fixed.workload, "workload": fixed.workload, "input": given, "args": given}
+    scope: dict[str, Value] = {
+        **fixed.workload,
+        "workload": fixed.workload,
+        "input": given,
+        "args": given,
+    }
     if envelope is None:
         scope[selection.step] = Undefined(selection.step, selection.step, "step")
     else:
@@ -314,7 +374,14 @@ def _from_envelope(fixed: Fixed, selection: Selection, envelope: Envelope | None
     return probe(parse_expression(selection.source), scope)
 
 
-def saw(fixed: Fixed, state: Execution, activation: Activation, site: Site, arc: int, moment: Moment) -> dict[str, Any]:
+def saw(
+    fixed: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    site: ExpressionSite,
+    arc: int,
+    moment: Moment,
+) -> dict[str, Any]:
     """The values a guard looked at, small ones only: for `next.evaluated`."""
     source = site.cut[arc]
     if not isinstance(source, Template) or site.needs_worker:

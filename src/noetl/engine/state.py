@@ -24,7 +24,15 @@ from noetl.model.events import (
     Stats,
     Verdict,
 )
-from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, Micros, Tenant, TimerId
+from noetl.model.ids import (
+    DEFAULT_TENANT,
+    ActivationId,
+    CommandId,
+    ExecutionId,
+    Micros,
+    Tenant,
+    TimerId,
+)
 from noetl.playbook.plan import Plan
 
 Status = Literal["new", "pending", "running", "cancelling", "completed", "failed", "cancelled"]
@@ -36,27 +44,27 @@ Phase = Literal["admit", "plan", "call", "loop", "set", "when"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ExecutionLimits:
     activations: int = 1_000_000
     depth: int = 32
     signals: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class PinnedPlaybook:
     """What stays the same for the whole execution: the playbook pinned by its hash, and the merged workload."""
 
     execution_id: ExecutionId
     plan: Plan
     workload: dict[str, Any]
     tenant: Tenant = DEFAULT_TENANT
-    limits: Limits = Limits()
+    limits: ExecutionLimits = ExecutionLimits()
     collections: dict[str, list[Any]] = field(
         default_factory=dict, compare=False
     )  # loops over the workload, evaluated once
 
 
-class Token(Struct, frozen=True, omit_defaults=True):
+class Arrival(Struct, frozen=True, omit_defaults=True):
     """An arrival at a step that has not run for it yet."""
 
     cause: str
@@ -95,12 +103,16 @@ class LoopState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     micros: int = 0
     timed: int = 0
     stopping: bool = False
-    broken: Failure | None = None  # a claim, or a job on Spark, that failed: no failure policy covers it
+    broken: Failure | None = (
+        None  # a claim, or a job on Spark, that failed: no failure policy covers it
+    )
     first_error: Failure | None = None
     first_failed: int | None = None
     deferred: tuple[tuple[int, int, Micros], ...] = ()  # (index, attempts, delay) to issue again
     segments: tuple[Segment, ...] = ()
-    gathered: bool = False  # items have given something to a reducer whose value travels by reference
+    gathered: bool = (
+        False  # items have given something to a reducer whose value travels by reference
+    )
     shards: int = 0  # partitions on Spark that have ended
     ahead: int = 0  # items in them, while their command has not ended: shown, not counted
 
@@ -133,7 +145,7 @@ class Activation(Struct, frozen=True, omit_defaults=True, kw_only=True):
     unclaimed: bool = False  # it timed out, and no worker had taken a command of it
 
 
-class Parked(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ParkedCommand(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a command waits for without a worker; `ready` once it has come and the execution was paused."""
 
     reason: str
@@ -148,7 +160,7 @@ class Parked(Struct, frozen=True, omit_defaults=True, kw_only=True):
     until: Micros | None = None  # when its timer is due
 
 
-class Live(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class OpenCommand(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A command that has not ended."""
 
     id: CommandId
@@ -164,7 +176,7 @@ class Live(Struct, frozen=True, omit_defaults=True, kw_only=True):
     site: str | None = None
     place: int | None = None  # of a frame's first row among all rows that the loop has claimed
     journal: Journal = Journal()
-    parked: Parked | None = None
+    parked: ParkedCommand | None = None
     resolved_by: str | None = None  # key of the event that ended its last wait
     worker: str | None = None
     order: int = 0
@@ -234,7 +246,9 @@ class KnownState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     writes: int = 0
     conflict: int | None = None  # the version that somebody else has written since
     conflict_by: str | None = None
-    is_full: bool = False  # it cannot be written: the playbook's path has as many names as it may have
+    is_full: bool = (
+        False  # it cannot be written: the playbook's path has as many names as it may have
+    )
 
 
 class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -262,8 +276,8 @@ class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
     steps: dict[str, Record] = {}
     activations: dict[ActivationId, Activation] = {}
     running: dict[str, int] = {}  # live activations by step
-    commands: dict[CommandId, Live] = {}
-    tokens: dict[str, tuple[Token, ...]] = {}
+    commands: dict[CommandId, OpenCommand] = {}
+    tokens: dict[str, tuple[Arrival, ...]] = {}
     timers: dict[TimerId, TimerUse] = {}
     signals: dict[str, tuple[Any, ...]] = {}
     waiting_signals: int = 0

@@ -11,7 +11,7 @@ from noetl.engine import loops, playbook_state, sites, waits
 from noetl.engine.fold import FINAL
 from noetl.engine.issuing import Made, ask, held, pool_for, run
 from noetl.engine.sites import Moment, NeedsWorker
-from noetl.engine.state import Activation, Execution, Fixed
+from noetl.engine.state import Activation, Execution, PinnedPlaybook
 from noetl.engine.unhandled import failed_origins
 from noetl.model import events as e
 from noetl.model.envelope import Envelope, failed
@@ -20,7 +20,9 @@ from noetl.playbook.model import Arc, Step
 from noetl.playbook.plan import ADMIT, SET, WHEN, arc_site
 
 
-def proceed(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:
+def proceed(
+    fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+) -> Made:
     match activation.phase:
         case "admit":
             yield from _admit(fixed, state, activation, moment)
@@ -39,7 +41,7 @@ def proceed(fixed: Fixed, state: Execution, activation: Activation, moment: Mome
 # ---- entering ----------------------------------------------------------------------------------------------------------
 
 
-def _admit(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:
+def _admit(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
     if held(state):
         return
     plan = fixed.plan.steps[activation.step]
@@ -81,12 +83,14 @@ def _admit(fixed: Fixed, state: Execution, activation: Activation, moment: Momen
     yield from _begin(fixed, state, activation, moment)
 
 
-def _begin(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:
+def _begin(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
     step = fixed.plan.steps[activation.step].step
     if step.loop is not None:
         yield from loops.plan(fixed, state, activation, moment)
     elif not step.tool:
-        yield e.CallDone(at=moment.at, step=step.step, activation=activation.id, result=Envelope(status="ok"))
+        yield e.CallDone(
+            at=moment.at, step=step.step, activation=activation.id, result=Envelope(status="ok")
+        )
     else:
         yield from run(fixed, state, activation, moment)
 
@@ -95,11 +99,18 @@ def _begin(fixed: Fixed, state: Execution, activation: Activation, moment: Momen
 
 
 def called(
-    state: Execution, activation: Activation, event: e.CommandCompleted | e.CommandFailed, moment: Moment
+    state: Execution,
+    activation: Activation,
+    event: e.CommandCompleted | e.CommandFailed,
+    moment: Moment,
 ) -> Made:
     for task in getattr(event, "sinks", ()):
         yield e.SinkProcessed(
-            at=moment.at, step=event.step, activation=activation.id, command_id=event.command_id, task=task
+            at=moment.at,
+            step=event.step,
+            activation=activation.id,
+            command_id=event.command_id,
+            task=task,
         )
     if activation.unwritten is not None:
         yield call_error(activation, activation.unwritten, moment)
@@ -115,15 +126,17 @@ def called(
 
 
 def call_error(activation: Activation, failure: Failure, moment: Moment) -> e.CallError:
-    return e.CallError(at=moment.at, step=activation.step, activation=activation.id, result=failed(failure))
+    return e.CallError(
+        at=moment.at, step=activation.step, activation=activation.id, result=failed(failure)
+    )
 
 
-def stopped_by(fixed: Fixed, activation: Activation) -> Failure:
+def stopped_by(fixed: PinnedPlaybook, activation: Activation) -> Failure:
     """Why the command of the step was told to stop."""
     return activation.unwritten or timed_out(fixed, activation)
 
 
-def timed_out(fixed: Fixed, activation: Activation) -> Failure:
+def timed_out(fixed: PinnedPlaybook, activation: Activation) -> Failure:
     limit = fixed.plan.steps[activation.step].step.spec.timeout
     message = f"step {activation.step} ran longer than its timeout of {limit}"
     if activation.unclaimed:
@@ -134,7 +147,7 @@ def timed_out(fixed: Fixed, activation: Activation) -> Failure:
 # ---- assignments -------------------------------------------------------------------------------------------------------
 
 
-def _leave(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:
+def _leave(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
     outcome = activation.outcome or Envelope(status="ok")
     site = fixed.plan.steps[activation.step].site.get(SET)
     values: dict[str, Any] = {}
@@ -150,7 +163,9 @@ def _leave(fixed: Fixed, state: Execution, activation: Activation, moment: Momen
             broken = playbook_state.refusal(state, values)
         if broken is not None:
             values, result = {}, failed(broken)
-    yield e.StepExit(at=moment.at, step=activation.step, activation=activation.id, result=result, set=values)
+    yield e.StepExit(
+        at=moment.at, step=activation.step, activation=activation.id, result=result, set=values
+    )
 
 
 def _first_failure(keys: tuple[str, ...], values: list[Any]) -> Failure | None:
@@ -164,7 +179,7 @@ def _first_failure(keys: tuple[str, ...], values: list[Any]) -> Failure | None:
 # ---- the router --------------------------------------------------------------------------------------------------------
 
 
-def _route(fixed: Fixed, state: Execution, activation: Activation, moment: Moment) -> Made:
+def _route(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
     plan = fixed.plan.steps[activation.step]
     arcs = plan.step.next.arcs if plan.step.next is not None and activation.cause != FINAL else []
     if not arcs:
@@ -189,7 +204,12 @@ def _route(fixed: Fixed, state: Execution, activation: Activation, moment: Momen
 
 
 def _choose(
-    fixed: Fixed, state: Execution, activation: Activation, arcs: list[Arc], answer: list[Any], moment: Moment
+    fixed: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    arcs: list[Arc],
+    answer: list[Any],
+    moment: Moment,
 ) -> tuple[list[int], tuple[e.Verdict, ...], Failure | None]:
     """Which arcs are taken, the verdict on each, and the failure of a guard that was tried."""
     plan = fixed.plan.steps[activation.step]
@@ -203,14 +223,20 @@ def _choose(
         untried = (exclusive and taken) or not handles_this
         verdict = True if arc.when is None else answer[number]
         seen = (
-            {} if untried or arc.when is None else sites.saw(fixed, state, activation, plan.site[WHEN], number, moment)
+            {}
+            if untried or arc.when is None
+            else sites.saw(fixed, state, activation, plan.site[WHEN], number, moment)
         )
         if untried:
             verdicts.append(e.Verdict(arc.step, "untried"))
         elif isinstance(verdict, Failure):
             verdicts.append(e.Verdict(arc.step, "error", seen))
             message = f"guard of the arc to {arc.step}: {verdict.message}"
-            return [], tuple(verdicts), Failure(code=verdict.code, kind=verdict.kind, message=message)
+            return (
+                [],
+                tuple(verdicts),
+                Failure(code=verdict.code, kind=verdict.kind, message=message),
+            )
         else:
             verdicts.append(e.Verdict(arc.step, "taken" if verdict else "false", seen))
             taken += [number] if verdict else []
@@ -218,7 +244,7 @@ def _choose(
 
 
 def _follow(
-    fixed: Fixed,
+    fixed: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     taken: list[int],
@@ -238,7 +264,9 @@ def _follow(
                 return
             broken = answer if isinstance(answer, Failure) else _first_failure(site.keys, answer)
             if broken is not None or isinstance(answer, Failure):
-                yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, error=broken)
+                yield _evaluated(
+                    activation, moment, order=plan.order, verdicts=verdicts, error=broken
+                )
                 return
             values = dict(zip(site.keys, answer, strict=True))
         args = {key[5:]: value for key, value in values.items() if key.startswith("args:")}
@@ -246,7 +274,9 @@ def _follow(
         target = _arc(plan.step, number).step
         earlier = chosen.get(target)
         merged = {**earlier.args, **args} if earlier is not None else args
-        chosen[target] = e.Chosen(arc=earlier.arc if earlier is not None else number, step=target, args=merged)
+        chosen[target] = e.Chosen(
+            arc=earlier.arc if earlier is not None else number, step=target, args=merged
+        )
     refused = playbook_state.refusal(state, assigned)
     if refused is not None:
         yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, error=refused)
@@ -275,11 +305,13 @@ def _arc(step: Step, number: int) -> Arc:
     return step.next.arcs[number]
 
 
-def _no_next(fixed: Fixed, activation: Activation) -> Failure | None:
+def _no_next(fixed: PinnedPlaybook, activation: Activation) -> Failure | None:
     if not (_went_well(activation) and fixed.plan.playbook.executor.spec.no_next_is_error):
         return None
     return Failure(
-        code="NO_NEXT", kind="router", message=f"no arc of step {activation.step} matched (no_next_is_error)"
+        code="NO_NEXT",
+        kind="router",
+        message=f"no arc of step {activation.step} matched (no_next_is_error)",
     )
 
 

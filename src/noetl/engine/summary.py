@@ -5,7 +5,16 @@ from typing import Any
 
 from noetl.engine.state import Execution, encode
 
-STATUSES = ("pending", "running", "paused", "cancelling", "quarantined", "completed", "failed", "cancelled")
+STATUSES = (
+    "pending",
+    "running",
+    "paused",
+    "cancelling",
+    "quarantined",
+    "completed",
+    "failed",
+    "cancelled",
+)
 
 
 def summary(state: Execution) -> dict[str, Any]:
@@ -19,7 +28,8 @@ def summary(state: Execution) -> dict[str, Any]:
         "ended_at": state.ended_at,
         "parent": None if state.parent is None else state.parent.execution_id,
         "retry_of": state.retry_of,
-        "error": state.quarantined or (f"{failure.code}: {failure.message}" if failure is not None else None),
+        "error": state.quarantined
+        or (f"{failure.code}: {failure.message}" if failure is not None else None),
         "steps": len(state.steps),
         "recovered": state.recovered,
         "state": data,

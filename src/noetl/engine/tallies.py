@@ -6,7 +6,7 @@ as soon as ranges touch, so they fold in item order and there are never more ran
 
 from msgspec.structs import replace
 
-from noetl.engine.state import Activation, Live, LoopState, Segment
+from noetl.engine.state import Activation, LoopState, OpenCommand, Segment
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
@@ -20,28 +20,40 @@ def issued(loop: LoopState, event: e.CommandIssued) -> LoopState:
     if event.kind == "frame":
         return replace(loop, frames=loop.frames + 1)
     if event.attempts:
-        return replace(loop, deferred=tuple(item for item in loop.deferred if item[0] != event.first))
+        return replace(
+            loop, deferred=tuple(item for item in loop.deferred if item[0] != event.first)
+        )
     return replace(loop, next=event.first + event.count)
 
 
-def progressed(loop: LoopState, live: Live, done: int, items: e.Items) -> LoopState:
+def progressed(loop: LoopState, live: OpenCommand, done: int, items: e.Items) -> LoopState:
     return _count(loop, items, max(live.journal.done, live.first) + live.shift, done + live.shift)
 
 
 def sharded(loop: LoopState, items: e.Items) -> LoopState:
     """The report at the end counts: what it brings is the result, whichever attempt told of a partition."""
-    return replace(loop, shards=loop.shards + 1, ahead=loop.ahead + items.ok + items.failed + items.skipped)
+    return replace(
+        loop, shards=loop.shards + 1, ahead=loop.ahead + items.ok + items.failed + items.skipped
+    )
 
 
-def reported(loop: LoopState, live: Live, event: e.CommandCompleted | e.CommandFailed) -> LoopState:
+def reported(
+    loop: LoopState, live: OpenCommand, event: e.CommandCompleted | e.CommandFailed
+) -> LoopState:
     loop = _released(loop, live)
     items = event.items
     if items is None and isinstance(event, e.CommandFailed):
-        return _rest_failed(loop, live, event.result.error or Failure(code="FAILED", message="the chunk failed"))
+        return _rest_failed(
+            loop, live, event.result.error or Failure(code="FAILED", message="the chunk failed")
+        )
     items = items or e.Items(ok=_rest(live))
     if live.kind == "frame":
         claimed = items.claimed or 0
-        loop = replace(loop, claimed=loop.claimed + _uncounted(live, claimed), drained=loop.drained or not claimed)
+        loop = replace(
+            loop,
+            claimed=loop.claimed + _uncounted(live, claimed),
+            drained=loop.drained or not claimed,
+        )
         if isinstance(event, e.CommandFailed) and not claimed:
             loop = replace(loop, broken=event.result.error)
     low = max(live.journal.done, live.first)
@@ -49,23 +61,23 @@ def reported(loop: LoopState, live: Live, event: e.CommandCompleted | e.CommandF
     return _count(loop, items, low + live.shift, high + live.shift)
 
 
-def lost(loop: LoopState, live: Live, failure: Failure) -> LoopState:
+def lost(loop: LoopState, live: OpenCommand, failure: Failure) -> LoopState:
     return _rest_failed(_released(loop, live), live, failure)
 
 
-def cancelled(loop: LoopState, live: Live) -> LoopState:
+def cancelled(loop: LoopState, live: OpenCommand) -> LoopState:
     """Items that did not run are skipped: known only when the loop is closed."""
     if live.kind == "frame":
         loop = replace(loop, claimed=loop.claimed + _uncounted(live, live.journal.frame_size or 0))
     return _released(loop, live)
 
 
-def _uncounted(live: Live, claimed: int) -> int:
+def _uncounted(live: OpenCommand, claimed: int) -> int:
     """Rows of a frame are counted when it is claimed; older states counted them when it ended."""
     return claimed if live.place is None else 0
 
 
-def _rest_failed(loop: LoopState, live: Live, failure: Failure) -> LoopState:
+def _rest_failed(loop: LoopState, live: OpenCommand, failure: Failure) -> LoopState:
     if live.kind == "frame":
         size = live.journal.frame_size
         claimed = loop.claimed + _uncounted(live, size or 0)
@@ -76,24 +88,32 @@ def _rest_failed(loop: LoopState, live: Live, failure: Failure) -> LoopState:
     return _count(loop, e.Items(failed=rest, first_error=failure, first_failed=first), first, first)
 
 
-def _rest(live: Live) -> int:
+def _rest(live: OpenCommand) -> int:
     """Items of the command that its journal does not cover."""
     size = live.journal.frame_size or 0 if live.kind == "frame" else live.count
     return size - max(0, live.journal.done - live.first)
 
 
-def _released(loop: LoopState, live: Live) -> LoopState:
+def _released(loop: LoopState, live: OpenCommand) -> LoopState:
     return replace(loop, live=loop.live - 1, running=loop.running - live.together, ahead=0)
 
 
 def _count(loop: LoopState, items: e.Items, low: int, high: int) -> LoopState:
     failed = loop.failed + items.failed
     try:
-        segments = _joined(loop, Segment(low, high, items.partial)) if items.partial else loop.segments
-    except FailedError as error:  # the items' values do not fit their reducer: the playbook's mistake, not the log's
-        loop = replace(loop, broken=Failure(code="REDUCE_FAILED", kind="template", message=str(error)))
+        segments = (
+            _joined(loop, Segment(low, high, items.partial)) if items.partial else loop.segments
+        )
+    except (
+        FailedError
+    ) as error:  # the items' values do not fit their reducer: the playbook's mistake, not the log's
+        loop = replace(
+            loop, broken=Failure(code="REDUCE_FAILED", kind="template", message=str(error))
+        )
         segments = loop.segments
-    first = items.first_failed is not None and (loop.first_failed is None or items.first_failed < loop.first_failed)
+    first = items.first_failed is not None and (
+        loop.first_failed is None or items.first_failed < loop.first_failed
+    )
     deferred = tuple((item.index, item.attempts, item.delay) for item in items.deferred)
     return replace(
         loop,
@@ -102,7 +122,9 @@ def _count(loop: LoopState, items: e.Items, low: int, high: int) -> LoopState:
         skipped=loop.skipped + items.skipped,
         micros=loop.micros + items.micros,
         timed=loop.timed + items.ok + items.failed,
-        stopping=loop.stopping or loop.broken is not None or (loop.max_failed is not None and failed > loop.max_failed),
+        stopping=loop.stopping
+        or loop.broken is not None
+        or (loop.max_failed is not None and failed > loop.max_failed),
         first_error=items.first_error if first or loop.first_error is None else loop.first_error,
         first_failed=items.first_failed if first else loop.first_failed,
         deferred=loop.deferred + deferred,
@@ -117,18 +139,24 @@ def _joined(loop: LoopState, new: Segment) -> tuple[Segment, ...]:
     for segment in sorted((*loop.segments, new), key=lambda segment: segment.low):
         if joined and joined[-1].high == segment.low:
             joined[-1] = Segment(
-                joined[-1].low, segment.high, combine(loop.reduce, joined[-1].partial, segment.partial)
+                joined[-1].low,
+                segment.high,
+                combine(loop.reduce, joined[-1].partial, segment.partial),
             )
         else:
             joined.append(segment)
     return tuple(joined)
 
 
-def combine(reduce: dict[str, str], left: dict[str, object], right: dict[str, object]) -> dict[str, object]:
+def combine(
+    reduce: dict[str, str], left: dict[str, object], right: dict[str, object]
+) -> dict[str, object]:
     """Two reductions in item order: `left` stands before `right`."""
     made = dict(left)
     for name, value in right.items():
-        made[name] = reducers.combine(reduce.get(name, "last"), made[name], value) if name in made else value
+        made[name] = (
+            reducers.combine(reduce.get(name, "last"), made[name], value) if name in made else value
+        )
     return made
 
 
@@ -146,7 +174,9 @@ def reduced(loop: LoopState) -> dict[str, object]:
 def stats(loop: LoopState | None) -> e.Stats | None:
     if loop is None:
         return None
-    return e.Stats(total=loop.size, ok=loop.ok, failed=loop.failed, skipped=loop.size - loop.ok - loop.failed)
+    return e.Stats(
+        total=loop.size, ok=loop.ok, failed=loop.failed, skipped=loop.size - loop.ok - loop.failed
+    )
 
 
 def with_inherited(counted: e.Stats, collection: e.Collection) -> e.Stats:
@@ -154,7 +184,12 @@ def with_inherited(counted: e.Stats, collection: e.Collection) -> e.Stats:
     if collection.total is None:
         return counted
     well = collection.total - collection.size - collection.skipped
-    return replace(counted, total=collection.total, ok=counted.ok + well, skipped=counted.skipped + collection.skipped)
+    return replace(
+        counted,
+        total=collection.total,
+        ok=counted.ok + well,
+        skipped=counted.skipped + collection.skipped,
+    )
 
 
 def inheritance(activation: Activation, outcome: Envelope) -> e.LoopInherited | None:

@@ -9,7 +9,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from noetl.engine.state import Activation, ChildCall, Execution, Live, Parked, TimerUse
+from noetl.engine.state import (
+    Activation,
+    ChildCall,
+    Execution,
+    OpenCommand,
+    ParkedCommand,
+    TimerUse,
+)
 from noetl.model import events as e
 from noetl.model.approvals import approval_name, is_approval, problem_with_approval
 from noetl.model.envelope import Envelope, failed
@@ -25,27 +32,35 @@ def parked(state: Execution, event: e.CommandParked) -> Execution:
         journal = replace(live.journal, tries=event.tries, resolved=None)
         return _with(state, replace(live, attempt=live.attempt + 1, journal=journal, worker=None))
     run = live.journal.runs.get(event.task, 0) + 1
-    wait = Parked(
+    wait = ParkedCommand(
         reason=event.reason,
         task=event.task,
         signal=signal_name(event),
         call=call_id(live.id, event.task, run, event.tries) if event.reason == "child" else None,
         request=event.child,
         timer=timer_id(live.id, f"wait:{event.attempt}") if event.reason == "time" else None,
-        timeout=timer_id(live.id, f"timeout:{event.attempt}") if event.timeout is not None else None,
+        timeout=timer_id(live.id, f"timeout:{event.attempt}")
+        if event.timeout is not None
+        else None,
         until=due_at(event) if event.reason == "time" else None,
     )
     state = _with(state, replace(live, parked=wait, worker=None))
     timers = {timer: TimerUse("wait", live.id) for timer in (wait.timer,) if timer is not None}
-    timers |= {timer: TimerUse("wait.timeout", live.id) for timer in (wait.timeout,) if timer is not None}
+    timers |= {
+        timer: TimerUse("wait.timeout", live.id) for timer in (wait.timeout,) if timer is not None
+    }
     state = replace(state, timers={**state.timers, **timers})
     waits_for_child = wait.call is not None and event.child is not None and event.child.wait
-    if waits_for_child and not being_stopped(state, live):  # a command that is being stopped starts no child
+    if waits_for_child and not being_stopped(
+        state, live
+    ):  # a command that is being stopped starts no child
         state = replace(state, calls={**state.calls, wait.call: ChildCall(live.id)})
     if event.child is not None and event.child.pinned is not None:
         state = replace(state, pins={**state.pins, event.child.path: event.child.pinned})
     kept = state.signals.get(wait.signal or "", ())
-    return _consume(state, wait.signal, kept, event.key) if wait.signal is not None and kept else state
+    return (
+        _consume(state, wait.signal, kept, event.key) if wait.signal is not None and kept else state
+    )
 
 
 def due_at(event: e.CommandParked) -> Micros:
@@ -60,13 +75,21 @@ def signal_name(event: e.CommandParked) -> str | None:
 
 def signal_received(state: Execution, event: e.SignalReceived) -> Execution:
     kept = (*state.signals.get(event.name, ()), event.payload)
-    state = replace(state, signals={**state.signals, event.name: kept}, waiting_signals=state.waiting_signals + 1)
+    state = replace(
+        state,
+        signals={**state.signals, event.name: kept},
+        waiting_signals=state.waiting_signals + 1,
+    )
     return _consume(state, event.name, kept, event.key)
 
 
 def _consume(state: Execution, name: str, kept: tuple[Any, ...], by: str) -> Execution:
     """Give the oldest signal of this name to the command that has waited longest for it."""
-    waiting = [c for c in state.commands.values() if c.parked and c.parked.signal == name and not c.parked.ready]
+    waiting = [
+        c
+        for c in state.commands.values()
+        if c.parked and c.parked.signal == name and not c.parked.ready
+    ]
     waiting = [c for c in waiting if not being_stopped(state, c)]
     if not waiting or state.status != "running":
         return state
@@ -99,14 +122,21 @@ def timer_fired(state: Execution, event: e.TimerFired) -> Execution:
     use = state.timers.get(event.timer)
     if use is None:
         return state
-    state = replace(state, timers={timer: kept for timer, kept in state.timers.items() if timer != event.timer})
+    state = replace(
+        state, timers={timer: kept for timer, kept in state.timers.items() if timer != event.timer}
+    )
     match use.purpose:
         case "wait":
             return resolve(
-                state, state.commands[_command(use)], Envelope(status="ok", context={"value": None}), event.key
+                state,
+                state.commands[_command(use)],
+                Envelope(status="ok", context={"value": None}),
+                event.key,
             )
         case "wait.timeout":
-            late = Failure(code="TIMEOUT", kind="timeout", message="nothing came before the wait's timeout")
+            late = Failure(
+                code="TIMEOUT", kind="timeout", message="nothing came before the wait's timeout"
+            )
             return resolve(state, state.commands[_command(use)], failed(late), event.key)
         case "step":
             activation = state.activations[_activation(use)]
@@ -122,7 +152,9 @@ def _timed_out(activation: Activation, unclaimed: bool) -> Activation:
         message = f"loop {activation.step} ran longer than its step's timeout"
         if unclaimed:
             message = f"loop {activation.step} did not begin within its step's timeout: {no_worker(activation)}"
-        loop = replace(loop, stopping=True, broken=Failure(code="TIMEOUT", kind="timeout", message=message))
+        loop = replace(
+            loop, stopping=True, broken=Failure(code="TIMEOUT", kind="timeout", message=message)
+        )
     return replace(activation, stopped=True, timer=None, loop=loop, unclaimed=unclaimed)
 
 
@@ -134,7 +166,9 @@ def nobody_took(state: Execution, activation: Activation, at: Micros) -> bool:
         return False
     if loop is not None and (loop.ok or loop.failed or loop.claimed):
         return False
-    return all(live.worker is None and live.attempt == 1 and live.parked is None for live in commands)
+    return all(
+        live.worker is None and live.attempt == 1 and live.parked is None for live in commands
+    )
 
 
 def no_worker(activation: Activation) -> str:
@@ -146,7 +180,14 @@ def child_started(state: Execution, event: e.ChildStarted) -> Execution:
     call = state.calls.get(event.call)
     if call is not None:
         state = replace(state, calls={**state.calls, event.call: replace(call, child=event.child)})
-    live = next((c for c in state.commands.values() if c.parked is not None and c.parked.call == event.call), None)
+    live = next(
+        (
+            c
+            for c in state.commands.values()
+            if c.parked is not None and c.parked.call == event.call
+        ),
+        None,
+    )
     if live is None or live.parked is None:
         return state
     state = _with(state, replace(live, parked=replace(live.parked, child=event.child)))
@@ -158,12 +199,14 @@ def child_started(state: Execution, event: e.ChildStarted) -> Execution:
 
 def child_ended(state: Execution, event: e.ChildEnded) -> Execution:
     ended = state.calls.get(event.call)
-    state = replace(state, calls={key: call for key, call in state.calls.items() if key != event.call})
+    state = replace(
+        state, calls={key: call for key, call in state.calls.items() if key != event.call}
+    )
     live = state.commands.get(ended.command) if ended is not None else None
     return state if live is None else resolve(state, live, event.result, event.key)
 
 
-def being_stopped(state: Execution, live: Live) -> bool:
+def being_stopped(state: Execution, live: OpenCommand) -> bool:
     """It was told to stop: the execution is cancelling, its step timed out, or its loop stops early."""
     if state.status == "cancelling":
         return True
@@ -173,9 +216,14 @@ def being_stopped(state: Execution, live: Live) -> bool:
     return activation.stopped or (activation.loop is not None and activation.loop.stopping)
 
 
-def resolve(state: Execution, live: Live, answer: Envelope, by: str) -> Execution:
+def resolve(state: Execution, live: OpenCommand, answer: Envelope, by: str) -> Execution:
     """What the command waited for is here: it becomes a new attempt. One that was told to stop stays parked until it has."""
-    if live.parked is None or live.parked.ready or state.status != "running" or being_stopped(state, live):
+    if (
+        live.parked is None
+        or live.parked.ready
+        or state.status != "running"
+        or being_stopped(state, live)
+    ):
         return state
     state = forget(state, live.parked)
     resolved = replace(
@@ -200,18 +248,22 @@ def unpark_ready(state: Execution, by: str) -> Execution:
 
 def expected(state: Execution, call: str) -> bool:
     """Someone waits for this child, or an execution being cancelled must see it end."""
-    return call in state.calls or any(c.parked is not None and c.parked.call == call for c in state.commands.values())
+    return call in state.calls or any(
+        c.parked is not None and c.parked.call == call for c in state.commands.values()
+    )
 
 
-def forget(state: Execution, wait: Parked) -> Execution:
+def forget(state: Execution, wait: ParkedCommand) -> Execution:
     """Drop the timers of a wait that is over. A child that was asked for stays known until it has ended."""
     gone = timers_of(wait)
     if not gone:
         return state
-    return replace(state, timers={timer: use for timer, use in state.timers.items() if timer not in gone})
+    return replace(
+        state, timers={timer: use for timer, use in state.timers.items() if timer not in gone}
+    )
 
 
-def timers_of(wait: Parked) -> tuple[TimerId, ...]:
+def timers_of(wait: ParkedCommand) -> tuple[TimerId, ...]:
     return tuple(timer for timer in (wait.timer, wait.timeout) if timer is not None)
 
 
@@ -223,5 +275,5 @@ def _activation(use: TimerUse) -> Any:
     return use.subject
 
 
-def _with(state: Execution, live: Live) -> Execution:
+def _with(state: Execution, live: OpenCommand) -> Execution:
     return replace(state, commands={**state.commands, live.id: live})

@@ -41,7 +41,9 @@ class LeasesMemory:
         taken = {row.runtime.node for row in self._runtimes.values() if self._holds(row)}
         free = [number for number in range(NODES) if number not in taken]
         if not free:
-            raise StoreUnavailable("every node number is leased", hint="wait for a lease to run out")
+            raise StoreUnavailable(
+                "every node number is leased", hint="wait for a lease to run out"
+            )
         self._last_id += 1
         node = min(free, key=lambda number: (number - self._last_id) % NODES)
         runtime = Runtime(self._last_id, node, name, address)
@@ -96,7 +98,9 @@ class LeasesMemory:
     def _owner(self, shard: ShardRow) -> Owner:
         if shard.owner is None or not self._alive(shard.owner):
             return Owner(shard.shard, shard.epoch, None, None)
-        return Owner(shard.shard, shard.epoch, shard.owner, self._runtimes[shard.owner].runtime.address)
+        return Owner(
+            shard.shard, shard.epoch, shard.owner, self._runtimes[shard.owner].runtime.address
+        )
 
     def _alive(self, runtime_id: int | None) -> bool:
         row = None if runtime_id is None else self._runtimes.get(runtime_id)

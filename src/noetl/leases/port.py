@@ -31,9 +31,13 @@ class Owner(Struct, frozen=True):
 class Leases(Protocol):
     async def now(self) -> Micros: ...  # the store's clock
     async def register(self, name: str, address: str | None, lease: Micros) -> Runtime: ...
-    async def renew(self, runtime_id: int, lease: Micros) -> bool: ...  # False: the lease had run out; register again
+    async def renew(
+        self, runtime_id: int, lease: Micros
+    ) -> bool: ...  # False: the lease had run out; register again
     async def servers(self) -> int: ...  # with a lease that holds
-    async def claim(self, runtime_id: int, limit: int) -> list[Claimed]: ...  # free shards, or those of a dead owner
+    async def claim(
+        self, runtime_id: int, limit: int
+    ) -> list[Claimed]: ...  # free shards, or those of a dead owner
     async def release(self, runtime_id: int, shards: list[int]) -> None: ...
     async def leave(
         self, runtime_id: int
@@ -41,7 +45,5 @@ class Leases(Protocol):
     async def owners(self) -> list[Owner]: ...
     async def take(
         self, runtime_id: int, duty: str, every: Micros
-    ) -> (
-        bool
-    ): ...  # to be done by one server at a time; False: another living one is at it, or it was done not so long ago
+    ) -> bool: ...  # to be done by one server at a time; False: another living one is at it, or it was done not so long ago
     async def done(self, runtime_id: int, duty: str) -> None: ...

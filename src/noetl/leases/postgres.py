@@ -24,7 +24,9 @@ _SQL = load(Path(__file__).with_name("leases.sql"))
 class LeasesPostgres:
     def __init__(self, database: Database, lease: Micros = LEASE) -> None:
         self._database = database
-        self._statement_timeout = lease / 1e6 * 0.25  # the database gives up, the connection and its locks stay
+        self._statement_timeout = (
+            lease / 1e6 * 0.25
+        )  # the database gives up, the connection and its locks stay
         self._timeout = lease / 1e6 * 0.32  # no answer at all: it is made anew
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
@@ -43,10 +45,17 @@ class LeasesPostgres:
                 await self._run(session, "forget_runtimes")
                 runtime_id = (await self._run(session, "next_runtime"))[0]["runtime_id"]
                 made = await self._run(
-                    session, "register", runtime_id=runtime_id, name=name, address=address, lease=lease
+                    session,
+                    "register",
+                    runtime_id=runtime_id,
+                    name=name,
+                    address=address,
+                    lease=lease,
                 )
                 if not made:
-                    raise StoreUnavailable("every node number is leased", hint="wait for a lease to run out")
+                    raise StoreUnavailable(
+                        "every node number is leased", hint="wait for a lease to run out"
+                    )
                 # before the row can be seen: a row without its lock is a dead server's
                 locked = await self._run(session, "lock", runtime_id=runtime_id)
             self._mine[runtime_id] = locked[0]["locked"]
@@ -55,7 +64,9 @@ class LeasesPostgres:
     async def renew(self, runtime_id: int, lease: Micros) -> bool:
         async with self._session(writes=True) as session:
             if self._mine.get(runtime_id) is False:
-                self._mine[runtime_id] = (await self._run(session, "lock", runtime_id=runtime_id))[0]["locked"]
+                self._mine[runtime_id] = (await self._run(session, "lock", runtime_id=runtime_id))[
+                    0
+                ]["locked"]
             renewed = bool(await self._run(session, "renew", runtime_id=runtime_id, lease=lease))
             if not renewed:
                 self._mine.pop(runtime_id, None)
@@ -78,7 +89,9 @@ class LeasesPostgres:
 
     async def take(self, runtime_id: int, duty: str, every: Micros) -> bool:
         async with self._session(writes=True) as session:
-            return bool(await self._run(session, "take", runtime_id=runtime_id, duty=duty, every=every))
+            return bool(
+                await self._run(session, "take", runtime_id=runtime_id, duty=duty, every=every)
+            )
 
     async def done(self, runtime_id: int, duty: str) -> None:
         async with self._session(writes=True) as session:
@@ -116,10 +129,14 @@ class LeasesPostgres:
         if self._connection is None or self._connection.is_closed():
             self._mine = dict.fromkeys(self._mine, False)
             limit = f"{self._statement_timeout * 1000:.0f}ms"
-            self._connection = await self._database.connect({"statement_timeout": limit, "lock_timeout": limit})
+            self._connection = await self._database.connect(
+                {"statement_timeout": limit, "lock_timeout": limit}
+            )
         return self._connection
 
     async def _run(self, session: Connection, query_name: str, /, **values: Any) -> list[Record]:
         query = _SQL[query_name]
-        rows: list[Record] = await session.fetch(query.text, *query.bind(**values), timeout=self._timeout)
+        rows: list[Record] = await session.fetch(
+            query.text, *query.bind(**values), timeout=self._timeout
+        )
         return rows

@@ -27,7 +27,11 @@ def _braced(data: bytes) -> str:
 
 
 def _quoted(values: Iterable[str | None]) -> str:
-    return "{" + ",".join(["null" if value is None else f'"{_escaped(value)}"' for value in values]) + "}"
+    return (
+        "{"
+        + ",".join(["null" if value is None else f'"{_escaped(value)}"' for value in values])
+        + "}"
+    )
 
 
 def _escaped(value: str) -> str:

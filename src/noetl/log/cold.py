@@ -45,7 +45,13 @@ class Cold:
             raise StoreUnavailable(f"events are in {path}, and this process has no lake")
         rows = await asyncio.to_thread(_rows, self._lake, path, int(execution_id))
         return [
-            Recorded(execution_id, row["shard"], row["seq"], row["epoch"], join(row["meta"], row["result"]))
+            Recorded(
+                execution_id,
+                row["shard"],
+                row["seq"],
+                row["epoch"],
+                join(row["meta"], row["result"]),
+            )
             for row in rows
         ]
 
@@ -56,7 +62,9 @@ def _rows(lake: HistoryFiles, path: str, execution_id: int) -> list[dict[str, An
 
     try:
         with lake.open_file(path) as file:
-            found = pq.read_table(file, columns=WANTED, filters=[("execution_id", "=", execution_id)])
+            found = pq.read_table(
+                file, columns=WANTED, filters=[("execution_id", "=", execution_id)]
+            )
     except (OSError, pa.ArrowInvalid) as error:
         raise StoreUnavailable(
             f"events are in {path} of {lake.name}, which cannot be read: {error}",

@@ -6,7 +6,7 @@ from itertools import islice
 import msgspec
 
 from noetl.log.port import Judged, Projection
-from noetl.log.tables import Database
+from noetl.log.tables import MemoryDatabase
 from noetl.model.ids import ExecutionId, Micros, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Lifetime, parse_uri
@@ -18,7 +18,7 @@ _stored_ref = msgspec.json.Decoder(StoredRef)
 _projection = msgspec.json.Decoder(Projection)
 
 
-def judge(db: Database, grace: Micros, retention: Micros | None, limit: int) -> Judged:
+def judge(db: MemoryDatabase, grace: Micros, retention: Micros | None, limit: int) -> Judged:
     rows = {each: _projection.decode(data) for each, data in db.projections.items()}
     due = _due(db, rows, grace, retention, limit)
     needed = {_root(rows, row.execution_id) for row in rows.values() if row.ended_at is None}
@@ -32,18 +32,26 @@ def judge(db: Database, grace: Micros, retention: Micros | None, limit: int) -> 
         gone = list(islice(_gone(found, db.clock.now(), retention), EXPIRING - expired))
         for ref_id in gone:
             _expire(db, ref_id)
-        db.judge_at[execution_id] = _again([at for each, at in found.items() if each not in db.expired], grace)
+        db.judge_at[execution_id] = _again(
+            [at for each, at in found.items() if each not in db.expired], grace
+        )
         expired += len(gone)
         swept += _sweep(db, execution_id)
     return Judged(len(due), expired, swept)
 
 
 def _due(
-    db: Database, rows: dict[ExecutionId, Projection], grace: Micros, retention: Micros | None, limit: int
+    db: MemoryDatabase,
+    rows: dict[ExecutionId, Projection],
+    grace: Micros,
+    retention: Micros | None,
+    limit: int,
 ) -> list[ExecutionId]:
     now = db.clock.now()
     ended = {each: row.ended_at for each, row in rows.items() if row.ended_at is not None}
-    waiting = sorted((at, each) for each, end in ended.items() for at in db.judge_at.get(each, (end,)))
+    waiting = sorted(
+        (at, each) for each, end in ended.items() for at in db.judge_at.get(each, (end,))
+    )
     first = [each for at, each in waiting if at <= now - grace][:limit]
     if retention is None:
         return first
@@ -61,12 +69,14 @@ def _again(over: list[Micros], grace: Micros) -> tuple[Micros, ...]:
 
 def _root(rows: dict[ExecutionId, Projection], execution_id: ExecutionId) -> ExecutionId:
     """Who began it all, as far as it is known here."""
-    while (row := rows.get(execution_id)) is not None and (above := row.parent or row.retry_of) is not None:
+    while (row := rows.get(execution_id)) is not None and (
+        above := row.parent or row.retry_of
+    ) is not None:
         execution_id = above
     return execution_id
 
 
-def _over(db: Database, row: Projection, root: Projection) -> dict[RefId, Micros]:
+def _over(db: MemoryDatabase, row: Projection, root: Projection) -> dict[RefId, Micros]:
     """When each of its results that may go is over."""
     pinned = {step for execution_id, step in db.result_pins if execution_id == row.execution_id}
     over: dict[RefId, Micros] = {}
@@ -90,13 +100,13 @@ def _gone(over: dict[RefId, Micros], now: Micros, retention: Micros | None) -> I
             yield ref_id
 
 
-def _expire(db: Database, ref_id: RefId) -> None:
+def _expire(db: MemoryDatabase, ref_id: RefId) -> None:
     uri = _stored_ref.decode(db.refs[ref_id]).reference.uri
     db.expired[ref_id] = db.clock.now()
     db.blobs.pop((ref_id, uri), None)
 
 
-def _sweep(db: Database, execution_id: ExecutionId) -> int:
+def _sweep(db: MemoryDatabase, execution_id: ExecutionId) -> int:
     """What was put for it and never named."""
     put = [name for name, of in db.puts.items() if of == execution_id]
     orphans = [name for name in put if name[0] not in db.refs]

@@ -7,7 +7,12 @@ from noetl.model import codec
 from noetl.model.envelope import has_rows
 from noetl.model.errors import Conflict, InvalidInput, NoetlError
 from noetl.model.events import Event
-from noetl.model.playbook_state import MAX_STATE_NAMES, StateValue, problem_with_name, problem_with_value
+from noetl.model.playbook_state import (
+    MAX_STATE_NAMES,
+    StateValue,
+    problem_with_name,
+    problem_with_value,
+)
 
 RESULT_LIMIT = 8 * 1024
 META_LIMIT = 16 * 1024
@@ -54,16 +59,25 @@ def _check_context(event: Event, context: dict[str, Any]) -> None:
 
 def encoded_state(name: str, value: StateValue) -> str | None:
     """As it is stored; None: unset. InvalidInput when it cannot be kept."""
-    problem = problem_with_name(name) or (None if value.unset else problem_with_value(name, value.value))
+    problem = problem_with_name(name) or (
+        None if value.unset else problem_with_value(name, value.value)
+    )
     if problem is not None:
         raise InvalidInput(problem)
     return None if value.unset else codec.encode(value.value).decode()
 
 
-def check_put(path: str, name: str, written: bool, is_full: bool, version: int, expected: int | None) -> None:
+def check_put(
+    path: str, name: str, written: bool, is_full: bool, version: int, expected: int | None
+) -> None:
     """Raises unless it was written."""
     if is_full:
-        raise Conflict(f"{path} has {MAX_STATE_NAMES} state values already", hint="put several values into one map")
+        raise Conflict(
+            f"{path} has {MAX_STATE_NAMES} state values already",
+            hint="put several values into one map",
+        )
     if not written:
         hint = f"read it again (`noetl state get {path} {name}`) and write with that version"
-        raise Conflict(f"{path} {name} has version {version}, not {expected}", hint=hint, version=version)
+        raise Conflict(
+            f"{path} {name} has version {version}, not {expected}", hint=hint, version=version
+        )

@@ -16,17 +16,18 @@ from noetl.log.playbook_state_memory import PlaybookStateMemory, write_state
 from noetl.log.port import (
     BLOB_LIMIT,
     NO_PROGRESS,
+    AppendBatch,
     Appended,
-    Batch,
     Change,
     Depth,
+    ExecutionFilter,
+    ExecutionPart,
     InboxRow,
     Judged,
     Known,
     Life,
     LogPart,
     Outcome,
-    Part,
     Pinned,
     Place,
     Present,
@@ -41,10 +42,9 @@ from noetl.log.port import (
     StateRow,
     Traced,
     Used,
-    Wanted,
     has_wildcard,
 )
-from noetl.log.tables import FINISHED, CommandRow, Database, EventRow, Posted, WorkerRow
+from noetl.log.tables import FINISHED, CommandRow, EventRow, MemoryDatabase, Posted, WorkerRow
 from noetl.model import codec
 from noetl.model.commands import Command
 from noetl.model.decisions import (
@@ -65,13 +65,13 @@ from noetl.model.decisions import (
 )
 from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound
 from noetl.model.events import ChildStarted, Ending, Terminal
-from noetl.model.exchange import Held
+from noetl.model.exchange import LeaseKey
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId
 from noetl.model.messages import Admitted, Message, Notice, Report, Start, Stopped, StoredRef
 from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Reference, parse_uri
 
-__all__ = ["Database", "LogMemory"]
+__all__ = ["LogMemory", "MemoryDatabase"]
 
 
 _pinned = msgspec.json.Decoder(Pinned)
@@ -82,15 +82,17 @@ _present = msgspec.json.Decoder(Present)
 
 
 class LogMemory:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
         self._state = PlaybookStateMemory(database)
 
     # -- the owner --
 
-    async def append(self, batch: Batch) -> list[Outcome]:
+    async def append(self, batch: AppendBatch) -> list[Outcome]:
         if len({part.execution_id for part in batch.parts}) != len(batch.parts):
-            raise NoetlError("an execution has two parts in one batch", hint="one part per execution")
+            raise NoetlError(
+                "an execution has two parts in one batch", hint="one part per execution"
+            )
         refused = [self._refuse(part, batch.epochs) for part in batch.parts]
         refused = self._state.refuse(batch.parts, refused)
         writes = [
@@ -104,7 +106,7 @@ class LogMemory:
             for part, refusal in zip(batch.parts, refused, strict=True)
         ]
 
-    def _refuse(self, part: Part, epochs: dict[int, int]) -> Outcome | None:
+    def _refuse(self, part: ExecutionPart, epochs: dict[int, int]) -> Outcome | None:
         """Why the part leaves the batch; None: it stays. In order: fence, compare-and-set, what it consumes, keys."""
         db, rows = self._db, self._db.rows(part.execution_id)
         if part.shard != db.shard_of(part.execution_id):
@@ -115,7 +117,11 @@ class LogMemory:
             return Known(part.execution_id)
         for held in part.taken:
             row = db.commands.get(held.command_id)
-            if row is None or row.attempt != held.attempt or row.status not in ("leased", "reported"):
+            if (
+                row is None
+                or row.attempt != held.attempt
+                or row.status not in ("leased", "reported")
+            ):
                 return StaleAttempt(part.execution_id, held)
             if row.status == "reported" or held.command_id in db.reports:
                 return Known(part.execution_id)
@@ -129,14 +135,20 @@ class LogMemory:
                 return Known(part.execution_id, key)
         return None
 
-    async def inbox(self, shards: list[int], limit: int, skip: frozenset[ExecutionId] = frozenset()) -> list[InboxRow]:
-        rows = heapq.merge(*(self._db.inbox[shard].values() for shard in shards), key=lambda row: row.inbox_id)
+    async def inbox(
+        self, shards: list[int], limit: int, skip: frozenset[ExecutionId] = frozenset()
+    ) -> list[InboxRow]:
+        rows = heapq.merge(
+            *(self._db.inbox[shard].values() for shard in shards), key=lambda row: row.inbox_id
+        )
         wanted = (row for row in rows if row.execution_id not in skip or row.kind == "release")
         return [_inbox_row(row) for row in islice(wanted, limit)]
 
     async def due_timers(self, shards: list[int], limit: int) -> list[tuple[ExecutionId, TimerId]]:
         now = self._db.clock.now()
-        due = [(at, key) for shard in shards for key, at in self._db.timers[shard].items() if at <= now]
+        due = [
+            (at, key) for shard in shards for key, at in self._db.timers[shard].items() if at <= now
+        ]
         return [key for _, key in heapq.nsmallest(limit, due)]
 
     async def project(self, batch: list[ShardRows]) -> list[bool]:
@@ -145,8 +157,12 @@ class LogMemory:
         owned = [db.shards[each.shard].epoch == each.epoch for each in batch]
         for each, ours in zip(batch, owned, strict=True):
             for row in each.rows:
-                if row.shard != each.shard or (ours and row.last_seq > db.rows(row.execution_id).last_seq):
-                    raise NoetlError(f"projection of {row.execution_id} is ahead of the log or of another shard")
+                if row.shard != each.shard or (
+                    ours and row.last_seq > db.rows(row.execution_id).last_seq
+                ):
+                    raise NoetlError(
+                        f"projection of {row.execution_id} is ahead of the log or of another shard"
+                    )
         for each, ours in zip(batch, owned, strict=True):
             if ours:
                 self._project(each)
@@ -158,7 +174,9 @@ class LogMemory:
             stored = self._projection(row.execution_id)
             if stored is None or stored.last_seq < row.last_seq:
                 db.projections[row.execution_id] = codec.encode(row)
-        db.checkpoints[shard] = max(db.checkpoints[shard], min(given.checkpoint, db.shards[shard].last_seq))
+        db.checkpoints[shard] = max(
+            db.checkpoints[shard], min(given.checkpoint, db.shards[shard].last_seq)
+        )
 
     # -- anyone --
 
@@ -196,14 +214,20 @@ class LogMemory:
 
     # -- readers --
 
-    async def events(self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000) -> list[Recorded]:
+    async def events(
+        self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000
+    ) -> list[Recorded]:
         rows = self._db.rows(execution_id).events
         first = bisect_right(rows, after, key=lambda row: row.seq)
         return [self._recorded(row) for row in rows[first : first + limit]]
 
     async def named_events(self, names: list[tuple[ExecutionId, str]]) -> list[Recorded]:
         wanted = {(execution_id, key) for execution_id, key in names}
-        rows = [row for execution_id in {each for each, _ in names} for row in self._db.rows(execution_id).events]
+        rows = [
+            row
+            for execution_id in {each for each, _ in names}
+            for row in self._db.rows(execution_id).events
+        ]
         found = map(self._recorded, rows)
         return [each for each in found if (each.execution_id, each.event.key) in wanted]
 
@@ -217,7 +241,10 @@ class LogMemory:
             for row in self._db.by_shard[shard][seq : seq + limit]:
                 before = found.pop(row.execution_id, None)
                 found[row.execution_id] = Change(
-                    shard, row.seq, row.execution_id, 1 + (before.events if before is not None else 0)
+                    shard,
+                    row.seq,
+                    row.execution_id,
+                    1 + (before.events if before is not None else 0),
                 )
         return list(found.values())
 
@@ -242,17 +269,23 @@ class LogMemory:
     async def projections(self, tenant: Tenant, limit: int) -> list[Projection]:
         """Newest first: ids are ordered by time."""
         newest = sorted(self._db.projections, key=int, reverse=True)
-        rows = (row for row in map(self._projection, newest) if row is not None and row.tenant == tenant)
+        rows = (
+            row for row in map(self._projection, newest) if row is not None and row.tenant == tenant
+        )
         return list(islice(rows, limit))
 
     async def executions(
-        self, tenant: Tenant, wanted: Wanted, before: ExecutionId | None, limit: int
+        self, tenant: Tenant, wanted: ExecutionFilter, before: ExecutionId | None, limit: int
     ) -> list[Projection]:
         older = [each for each in self._db.projections if before is None or int(each) < int(before)]
         newest = (self._projection(each) for each in sorted(older, key=int, reverse=True))
         called = set(self._db.children.values()) if wanted.roots else set()
         newest = (row for row in newest if row is None or row.execution_id not in called)
-        rows = (row for row in newest if row is not None and row.tenant == tenant and _is_wanted(row, wanted))
+        rows = (
+            row
+            for row in newest
+            if row is not None and row.tenant == tenant and _is_wanted(row, wanted)
+        )
         return [msgspec.structs.replace(row, state=None) for row in islice(rows, limit)]
 
     async def child_counts(self, parent: ExecutionId) -> dict[str, int]:
@@ -267,7 +300,9 @@ class LogMemory:
         rows = self._db.rows(execution_id)
         if key not in rows.keys:
             return Received(waiting=(execution_id, key) in self._db.inbox_keys)
-        return Received(seq=next(row.seq for row in rows.events if codec.decode_event(row.data).key == key))
+        return Received(
+            seq=next(row.seq for row in rows.events if codec.decode_event(row.data).key == key)
+        )
 
     async def checkpoint(self, shard: int) -> int:
         return self._db.checkpoints[shard]
@@ -285,17 +320,29 @@ class LogMemory:
 
     # -- state between executions --
 
-    async def read_state(self, tenant: Tenant, path: str, names: list[str] | None = None) -> list[StateRow]:
+    async def read_state(
+        self, tenant: Tenant, path: str, names: list[str] | None = None
+    ) -> list[StateRow]:
         return self._state.read(tenant, path, names)
 
-    async def list_state(self, tenant: Tenant, after: tuple[str, str], limit: int) -> list[StateRow]:
+    async def list_state(
+        self, tenant: Tenant, after: tuple[str, str], limit: int
+    ) -> list[StateRow]:
         return self._state.page(tenant, after, limit)
 
-    async def state_history(self, tenant: Tenant, path: str, name: str, before: int, limit: int) -> list[StateRow]:
+    async def state_history(
+        self, tenant: Tenant, path: str, name: str, before: int, limit: int
+    ) -> list[StateRow]:
         return self._state.history(tenant, path, name, before, limit)
 
     async def put_state(
-        self, tenant: Tenant, path: str, name: str, value: StateValue, expected: int | None, by: str | None
+        self,
+        tenant: Tenant,
+        path: str,
+        name: str,
+        value: StateValue,
+        expected: int | None,
+        by: str | None,
     ) -> int:
         return self._state.put(tenant, path, name, value, expected, by)
 
@@ -304,7 +351,8 @@ class LogMemory:
     async def put_blob(self, reference: Reference, payload: bytes) -> None:
         if len(payload) > BLOB_LIMIT:
             raise InvalidInput(
-                f"the payload is {len(payload)} bytes", hint=f"at most {BLOB_LIMIT}: larger ones go to files"
+                f"the payload is {len(payload)} bytes",
+                hint=f"at most {BLOB_LIMIT}: larger ones go to files",
             )
         execution_id = parse_uri(reference.uri).execution_id
         if execution_id not in self._db.pinned:
@@ -313,7 +361,10 @@ class LogMemory:
         if name not in self._db.blobs:
             self._db.puts[name] = execution_id
         if self._db.blobs.setdefault(name, payload) != payload:
-            raise Conflict(f"{reference.uri} holds another payload", hint="a result is written once; use another key")
+            raise Conflict(
+                f"{reference.uri} holds another payload",
+                hint="a result is written once; use another key",
+            )
 
     async def blob(self, ref_id: RefId, uri: str) -> bytes | None:
         return self._db.blobs.get((ref_id, uri))
@@ -366,21 +417,35 @@ class LogMemory:
                 counts[place] = msgspec.structs.replace(
                     known, count=known.count + 1, bytes=known.bytes + (reference.bytes or 0)
                 )
-        return [counts[place] for place in sorted(counts, key=lambda place: (int(place[0]), place[1]))]
+        return [
+            counts[place] for place in sorted(counts, key=lambda place: (int(place[0]), place[1]))
+        ]
 
     # -- lineage --
 
     async def lineage(
-        self, tenant: Tenant, roots: list[RefId], depth: int, after: tuple[int, RefId] | None, limit: int
+        self,
+        tenant: Tenant,
+        roots: list[RefId],
+        depth: int,
+        after: tuple[int, RefId] | None,
+        limit: int,
     ) -> list[Traced]:
         met: dict[RefId, int] = {}
         front = dict.fromkeys(roots)
         found: list[Traced] = []
         for back in range(depth + 1):
-            traced = [each for ref_id in front if (each := self._traced(tenant, ref_id, back)) is not None]
+            traced = [
+                each for ref_id in front if (each := self._traced(tenant, ref_id, back)) is not None
+            ]
             met |= dict.fromkeys(front, back)
             found += sorted(traced, key=_place)
-            sources = [source for each in traced for source in (each.parent, *each.inputs) if source is not None]
+            sources = [
+                source
+                for each in traced
+                for source in (each.parent, *each.inputs)
+                if source is not None
+            ]
             front = dict.fromkeys(source for source in sources if source not in met)
         beyond = (-1, 0) if after is None else (after[0], int(after[1]))
         return [each for each in found if _place(each) > beyond][:limit]
@@ -413,14 +478,20 @@ class LogMemory:
                 self._db.blobs[name] = part.payload or b""
                 self._db.logs.setdefault(where.execution_id, []).append((where.step, name))
 
-    async def logs(self, execution_id: ExecutionId, step: str | None, after: int, limit: int) -> list[LogPart]:
+    async def logs(
+        self, execution_id: ExecutionId, step: str | None, after: int, limit: int
+    ) -> list[LogPart]:
         kept = enumerate(self._db.logs.get(execution_id, ())[after:], after + 1)
         wanted = ((number, name) for number, (of, name) in kept if step is None or of == step)
-        return [LogPart(number, name[1], self._db.blobs[name]) for number, name in islice(wanted, limit)]
+        return [
+            LogPart(number, name[1], self._db.blobs[name]) for number, name in islice(wanted, limit)
+        ]
 
     # -- the queue --
 
-    async def claim(self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros) -> list[Command]:
+    async def claim(
+        self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
+    ) -> list[Command]:
         rows: list[CommandRow] = []
         beside = any(row.suspect for row in self._db.leased.values() if row.worker == worker)
         if limit > 0 and not beside and (row := self._db.pop(pools, suspect=True)) is not None:
@@ -431,11 +502,15 @@ class LogMemory:
         return [self._db.lease(row, worker, lease) for row in rows]
 
     async def renew(
-        self, worker: str, held: tuple[Held, ...], lease: Micros, progress: Mapping[Held, str] = NO_PROGRESS
+        self,
+        worker: str,
+        held: tuple[LeaseKey, ...],
+        lease: Micros,
+        progress: Mapping[LeaseKey, str] = NO_PROGRESS,
     ) -> Renewal:
         """A command to be stopped keeps its lease while its worker stops it."""
-        stop: list[Held] = []
-        lost: list[Held] = []
+        stop: list[LeaseKey] = []
+        lost: list[LeaseKey] = []
         for each in held:
             row = self._db.leased.get(each.command_id)
             if row is None or row.worker != worker or row.attempt != each.attempt:
@@ -448,11 +523,17 @@ class LogMemory:
         return Renewal(tuple(stop), tuple(lost))
 
     async def leased(self, worker: str) -> list[Command]:
-        return [codec.decode_command(row.data) for row in self._db.leased.values() if row.worker == worker]
+        return [
+            codec.decode_command(row.data)
+            for row in self._db.leased.values()
+            if row.worker == worker
+        ]
 
     async def expire(self, limit: int) -> int:
         now = self._db.clock.now()
-        over = list(islice((row for row in self._db.leased.values() if row.lease_until <= now), limit))
+        over = list(
+            islice((row for row in self._db.leased.values() if row.lease_until <= now), limit)
+        )
         for row in over:
             self._db.lose(row)
         self._db.sweep()
@@ -492,7 +573,9 @@ class LogMemory:
     async def depths(self, tenant: Tenant | None = None) -> list[Depth]:
         rows = (row for row in self._db.commands.values() if row.status not in FINISHED)
         found = Counter(
-            (row.pool, row.status) for row in rows if tenant in (None, codec.decode_command(row.data).tenant)
+            (row.pool, row.status)
+            for row in rows
+            if tenant in (None, codec.decode_command(row.data).tenant)
         )
         return [Depth(pool, status, count) for (pool, status), count in sorted(found.items())]
 
@@ -505,15 +588,20 @@ class LogMemory:
 
     async def workers(self, tenant: Tenant) -> list[Present]:
         now = self._db.clock.now()
-        rows = [(_present.decode(row.data), row) for row in self._db.workers.values() if row.until > now]
+        rows = [
+            (_present.decode(row.data), row) for row in self._db.workers.values() if row.until > now
+        ]
         found = [msgspec.structs.replace(worker, age=now - row.seen_at) for worker, row in rows]
-        return sorted((worker for worker in found if worker.tenant == tenant), key=lambda worker: worker.worker)
+        return sorted(
+            (worker for worker in found if worker.tenant == tenant),
+            key=lambda worker: worker.worker,
+        )
 
 
 class _Write:
     """A part that passed every check. The constructor raises for bugs upstream; `apply` cannot fail."""
 
-    def __init__(self, database: Database, part: Part, lease: Micros) -> None:
+    def __init__(self, database: MemoryDatabase, part: ExecutionPart, lease: Micros) -> None:
         self.part = part
         self._db = database
         self._lease = lease
@@ -606,11 +694,17 @@ class _Write:
 
     def _start_child(self, effect: StartChild, start: Start) -> None:
         db, parent = self._db, effect.parent
-        if db.children.setdefault((parent.execution_id, parent.call), start.execution_id) != start.execution_id:
+        if (
+            db.children.setdefault((parent.execution_id, parent.call), start.execution_id)
+            != start.execution_id
+        ):
             return
         _pin_and_start(db, start, effect.workload)
         self._inboxes[db.shard_of(start.execution_id)] = None
-        self._post(parent.execution_id, Notice(event=ChildStarted(call=parent.call, child=start.execution_id)))
+        self._post(
+            parent.execution_id,
+            Notice(event=ChildStarted(call=parent.call, child=start.execution_id)),
+        )
 
     def _ask(self, effect: AskAdmission) -> None:
         admission = self._db.admission(self.part.tenant, effect.path)
@@ -635,7 +729,7 @@ class _Write:
             self._post(execution_id, Admitted())
 
 
-def _pin_and_start(db: Database, start: Start, workload: dict[str, Any]) -> None:
+def _pin_and_start(db: MemoryDatabase, start: Start, workload: dict[str, Any]) -> None:
     if start.execution_id in db.pinned:
         return
     db.pin(start.execution_id, Pinned(start.execution_id, start.tenant, start.playbook, workload))
@@ -656,7 +750,7 @@ def _is_path(path: str, wanted: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, wanted.split("*"))), path) is not None
 
 
-def _is_wanted(row: Projection, wanted: Wanted) -> bool:
+def _is_wanted(row: Projection, wanted: ExecutionFilter) -> bool:
     return (
         wanted.status in (None, row.status)
         and (wanted.path is None or _is_path(row.path, wanted.path))

@@ -22,21 +22,36 @@ class PlaybookStatePostgres:
         self._pool = database.main
 
     async def read(self, tenant: Tenant, path: str, names: list[str] | None) -> list[StateRow]:
-        return [_row(row) for row in await self._pool.read(_SQL["read_state"], tenant=tenant, path=path, names=names)]
+        return [
+            _row(row)
+            for row in await self._pool.read(
+                _SQL["read_state"], tenant=tenant, path=path, names=names
+            )
+        ]
 
     async def page(self, tenant: Tenant, after: tuple[str, str], limit: int) -> list[StateRow]:
         path, name = after
-        rows = await self._pool.read(_SQL["list_state"], tenant=tenant, path=path, name=name, limit=limit)
+        rows = await self._pool.read(
+            _SQL["list_state"], tenant=tenant, path=path, name=name, limit=limit
+        )
         return [_row(row) for row in rows]
 
-    async def history(self, tenant: Tenant, path: str, name: str, before: int, limit: int) -> list[StateRow]:
+    async def history(
+        self, tenant: Tenant, path: str, name: str, before: int, limit: int
+    ) -> list[StateRow]:
         rows = await self._pool.read(
             _SQL["state_history"], tenant=tenant, path=path, name=name, before=before, limit=limit
         )
         return [_row(row) for row in rows]
 
     async def put(
-        self, tenant: Tenant, path: str, name: str, encoded: str | None, expected: int | None, by: str | None
+        self,
+        tenant: Tenant,
+        path: str,
+        name: str,
+        encoded: str | None,
+        expected: int | None,
+        by: str | None,
     ) -> int:
         (row,) = await self._pool.write(
             _SQL["put_state"],

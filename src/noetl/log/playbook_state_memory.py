@@ -5,8 +5,8 @@ from itertools import islice
 import msgspec
 
 from noetl.log.limits import check_put, encoded_state
-from noetl.log.port import Known, Outcome, Part, StateChanged, StateRow
-from noetl.log.tables import Database
+from noetl.log.port import ExecutionPart, Known, Outcome, StateChanged, StateRow
+from noetl.log.tables import MemoryDatabase
 from noetl.model.decisions import SetState
 from noetl.model.ids import ExecutionId, Tenant
 from noetl.model.playbook_state import MAX_STATE_NAMES, StateValue
@@ -18,18 +18,23 @@ _row = msgspec.json.Decoder(StateRow)
 class PlaybookStateMemory:
     """A part of `LogMemory`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
 
-    def refuse(self, parts: tuple[Part, ...], refused: list[Outcome | None]) -> list[Outcome | None]:
+    def refuse(
+        self, parts: tuple[ExecutionPart, ...], refused: list[Outcome | None]
+    ) -> list[Outcome | None]:
         """Parts that write a state value of another version, or one that an earlier part of the batch writes, or one name more
         than a path may have."""
         seen: dict[Place, ExecutionId] = {}
         return [
-            refusal or self._conflict(part, _writes(part), seen) for part, refusal in zip(parts, refused, strict=True)
+            refusal or self._conflict(part, _writes(part), seen)
+            for part, refusal in zip(parts, refused, strict=True)
         ]
 
-    def _conflict(self, part: Part, writes: list[SetState], seen: dict[Place, ExecutionId]) -> Outcome | None:
+    def _conflict(
+        self, part: ExecutionPart, writes: list[SetState], seen: dict[Place, ExecutionId]
+    ) -> Outcome | None:
         written: dict[Place, int] = {}
         for write in writes:
             place = (part.tenant, write.path, write.name)
@@ -52,10 +57,16 @@ class PlaybookStateMemory:
             written[place] = current + 1
         return None
 
-    def _too_many_names(self, part: Part, path: str, seen: dict[Place, ExecutionId]) -> bool | None:
+    def _too_many_names(
+        self, part: ExecutionPart, path: str, seen: dict[Place, ExecutionId]
+    ) -> bool | None:
         """None: there is room for one more. False: there may be room when other parts of the batch leave it."""
         there = {place for place in self._db.states if place[:2] == (part.tenant, path)}
-        new = {place: by for place, by in seen.items() if place[:2] == (part.tenant, path) and place not in there}
+        new = {
+            place: by
+            for place, by in seen.items()
+            if place[:2] == (part.tenant, path) and place not in there
+        }
         of_part = sum(by == part.execution_id for by in new.values())
         if len(there) + of_part >= MAX_STATE_NAMES:
             return True
@@ -67,15 +78,29 @@ class PlaybookStateMemory:
         return [row for place in wanted if (row := self._db.state(*place)) is not None]
 
     def page(self, tenant: Tenant, after: tuple[str, str], limit: int) -> list[StateRow]:
-        places = [place for place in sorted(self._db.states) if place[0] == tenant and place[1:] > after]
-        rows = (row for place in places if (row := self._db.state(*place)) is not None and not row.unset)
+        places = [
+            place for place in sorted(self._db.states) if place[0] == tenant and place[1:] > after
+        ]
+        rows = (
+            row for place in places if (row := self._db.state(*place)) is not None and not row.unset
+        )
         return list(islice(rows, limit))
 
-    def history(self, tenant: Tenant, path: str, name: str, before: int, limit: int) -> list[StateRow]:
+    def history(
+        self, tenant: Tenant, path: str, name: str, before: int, limit: int
+    ) -> list[StateRow]:
         rows = [_row.decode(data) for data in self._db.states.get((tenant, path, name), [])]
         return [row for row in reversed(rows) if row.version < before][:limit]
 
-    def put(self, tenant: Tenant, path: str, name: str, value: StateValue, expected: int | None, by: str | None) -> int:
+    def put(
+        self,
+        tenant: Tenant,
+        path: str,
+        name: str,
+        value: StateValue,
+        expected: int | None,
+        by: str | None,
+    ) -> int:
         encoded_state(name, value)
         row = self._db.state(tenant, path, name)
         version = row.version if row is not None else 0
@@ -95,11 +120,11 @@ class PlaybookStateMemory:
         return written.version
 
 
-def _writes(part: Part) -> list[SetState]:
+def _writes(part: ExecutionPart) -> list[SetState]:
     return [effect for effect in part.effects if isinstance(effect, SetState)]
 
 
-def write_state(db: Database, part: Part, effect: SetState) -> None:
+def write_state(db: MemoryDatabase, part: ExecutionPart, effect: SetState) -> None:
     """Called before the part's events are there: they get the shard's next numbers."""
     keys = [event.key for event in part.events]
     written = StateRow(

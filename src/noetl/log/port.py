@@ -20,7 +20,7 @@ from msgspec import Struct
 from noetl.model.commands import Command
 from noetl.model.decisions import AddPart, Effect
 from noetl.model.events import Event
-from noetl.model.exchange import Held
+from noetl.model.exchange import LeaseKey
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId
 from noetl.model.messages import Message, Report, Start, StoredRef
 from noetl.model.playbook_state import StateValue
@@ -30,9 +30,7 @@ Place = tuple[ExecutionId, str]  # a step of an execution
 
 BATCH_EVENTS = 500
 BLOB_LIMIT = 1024 * 1024  # bytes of a payload kept here
-LINEAGE_LIMIT = (
-    100_000  # references that one walk over lineage meets; one that is met at several depths counts for each
-)
+LINEAGE_LIMIT = 100_000  # references that one walk over lineage meets; one that is met at several depths counts for each
 
 
 class Recorded(Struct, frozen=True):
@@ -59,7 +57,7 @@ class Handoff(Struct, frozen=True):
     worker: str
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class ExecutionPart(Struct, frozen=True, kw_only=True):
     """One execution's share of a batch. It is applied whole or left out whole."""
 
     execution_id: ExecutionId
@@ -67,9 +65,13 @@ class Part(Struct, frozen=True, kw_only=True):
     tenant: Tenant
     after: int  # the sequence number of the last event this was decided from; 0 for a new execution
     events: tuple[Event, ...]
-    encoded: tuple[bytes, ...] = ()  # the events' bytes, where whoever decided them has looked at their size
+    encoded: tuple[
+        bytes, ...
+    ] = ()  # the events' bytes, where whoever decided them has looked at their size
     effects: tuple[Effect, ...] = ()
-    taken: tuple[Held, ...] = ()  # (command, attempt) that must be leased as this attempt: the report's fence
+    taken: tuple[
+        LeaseKey, ...
+    ] = ()  # (command, attempt) that must be leased as this attempt: the report's fence
     inbox: tuple[int, ...] = ()  # inbox rows this consumes; a row that is gone already means: known
     timers: tuple[TimerId, ...] = ()  # fired timers this consumes
     refs: tuple[StoredRef, ...] = ()
@@ -78,11 +80,11 @@ class Part(Struct, frozen=True, kw_only=True):
     child_starts: tuple[Start, ...] = ()  # their Start messages, in the same order
 
 
-class Batch(Struct, frozen=True, kw_only=True):
+class AppendBatch(Struct, frozen=True, kw_only=True):
     """At most BATCH_EVENTS events, any number of executions and shards of one owner."""
 
     epochs: dict[int, int]
-    parts: tuple[Part, ...]
+    parts: tuple[ExecutionPart, ...]
     lease: Micros
 
 
@@ -109,7 +111,7 @@ class StaleAttempt(Struct, frozen=True):
     """A report's command is no longer leased as that attempt: refuse the report."""
 
     execution_id: ExecutionId
-    held: Held
+    held: LeaseKey
 
 
 class ShardLost(Struct, frozen=True):
@@ -156,7 +158,7 @@ class Pinned(Struct, frozen=True):
     workload: dict[str, Any]
 
 
-class Snapshot(Struct, frozen=True):
+class StateSnapshot(Struct, frozen=True):
     """The encoded state of an execution as of `seq`."""
 
     execution_id: ExecutionId
@@ -185,7 +187,7 @@ class Projection(Struct, frozen=True, kw_only=True):
     state_hash: str | None = None
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class ExecutionFilter(Struct, frozen=True, kw_only=True):
     """Which executions a list is to show; None: any."""
 
     status: str | None = None
@@ -307,33 +309,49 @@ class Used(Struct, frozen=True):
     expired: int = 0
 
 
-NO_PROGRESS: Mapping[Held, str] = MappingProxyType({})
+NO_PROGRESS: Mapping[LeaseKey, str] = MappingProxyType({})
 
 
 class Renewal(Struct, frozen=True):
     """What a worker must stop: cancelled commands, and those that are not its own any more."""
 
-    stop: tuple[Held, ...] = ()
-    lost: tuple[Held, ...] = ()
+    stop: tuple[LeaseKey, ...] = ()
+    lost: tuple[LeaseKey, ...] = ()
 
 
 class EventLog(Protocol):
     # -- the owner --
-    async def append(self, batch: Batch) -> list[Outcome]: ...
+    async def append(self, batch: AppendBatch) -> list[Outcome]: ...
     async def inbox(
         self, shards: list[int], limit: int, skip: frozenset[ExecutionId] = frozenset()
-    ) -> list[InboxRow]: ...  # oldest first; of executions in `skip` (quarantined) only the requests to release them
-    async def due_timers(self, shards: list[int], limit: int) -> list[tuple[ExecutionId, TimerId]]: ...
-    async def project(self, batch: list[ShardRows]) -> list[bool]: ...  # False: that shard has another epoch by now
+    ) -> list[
+        InboxRow
+    ]: ...  # oldest first; of executions in `skip` (quarantined) only the requests to release them
+    async def due_timers(
+        self, shards: list[int], limit: int
+    ) -> list[tuple[ExecutionId, TimerId]]: ...
+    async def project(
+        self, batch: list[ShardRows]
+    ) -> list[bool]: ...  # False: that shard has another epoch by now
 
     # -- anyone --
-    async def start(self, start: Start, workload: dict[str, Any]) -> ExecutionId: ...  # known start key: the earlier id
-    async def post(self, execution_id: ExecutionId, message: Message) -> bool: ...  # False: that key was there
-    async def accept(self, report: Report) -> bool: ...  # at a non-owner: row + inbox in one transaction; False: stale
+    async def start(
+        self, start: Start, workload: dict[str, Any]
+    ) -> ExecutionId: ...  # known start key: the earlier id
+    async def post(
+        self, execution_id: ExecutionId, message: Message
+    ) -> bool: ...  # False: that key was there
+    async def accept(
+        self, report: Report
+    ) -> bool: ...  # at a non-owner: row + inbox in one transaction; False: stale
 
     # -- readers --
-    async def events(self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000) -> list[Recorded]: ...
-    async def named_events(self, names: list[tuple[ExecutionId, str]]) -> list[Recorded]: ...  # by key; in no order
+    async def events(
+        self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000
+    ) -> list[Recorded]: ...
+    async def named_events(
+        self, names: list[tuple[ExecutionId, str]]
+    ) -> list[Recorded]: ...  # by key; in no order
     async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]: ...
     async def changes(
         self, after: dict[int, int], limit: int
@@ -341,17 +359,23 @@ class EventLog(Protocol):
     async def parts(self, manifest: str) -> list[AddPart]: ...  # in order of first
     async def last_seq(self, execution_id: ExecutionId) -> int: ...
     async def pinned(self, execution_id: ExecutionId) -> Pinned | None: ...
-    async def pins(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, Pinned]: ...  # of those there are
+    async def pins(
+        self, execution_ids: list[ExecutionId]
+    ) -> dict[ExecutionId, Pinned]: ...  # of those there are
     async def projection(self, execution_id: ExecutionId) -> Projection | None: ...
     async def projections(self, tenant: Tenant, limit: int) -> list[Projection]: ...
     async def executions(
-        self, tenant: Tenant, wanted: Wanted, before: ExecutionId | None, limit: int
+        self, tenant: Tenant, wanted: ExecutionFilter, before: ExecutionId | None, limit: int
     ) -> list[Projection]: ...  # newest first, older than `before`; without `state`
     async def child_counts(self, parent: ExecutionId) -> dict[str, int]: ...  # by status
-    async def tenant_of(self, execution_id: ExecutionId) -> Tenant | None: ...  # None: no such execution
+    async def tenant_of(
+        self, execution_id: ExecutionId
+    ) -> Tenant | None: ...  # None: no such execution
     async def received(self, execution_id: ExecutionId, key: str) -> Received: ...
     async def checkpoint(self, shard: int) -> int: ...
-    async def live(self, shard: int) -> list[ExecutionId]: ...  # executions of the shard without a terminal event
+    async def live(
+        self, shard: int
+    ) -> list[ExecutionId]: ...  # executions of the shard without a terminal event
 
     # -- state between executions --
     async def read_state(
@@ -362,9 +386,17 @@ class EventLog(Protocol):
     ) -> list[StateRow]: ...  # by path and name beyond `after`, without those that were unset
     async def state_history(
         self, tenant: Tenant, path: str, name: str, before: int, limit: int
-    ) -> list[StateRow]: ...  # the last KEPT_VERSIONS at most, newest first, older than the version `before`
+    ) -> list[
+        StateRow
+    ]: ...  # the last KEPT_VERSIONS at most, newest first, older than the version `before`
     async def put_state(
-        self, tenant: Tenant, path: str, name: str, value: StateValue, expected: int | None, by: str | None
+        self,
+        tenant: Tenant,
+        path: str,
+        name: str,
+        value: StateValue,
+        expected: int | None,
+        by: str | None,
     ) -> int:
         """A write by a person; the version of `value` is ignored, and returned is the one it got. `expected` None: whatever is
         there. Conflict when another version is there, or MAX_STATE_NAMES names. InvalidInput when it cannot be kept."""
@@ -405,10 +437,17 @@ class EventLog(Protocol):
 
     async def unpin_results(self, places: list[Place]) -> None: ...
     async def pinned_results(self, executions: list[ExecutionId]) -> list[Place]: ...  # in order
-    async def usage(self, executions: list[ExecutionId]) -> list[Used]: ...  # by execution, then tier
+    async def usage(
+        self, executions: list[ExecutionId]
+    ) -> list[Used]: ...  # by execution, then tier
 
     async def lineage(
-        self, tenant: Tenant, roots: list[RefId], depth: int, after: tuple[int, RefId] | None, limit: int
+        self,
+        tenant: Tenant,
+        roots: list[RefId],
+        depth: int,
+        after: tuple[int, RefId] | None,
+        limit: int,
     ) -> list[Traced]:
         """These references and whatever they were made from, up to `depth` steps back, in whichever execution: each once, nearest
         first, then by id; beyond `after`, which is (depth, id). Of a graph that is too large the nearest part."""
@@ -420,19 +459,29 @@ class EventLog(Protocol):
         not there is passed over."""
         ...
 
-    async def logs(self, execution_id: ExecutionId, step: str | None, after: int, limit: int) -> list[LogPart]: ...
+    async def logs(
+        self, execution_id: ExecutionId, step: str | None, after: int, limit: int
+    ) -> list[LogPart]: ...
 
     # -- the queue --
-    async def claim(self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros) -> list[Command]:
+    async def claim(
+        self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
+    ) -> list[Command]:
         """By priority, then in order of issue. Of commands that lost SUSPECT leases a worker holds one at most: whoever kills
         its workers is soon alone with them, and those that happened to run beside it are not taken for it."""
         ...
 
     async def renew(
-        self, worker: str, held: tuple[Held, ...], lease: Micros, progress: Mapping[Held, str] = NO_PROGRESS
+        self,
+        worker: str,
+        held: tuple[LeaseKey, ...],
+        lease: Micros,
+        progress: Mapping[LeaseKey, str] = NO_PROGRESS,
     ) -> Renewal: ...  # and how far their tools are, until the next one
     async def leased(self, worker: str) -> list[Command]: ...
-    async def expire(self, limit: int) -> int: ...  # leases that ran out: lost or stopped, with the inbox row
+    async def expire(
+        self, limit: int
+    ) -> int: ...  # leases that ran out: lost or stopped, with the inbox row
     async def lose(self, worker: str) -> int: ...  # the worker is gone: the same, at once
     async def command_status(self, command_id: CommandId) -> tuple[str, int] | None: ...
     async def queue(
@@ -445,8 +494,12 @@ class EventLog(Protocol):
         after: int = 0,
         limit: int = 100,
     ) -> list[Queued]: ...  # in order of issue, beyond the number `after`
-    async def depths(self, tenant: Tenant | None = None) -> list[Depth]: ...  # commands not over, by pool, status
-    async def note_worker(self, worker: Present, lease: Micros) -> None: ...  # heard of now; kept for `lease`
+    async def depths(
+        self, tenant: Tenant | None = None
+    ) -> list[Depth]: ...  # commands not over, by pool, status
+    async def note_worker(
+        self, worker: Present, lease: Micros
+    ) -> None: ...  # heard of now; kept for `lease`
     async def workers(self, tenant: Tenant) -> list[Present]: ...  # by name
     async def lost_history(self, limit: int) -> list[str]:
         """Files with events of ended executions that this process cannot reach, of the `limit` newest. Those events are nowhere

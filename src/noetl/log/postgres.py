@@ -20,9 +20,10 @@ from noetl.log.port import (
     BLOB_LIMIT,
     LINEAGE_LIMIT,
     NO_PROGRESS,
-    Batch,
+    AppendBatch,
     Change,
     Depth,
+    ExecutionFilter,
     InboxRow,
     Judged,
     Life,
@@ -40,22 +41,37 @@ from noetl.log.port import (
     StateRow,
     Traced,
     Used,
-    Wanted,
     has_wildcard,
 )
-from noetl.log.writes import Writes, command_of, join, lifetime_row, message_columns, ref_row
+from noetl.log.writes import (
+    AppendArguments,
+    command_of,
+    join,
+    lifetime_row,
+    message_columns,
+    ref_row,
+)
 from noetl.model import codec
 from noetl.model.commands import Command
 from noetl.model.decisions import AddPart
 from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound
 from noetl.model.events import Ending
-from noetl.model.exchange import Held
-from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId, first_id, shard_of
+from noetl.model.exchange import LeaseKey
+from noetl.model.ids import (
+    CommandId,
+    ExecutionId,
+    Micros,
+    RefId,
+    Tenant,
+    TimerId,
+    first_id,
+    shard_of,
+)
 from noetl.model.messages import Message, Report, Start, StoredRef
 from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Lifetime, Reference, parse_uri
 from noetl.sql import load
-from noetl.turns import Stretch
+from noetl.turns import TimeSlice
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +91,13 @@ PARTITIONS_EVERY = 7_200  # about an hour
 
 class LogPostgres:
     def __init__(
-        self, database: Database, shards: int, sweep_every: int = SWEEP_EVERY, lake: HistoryFiles | None = None,
+        self,
+        database: Database,
+        shards: int,
+        sweep_every: int = SWEEP_EVERY,
+        lake: HistoryFiles | None = None,
         at_a_stretch: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """As many shards as the database was made with: `migrate` says it. `lake`: where events are that were moved to files.
         `at_a_stretch`: seconds that it may compute before others get a turn."""
         self._main = database.main
@@ -92,20 +112,22 @@ class LogPostgres:
 
     # -- the owner --
 
-    async def append(self, batch: Batch) -> list[Outcome]:
+    async def append(self, batch: AppendBatch) -> list[Outcome]:
         """A key that stands in the log already breaks the first try whole; the second one says whose it is."""
         if not batch.parts:
             return []
-        writes = await Writes.of(batch, self._shards, self._at_a_stretch)
+        writes = await AppendArguments.of(batch, self._shards, self._at_a_stretch)
         if not writes.keys_repeat():
             try:
                 return await self._append(writes, check_keys=False)
             except UniqueViolation as error:
                 if not str(error.table_name).startswith("event"):
-                    raise NoetlError(f"{error.table_name}: {error.detail}", hint="it was written already") from error
+                    raise NoetlError(
+                        f"{error.table_name}: {error.detail}", hint="it was written already"
+                    ) from error
         return await self._append(writes, check_keys=True)
 
-    async def _append(self, writes: Writes, *, check_keys: bool) -> list[Outcome]:
+    async def _append(self, writes: AppendArguments, *, check_keys: bool) -> list[Outcome]:
         arguments = writes.arguments(check_keys=check_keys)
         try:
             (answer,) = await self._main.write(_SQL["append"], *arguments)
@@ -113,12 +135,19 @@ class LogPostgres:
             raise NoetlError(str(error)) from error
         return writes.outcomes(answer)
 
-    async def inbox(self, shards: list[int], limit: int, skip: frozenset[ExecutionId] = frozenset()) -> list[InboxRow]:
+    async def inbox(
+        self, shards: list[int], limit: int, skip: frozenset[ExecutionId] = frozenset()
+    ) -> list[InboxRow]:
         rows = await self._background.read(
             _SQL["inbox"], shards=numbers(shards), limit=limit, skip=[int(each) for each in skip]
         )
         return [
-            InboxRow(row["inbox_id"], row["shard"], _id(row["execution_id"]), codec.decode_message(row["body"]))
+            InboxRow(
+                row["inbox_id"],
+                row["shard"],
+                _id(row["execution_id"]),
+                codec.decode_message(row["body"]),
+            )
             for row in rows
         ]
 
@@ -143,7 +172,7 @@ class LogPostgres:
         return [each.shard in answer["shards"] for each in batch]
 
     async def _columns(self, rows: list[Projection]) -> dict[str, str]:
-        stretch = Stretch(self._at_a_stretch)
+        stretch = TimeSlice(self._at_a_stretch)
         columns = {
             "of_shard": numbers([row.shard for row in rows]),
             "exec": texts([row.execution_id for row in rows]),
@@ -161,7 +190,10 @@ class LogPostgres:
     async def start(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
         data = codec.encode(workload)
         if len(data) > WORKLOAD_LIMIT:
-            raise InvalidInput(f"the workload is {len(data)} bytes", hint=f"at most {WORKLOAD_LIMIT}: pass references")
+            raise InvalidInput(
+                f"the workload is {len(data)} bytes",
+                hint=f"at most {WORKLOAD_LIMIT}: pass references",
+            )
         return await self._starts((start, data.decode()), weight=len(data))
 
     async def _start_all(self, given: list[tuple[Start, str]]) -> list[ExecutionId]:
@@ -182,7 +214,10 @@ class LogPostgres:
     async def post(self, execution_id: ExecutionId, message: Message) -> bool:
         body = codec.encode(message)
         if len(body) > MESSAGE_LIMIT:
-            raise InvalidInput(f"the message is {len(body)} bytes", hint=f"at most {MESSAGE_LIMIT}: pass references")
+            raise InvalidInput(
+                f"the message is {len(body)} bytes",
+                hint=f"at most {MESSAGE_LIMIT}: pass references",
+            )
         kind, command = message_columns(message)
         rows = await self._main.write(
             _SQL["post"],
@@ -198,8 +233,14 @@ class LogPostgres:
     async def accept(self, report: Report) -> bool:
         check_size(report.event)
         refs = [ref_row(ref) for ref in report.refs]
-        inputs = [(int(ref.reference.ref_id), int(each)) for ref in report.refs for each in ref.inputs]
-        lives = [lifetime_row(ref.reference, ref.lifetime) for ref in report.refs if ref.lifetime is not None]
+        inputs = [
+            (int(ref.reference.ref_id), int(each)) for ref in report.refs for each in ref.inputs
+        ]
+        lives = [
+            lifetime_row(ref.reference, ref.lifetime)
+            for ref in report.refs
+            if ref.lifetime is not None
+        ]
         columns = zip(*refs, strict=True) if refs else [()] * len(_REF_COLUMNS)
         (row,) = await self._main.write(
             _SQL["accept"],
@@ -219,13 +260,23 @@ class LogPostgres:
 
     # -- readers --
 
-    async def events(self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000) -> list[Recorded]:
-        rows = await self._main.read(_SQL["events"], execution_id=int(execution_id), after=after, limit=limit)
+    async def events(
+        self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000
+    ) -> list[Recorded]:
+        rows = await self._main.read(
+            _SQL["events"], execution_id=int(execution_id), after=after, limit=limit
+        )
         if rows and rows[-1]["path"] is not None:
             moved = await self._cold.events(rows[-1]["path"], execution_id)
             return [each for each in moved if each.seq > after][:limit]
         return [
-            Recorded(execution_id, row["shard"], row["seq"], row["epoch"], join(row["meta"], row["result"]))
+            Recorded(
+                execution_id,
+                row["shard"],
+                row["seq"],
+                row["epoch"],
+                join(row["meta"], row["result"]),
+            )
             for row in rows
         ]
 
@@ -233,10 +284,18 @@ class LogPostgres:
         executions, keys = [int(each) for each, _ in names], [key for _, key in names]
         rows = await self._main.read(_SQL["named_events"], executions=executions, keys=keys)
         found = [
-            Recorded(_id(row["execution_id"]), row["shard"], row["seq"], row["epoch"], join(row["meta"], row["result"]))
+            Recorded(
+                _id(row["execution_id"]),
+                row["shard"],
+                row["seq"],
+                row["epoch"],
+                join(row["meta"], row["result"]),
+            )
             for row in rows
         ]
-        return found + await self._moved(set(names) - {(each.execution_id, each.event.key) for each in found})
+        return found + await self._moved(
+            set(names) - {(each.execution_id, each.event.key) for each in found}
+        )
 
     async def _moved(self, names: set[tuple[ExecutionId, str]]) -> list[Recorded]:
         """Of those that are not in the log, whatever is in files."""
@@ -244,7 +303,12 @@ class LogPostgres:
             return []
         rows = await self._main.read(_SQL["moved"], executions=[int(each) for each, _ in names])
         events = [await self._cold.events(row["path"], _id(row["execution_id"])) for row in rows]
-        return [each for found in events for each in found if (each.execution_id, each.event.key) in names]
+        return [
+            each
+            for found in events
+            for each in found
+            if (each.execution_id, each.event.key) in names
+        ]
 
     async def lost_history(self, limit: int) -> list[str]:
         rows = await self._background.read(_SQL["cold_files"], limit=limit)
@@ -253,18 +317,33 @@ class LogPostgres:
     async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]:
         rows = await self._background.read(_SQL["follow"], shard=shard, after=after, limit=limit)
         return [
-            Recorded(_id(row["execution_id"]), shard, row["seq"], row["epoch"], join(row["meta"], row["result"]))
+            Recorded(
+                _id(row["execution_id"]),
+                shard,
+                row["seq"],
+                row["epoch"],
+                join(row["meta"], row["result"]),
+            )
             for row in rows
         ]
 
     async def changes(self, after: dict[int, int], limit: int) -> list[Change]:
         rows = await self._background.read(
-            _SQL["changes"], shards=numbers(list(after)), after=numbers(list(after.values())), limit=limit
+            _SQL["changes"],
+            shards=numbers(list(after)),
+            after=numbers(list(after.values())),
+            limit=limit,
         )
-        return [Change(shard, seq, _id(execution_id), events) for shard, seq, execution_id, events in rows]
+        return [
+            Change(shard, seq, _id(execution_id), events)
+            for shard, seq, execution_id, events in rows
+        ]
 
     async def parts(self, manifest: str) -> list[AddPart]:
-        return [_part.decode(row["body"]) for row in await self._main.read(_SQL["parts"], manifest=manifest)]
+        return [
+            _part.decode(row["body"])
+            for row in await self._main.read(_SQL["parts"], manifest=manifest)
+        ]
 
     async def last_seq(self, execution_id: ExecutionId) -> int:
         return _value(await self._main.read(_SQL["last_seq"], execution_id=int(execution_id)), 0)
@@ -286,10 +365,13 @@ class LogPostgres:
         return _projection(rows[0]) if rows else None
 
     async def projections(self, tenant: Tenant, limit: int) -> list[Projection]:
-        return [_projection(row) for row in await self._main.read(_SQL["projections"], tenant=tenant, limit=limit)]
+        return [
+            _projection(row)
+            for row in await self._main.read(_SQL["projections"], tenant=tenant, limit=limit)
+        ]
 
     async def executions(
-        self, tenant: Tenant, wanted: Wanted, before: ExecutionId | None, limit: int
+        self, tenant: Tenant, wanted: ExecutionFilter, before: ExecutionId | None, limit: int
     ) -> list[Projection]:
         rows = await self._main.read(
             _SQL["executions"],
@@ -316,27 +398,44 @@ class LogPostgres:
 
     async def received(self, execution_id: ExecutionId, key: str) -> Received:
         (row,) = await self._main.read(_SQL["received"], execution_id=int(execution_id), key=key)
-        return Received(seq=row["seq"]) if row["seq"] is not None else Received(waiting=row["waiting"])
+        return (
+            Received(seq=row["seq"]) if row["seq"] is not None else Received(waiting=row["waiting"])
+        )
 
     async def checkpoint(self, shard: int) -> int:
         return _value(await self._background.read(_SQL["checkpoint"], shard=shard), 0)
 
     async def live(self, shard: int) -> list[ExecutionId]:
-        return [_id(row["execution_id"]) for row in await self._background.read(_SQL["live"], shard=shard)]
+        return [
+            _id(row["execution_id"])
+            for row in await self._background.read(_SQL["live"], shard=shard)
+        ]
 
     # -- state between executions --
 
-    async def read_state(self, tenant: Tenant, path: str, names: list[str] | None = None) -> list[StateRow]:
+    async def read_state(
+        self, tenant: Tenant, path: str, names: list[str] | None = None
+    ) -> list[StateRow]:
         return await self._state.read(tenant, path, names)
 
-    async def list_state(self, tenant: Tenant, after: tuple[str, str], limit: int) -> list[StateRow]:
+    async def list_state(
+        self, tenant: Tenant, after: tuple[str, str], limit: int
+    ) -> list[StateRow]:
         return await self._state.page(tenant, after, limit)
 
-    async def state_history(self, tenant: Tenant, path: str, name: str, before: int, limit: int) -> list[StateRow]:
+    async def state_history(
+        self, tenant: Tenant, path: str, name: str, before: int, limit: int
+    ) -> list[StateRow]:
         return await self._state.history(tenant, path, name, before, limit)
 
     async def put_state(
-        self, tenant: Tenant, path: str, name: str, value: StateValue, expected: int | None, by: str | None
+        self,
+        tenant: Tenant,
+        path: str,
+        name: str,
+        value: StateValue,
+        expected: int | None,
+        by: str | None,
     ) -> int:
         return await self._state.put(tenant, path, name, encoded_state(name, value), expected, by)
 
@@ -345,7 +444,8 @@ class LogPostgres:
     async def put_blob(self, reference: Reference, payload: bytes) -> None:
         if len(payload) > BLOB_LIMIT:
             raise InvalidInput(
-                f"the payload is {len(payload)} bytes", hint=f"at most {BLOB_LIMIT}: larger ones go to files"
+                f"the payload is {len(payload)} bytes",
+                hint=f"at most {BLOB_LIMIT}: larger ones go to files",
             )
         execution_id = parse_uri(reference.uri).execution_id
         made = await self._main.write(
@@ -359,14 +459,19 @@ class LogPostgres:
             return
         if await self.tenant_of(execution_id) is None:
             raise NotFound(f"no execution {execution_id}")
-        raise Conflict(f"{reference.uri} holds another payload", hint="a result is written once; use another key")
+        raise Conflict(
+            f"{reference.uri} holds another payload",
+            hint="a result is written once; use another key",
+        )
 
     async def blob(self, ref_id: RefId, uri: str) -> bytes | None:
         rows = await self._main.read(_SQL["blob"], ref_id=int(ref_id), uri=uri)
         return rows[0]["payload"] if rows else None
 
     async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
-        rows = await self._background.read(_SQL["orphans"], execution_id=int(execution_id), uris=uris)
+        rows = await self._background.read(
+            _SQL["orphans"], execution_id=int(execution_id), uris=uris
+        )
         return [row["uri"] for row in rows]
 
     # -- how long results stay --
@@ -388,17 +493,29 @@ class LogPostgres:
         await self._main.write(_SQL["unpin_results"], **_places(places))
 
     async def pinned_results(self, executions: list[ExecutionId]) -> list[Place]:
-        rows = await self._main.read(_SQL["pinned_results"], executions=[int(each) for each in executions])
+        rows = await self._main.read(
+            _SQL["pinned_results"], executions=[int(each) for each in executions]
+        )
         return [(_id(row["execution_id"]), row["step"]) for row in rows]
 
     async def usage(self, executions: list[ExecutionId]) -> list[Used]:
-        rows = await self._background.read(_SQL["usage"], executions=[int(each) for each in executions])
-        return [Used(_id(row["execution_id"]), row["tier"], row["count"], row["bytes"], row["expired"]) for row in rows]
+        rows = await self._background.read(
+            _SQL["usage"], executions=[int(each) for each in executions]
+        )
+        return [
+            Used(_id(row["execution_id"]), row["tier"], row["count"], row["bytes"], row["expired"])
+            for row in rows
+        ]
 
     # -- lineage --
 
     async def lineage(
-        self, tenant: Tenant, roots: list[RefId], depth: int, after: tuple[int, RefId] | None, limit: int
+        self,
+        tenant: Tenant,
+        roots: list[RefId],
+        depth: int,
+        after: tuple[int, RefId] | None,
+        limit: int,
     ) -> list[Traced]:
         beyond = (-1, 0) if after is None else (after[0], int(after[1]))
         rows = await self._background.read(
@@ -426,20 +543,30 @@ class LogPostgres:
             payloads=[part.payload or b"" for part in parts],
         )
 
-    async def logs(self, execution_id: ExecutionId, step: str | None, after: int, limit: int) -> list[LogPart]:
-        rows = await self._main.read(_SQL["logs"], execution_id=int(execution_id), step=step, after=after, limit=limit)
+    async def logs(
+        self, execution_id: ExecutionId, step: str | None, after: int, limit: int
+    ) -> list[LogPart]:
+        rows = await self._main.read(
+            _SQL["logs"], execution_id=int(execution_id), step=step, after=after, limit=limit
+        )
         return [LogPart(*row) for row in rows]
 
     # -- the queue --
 
-    async def claim(self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros) -> list[Command]:
+    async def claim(
+        self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
+    ) -> list[Command]:
         rows = await self._main.write(
             _SQL["claim"], worker=worker, pools=list(dict.fromkeys(pools)), limit=limit, lease=lease
         )
         return [command_of(*row) for row in rows]
 
     async def renew(
-        self, worker: str, held: tuple[Held, ...], lease: Micros, progress: Mapping[Held, str] = NO_PROGRESS
+        self,
+        worker: str,
+        held: tuple[LeaseKey, ...],
+        lease: Micros,
+        progress: Mapping[LeaseKey, str] = NO_PROGRESS,
     ) -> Renewal:
         if not held:
             return Renewal()
@@ -451,7 +578,9 @@ class LogPostgres:
             progress=[progress.get(each) for each in held],
             lease=lease,
         )
-        renewed = {Held(CommandId(row["command_id"]), row["attempt"]): row["cancel"] for row in rows}
+        renewed = {
+            LeaseKey(CommandId(row["command_id"]), row["attempt"]): row["cancel"] for row in rows
+        }
         return Renewal(
             stop=tuple(each for each in held if renewed.get(each)),
             lost=tuple(each for each in held if each not in renewed),
@@ -520,14 +649,33 @@ class LogPostgres:
         return [Present(**{**row, "pools": tuple(row["pools"])}) for row in rows]
 
 
-LONGEST_WAIT = 7 * 86_400 * 1_000_000  # microseconds between the drawing of an execution's id and its start
+LONGEST_WAIT = (
+    7 * 86_400 * 1_000_000
+)  # microseconds between the drawing of an execution's id and its start
 _SAME: dict[str, Callable[[list[Any]], str]] = {
-    "tenant": numbers, "path": texts, "status": texts, "last_seq": numbers, "started_at": numbers, "updated_at": numbers,
-    "ended_at": numbers, "error": texts, "steps": numbers, "recovered": numbers, "state_hash": texts,
-}  # fmt: skip
+    "tenant": numbers,
+    "path": texts,
+    "status": texts,
+    "last_seq": numbers,
+    "started_at": numbers,
+    "updated_at": numbers,
+    "ended_at": numbers,
+    "error": texts,
+    "steps": numbers,
+    "recovered": numbers,
+    "state_hash": texts,
+}
 _REF_COLUMNS = (
-    "r_id", "r_tier", "r_uri", "r_sha256", "r_bytes", "r_rows", "r_format", "r_parent", "r_payload",
-)  # fmt: skip
+    "r_id",
+    "r_tier",
+    "r_uri",
+    "r_sha256",
+    "r_bytes",
+    "r_rows",
+    "r_format",
+    "r_parent",
+    "r_payload",
+)
 
 
 def _like(path: str | None) -> str:
@@ -547,9 +695,14 @@ def _value(rows: Sequence[Record], default: int) -> int:
 
 def _traced(row: Record) -> Traced:
     reference = Reference(
-        ref_id=RefId(str(row["ref_id"])), type=row["tier"], uri=row["uri"], sha256=row["sha256"], bytes=row["bytes"],
-        rows=row["rows"], format=row["format"],
-    )  # fmt: skip
+        ref_id=RefId(str(row["ref_id"])),
+        type=row["tier"],
+        uri=row["uri"],
+        sha256=row["sha256"],
+        bytes=row["bytes"],
+        rows=row["rows"],
+        format=row["format"],
+    )
     return Traced(
         depth=row["depth"],
         reference=reference,
@@ -570,7 +723,12 @@ def _places(places: list[Place]) -> dict[str, list[Any]]:
 
 
 def _pinned(row: Record) -> Pinned:
-    return Pinned(_id(row["execution_id"]), Tenant(row["tenant"]), row["playbook"], msgspec.json.decode(row["data"]))
+    return Pinned(
+        _id(row["execution_id"]),
+        Tenant(row["tenant"]),
+        row["playbook"],
+        msgspec.json.decode(row["data"]),
+    )
 
 
 def _projection(row: Record) -> Projection:

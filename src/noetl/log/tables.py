@@ -92,7 +92,7 @@ class Admission:
     waiting: dict[ExecutionId, int] = field(default_factory=dict)  # the limit each one asked with
 
 
-class Database:
+class MemoryDatabase:
     """Outlives every process that uses it."""
 
     def __init__(self, shards: list[ShardRow], clock: Clock) -> None:
@@ -115,17 +115,25 @@ class Database:
         self.refs: dict[RefId, bytes] = {}
         self.ref_times: dict[RefId, Micros] = {}
         self.blobs: dict[tuple[RefId, str], bytes] = {}  # by reference and address
-        self.puts: dict[tuple[RefId, str], ExecutionId] = {}  # those that were there before their report
+        self.puts: dict[
+            tuple[RefId, str], ExecutionId
+        ] = {}  # those that were there before their report
         self.expired: dict[RefId, Micros] = {}
         self.result_pins: dict[tuple[ExecutionId, str], None] = {}
         self.judge_at: dict[ExecutionId, tuple[Micros, ...]] = {}
-        self.logs: dict[ExecutionId, list[tuple[str, tuple[RefId, str]]]] = {}  # step and blob of each part, in order
+        self.logs: dict[
+            ExecutionId, list[tuple[str, tuple[RefId, str]]]
+        ] = {}  # step and blob of each part, in order
         self.manifests: dict[str, dict[int, bytes]] = {}
-        self.states: dict[tuple[Tenant, str, str], list[bytes]] = {}  # versions of each name, the current one last
+        self.states: dict[
+            tuple[Tenant, str, str], list[bytes]
+        ] = {}  # versions of each name, the current one last
         self.projections: dict[ExecutionId, bytes] = {}
         self.workers: dict[str, WorkerRow] = {}
         self.checkpoints = [0] * len(shards)
-        self._queues: dict[tuple[str, bool], list[tuple[int, int, CommandId]]] = {}  # by pool; suspects apart
+        self._queues: dict[
+            tuple[str, bool], list[tuple[int, int, CommandId]]
+        ] = {}  # by pool; suspects apart
         self._later: list[tuple[Micros, int, CommandId]] = []
         self._last_inbox = 0
         self._last_command = 0
@@ -138,7 +146,9 @@ class Database:
 
     # -- events --
 
-    def append(self, execution_id: ExecutionId, events: Iterable[tuple[str, bytes]], *, ended: bool) -> int:
+    def append(
+        self, execution_id: ExecutionId, events: Iterable[tuple[str, bytes]], *, ended: bool
+    ) -> int:
         """Sequence numbers are given here, at commit. The last one of the execution."""
         shard = self.shards[self.shard_of(execution_id)]
         rows = self.executions.setdefault(execution_id, ExecutionRows())
@@ -165,7 +175,9 @@ class Database:
         shard = self.shard_of(execution_id)
         kind = str(type(message).__struct_config__.tag)
         command = getattr(message, "command_id", None) if kind == "report" else None
-        row = Posted(self._last_inbox, shard, execution_id, message.key, kind, command, codec.encode(message))
+        row = Posted(
+            self._last_inbox, shard, execution_id, message.key, kind, command, codec.encode(message)
+        )
         self.inbox[shard][row.inbox_id] = row
         self.inbox_keys[key] = row.inbox_id
         if command is not None:
@@ -185,15 +197,25 @@ class Database:
     def issue(self, command: Command, available_at: Micros | None) -> None:
         self._last_command += 1
         row = CommandRow(
-            command.command_id, command.execution_id, self._last_command, b"", 0, command.pool, command.priority
+            command.command_id,
+            command.execution_id,
+            self._last_command,
+            b"",
+            0,
+            command.pool,
+            command.priority,
         )
         self.commands[command.command_id] = row
         self._queue(row, command, available_at)
 
-    def requeue(self, row: CommandRow, attempt: int, journal: Journal, available_at: Micros | None) -> None:
+    def requeue(
+        self, row: CommandRow, attempt: int, journal: Journal, available_at: Micros | None
+    ) -> None:
         """The command as it was issued, as a new attempt; it keeps its place in the order of issue."""
         command = codec.decode_command(row.data)
-        self._queue(row, msgspec.structs.replace(command, attempt=attempt, journal=journal), available_at)
+        self._queue(
+            row, msgspec.structs.replace(command, attempt=attempt, journal=journal), available_at
+        )
 
     def _queue(self, row: CommandRow, command: Command, available_at: Micros | None) -> None:
         self.leave(row, "queued")
@@ -206,11 +228,17 @@ class Database:
 
     def _push(self, row: CommandRow) -> None:
         heapq.heappush(
-            self._queues.setdefault((row.pool, row.suspect), []), (-row.priority, row.number, row.command_id)
+            self._queues.setdefault((row.pool, row.suspect), []),
+            (-row.priority, row.number, row.command_id),
         )
 
     def lease(self, row: CommandRow, worker: str, lease: Micros) -> Command:
-        row.status, row.worker, row.lease_until, row.cancel = "leased", worker, self.clock.now() + lease, False
+        row.status, row.worker, row.lease_until, row.cancel = (
+            "leased",
+            worker,
+            self.clock.now() + lease,
+            False,
+        )
         self.leased[row.command_id] = row
         return codec.decode_command(row.data)
 
@@ -283,7 +311,9 @@ class Database:
     def store_refs(self, refs: Iterable[StoredRef]) -> None:
         for ref in refs:
             reference = ref.reference
-            self.refs.setdefault(reference.ref_id, codec.encode(msgspec.structs.replace(ref, payload=None)))
+            self.refs.setdefault(
+                reference.ref_id, codec.encode(msgspec.structs.replace(ref, payload=None))
+            )
             self.ref_times.setdefault(reference.ref_id, self.clock.now())
             if ref.payload is not None:
                 self.blobs.setdefault((reference.ref_id, reference.uri), ref.payload)

@@ -12,7 +12,16 @@ import msgspec
 
 from noetl.log.arrays import documents, numbers, texts
 from noetl.log.limits import check_size
-from noetl.log.port import Appended, Batch, Known, Outcome, Part, ShardLost, StaleAttempt, StateChanged
+from noetl.log.port import (
+    AppendBatch,
+    Appended,
+    ExecutionPart,
+    Known,
+    Outcome,
+    ShardLost,
+    StaleAttempt,
+    StateChanged,
+)
 from noetl.model import codec
 from noetl.model.commands import Command, Journal
 from noetl.model.decisions import (
@@ -37,7 +46,7 @@ from noetl.model.ids import CommandId, ExecutionId, Micros, TimerId, shard_of
 from noetl.model.messages import Message, Notice, Start, Stopped, StoredRef
 from noetl.model.playbook_state import KEPT_VERSIONS
 from noetl.model.reference import Lifetime, Reference
-from noetl.turns import Stretch
+from noetl.turns import TimeSlice
 
 FINISHED = ("done", "dead", "cancelled")
 STOPPED = "stopped"  # parked and then stopped, in one part
@@ -45,8 +54,21 @@ _LOST, _KNOWN, _STALE, _KEY = 1, 2, 3, 4  # verdicts of `noetl.append`; 0: appli
 
 # Columns of the arrays, in the order of the function's parameters: numbers (n), texts (t), JSON (j), and bytes (b), which go
 # as they are.
-_COLUMNS = {"p": "nnnnnn", "e": "nntttntjjtn", "t": "ntn", "i": "nn", "m": "ntt", "c": "nttttntnntb", "r": "nntttnntnb"}
-_ARRAYS: dict[str, Callable[[Sequence[Any]], Any]] = {"n": numbers, "t": texts, "j": documents, "b": list}
+_COLUMNS = {
+    "p": "nnnnnn",
+    "e": "nntttntjjtn",
+    "t": "ntn",
+    "i": "nn",
+    "m": "ntt",
+    "c": "nttttntnntb",
+    "r": "nntttnntnb",
+}
+_ARRAYS: dict[str, Callable[[Sequence[Any]], Any]] = {
+    "n": numbers,
+    "t": texts,
+    "j": documents,
+    "b": list,
+}
 
 
 def split(event: Event, data: bytes) -> tuple[str, str | None, str | None]:
@@ -57,7 +79,9 @@ def split(event: Event, data: bytes) -> tuple[str, str | None, str | None]:
     envelope = codec.encode(result)
     field = b',"result":' + envelope
     head, _, tail = data.partition(field)
-    while field in tail and not _same(head + tail, envelope, data):  # the same words inside something else
+    while field in tail and not _same(
+        head + tail, envelope, data
+    ):  # the same words inside something else
         more, _, tail = tail.partition(field)
         head += field + more
     return (head + tail).decode(), envelope.decode(), result.status
@@ -88,19 +112,21 @@ class _Row:
     worker: str | None = None
 
 
-class Writes:
-    def __init__(self, batch: Batch, shards: int) -> None:
+class AppendArguments:
+    def __init__(self, batch: AppendBatch, shards: int) -> None:
         self._batch = batch
         self._shards = shards
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _COLUMNS}
         self._more: dict[str, list[dict[str, Any]]] = {}
         if len({part.execution_id for part in batch.parts}) != len(batch.parts):
-            raise NoetlError("an execution has two parts in one batch", hint="one part per execution")
+            raise NoetlError(
+                "an execution has two parts in one batch", hint="one part per execution"
+            )
 
     @classmethod
-    async def of(cls, batch: Batch, shards: int, at_a_stretch: float | None = None) -> Self:
+    async def of(cls, batch: AppendBatch, shards: int, at_a_stretch: float | None = None) -> Self:
         """A large batch takes milliseconds: others may get their turns meanwhile."""
-        writes, stretch = cls(batch, shards), Stretch(at_a_stretch)
+        writes, stretch = cls(batch, shards), TimeSlice(at_a_stretch)
         for number, part in enumerate(batch.parts, 1):
             epoch = batch.epochs.get(part.shard)
             _PartWrites(writes._rows, writes._more, number, part, epoch, shards).add()
@@ -127,10 +153,14 @@ class Writes:
 
     def outcomes(self, answer: Any) -> list[Outcome]:
         inboxes: dict[int, set[int]] = {}
-        for number, shard in zip(answer["inbox_part"] or (), answer["inbox_shard"] or (), strict=True):
+        for number, shard in zip(
+            answer["inbox_part"] or (), answer["inbox_shard"] or (), strict=True
+        ):
             inboxes.setdefault(number, set()).add(shard)
         conflicts = msgspec.json.decode(answer["conflicts"] or b"{}")
-        verdicts = zip(self._batch.parts, answer["verdict"], answer["place"], answer["last_seq"], strict=True)
+        verdicts = zip(
+            self._batch.parts, answer["verdict"], answer["place"], answer["last_seq"], strict=True
+        )
         return [
             _conflict(part, conflicts[str(number)])
             if str(number) in conflicts
@@ -138,7 +168,9 @@ class Writes:
             for number, (part, verdict, place, last_seq) in enumerate(verdicts, 1)
         ]
 
-    def _outcome(self, part: Part, verdict: int, place: int, last_seq: int, inboxes: set[int]) -> Outcome:
+    def _outcome(
+        self, part: ExecutionPart, verdict: int, place: int, last_seq: int, inboxes: set[int]
+    ) -> Outcome:
         match verdict:
             case 0:
                 return Appended(part.execution_id, last_seq, tuple(sorted(inboxes)))
@@ -155,11 +187,13 @@ class Writes:
                 raise AssertionError(f"verdict {verdict}")
 
 
-def _conflict(part: Part, found: dict[str, Any]) -> Outcome:
+def _conflict(part: ExecutionPart, found: dict[str, Any]) -> Outcome:
     """Nothing is found where another part of the batch writes the same value: decide again, when that one is in the log."""
     if not found:
         return Known(part.execution_id)
-    return StateChanged(part.execution_id, found["name"], found["version"], found["by"], found.get("is_full", False))
+    return StateChanged(
+        part.execution_id, found["name"], found["version"], found["by"], found.get("is_full", False)
+    )
 
 
 class _PartWrites:
@@ -170,7 +204,7 @@ class _PartWrites:
         rows: dict[str, list[tuple[Any, ...]]],
         more: dict[str, list[dict[str, Any]]],
         number: int,
-        part: Part,
+        part: ExecutionPart,
         epoch: int | None,
         shards: int,
     ) -> None:
@@ -191,7 +225,9 @@ class _PartWrites:
         part = self._part
         self._check()
         execution = int(part.execution_id)
-        self._rows["p"].append((execution, part.shard, self._epoch, part.after, part.tenant, len(part.events)))
+        self._rows["p"].append(
+            (execution, part.shard, self._epoch, part.after, part.tenant, len(part.events))
+        )
         self._add_events()
         for held in part.taken:
             self._rows["t"].append((self._number, held.command_id, held.attempt))
@@ -216,7 +252,9 @@ class _PartWrites:
                 self._note("set", timer=timer, due=due)
         for page in self._pages.values():
             body = codec.encode(page).decode()
-            self._note("parts", manifest=page.manifest, first=page.first, count=page.count, body=body)
+            self._note(
+                "parts", manifest=page.manifest, first=page.first, count=page.count, body=body
+            )
 
     def _check(self) -> None:
         part = self._part
@@ -237,7 +275,21 @@ class _PartWrites:
             step = getattr(event, "step", None) or None
             command = getattr(event, "command_id", None)
             attempt = getattr(event, "attempt", None)
-            rows.append((number, nth, event.type, step, command, attempt, status, result, meta, event.key, event.at))
+            rows.append(
+                (
+                    number,
+                    nth,
+                    event.type,
+                    step,
+                    command,
+                    attempt,
+                    status,
+                    result,
+                    meta,
+                    event.key,
+                    event.at,
+                )
+            )
 
     # -- effects --
 
@@ -307,7 +359,9 @@ class _PartWrites:
         if row is not None:
             if row.status not in FINISHED:
                 row.status = "cancelled"
-                self._send(self._part.execution_id, Stopped(command_id=command_id, attempt=row.attempt))
+                self._send(
+                    self._part.execution_id, Stopped(command_id=command_id, attempt=row.attempt)
+                )
         elif moved == "parked":
             self._moved[command_id] = STOPPED
         elif moved is None:
@@ -352,7 +406,9 @@ class _PartWrites:
             if row is not None:
                 row.worker = handoff.worker
         named = {each.command_id: each.worker for each in reversed(self._part.handoffs)}
-        for command_id in named.keys() - self._issued.keys() - self._requeued.keys() - self._moved.keys():
+        for command_id in (
+            named.keys() - self._issued.keys() - self._requeued.keys() - self._moved.keys()
+        ):
             self._note("handoffs", command=command_id, worker=named[command_id])
 
     def _add_commands(self) -> None:

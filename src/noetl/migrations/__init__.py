@@ -32,7 +32,9 @@ class Migration:
 
 def migrations() -> list[Migration]:
     found = [_migration(path) for path in sorted(Path(__file__).parent.glob("[0-9]*.sql"))]
-    assert [each.version for each in found] == list(range(1, len(found) + 1)), "migrations are numbered without gaps"
+    assert [each.version for each in found] == list(range(1, len(found) + 1)), (
+        "migrations are numbered without gaps"
+    )
     return found
 
 

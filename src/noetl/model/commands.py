@@ -11,7 +11,12 @@ from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId
 from noetl.model.reference import Reference
 
 DEFAULT_POOL = "cpu"
-USUAL_POOLS = (DEFAULT_POOL, "gpu", "spark", "qpu")  # what the one worker of a command on this machine takes
+USUAL_POOLS = (
+    DEFAULT_POOL,
+    "gpu",
+    "spark",
+    "qpu",
+)  # what the one worker of a command on this machine takes
 MAX_LEASES = 5  # leases lost before a command is dead
 SUSPECT = 2  # leases lost from which on a command shares no worker with another such one; in the migrations too
 MAX_FRAME_ROWS = 1_000_000  # that one claim of a cursor loop may give
@@ -59,7 +64,9 @@ class Journal(Struct, frozen=True, omit_defaults=True, kw_only=True):
     jumps: int = 0
     page: Page | None = None
     set: dict[str, Any] = {}
-    resolved: Envelope | None = None  # what the task at `goto` waited for: a signal's payload, a child's result
+    resolved: Envelope | None = (
+        None  # what the task at `goto` waited for: a signal's payload, a child's result
+    )
     done: int = 0
     items: Items = Items()
     frame: Reference | None = None

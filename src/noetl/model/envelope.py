@@ -36,13 +36,20 @@ def is_scalar(value: Any) -> bool:
     """Whether an event may carry this value of a payload: a number, a boolean, null, or a text of at most SCALAR_LIMIT bytes.
     Lists, maps and longer texts travel by reference, whatever their size."""
     if isinstance(value, str):
-        return len(value) <= SCALAR_LIMIT and len(value.encode("utf-8", "surrogatepass")) <= SCALAR_LIMIT
+        return (
+            len(value) <= SCALAR_LIMIT
+            and len(value.encode("utf-8", "surrogatepass")) <= SCALAR_LIMIT
+        )
     return value is None or isinstance(value, bool | int | float)
 
 
 SCALAR_TYPES = frozenset({str, int, float, bool, type(None)})
-MAPS = frozenset({"http", "pg", "py", "spark", "stats", "results", SELECTIONS})  # members of `context` that are maps
-NEEDS_DATA: dict[str, Any] = {"reference": ""}  # a selection of which only a worker can tell the value
+MAPS = frozenset(
+    {"http", "pg", "py", "spark", "stats", "results", SELECTIONS}
+)  # members of `context` that are maps
+NEEDS_DATA: dict[str, Any] = {
+    "reference": ""
+}  # a selection of which only a worker can tell the value
 
 
 def has_rows(name: str, value: Any) -> bool:
@@ -51,7 +58,9 @@ def has_rows(name: str, value: Any) -> bool:
     if type(value) in SCALAR_TYPES or _is_leaf(value):
         return False
     if name == "columns":
-        return isinstance(value, dict) or (isinstance(value, list) and not all(map(_is_leaf, value)))
+        return isinstance(value, dict) or (
+            isinstance(value, list) and not all(map(_is_leaf, value))
+        )
     if name not in MAPS or not isinstance(value, dict):
         return True
     if _has_list(value):
@@ -67,7 +76,8 @@ def without_rows(context: dict[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in context.items() if not has_rows(name, value)}
     if isinstance(selections := context.get(SELECTIONS), dict):
         kept[SELECTIONS] = {
-            name: NEEDS_DATA if has_rows(SELECTIONS, {name: found}) else found for name, found in selections.items()
+            name: NEEDS_DATA if has_rows(SELECTIONS, {name: found}) else found
+            for name, found in selections.items()
         }
     return kept
 
@@ -120,7 +130,9 @@ class Envelope(Struct, frozen=True, omit_defaults=True, kw_only=True):
             return self.no_value
         if self.status != "error" or self.reference is not None:
             return ""
-        return f"{what} failed with {self.error.code}" if self.error is not None else f"{what} failed"
+        return (
+            f"{what} failed with {self.error.code}" if self.error is not None else f"{what} failed"
+        )
 
     def selected(self, selection: str) -> Selected | None:
         found = self.context.get(SELECTIONS, {}).get(selection)

@@ -53,7 +53,9 @@ class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     def followed_by(self, later: "Failure") -> "Failure":
         """This failure, and one that happened while it was handled. Neither message can push the other out."""
-        message = f"{_cut(self.message)}; while this was handled, {later.code}: {_cut(later.message)}"
+        message = (
+            f"{_cut(self.message)}; while this was handled, {later.code}: {_cut(later.message)}"
+        )
         return replace(self, message=message, detail={**self.detail, "then": later.code})
 
 

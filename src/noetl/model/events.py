@@ -22,7 +22,9 @@ CommandKind = Literal["run", "chunk", "frame", "evaluate", "plan"]
 
 class Base(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     emitter: ClassVar[Emitter] = "server"
-    older: ClassVar[tuple[str, ...]] = ()  # its names in the older documents, today's name too if they have it
+    older: ClassVar[
+        tuple[str, ...]
+    ] = ()  # its names in the older documents, today's name too if they have it
 
     at: Micros = 0
 
@@ -68,7 +70,9 @@ class PlaybookInitialized(Base, frozen=True, tag="playbook.initialized"):
     parent: Parent | None = None
     depth: int = 0
     retry_of: ExecutionId | None = None
-    from_step: str | None = None  # of a rerun: the step of `retry_of` from which everything runs again
+    from_step: str | None = (
+        None  # of a rerun: the step of `retry_of` from which everything runs again
+    )
     return_step: str | None = None
     start_at: tuple[StartAt, ...] = ()
     timeout: Micros | None = None
@@ -100,7 +104,9 @@ class LoopInherited(Struct, frozen=True, omit_defaults=True):
     total: int
     failed: int
     skipped: int = 0
-    partial: dict[str, Any] = {}  # reductions of the items that do not run again: they stand before those that do
+    partial: dict[
+        str, Any
+    ] = {}  # reductions of the items that do not run again: they stand before those that do
     args: dict[str, Any] = {}  # what the arc that led to it had given it
     gathered: str | None = None  # the manifest of those among them that are payloads
 
@@ -555,8 +561,13 @@ class CommandCompleted(Base, frozen=True, tag="command.completed"):
 
     emitter = "worker"
     older = (
-        "tool.started", "action_started", "tool.finished", "action_completed", "loop.item", "loop.iteration.finished",
-    )  # fmt: skip
+        "tool.started",
+        "action_started",
+        "tool.finished",
+        "action_completed",
+        "loop.item",
+        "loop.iteration.finished",
+    )
 
     command_id: CommandId
     attempt: int
@@ -581,8 +592,13 @@ class CommandFailed(Base, frozen=True, tag="command.failed"):
 
     emitter = "worker"
     older = (
-        "tool.started", "action_started", "tool.finished", "action_error", "loop.item", "loop.iteration.finished",
-    )  # fmt: skip
+        "tool.started",
+        "action_started",
+        "tool.finished",
+        "action_error",
+        "loop.item",
+        "loop.iteration.finished",
+    )
 
     command_id: CommandId
     attempt: int
@@ -910,19 +926,75 @@ class LoopDone(Base, frozen=True, tag="loop.done"):
 Terminal = PlaybookCompleted | PlaybookFailed | ExecutionCancelled
 Ended = CommandCompleted | CommandFailed | CommandDead | CommandCancelled | ExpressionEvaluated
 # A worker lets go of its command with these.
-Ending = CommandCompleted | CommandFailed | CommandParked | CommandReturned | CommandCancelled | ExpressionEvaluated
+Ending = (
+    CommandCompleted
+    | CommandFailed
+    | CommandParked
+    | CommandReturned
+    | CommandCancelled
+    | ExpressionEvaluated
+)
 Reported = Union[
-    CommandClaimed, CommandStarted, CommandCompleted, CommandFailed, CommandParked, CommandReturned, CommandCancelled,
-    TaskDone, CallPage, RetryStarted, CommandProgress, FrameClaimed, LoopShardDone, ExpressionEvaluated,
-]  # fmt: skip
+    CommandClaimed,
+    CommandStarted,
+    CommandCompleted,
+    CommandFailed,
+    CommandParked,
+    CommandReturned,
+    CommandCancelled,
+    TaskDone,
+    CallPage,
+    RetryStarted,
+    CommandProgress,
+    FrameClaimed,
+    LoopShardDone,
+    ExpressionEvaluated,
+]
 Event = Union[
-    PlaybookInitialized, WorkflowInitialized, StepInherited, ArrivalsInherited, CtxInherited, StateRead, StateConflict,
+    PlaybookInitialized,
+    WorkflowInitialized,
+    StepInherited,
+    ArrivalsInherited,
+    CtxInherited,
+    StateRead,
+    StateConflict,
     PlaybookPaused,
     PlaybookResumed,
-    ExecutionCancelling, ExecutionCancelled, PlaybookCompleted, PlaybookFailed, ExecutionQuarantined, ExecutionReleased,
-    StepEnter, StepSkipped, CallDone, CallError, StepExit, NextEvaluated, ExpressionEvaluated,
-    TimerFired, SignalReceived, ChildStarted, ChildEnded,
-    CommandIssued, CommandClaimed, CommandStarted, CommandCompleted, CommandFailed, CommandParked, CommandReturned,
-    CommandReclaimed, CommandDead, CommandCancelled, TaskDone, CallPage, RetryStarted, CommandProgress, FrameClaimed,
-    SinkProcessed, LoopStarted, LoopShardDone, LoopFaninCompleted, LoopDone,
-]  # fmt: skip
+    ExecutionCancelling,
+    ExecutionCancelled,
+    PlaybookCompleted,
+    PlaybookFailed,
+    ExecutionQuarantined,
+    ExecutionReleased,
+    StepEnter,
+    StepSkipped,
+    CallDone,
+    CallError,
+    StepExit,
+    NextEvaluated,
+    ExpressionEvaluated,
+    TimerFired,
+    SignalReceived,
+    ChildStarted,
+    ChildEnded,
+    CommandIssued,
+    CommandClaimed,
+    CommandStarted,
+    CommandCompleted,
+    CommandFailed,
+    CommandParked,
+    CommandReturned,
+    CommandReclaimed,
+    CommandDead,
+    CommandCancelled,
+    TaskDone,
+    CallPage,
+    RetryStarted,
+    CommandProgress,
+    FrameClaimed,
+    SinkProcessed,
+    LoopStarted,
+    LoopShardDone,
+    LoopFaninCompleted,
+    LoopDone,
+]

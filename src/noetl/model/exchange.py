@@ -20,7 +20,7 @@ def holder(worker: str, incarnation: str) -> str:
     return f"{worker}/{incarnation}"
 
 
-class Held(Struct, frozen=True):
+class LeaseKey(Struct, frozen=True):
     command_id: CommandId
     attempt: int
 
@@ -28,7 +28,7 @@ class Held(Struct, frozen=True):
 class Progress(Struct, frozen=True):
     """How far a tool is, in its own words."""
 
-    held: Held
+    held: LeaseKey
     said: str
 
 
@@ -40,9 +40,11 @@ class ExchangeRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     incarnation: str
     pools: tuple[str, ...] = (DEFAULT_POOL,)
     free: int = 0
-    held: tuple[Held, ...] = ()
+    held: tuple[LeaseKey, ...] = ()
     reports: tuple[Report, ...] = ()
-    logs: tuple[StoredRef, ...] = ()  # what the reported commands printed last: stored before their reports
+    logs: tuple[
+        StoredRef, ...
+    ] = ()  # what the reported commands printed last: stored before their reports
     wait: Micros = 0
     renew: bool = True
     progress: tuple[Progress, ...] = ()  # goes with a renewal, and stands until the next one
@@ -66,6 +68,6 @@ class Ack(Struct, frozen=True):
 class ExchangeReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
     acks: tuple[Ack, ...] = ()
     commands: tuple[Command, ...] = ()
-    stop: tuple[Held, ...] = ()  # cancelled, or no longer this worker's
+    stop: tuple[LeaseKey, ...] = ()  # cancelled, or no longer this worker's
     renewed: bool = True
     logged: bool = True  # the logs are stored, or will never be

@@ -27,7 +27,9 @@ class Start(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="start"):
     retry_of: ExecutionId | None = None
     return_step: str | None = None
     pins: dict[str, int] = {}  # versions of the children that it calls, by path
-    from_step: str | None = None  # of `retry_of`: this step and what follows from it run again, whatever they gave
+    from_step: str | None = (
+        None  # of `retry_of`: this step and what follows from it run again, whatever they gave
+    )
     workload_by_reference: bool = False  # its input may hold values of a payload of its parent
 
     @property

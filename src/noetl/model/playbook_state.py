@@ -36,14 +36,22 @@ def is_state_name(name: str) -> bool:
 def problem_with_name(name: str) -> str | None:
     if is_state_name(name):
         return None
-    return f"{name[:80]!r} cannot name a state value: use letters, digits and _, at most 64 characters"
+    return (
+        f"{name[:80]!r} cannot name a state value: use letters, digits and _, at most 64 characters"
+    )
 
 
 def problem_with_value(name: str, value: Any) -> str | None:
     """Why a state value cannot be this; None if it can."""
     if isinstance(value, dict) and REFERENCE_KEY in value:
         return f"state.{name} would be a reference to a stored result: keep a scalar of it, such as its largest id"
-    parts = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    parts = (
+        list(value.values())
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list)
+        else [value]
+    )
     if not all(_is_scalar(part) for part in parts):
         return f"state.{name} may be a scalar, or a map or list of scalars: results go to the result store"
     if any(isinstance(part, str) and _REDACTED.search(part) for part in parts):

@@ -14,7 +14,8 @@ Scope = Literal["step", "execution", "workflow", "permanent"]
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _KEY = re.compile(
-    r"(\w+)-([0-9]{1,9})-(.+?)(?:\.r([0-9]{1,9}))?(?:\.t[0-9]{1,9})?(?:\.p([0-9]{1,9}))?(?:-l[0-9]+)?", re.ASCII
+    r"(\w+)-([0-9]{1,9})-(.+?)(?:\.r([0-9]{1,9}))?(?:\.t[0-9]{1,9})?(?:\.p([0-9]{1,9}))?(?:-l[0-9]+)?",
+    re.ASCII,
 )
 _LAUNCH = re.compile(r"(.+?)(-l[0-9]+)", re.ASCII | re.DOTALL)
 _KINDS = ("result", "collection", "manifest", "input", "log", "workload")
@@ -64,7 +65,8 @@ class Address(Struct, frozen=True):
 def execution(execution_id: str) -> ExecutionId:
     if not _NUMBER.fullmatch(execution_id) or int(execution_id) >= 1 << 63:
         raise BadReference(
-            f"{execution_id!r} is not an execution id", hint="execution ids are decimal numbers below 2^63"
+            f"{execution_id!r} is not an execution id",
+            hint="execution ids are decimal numbers below 2^63",
         )
     return ExecutionId(execution_id)
 
@@ -74,11 +76,14 @@ def address(execution_id: str, kind: str, step: str, key: str) -> Address:
     """An address whose every part is allowed; BadReference otherwise."""
     execution(execution_id)
     if kind not in _KINDS:
-        raise BadReference(f"{kind!r} is not a kind of reference", hint=f"one of {', '.join(_KINDS)}")
+        raise BadReference(
+            f"{kind!r} is not a kind of reference", hint=f"one of {', '.join(_KINDS)}"
+        )
     for part in (step, key):
         if not _SEGMENT.fullmatch(part) or ".." in part:
             raise BadReference(
-                f"{part!r} cannot stand in a reference", hint="letters, digits, '_', '-' and single dots"
+                f"{part!r} cannot stand in a reference",
+                hint="letters, digits, '_', '-' and single dots",
             )
     return Address(ExecutionId(execution_id), kind, step, key)
 
@@ -87,7 +92,10 @@ def parse_uri(uri: str) -> Address:
     scheme, _, rest = uri.partition("://")
     parts = rest.split("/")
     if scheme != "noetl" or len(parts) != 5 or parts[0] != "execution":
-        raise BadReference(f"{uri[:200]!r} is not a NoETL reference", hint="noetl://execution/<id>/<kind>/<step>/<key>")
+        raise BadReference(
+            f"{uri[:200]!r} is not a NoETL reference",
+            hint="noetl://execution/<id>/<kind>/<step>/<key>",
+        )
     return address(*parts[1:])
 
 
@@ -110,7 +118,7 @@ def is_member_uri(uri: str, name: str, of_member: Any) -> bool:
     return found is not None and of_member == member_label(found[1], name) + found[2]
 
 
-class Made(Struct, frozen=True):
+class PayloadOrigin(Struct, frozen=True):
     """Who made a payload, as its key says: a task in its nth run, or a part of the command that has a name of its own."""
 
     command_id: CommandId
@@ -120,9 +128,11 @@ class Made(Struct, frozen=True):
     page: int = 0
 
 
-def made_by(key: str) -> Made | None:
+def made_by(key: str) -> PayloadOrigin | None:
     """None: not a key of `result_key`."""
     found = _KEY.fullmatch(key)
     if found is None:
         return None
-    return Made(CommandId(found[1]), int(found[2]), found[3], int(found[4] or 1), int(found[5] or 0))
+    return PayloadOrigin(
+        CommandId(found[1]), int(found[2]), found[3], int(found[4] or 1), int(found[5] or 0)
+    )

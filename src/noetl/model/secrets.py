@@ -17,6 +17,7 @@ def stripped(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         kept = {name: part for name, part in value.items() if str(name).lower() not in KEYS}
         return {
-            name: stripped(part, depth + 1) if isinstance(part, dict | list) else part for name, part in kept.items()
+            name: stripped(part, depth + 1) if isinstance(part, dict | list) else part
+            for name, part in kept.items()
         }
     return [stripped(part, depth + 1) for part in value]

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 
-class Column(Struct, frozen=True):
+class ShownColumn(Struct, frozen=True):
     """`type` is that of Arrow; None where values are JSON."""
 
     name: str
@@ -19,7 +19,7 @@ class Preview(Struct, frozen=True, kw_only=True):
     `cut`: there are more rows, or a value too large to be shown."""
 
     row_count: int | None = None
-    columns: tuple[Column, ...] = ()
+    columns: tuple[ShownColumn, ...] = ()
     rows: list[Any] | None = None
     value: Any = None
     cut: bool = False

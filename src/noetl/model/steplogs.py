@@ -21,7 +21,7 @@ class Line(Struct, frozen=True, omit_defaults=True, kw_only=True):
     item: int | None = None  # of a loop
 
 
-class Made(Struct, frozen=True):
+class LogPartKey(Struct, frozen=True):
     """Whose part it is, and which one."""
 
     command_id: CommandId
@@ -34,10 +34,10 @@ def part_key(command: str, attempt: int, launch: int, part: int) -> str:
     return f"{command}-{attempt}-{part}" + ("" if launch == 1 else f"-l{launch}")
 
 
-def made_by(key: str) -> Made | None:
+def made_by(key: str) -> LogPartKey | None:
     """None: not a key of `part_key`."""
     found = _KEY.fullmatch(key)
-    return None if found is None else Made(CommandId(found[1]), int(found[2]), int(found[3]))
+    return None if found is None else LogPartKey(CommandId(found[1]), int(found[2]), int(found[3]))
 
 
 encode = msgspec.json.encode

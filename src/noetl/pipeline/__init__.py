@@ -4,7 +4,7 @@ It knows neither server nor log: journal entries leave through a callback that r
 `tools`, `playbook`, `results` (the port) and `model`; is used by `worker` and by loops on Spark. `execute` is the one door.
 """
 
-from noetl.pipeline.environment import Environment, Journaling, Sent
+from noetl.pipeline.environment import Environment, Journaling, OutgoingEvent
 from noetl.pipeline.execute import execute
 
-__all__ = ["Environment", "Journaling", "Sent", "execute"]
+__all__ = ["Environment", "Journaling", "OutgoingEvent", "execute"]

@@ -13,22 +13,22 @@ from noetl.faults import fault
 from noetl.model.commands import Command
 from noetl.model.errors import Failure, Unavailable
 from noetl.model.ids import ExecutionId, Micros, derive
-from noetl.pipeline.data import Payloads, Stored, Whole
+from noetl.pipeline.data import LazyResult, ResultReader, Whole
 from noetl.pipeline.environment import Environment
 from noetl.pipeline.failures import Failing
-from noetl.pipeline.names import Names, failed_call
+from noetl.pipeline.names import TemplateScope, failed_call
 from noetl.pipeline.origins import Origins
 from noetl.pipeline.redaction import Redactor
-from noetl.pipeline.rendering import Rendering
+from noetl.pipeline.rendering import TaskRendering
 from noetl.playbook import durations
 from noetl.playbook.model import OutsideTask, SinkTask, Step, Task
 from noetl.playbook.workload import over
-from noetl.results.tables import Table, Tables, TooLarge
-from noetl.tools.port import Call, Failed, Identity, Outcome, Success, Tool, raw_fields
+from noetl.results.tables import EncodedTable, Tables, TooManyRows
+from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Success, Tool, raw_fields
 from noetl.tools.python_child import refuse_equal_keys
 
 
-class Turn(Struct, frozen=True):
+class TaskTry(Struct, frozen=True):
     """Which try of which run of a task."""
 
     task: Task
@@ -36,10 +36,10 @@ class Turn(Struct, frozen=True):
     attempt: int
 
 
-RenderIn = Callable[[Turn, dict[str, Any], str], Rendering]
+RenderIn = Callable[[TaskTry, dict[str, Any], str], TaskRendering]
 
 
-class Prepared(Struct, frozen=True):
+class PreparedCall(Struct, frozen=True):
     """A tool with everything it needs; `over` gives the next page's call. `checks_keys`: its values may have keys that are not
     text, because the tool is not one of ours."""
 
@@ -48,7 +48,7 @@ class Prepared(Struct, frozen=True):
     redactor: Redactor
     checks_keys: bool = False
 
-    def page(self, number: int, cursor: dict[str, Any], key: str) -> "Prepared":
+    def page(self, number: int, cursor: dict[str, Any], key: str) -> "PreparedCall":
         last = {**self.call.config, "input": self.call.input}
         merged: dict[str, Any] = over(last, cursor)
         given = merged.pop("input")
@@ -57,7 +57,7 @@ class Prepared(Struct, frozen=True):
         return replace(self, call=call)
 
 
-def _numbered(identity: Identity, page: int) -> Identity:
+def _numbered(identity: CallIdentity, page: int) -> CallIdentity:
     return replace(identity, page=page)
 
 
@@ -68,17 +68,15 @@ class Caller:
     env: Environment
     command: Command
     step: Step
-    names: Names
+    names: TemplateScope
     rendering: RenderIn
 
-    async def prepare(self, turn: Turn) -> Prepared:
+    async def prepare(self, turn: TaskTry) -> PreparedCall:
         task = turn.task
         tool = self.env.registry.get(task.kind)
         if tool is None:
             known = ", ".join(self.env.registry.kinds)
-            message = (
-                f"this worker has no tool of kind {task.kind!r}; it has {known}; install the package that brings it"
-            )
+            message = f"this worker has no tool of kind {task.kind!r}; it has {known}; install the package that brings it"
             raise Failing(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
         given = await self.given(turn)
         rendering = self.rendering(turn, {"input": given}, "call")
@@ -89,7 +87,9 @@ class Caller:
             input=given,
             key=self.key(turn, 0),
             identity=self._identity(turn),
-            auth=None if (auth := _auth(task)) is None else await keychain.auth(await rendering.value(auth)),
+            auth=None
+            if (auth := _auth(task)) is None
+            else await keychain.auth(await rendering.value(auth)),
             timeout=None if task.timeout is None else durations.micros(task.timeout),
             log=self.env.redactor.log(self.env.logs(task.name, self._index())),
             progress=self.env.progress,
@@ -99,36 +99,49 @@ class Caller:
             credential=keychain.auth,
             hidden_url=partial(self._hidden_url, task),
         )
-        return Prepared(tool, call, self.env.redactor, checks_keys=isinstance(task, OutsideTask))
+        return PreparedCall(
+            tool, call, self.env.redactor, checks_keys=isinstance(task, OutsideTask)
+        )
 
-    async def given(self, turn: Turn) -> dict[str, Any]:
+    async def given(self, turn: TaskTry) -> dict[str, Any]:
         """The task's input; templates after it see it too."""
         self.names.input = await self._input(turn)
         return self.names.input
 
-    async def _input(self, turn: Turn) -> dict[str, Any]:
+    async def _input(self, turn: TaskTry) -> dict[str, Any]:
         """The task's own input, the step's over it, the arc's args over both."""
         payloads = self.names.payloads
         merged = {name: await input_of(value, payloads) for name, value in self.names.args.items()}
         if self.step.input:
-            merged = {**await self.rendering(turn, {"input": merged}, "step input").value(self.step.input), **merged}
+            merged = {
+                **await self.rendering(turn, {"input": merged}, "step input").value(
+                    self.step.input
+                ),
+                **merged,
+            }
         if not turn.task.input:
             return dict(merged)
-        return {**await self.rendering(turn, {"input": merged}, "input").value(turn.task.input), **merged}
+        return {
+            **await self.rendering(turn, {"input": merged}, "input").value(turn.task.input),
+            **merged,
+        }
 
-    async def _config(self, task: Task, tool: Tool, rendering: Rendering) -> dict[str, Any]:
+    async def _config(self, task: Task, tool: Tool, rendering: TaskRendering) -> dict[str, Any]:
         fields = task.options if isinstance(task, OutsideTask) else task.config
         if isinstance(task, SinkTask) and task.data is None:
             self._check_previous_task(task)
             fields = {**fields, "data": "{{ _prev }}"}
         raw = raw_fields(tool)
         return {  # what is empty renders to itself
-            name: value if not value or name in raw else await rendering.value(value) for name, value in fields.items()
+            name: value if not value or name in raw else await rendering.value(value)
+            for name, value in fields.items()
         }
 
     def _hidden_url(self, task: Task) -> str | None:
         url = task.target.url if isinstance(task, SinkTask) else getattr(task, "url", None)
-        if not isinstance(url, str) or not Origins(self.command, self.names).reads_payload(self.step, task, url):
+        if not isinstance(url, str) or not Origins(self.command, self.names).reads_payload(
+            self.step, task, url
+        ):
             return None
         return url
 
@@ -139,16 +152,20 @@ class Caller:
         if because:
             message = f"sink {task.name} has nothing to store, because {because}"
             hint = "give it `data`, or a `when` that tests the task before it with `is defined`"
-            raise Failing(Failure(code="TEMPLATE_UNDEFINED", kind="template", message=f"{message}; {hint}"))
+            raise Failing(
+                Failure(code="TEMPLATE_UNDEFINED", kind="template", message=f"{message}; {hint}")
+            )
 
-    def key(self, turn: Turn, page: int) -> str:
+    def key(self, turn: TaskTry, page: int) -> str:
         """Stable over attempts and tries, so that a sink can know a call it has seen."""
         index = self.names.item.index if self.names.item is not None else -1
         command = self.command
-        return derive("sink", command.execution_id, command.activation, index, page, turn.task.name, turn.run)
+        return derive(
+            "sink", command.execution_id, command.activation, index, page, turn.task.name, turn.run
+        )
 
-    def _identity(self, turn: Turn) -> Identity:
-        return Identity(
+    def _identity(self, turn: TaskTry) -> CallIdentity:
+        return CallIdentity(
             execution_id=ExecutionId(self.command.execution_id),
             step=self.step.step,
             task=turn.task.name,
@@ -164,12 +181,16 @@ class Caller:
 
 def _auth(task: Task) -> Any:
     """A sink's stands with its target."""
-    return task.target.auth if isinstance(task, SinkTask) and task.target.auth is not None else task.auth
+    return (
+        task.target.auth
+        if isinstance(task, SinkTask) and task.target.auth is not None
+        else task.auth
+    )
 
 
-async def input_of(value: Any, payloads: Payloads) -> Any:
+async def input_of(value: Any, payloads: ResultReader) -> Any:
     """An arc's argument is data, never a template; a large one travels by reference."""
-    if not isinstance(value, Stored):
+    if not isinstance(value, LazyResult):
         return value
     reference = value.envelope.reference
     if reference is None:
@@ -178,19 +199,31 @@ async def input_of(value: Any, payloads: Payloads) -> Any:
     return value.plain()
 
 
-async def perform(prepared: Prepared) -> Outcome:
+async def perform(prepared: PreparedCall) -> Outcome:
     """Run the tool; when its time is up it is cancelled, and gone when this returns."""
     fault("tool.before")
     timeout: Micros | None = prepared.call.timeout
     try:
-        outcome = await (prepared.tool.run(prepared.call) if timeout is None else _within(timeout, prepared))
+        outcome = await (
+            prepared.tool.run(prepared.call) if timeout is None else _within(timeout, prepared)
+        )
     except Failing as failing:  # a raw field that the tool rendered itself
         return Failed(failing.failure)
-    except Unavailable as error:  # no room for the rows it gives, or those it reads are out of reach
-        return Failed(Failure(code="REFERENCE_NOT_AVAILABLE", kind="store", message=str(error), retryable=True))
-    except Exception as error:  # a tool that raises is broken, but the playbook's author must see where
+    except (
+        Unavailable
+    ) as error:  # no room for the rows it gives, or those it reads are out of reach
+        return Failed(
+            Failure(
+                code="REFERENCE_NOT_AVAILABLE", kind="store", message=str(error), retryable=True
+            )
+        )
+    except (
+        Exception
+    ) as error:  # a tool that raises is broken, but the playbook's author must see where
         message = f"the {prepared.tool.kind} tool raised {type(error).__name__}: {error}"
-        return prepared.redactor.outcome(Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message)))
+        return prepared.redactor.outcome(
+            Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message))
+        )
     fault("tool.after")
     if prepared.checks_keys and isinstance(outcome, Success):
         outcome = _with_distinct_keys(outcome)
@@ -201,24 +234,26 @@ def _with_distinct_keys(outcome: Success) -> Outcome:
     try:
         refuse_equal_keys(outcome.value)
     except ValueError as error:
-        return Failed(Failure(code="RESULT_NOT_JSON", kind="tool", message=f"the result is not JSON: {error}"))
+        return Failed(
+            Failure(code="RESULT_NOT_JSON", kind="tool", message=f"the result is not JSON: {error}")
+        )
     return outcome
 
 
-async def perform_in_memory(prepared: Prepared) -> Outcome:
+async def perform_in_memory(prepared: PreparedCall) -> Outcome:
     """For whoever keeps values: rows as the value that templates see, as long as they are few."""
     outcome = await perform(prepared)
-    if not isinstance(outcome, Success) or not isinstance(table := outcome.value, Table):
+    if not isinstance(outcome, Success) or not isinstance(table := outcome.value, EncodedTable):
         return outcome
     try:
         return Success(await asyncio.to_thread(table.value), outcome.facts)
-    except TooLarge as error:
+    except TooManyRows as error:
         return Failed(Failure(code="RESULT_TOO_LARGE", kind="result", message=str(error)))
     finally:
         table.close()
 
 
-async def _within(timeout: Micros, prepared: Prepared) -> Outcome:
+async def _within(timeout: Micros, prepared: PreparedCall) -> Outcome:
     try:
         async with asyncio.timeout(timeout / 1_000_000) as timer:
             return await prepared.tool.run(prepared.call)
@@ -229,7 +264,7 @@ async def _within(timeout: Micros, prepared: Prepared) -> Outcome:
         return Failed(Failure(code="TIMEOUT", kind="timeout", message=message, retryable=True))
 
 
-Perform = Callable[[Prepared], Awaitable[Outcome]]
+Perform = Callable[[PreparedCall], Awaitable[Outcome]]
 
 
 class Done(Struct, frozen=True):
@@ -237,7 +272,7 @@ class Done(Struct, frozen=True):
 
     value: Any = None
     facts: dict[str, Any] = {}
-    stored: Stored | None = None
+    stored: LazyResult | None = None
 
 
 def done(success: Success) -> Done:

@@ -24,21 +24,21 @@ from noetl.model.envelope import Envelope, Meta
 from noetl.model.errors import Failure
 from noetl.model.ids import ExecutionId, derive
 from noetl.model.reference import Reference
-from noetl.pipeline.calls import Prepared, perform_in_memory
+from noetl.pipeline.calls import PreparedCall, perform_in_memory
 from noetl.pipeline.collections import Indexed, items_of
 from noetl.pipeline.context import Context
-from noetl.pipeline.data import Stored
-from noetl.pipeline.environment import Sent
+from noetl.pipeline.data import LazyResult
+from noetl.pipeline.environment import OutgoingEvent
 from noetl.pipeline.evaluate import site_rendering
 from noetl.pipeline.failures import Failing
-from noetl.pipeline.names import Item, Writes, folded, loop_id
-from noetl.pipeline.persist import Wish
-from noetl.pipeline.plain import NOT_RUN, Plain
+from noetl.pipeline.names import LoopItem, ScopeWrites, folded, loop_id
+from noetl.pipeline.persist import StorageWish
+from noetl.pipeline.plain import NOT_RUN, BatchedItems
 from noetl.pipeline.provenance import made_with, shared_provenance
-from noetl.pipeline.run import Ended, Parked, Pipeline
+from noetl.pipeline.run import Ended, Pipeline, PipelinePause
 from noetl.playbook import reducers
 from noetl.playbook.model import Cursor
-from noetl.tools.port import Call, Failed, Identity, Success, raw_fields
+from noetl.tools.port import Call, CallIdentity, Failed, Success, raw_fields
 
 PROGRESS_EVERY = 1.0  # seconds, and so many of work that would be done again without the entry
 CHEAP_BATCH = 0.1  # seconds
@@ -57,7 +57,9 @@ class Result(Struct, frozen=True):
     recovered: e.Recovered | None = None  # errors of its tasks that rules let pass
 
 
-def row_of(index: int, status: str, failure: Failure | None, ms: float, tries: int, value: Any) -> dict[str, Any]:
+def row_of(
+    index: int, status: str, failure: Failure | None, ms: float, tries: int, value: Any
+) -> dict[str, Any]:
     return {
         "index": index,
         "status": status,
@@ -89,13 +91,13 @@ async def _run_alone(context: Context, indexed: Indexed) -> e.Reported:
     pipeline = chunk.pipeline(indexed, journal=True)
     began = asyncio.get_running_loop().time()
     ended = await pipeline.run()
-    if isinstance(ended, Parked):
+    if isinstance(ended, PipelinePause):
         return context.parked(ended)
     await chunk.finish(0, await chunk.result(0, pipeline, ended, began))
     return await chunk.report()
 
 
-class Batch:
+class ItemBatch:
     """Items that run together: in one call when they are plain, each in its pipeline otherwise. Nobody is told before the end."""
 
     def __init__(self, context: Context, items: list[Indexed], start: int) -> None:
@@ -104,11 +106,11 @@ class Batch:
         self._start = start  # position of the first of them
         self._size = context.command.size or None  # None: nobody knows how many a cursor will give
         self._loop_id = loop_id(context.command)
-        self._writes: Writes = context.writes()
+        self._writes: ScopeWrites = context.writes()
         self._results: dict[int, Result] = {}
         self._stopped = False  # an item failed, and the loop ends at the first failure
         self._unsaved = 0.0  # milliseconds of work that nobody was told of
-        self._plain = Plain.of(context.shared, self._writes, iso(context.env.clock.now()))
+        self._plain = BatchedItems.of(context.shared, self._writes, iso(context.env.clock.now()))
 
     @property
     def results(self) -> list[Result]:
@@ -117,7 +119,9 @@ class Batch:
 
     def folded(self, results: list[Result]) -> dict[str, Any]:
         """Their writes with a reducer."""
-        return folded(self._writes.reduce, [write for result in results for write in result.reduced])
+        return folded(
+            self._writes.reduce, [write for result in results for write in result.reduced]
+        )
 
     async def run(self) -> None:
         """So many together as the command allows; when one fails and the loop stops at that, the others are cancelled."""
@@ -131,7 +135,9 @@ class Batch:
             else:
                 await self._side_by_side(positions, together)
 
-    async def _in_batches(self, plain: Plain, positions: Iterator[int], together: int) -> None:
+    async def _in_batches(
+        self, plain: BatchedItems, positions: Iterator[int], together: int
+    ) -> None:
         """While items are cheap: the calls of a batch begin and end together, which would hold up what takes its time. The
         cheaper, the more of them wait in a batch for the few that run."""
         size, stop = together, self._context.command.stop_on_failure
@@ -148,7 +154,9 @@ class Batch:
                 raise _Stop
             if share * together > CHEAP_BATCH:
                 return
-            size = min(2 * size, LARGEST_BATCH) if worked < SHORT_BATCH else max(together, size // 2)
+            size = (
+                min(2 * size, LARGEST_BATCH) if worked < SHORT_BATCH else max(together, size // 2)
+            )
 
     async def _side_by_side(self, positions: Iterator[int], together: int) -> None:
         runners = [asyncio.ensure_future(self._sequence(positions)) for _ in range(together)]
@@ -159,7 +167,9 @@ class Batch:
                 runner.cancel()
             ended = await asyncio.gather(*runners, return_exceptions=True)
         for found in ended:
-            if isinstance(found, BaseException) and not isinstance(found, _Stop | asyncio.CancelledError):
+            if isinstance(found, BaseException) and not isinstance(
+                found, _Stop | asyncio.CancelledError
+            ):
                 raise found
 
     async def _sequence(self, positions: Iterator[int]) -> None:
@@ -167,7 +177,9 @@ class Batch:
             await self.finish(position, await self._item(position))
             if self._stopped:
                 raise _Stop
-            await asyncio.sleep(0)  # cheap items never wait by themselves, and the worker must renew its leases
+            await asyncio.sleep(
+                0
+            )  # cheap items never wait by themselves, and the worker must renew its leases
 
     async def _item(self, position: int) -> Result:
         began = asyncio.get_running_loop().time()
@@ -178,9 +190,11 @@ class Batch:
         taken = asyncio.get_running_loop().time() - began
         return self._row(position, value, taken, taken)
 
-    def _named(self, indexed: Indexed) -> Item:
+    def _named(self, indexed: Indexed) -> LoopItem:
         loop = self._context.step.loop
-        return Item(*indexed, loop.iterator if loop is not None else "item", self._size, self._loop_id)
+        return LoopItem(
+            *indexed, loop.iterator if loop is not None else "item", self._size, self._loop_id
+        )
 
     def pipeline(self, indexed: Indexed, *, journal: bool) -> Pipeline:
         context = self._context
@@ -198,25 +212,37 @@ class Batch:
         row = row_of(self._items[position][0], status, failure, share * 1_000, 1, value)
         return Result(round(seconds * 1_000_000), row, failure)
 
-    async def result(self, position: int, pipeline: Pipeline, ended: Ended | Parked, began: float) -> Result:
+    async def result(
+        self, position: int, pipeline: Pipeline, ended: Ended | PipelinePause, began: float
+    ) -> Result:
         micros = round((asyncio.get_running_loop().time() - began) * 1_000_000)
         index = self._items[position][0]
-        if isinstance(ended, Parked):
-            return Result(micros, deferred=e.Deferred(self._start + position, ended.tries, ended.delay))
+        if isinstance(ended, PipelinePause):
+            return Result(
+                micros, deferred=e.Deferred(self._start + position, ended.tries, ended.delay)
+            )
         failure = ended.failure
         status = "error" if failure is not None else "ok" if ended.ran else "skipped"
         reference = ended.value.envelope.reference
-        value = await self._context.payloads.resolve(reference) if reference is not None else ended.value.stored()
+        value = (
+            await self._context.payloads.resolve(reference)
+            if reference is not None
+            else ended.value.stored()
+        )
         row = row_of(index, status, failure, micros / 1_000, ended.tries, value)
         meta = ended.value.envelope.meta if failure is None else ended.meta
         if meta is not None and meta.provenance:
             row["provenance"] = meta.provenance
-        reduced = [] if failure is not None else [(n, await self._plain_of(v)) for n, v in pipeline.names.reduced]
+        reduced = (
+            []
+            if failure is not None
+            else [(n, await self._plain_of(v)) for n, v in pipeline.names.reduced]
+        )
         return Result(micros, row, failure, reduced=reduced, recovered=ended.recovered)
 
     async def _plain_of(self, written: Any) -> Any:
         """A write of an earlier attempt comes by reference."""
-        reference = written.envelope.reference if isinstance(written, Stored) else None
+        reference = written.envelope.reference if isinstance(written, LazyResult) else None
         return written if reference is None else await self._context.payloads.resolve(reference)
 
     async def finish(self, position: int, result: Result) -> None:
@@ -226,16 +252,20 @@ class Batch:
     def _keep(self, position: int, result: Result) -> None:
         self._results[position] = result
         self._unsaved += result.row["ms"] if result.row is not None else 0.0
-        self._stopped = self._stopped or (result.failure is not None and self._context.command.stop_on_failure)
+        self._stopped = self._stopped or (
+            result.failure is not None and self._context.command.stop_on_failure
+        )
 
     async def _tell(self) -> None:
         """What has ended, when it is time."""
 
 
-class Chunk(Batch):
+class Chunk(ItemBatch):
     """The items of one command: journaled as they end, and reported."""
 
-    def __init__(self, context: Context, items: list[Indexed], start: int, *, claimed: int | None = None) -> None:
+    def __init__(
+        self, context: Context, items: list[Indexed], start: int, *, claimed: int | None = None
+    ) -> None:
         super().__init__(context, items, start)
         self._claimed = claimed
         self._done = 0  # items before this one have all ended
@@ -244,7 +274,9 @@ class Chunk(Batch):
         self._told = asyncio.get_running_loop().time()
         last = context.shared.tasks[-1]
         self._kind = last.kind
-        self._wish = Wish(None, Wish.of(last.output).lifetime)  # items are stored together, wherever each would go
+        self._wish = StorageWish(
+            None, StorageWish.of(last.output).lifetime
+        )  # items are stored together, wherever each would go
 
     async def _tell(self) -> None:
         """Journal what has ended, when it is time."""
@@ -270,37 +302,58 @@ class Chunk(Batch):
         label = f"part{self._start + self._covered}"
         envelope = await self._put(label, results)
         items = await self._counted(label, results)
-        event = e.CommandProgress(done=self._start + done, items=items, result=envelope, **self._context.common)
-        await self._context.journal(Sent(event, self._context.persist.refs()))
+        event = e.CommandProgress(
+            done=self._start + done, items=items, result=envelope, **self._context.common
+        )
+        await self._context.journal(OutgoingEvent(event, self._context.persist.refs()))
         self._covered, self._told, self._unsaved = done, asyncio.get_running_loop().time(), 0.0
 
     async def report(self) -> e.CommandCompleted:
         if self._entry is not None:
             await self._entry
-        results = [self._results[position] for position in sorted(self._results) if position >= self._covered]
+        results = [
+            self._results[position]
+            for position in sorted(self._results)
+            if position >= self._covered
+        ]
         envelope = await self._put("chunk", results)
         items = await self._counted("chunk", results, claimed=self._claimed)
-        assigned = await self._context.persist.assigned("set", self._writes.changed, self._writes.literal)
+        assigned = await self._context.persist.assigned(
+            "set", self._writes.changed, self._writes.literal
+        )
         return self._context.completed(envelope, items=items, set=assigned)
 
     async def _put(self, label: str, results: list[Result]) -> Envelope:
         rows = [result.row for result in results if result.row is not None]
-        reference: Reference | None = await self._context.persist.put(label, rows, wish=self._wish) if rows else None
+        reference: Reference | None = (
+            await self._context.persist.put(label, rows, wish=self._wish) if rows else None
+        )
         tool = made_with(self._kind, self._context.env.registry.get(self._kind))
-        meta = Meta(tool=tool, provenance=shared_provenance(row["provenance"] for row in rows if "provenance" in row))
-        return Envelope(status="ok", reference=reference, context={"row_count": len(rows)}, meta=meta)
+        meta = Meta(
+            tool=tool,
+            provenance=shared_provenance(row["provenance"] for row in rows if "provenance" in row),
+        )
+        return Envelope(
+            status="ok", reference=reference, context={"row_count": len(rows)}, meta=meta
+        )
 
-    async def _counted(self, label: str, results: list[Result], claimed: int | None = None) -> e.Items:
+    async def _counted(
+        self, label: str, results: list[Result], claimed: int | None = None
+    ) -> e.Items:
         """Of what no journal entry covers yet."""
         items = counted(self._start + self._covered, results, self.folded(results), claimed)
         return await self._context.counted(label, items)
 
 
-def counted(first: int, results: list[Result], partial: dict[str, Any], claimed: int | None = None) -> e.Items:
+def counted(
+    first: int, results: list[Result], partial: dict[str, Any], claimed: int | None = None
+) -> e.Items:
     """What these items did, from position `first` on."""
     rows = [result.row for result in results if result.row is not None]
     failures = [
-        (row["index"], result.failure) for result in results if (row := result.row) and result.failure is not None
+        (row["index"], result.failure)
+        for result in results
+        if (row := result.row) and result.failure is not None
     ]
     first_failed, first_error = min(failures, key=lambda found: found[0], default=(None, None))
     return e.Items(
@@ -357,9 +410,13 @@ async def run_frame(context: Context) -> e.Reported:
             return context.completed(Envelope(status="ok"), items=e.Items(claimed=0))
         reference = await context.persist.put("frame", rows, kind="collection")
         event = e.FrameClaimed(size=len(rows), reference=reference, **context.common)
-        await context.journal(Sent(event, context.persist.refs()))
+        await context.journal(OutgoingEvent(event, context.persist.refs()))
     else:
-        rows = await context.payloads.range(journal.frame, 0, journal.frame_size) if journal.frame is not None else []
+        rows = (
+            await context.payloads.range(journal.frame, 0, journal.frame_size)
+            if journal.frame is not None
+            else []
+        )
     skip = max(journal.done - command.first, 0)
     items = [(command.first + number, row) for number, row in enumerate(rows)][skip:]
     chunk = Chunk(context, items, command.first + skip, claimed=len(rows))
@@ -371,20 +428,28 @@ async def _claim(context: Context) -> list[Any]:
     loop, env = context.step.loop, context.env
     cursor = loop.cursor if loop is not None else None
     if loop is None or cursor is None:
-        raise Failing(Failure(code="NO_CURSOR", kind="config", message=f"step {context.step.step} has no cursor"))
+        raise Failing(
+            Failure(
+                code="NO_CURSOR", kind="config", message=f"step {context.step.step} has no cursor"
+            )
+        )
     tool = env.registry.get(cursor.kind)
     if tool is None:
         message = f"this worker has no tool of kind {cursor.kind!r} for the cursor"
         raise Failing(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
     outcome = await perform_in_memory(
-        Prepared(tool, await _claim_call(context, cursor, "query" in raw_fields(tool)), env.redactor)
+        PreparedCall(
+            tool, await _claim_call(context, cursor, "query" in raw_fields(tool)), env.redactor
+        )
     )
     if isinstance(outcome, Failed):
         raise Failing(outcome.failure)
     value = outcome.value if isinstance(outcome, Success) else None
     rows = value.get("rows") if isinstance(value, dict) else value
     if rows is not None and not isinstance(rows, list):
-        raise Failing(Failure(code="CLAIM_INVALID", kind="config", message="the claim statement gave no rows"))
+        raise Failing(
+            Failure(code="CLAIM_INVALID", kind="config", message="the claim statement gave no rows")
+        )
     if isinstance(value, dict) and value.get("columns") == []:
         message = "the claim statement returns no columns, so nobody knows which rows it claimed; end it with RETURNING"
         raise Failing(Failure(code="CLAIM_INVALID", kind="config", message=message))
@@ -414,5 +479,5 @@ async def _claim_call(context: Context, cursor: Cursor, raw: bool) -> Call:
     )
 
 
-def _identity(command: Command) -> Identity:
-    return Identity(ExecutionId(command.execution_id), command.step, "claim")
+def _identity(command: Command) -> CallIdentity:
+    return CallIdentity(ExecutionId(command.execution_id), command.step, "claim")

@@ -6,9 +6,9 @@ from noetl.model.errors import Failure
 from noetl.model.events import Collection
 from noetl.model.reference import Reference
 from noetl.pipeline.context import Context
-from noetl.pipeline.data import Payloads, Stored, is_manifest
+from noetl.pipeline.data import LazyResult, ResultReader, is_manifest
 from noetl.pipeline.failures import Failing
-from noetl.pipeline.rendering import Rendering
+from noetl.pipeline.rendering import TaskRendering
 from noetl.playbook.expressions import kind_of
 
 AT_ONCE = 50_000  # rows of a loop before it that are looked at together
@@ -27,13 +27,21 @@ def as_items(value: Any) -> list[Any]:
     raise Failing(Failure(code="BAD_COLLECTION", kind="template", message=message))
 
 
-async def planned(context: Context, rendering: Rendering, template: Any) -> Collection:
+async def planned(context: Context, rendering: TaskRendering, template: Any) -> Collection:
     """Render `in` and write the collection once. A stored row set is used as it is."""
-    value = await rendering.lazy(template) if isinstance(template, str) else await rendering.value(template)
-    reference = value.envelope.reference if isinstance(value, Stored) else None
-    if isinstance(value, Stored) and reference is not None:
+    value = (
+        await rendering.lazy(template)
+        if isinstance(template, str)
+        else await rendering.value(template)
+    )
+    reference = value.envelope.reference if isinstance(value, LazyResult) else None
+    if isinstance(value, LazyResult) and reference is not None:
         if value.rows_known is not None or is_manifest(reference):
-            size = value.rows_known if value.rows_known is not None else await context.payloads.size(reference)
+            size = (
+                value.rows_known
+                if value.rows_known is not None
+                else await context.payloads.size(reference)
+            )
             return Collection(kind="reference", size=size, reference=reference)
         whole = await context.payloads.resolve(reference)
         if isinstance(whole, list):
@@ -50,11 +58,15 @@ async def planned(context: Context, rendering: Rendering, template: Any) -> Coll
     return Collection(kind="reference", size=len(items), reference=stored)
 
 
-async def items_of(context: Context, rendering: Rendering, start: int, stop: int) -> list[Indexed]:
+async def items_of(
+    context: Context, rendering: TaskRendering, start: int, stop: int
+) -> list[Indexed]:
     """Items at positions [start, stop) of the command's collection."""
     command = context.command
     if len(command.items) == command.count and command.count:
-        return [(position, command.items[position - command.first]) for position in range(start, stop)]
+        return [
+            (position, command.items[position - command.first]) for position in range(start, stop)
+        ]
     collection = command.collection
     if collection is None:
         raise _lost(command.step, "the command names none")
@@ -64,20 +76,24 @@ async def items_of(context: Context, rendering: Rendering, start: int, stop: int
     return list(zip(range(start, stop), found, strict=True))
 
 
-async def _slice(context: Context, collection: Collection, rendering: Rendering, start: int, stop: int) -> list[Any]:
+async def _slice(
+    context: Context, collection: Collection, rendering: TaskRendering, start: int, stop: int
+) -> list[Any]:
     step = context.step
     if collection.reference is not None:
         found = await _range(context.payloads, collection.reference, start, stop)
     elif collection.items:
         found = list(collection.items[start:stop])
     else:
-        found = as_items(await rendering.value(step.loop.in_ if step.loop is not None else None))[start:stop]
+        found = as_items(await rendering.value(step.loop.in_ if step.loop is not None else None))[
+            start:stop
+        ]
     if len(found) != stop - start:
         raise _lost(step.step, f"items {start} to {stop} were asked for, {len(found)} are there")
     return found
 
 
-async def _range(payloads: Payloads, reference: Reference, start: int, stop: int) -> list[Any]:
+async def _range(payloads: ResultReader, reference: Reference, start: int, stop: int) -> list[Any]:
     try:
         return await payloads.range(reference, start, stop)
     except Failing as failing:
@@ -87,7 +103,7 @@ async def _range(payloads: Payloads, reference: Reference, start: int, stop: int
 
 
 async def _failed(
-    context: Context, collection: Collection, rendering: Rendering, start: int, stop: int
+    context: Context, collection: Collection, rendering: TaskRendering, start: int, stop: int
 ) -> list[Indexed]:
     """Positions count the items that an earlier execution did not finish; their indexes are those of the whole collection."""
     if collection.reference is not None:
@@ -95,16 +111,30 @@ async def _failed(
     elif collection.items:
         total = len(collection.items)
     else:
-        total = len(as_items(await rendering.value(context.step.loop.in_ if context.step.loop is not None else None)))
+        total = len(
+            as_items(
+                await rendering.value(
+                    context.step.loop.in_ if context.step.loop is not None else None
+                )
+            )
+        )
     finished: set[int] = set()
     if collection.manifest is not None:
         for low in range(0, total, AT_ONCE):
-            rows = await context.payloads.item_rows(collection.manifest, low, min(low + AT_ONCE, total))
+            rows = await context.payloads.item_rows(
+                collection.manifest, low, min(low + AT_ONCE, total)
+            )
             finished |= {index for index, row in rows.items() if row["status"] != "error"}
     wanted = [index for index in range(total) if index not in finished][start:stop]
     if len(wanted) != stop - start:
-        raise _lost(context.command.step, f"failed items {start} to {stop} were asked for, {len(wanted)} are there")
-    return [(index, (await _slice(context, collection, rendering, index, index + 1))[0]) for index in wanted]
+        raise _lost(
+            context.command.step,
+            f"failed items {start} to {stop} were asked for, {len(wanted)} are there",
+        )
+    return [
+        (index, (await _slice(context, collection, rendering, index, index + 1))[0])
+        for index in wanted
+    ]
 
 
 def _lost(step: str, why: str) -> Failing:

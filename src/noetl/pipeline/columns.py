@@ -7,7 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def cleaned(batch: pa.RecordBatch, forms: Sequence[str], clean: Callable[[Any], Any]) -> pa.RecordBatch:
+def cleaned(
+    batch: pa.RecordBatch, forms: Sequence[str], clean: Callable[[Any], Any]
+) -> pa.RecordBatch:
     """`forms` are the texts to look for; `clean` takes them out of one value."""
     texts = [form.encode("utf-8", "surrogatepass") for form in forms]
     numbers = [int(form) for form in forms if form.isdecimal() and int(form) < 2**63]
@@ -26,19 +28,25 @@ def _named(schema: pa.Schema, clean: Callable[[Any], Any]) -> pa.Schema:
     return pa.schema(fields, metadata=schema.metadata)
 
 
-def _cleaned(column: pa.Array, texts: list[bytes], numbers: list[int], clean: Callable[[Any], Any]) -> pa.Array:
+def _cleaned(
+    column: pa.Array, texts: list[bytes], numbers: list[int], clean: Callable[[Any], Any]
+) -> pa.Array:
     if pa.types.is_integer(column.type):
         return _without(column, numbers)
     if _is_fixed(column.type) or not _holds(column, texts):
         return column
     if isinstance(column, pa.ExtensionArray):
-        return pa.ExtensionArray.from_storage(column.type, _cleaned(column.storage, texts, numbers, clean))
+        return pa.ExtensionArray.from_storage(
+            column.type, _cleaned(column.storage, texts, numbers, clean)
+        )
     return pa.array([_value(value, texts, clean) for value in column.to_pylist()], column.type)
 
 
 def _is_fixed(kind: pa.DataType) -> bool:
     """No text stands in it."""
-    return any(is_one(kind) for is_one in (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_null))
+    return any(
+        is_one(kind) for is_one in (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_null)
+    )
 
 
 def _without(column: pa.Array, numbers: list[int]) -> pa.Array:

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from noetl.model import events as e
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
-from noetl.pipeline.data import Payloads, held
-from noetl.pipeline.environment import Environment, Given, Journaling, Sent
-from noetl.pipeline.names import Item, Writes, keychain_names
-from noetl.pipeline.persist import Persist
-from noetl.pipeline.run import Parked, Pipeline, Shared
+from noetl.pipeline.data import ResultReader, held
+from noetl.pipeline.environment import Environment, Journaling, OutgoingEvent, SeededFunctions
+from noetl.pipeline.names import LoopItem, ScopeWrites, keychain_names
+from noetl.pipeline.persist import ResultWriter
+from noetl.pipeline.run import Pipeline, PipelinePause, Shared
 from noetl.playbook import reducers
 from noetl.playbook.assignments import full_name, is_state
 from noetl.playbook.model import Step
@@ -24,15 +24,21 @@ class Context(Struct, frozen=True):
     plan: Plan
     command: Command
     journal: Journaling
-    payloads: Payloads
-    persist: Persist
+    payloads: ResultReader
+    persist: ResultWriter
     shared: Shared
     claimed_at: int
     started_at: int
 
     @classmethod
     def make(
-        cls, env: Environment, plan: Plan, command: Command, journal: Journaling, claimed_at: int, launch: int
+        cls,
+        env: Environment,
+        plan: Plan,
+        command: Command,
+        journal: Journaling,
+        claimed_at: int,
+        launch: int,
     ) -> "Context":
         keychain = env.keychain(
             plan.playbook.keychain,
@@ -42,34 +48,51 @@ class Context(Struct, frozen=True):
             tokens=env.tokens,
             managers=env.managers,
             names=keychain_names(command) if plan.playbook.keychain else {},
-            functions=Given(f"{command.command_id}:keychain", env.clock),
+            functions=SeededFunctions(f"{command.command_id}:keychain", env.clock),
         )
-        payloads = Payloads(env.store, env.manifests, keychain, command.execution_id)
-        persist = Persist(command, env.store, payloads, launch, env.context_limit)
+        payloads = ResultReader(env.store, env.manifests, keychain, command.execution_id)
+        persist = ResultWriter(command, env.store, payloads, launch, env.context_limit)
 
-        async def journal_clean(sent: Sent) -> None:
+        async def journal_clean(sent: OutgoingEvent) -> None:
             await journal(env.clean(sent))
 
         shared = Shared.by(env, command, plan.steps[command.step], plan.workbook, payloads, persist)
-        return cls(env, plan, command, journal_clean, payloads, persist, shared, claimed_at, env.clock.now())
+        return cls(
+            env,
+            plan,
+            command,
+            journal_clean,
+            payloads,
+            persist,
+            shared,
+            claimed_at,
+            env.clock.now(),
+        )
 
     @property
     def step(self) -> Step:
         return self.shared.step
 
-    def writes(self) -> Writes:
+    def writes(self) -> ScopeWrites:
         """Assignments start from the scope as issued. Items of a parallel loop may only reduce."""
         scope, loop = self.command.scope, self.step.loop
         ctx = {name: held(value, self.payloads) for name, value in scope.ctx.items()}
         scratch = {name: held(value, self.payloads) for name, value in scope.scratch.items()}
         if loop is None:
-            return Writes(ctx, scratch, scope.state)
-        reduce = {full_name(name): (name, str(reducer)) for name, reducer in loop.spec.reduce.items()}
+            return ScopeWrites(ctx, scratch, scope.state)
+        reduce = {
+            full_name(name): (name, str(reducer)) for name, reducer in loop.spec.reduce.items()
+        }
         direct = loop.spec.mode == "sequential" and loop.spec.policy.exec != "spark"
-        return Writes(ctx, scratch, scope.state, reduce, direct=direct)
+        return ScopeWrites(ctx, scratch, scope.state, reduce, direct=direct)
 
     def pipeline(
-        self, writes: Writes, *, item: Item | None = None, journal: Journaling | None = None, behind: int = 0
+        self,
+        writes: ScopeWrites,
+        *,
+        item: LoopItem | None = None,
+        journal: Journaling | None = None,
+        behind: int = 0,
     ) -> Pipeline:
         return Pipeline(self.shared, writes, item=item, journal=journal, behind=behind)
 
@@ -77,11 +100,17 @@ class Context(Struct, frozen=True):
         """The counts as an event carries them: reductions that may be lists or maps are a payload of their own."""
         loop = self.step.loop
         reduce = {} if loop is None else loop.spec.reduce
-        gathered = {name: part for name, part in items.partial.items() if _is_gathered(name, str(reduce[name]))}
+        gathered = {
+            name: part
+            for name, part in items.partial.items()
+            if _is_gathered(name, str(reduce[name]))
+        }
         if not gathered:
             return items
         partial = {name: part for name, part in items.partial.items() if name not in gathered}
-        return replace(items, partial=partial, gathered=await self.persist.put(f"{label}.gathered", gathered))
+        return replace(
+            items, partial=partial, gathered=await self.persist.put(f"{label}.gathered", gathered)
+        )
 
     # ---- events ----------------------------------------------------------------------------------------------------------
 
@@ -104,13 +133,22 @@ class Context(Struct, frozen=True):
         return e.CommandFailed(result=envelope, **self._ended, **more)
 
     def evaluated(self, **more: Any) -> e.ExpressionEvaluated:
-        return e.ExpressionEvaluated(site=self.command.site or "", worker=self.env.worker, **self.common, **more)
+        return e.ExpressionEvaluated(
+            site=self.command.site or "", worker=self.env.worker, **self.common, **more
+        )
 
-    def parked(self, parked: Parked) -> e.CommandParked:
-        common = {**self.common, "worker": self.env.worker, "task": parked.task, "tries": parked.tries}
+    def parked(self, parked: PipelinePause) -> e.CommandParked:
+        common = {
+            **self.common,
+            "worker": self.env.worker,
+            "task": parked.task,
+            "tries": parked.tries,
+        }
         wait = parked.suspend
         if wait is None:
-            return e.CommandParked(reason="retry", delay=parked.delay, error=parked.failure, **common)
+            return e.CommandParked(
+                reason="retry", delay=parked.delay, error=parked.failure, **common
+            )
         return e.CommandParked(
             reason=wait.reason,
             until=wait.until,

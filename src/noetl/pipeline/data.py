@@ -20,7 +20,7 @@ from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Reference, is_member_uri, parse_uri
 from noetl.pipeline.environment import Manifests
 from noetl.pipeline.failures import Failing
-from noetl.pipeline.keychain import Entry, Handle, Keychain
+from noetl.pipeline.keychain import Handle, Keychain, KeychainLookup
 from noetl.pipeline.patience import patiently
 from noetl.playbook.assignments import LITERAL, REFERENCE, is_reference, is_wrapped, linked
 from noetl.playbook.expressions import (
@@ -36,16 +36,22 @@ from noetl.playbook.expressions import (
 from noetl.results.encoding import ARROW, JSON, PARQUET, PARTS, ref_id_of
 from noetl.results.encoding import is_rowset as starts_rowset
 from noetl.results.port import ResultStore
-from noetl.results.tables import Head, Manifest
+from noetl.results.tables import Head, PartsManifest
 from noetl.tools.secrets import HANDLE
 
 MANIFEST = "manifest"
 FACTS = ("http", "pg", "py", "spark")
 # Keys of an envelope's context with a meaning of their own; every other key is a scalar of the payload's top level.
-RESERVED: Final = frozenset({*FACTS, SELECTIONS, "row_count", "columns", "results", "stats", "value", NO_VALUE})
-ANSWER: Final = frozenset(("status_code", "headers", "url", "elapsed", "data"))  # keys of the value of an HTTP call
+RESERVED: Final = frozenset(
+    {*FACTS, SELECTIONS, "row_count", "columns", "results", "stats", "value", NO_VALUE}
+)
+ANSWER: Final = frozenset(
+    ("status_code", "headers", "url", "elapsed", "data")
+)  # keys of the value of an HTTP call
 MISSING: Final = object()
-KEPT = 32 * 1024 * 1024  # bytes, as stored, of what a command keeps in memory from one template to the next
+KEPT = (
+    32 * 1024 * 1024
+)  # bytes, as stored, of what a command keeps in memory from one template to the next
 MOST_ROWS = 1_000_000  # of a row set as one value in memory
 ROW = 100  # bytes that a row weighs at least, however well it was packed
 LINKED = 4 * 1024  # bytes of a value that is rather named than stored again
@@ -58,7 +64,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowRange:
     reference: Reference
     start: int
     stop: int
@@ -71,7 +77,9 @@ class HeadOf:
     reference: Reference
 
 
-Key = tuple[str, str | None, int, int]  # of what is kept: address, member that the rows are, and which of them
+Key = tuple[
+    str, str | None, int, int
+]  # of what is kept: address, member that the rows are, and which of them
 _ALL, _HEAD = (0, -1), (-1, -1)
 
 
@@ -96,7 +104,7 @@ def is_manifest(reference: Reference) -> bool:
     return reference.format == MANIFEST
 
 
-class Payloads:
+class ResultReader:
     """`execution_id` is whose data `fetch` may read, beside what the server itself named (`known`)."""
 
     def __init__(
@@ -116,7 +124,9 @@ class Payloads:
         )  # whole values name their payload
         self._bytes = 0
         self._manifest_parts: dict[str, list[AddPart]] = {}
-        self.read: dict[RefId, None] = {}  # what results of this command were made from, in order of use
+        self.read: dict[
+            RefId, None
+        ] = {}  # what results of this command were made from, in order of use
 
     # ---- what is here ----------------------------------------------------------------------------------------------------
 
@@ -142,7 +152,7 @@ class Payloads:
             return whole[start:stop]
         found = self._here((reference.uri, None, start, stop))
         if found is MISSING:
-            raise NeedsData(Rows(reference, start, stop))
+            raise NeedsData(RowRange(reference, start, stop))
         rows: list[Any] = found
         return rows
 
@@ -154,7 +164,9 @@ class Payloads:
         return found[0]
 
     def keep(self, reference: Reference, value: Any) -> None:
-        self._keep((reference.uri, reference.rows_at, *_ALL), value, _weight(reference, None), reference)
+        self._keep(
+            (reference.uri, reference.rows_at, *_ALL), value, _weight(reference, None), reference
+        )
 
     def _keep(self, key: Key, value: Any, weight: int, whole: Reference | None = None) -> None:
         self._bytes += weight - self._kept.get(key, (None, 0, None))[1]
@@ -175,7 +187,9 @@ class Payloads:
     def stored_as(self, value: Any) -> Reference | None:
         """The payload that this very value was read from or put as, when it is large or only its address is known."""
         reference = self._kept_as(value, has_body=True)
-        is_large = reference is not None and (_weight(reference, None) > LINKED or not reference.ref_id)
+        is_large = reference is not None and (
+            _weight(reference, None) > LINKED or not reference.ref_id
+        )
         return reference if is_large else None
 
     def reference_of(self, value: Any) -> Reference | None:
@@ -203,12 +217,18 @@ class Payloads:
         match request:
             case Whole(reference):
                 self.keep(reference, await self.resolve(reference))
-            case Rows(reference, start, stop):
+            case RowRange(reference, start, stop):
                 rows = await self.range(reference, start, stop)
-                self._keep((reference.uri, None, start, stop), rows, _weight(reference, stop - start))
+                self._keep(
+                    (reference.uri, None, start, stop), rows, _weight(reference, stop - start)
+                )
             case HeadOf(reference):
-                self._keep((reference.uri, reference.rows_at, *_HEAD), await self._read_head(reference), ROW)
-            case Entry() | Handle():
+                self._keep(
+                    (reference.uri, reference.rows_at, *_HEAD),
+                    await self._read_head(reference),
+                    ROW,
+                )
+            case KeychainLookup() | Handle():
                 await self.keychain.load(request)
             case _:
                 raise TypeError(f"cannot load {request!r}")
@@ -218,10 +238,14 @@ class Payloads:
             return await self.range(reference, 0, await self.size(reference))
         if is_rowset(reference) and (size := reference.rows or 0) > MOST_ROWS:
             raise Failing(_too_many(reference, size))
-        if is_rowset(reference) and reference.rows_at is None:  # maybe the rows of a map, without the map
+        if (
+            is_rowset(reference) and reference.rows_at is None
+        ):  # maybe the rows of a map, without the map
             return await self.range(reference, 0, size)
         if reference.format == PARTS:
-            return (await self._named(reference)).head.around(await self.range(reference, 0, reference.rows or 0))
+            return (await self._named(reference)).head.around(
+                await self.range(reference, 0, reference.rows or 0)
+            )
         self.note(reference)
         return await _readable(reference.uri, lambda: self._store.resolve(reference))
 
@@ -244,8 +268,12 @@ class Payloads:
             return rowsets.Joined(manifest.head, [await self.open(part) for part in manifest.parts])
         self.note(reference)
         source = await _readable(reference.uri, lambda: self._store.open(reference))
-        reader = await _readable(reference.uri, lambda: asyncio.to_thread(rowsets.read, source, reference.uri))
-        if reference.ref_id and reference.rows_at is None:  # the rows alone, whatever they are a member of
+        reader = await _readable(
+            reference.uri, lambda: asyncio.to_thread(rowsets.read, source, reference.uri)
+        )
+        if (
+            reference.ref_id and reference.rows_at is None
+        ):  # the rows alone, whatever they are a member of
             reader.head = Head()
         return reader
 
@@ -254,7 +282,9 @@ class Payloads:
         try:
             foreign = parse_uri(uri).execution_id != self._execution_id
         except BadReference as error:
-            raise Failing(Failure(code=error.code, kind="config", message=f"{error}; {error.hint}")) from error
+            raise Failing(
+                Failure(code=error.code, kind="config", message=f"{error}; {error.hint}")
+            ) from error
         if foreign and uri not in self.known:
             message = f"{uri} belongs to another execution, which has not given it to this one"
             raise Failing(Failure(code="REFERENCE_FORBIDDEN", kind="auth", message=message))
@@ -267,11 +297,13 @@ class Payloads:
         self.read[ref_id_of(uri)] = None
         return await (self.open(reference) if rowset else self.resolve(reference))
 
-    async def _named(self, reference: Reference) -> Manifest:
+    async def _named(self, reference: Reference) -> PartsManifest:
         """The files of a row set that has several."""
         self.note(reference)
         plain = replace(reference, format=JSON, rows=None, rows_at=None)
-        return msgspec.convert(await _readable(reference.uri, lambda: self._store.resolve(plain)), Manifest)
+        return msgspec.convert(
+            await _readable(reference.uri, lambda: self._store.resolve(plain)), PartsManifest
+        )
 
     async def _in_files(self, reference: Reference, start: int, stop: int) -> list[Any]:
         found: list[Any] = []
@@ -298,20 +330,26 @@ class Payloads:
             return await self._in_files(reference, start, stop)
         if not is_manifest(reference):
             self.note(reference)
-            return list(await _readable(reference.uri, lambda: self._store.rows(reference, start, stop)))
+            return list(
+                await _readable(reference.uri, lambda: self._store.rows(reference, start, stop))
+            )
         rows = await self.item_rows(reference, start, stop)
         return [item_value(rows[index]) if index in rows else None for index in range(start, stop)]
 
     # ---- loops -------------------------------------------------------------------------------------------------------------
 
-    async def item_rows(self, reference: Reference, start: int, stop: int) -> dict[int, dict[str, Any]]:
+    async def item_rows(
+        self, reference: Reference, start: int, stop: int
+    ) -> dict[int, dict[str, Any]]:
         """Rows (index, status, error, ms, tries, result) of a loop's items [start, stop) that ran, by index. A loop that was
         retried begins with the manifest of the run before it; items that ran again stand over theirs."""
         parts = await self._parts(reference)
         if parts and is_manifest(parts[0].reference):
             found = await self.item_rows(parts[0].reference, start, stop)
             return found | await self._chosen(parts[1:], start, stop)
-        likely = [part for part in parts if part.first < stop and part.first + part.count + GAPS > start]
+        likely = [
+            part for part in parts if part.first < stop and part.first + part.count + GAPS > start
+        ]
         found = {}
         for part in likely:
             found |= await self._part(part, start, stop)
@@ -322,7 +360,10 @@ class Payloads:
 
     async def _part(self, part: AddPart, start: int, stop: int) -> dict[int, dict[str, Any]]:
         """Its rows are in order of their indexes, the first one's is `first` or more: item i is row i - first, or one before."""
-        low, high = max(0, min(start - part.first, part.count - 1)), min(part.count, stop - part.first)
+        low, high = (
+            max(0, min(start - part.first, part.count - 1)),
+            min(part.count, stop - part.first),
+        )
         rows = await self._shifted(part, low, high)
         while low > 0 and rows and rows[0]["index"] > start:
             earlier = max(0, low - (rows[0]["index"] - start))
@@ -330,7 +371,9 @@ class Payloads:
             low = earlier
         return {row["index"]: row for row in rows if start <= row["index"] < stop}
 
-    async def _chosen(self, parts: list[AddPart], start: int, stop: int) -> dict[int, dict[str, Any]]:
+    async def _chosen(
+        self, parts: list[AddPart], start: int, stop: int
+    ) -> dict[int, dict[str, Any]]:
         """Of parts whose rows may have any index."""
         found: dict[int, dict[str, Any]] = {}
         for part in parts:
@@ -368,9 +411,7 @@ class Payloads:
 
 
 def _too_many(reference: Reference, size: int) -> Failure:
-    message = (
-        f"{reference.uri} has {size} rows, too many for one value; take a slice, loop over it, or query it with duckdb"
-    )
+    message = f"{reference.uri} has {size} rows, too many for one value; take a slice, loop over it, or query it with duckdb"
     return Failure(code="RESULT_TOO_LARGE", kind="result", message=message)
 
 
@@ -381,19 +422,27 @@ async def _readable(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
     except Unavailable as error:
         raise Failing(_unreadable(what, str(error), retryable=True)) from error
     except Expired as error:
-        raise Failing(Failure(code=error.code, kind="store", message=f"{error}; {error.hint}")) from error
+        raise Failing(
+            Failure(code=error.code, kind="store", message=f"{error}; {error.hint}")
+        ) from error
     except (InvalidInput, CorruptLog) as error:
         raise Failing(_unreadable(what, str(error), retryable=False)) from error
 
 
 def _unreadable(what: str, why: str, *, retryable: bool) -> Failure:
     message = f"{what} cannot be read: {why}"
-    return Failure(code="REFERENCE_NOT_AVAILABLE", kind="store", message=message, retryable=retryable)
+    return Failure(
+        code="REFERENCE_NOT_AVAILABLE", kind="store", message=message, retryable=retryable
+    )
 
 
 def item_value(row: dict[str, Any]) -> Any:
     """`<step>.rows[i]`: the item's value, or its failure."""
-    return {"status": "error", "error": row.get("error")} if row["status"] == "error" else row.get("result")
+    return (
+        {"status": "error", "error": row.get("error")}
+        if row["status"] == "error"
+        else row.get("result")
+    )
 
 
 def with_body(value: Any) -> Any:
@@ -405,21 +454,29 @@ def with_body(value: Any) -> Any:
 
 def as_stored(value: Any) -> Any:
     """Without what `with_body` added: nothing is stored twice."""
-    if isinstance(value, dict) and value.keys() >= ANSWER and value.get("body", value) is value["data"]:
+    if (
+        isinstance(value, dict)
+        and value.keys() >= ANSWER
+        and value.get("body", value) is value["data"]
+    ):
         return {name: part for name, part in value.items() if name != "body"}
     return value
 
 
 def _is_with_body(value: Any, stored: Any) -> bool:
     """Is it what `with_body` made of that? No other value has the very same map of headers."""
-    answers = isinstance(stored, dict) and isinstance(value, dict) and stored.keys() >= ANSWER <= value.keys()
+    answers = (
+        isinstance(stored, dict)
+        and isinstance(value, dict)
+        and stored.keys() >= ANSWER <= value.keys()
+    )
     return answers and value["headers"] is stored["headers"] and value["data"] is stored["data"]
 
 
-class Stored:
+class LazyResult:
     """A Lazy over one result. Its own keys win over the facts of its envelope (`rows`, `row_count`, `ref`, `status` …)."""
 
-    def __init__(self, envelope: Envelope, payloads: Payloads, value: Any = MISSING) -> None:
+    def __init__(self, envelope: Envelope, payloads: ResultReader, value: Any = MISSING) -> None:
         self.envelope = envelope
         self._payloads = payloads
         self._value = value if envelope.reference is None else MISSING
@@ -447,13 +504,17 @@ class Stored:
     def table(self) -> Reference | None:
         """The reference, when the value is a map whose rows are stored as a row set, and it is not in memory."""
         reference = self.envelope.reference
-        return reference if reference is not None and reference.rows_at is not None and not self._here else None
+        return (
+            reference
+            if reference is not None and reference.rows_at is not None and not self._here
+            else None
+        )
 
     def _of_table(self, table: Reference, name: str) -> Any:
         context = self.envelope.context
         if name == table.rows_at:
             listed = replace(table, rows_at=None)
-            return Stored(replace(self.envelope, reference=listed, context={}), self._payloads)
+            return LazyResult(replace(self.envelope, reference=listed, context={}), self._payloads)
         if name in context and (name not in RESERVED or name in ("row_count", "columns")):
             return context[name]
         head = self._payloads.head(table)
@@ -498,7 +559,7 @@ class Stored:
             return found
         reference = msgspec.convert(found[REFERENCE], Reference)
         known = {"row_count": reference.rows} if reference.rows_at is not None else {}
-        return Stored(Envelope(status="ok", reference=reference, context=known), self._payloads)
+        return LazyResult(Envelope(status="ok", reference=reference, context=known), self._payloads)
 
     def _tasks(self) -> dict[str, Any]:
         listed: dict[str, Any] = self.envelope.context["results"]
@@ -509,7 +570,9 @@ class Stored:
     def _task(self, found: Any) -> Any:
         if found is None:
             return None
-        return Stored(Envelope(status="ok", reference=msgspec.convert(found, Reference)), self._payloads)
+        return LazyResult(
+            Envelope(status="ok", reference=msgspec.convert(found, Reference)), self._payloads
+        )
 
     def item(self, index: int | slice) -> Any:
         self._note()
@@ -573,13 +636,15 @@ class Stored:
         return reference is None or self._payloads.has(reference)
 
     def _is_list(self) -> bool:
-        return self.rows_known is not None or (self.table is None and isinstance(self.plain(), list))
+        return self.rows_known is not None or (
+            self.table is None and isinstance(self.plain(), list)
+        )
 
 
-class Answer:
+class HttpValue:
     """The value of an HTTP call: what it lacks itself is looked for in its `data`."""
 
-    def __init__(self, inner: Stored) -> None:
+    def __init__(self, inner: LazyResult) -> None:
         self.inner = inner
 
     def member(self, name: str) -> Any:
@@ -602,11 +667,11 @@ class Answer:
         return self.inner.plain()
 
 
-def answer(stored: Stored) -> Stored | Answer:
-    return Answer(stored) if "http" in stored.envelope.context else stored
+def answer(stored: LazyResult) -> LazyResult | HttpValue:
+    return HttpValue(stored) if "http" in stored.envelope.context else stored
 
 
-def value_of(stored: Stored, name: str, what: str) -> Stored | Undefined:
+def value_of(stored: LazyResult, name: str, what: str) -> LazyResult | Undefined:
     """The result as templates see it under this name. A failed step or task (`what`, such as "step load") has no value, only
     facts such as `status` and `error`."""
     because = stored.envelope.why_no_value(what)
@@ -629,14 +694,14 @@ def view(envelope: Envelope) -> dict[str, Any]:
     }
 
 
-def held(value: Any, payloads: Payloads) -> Any:
+def held(value: Any, payloads: ResultReader) -> Any:
     """A ctx value with every link in it made a Lazy."""
     if not isinstance(value, dict):
         return value
     if is_reference(value):
         reference = linked(value)
         payloads.known.add(reference.uri)
-        return Stored(Envelope(status="ok", reference=reference), payloads)
+        return LazyResult(Envelope(status="ok", reference=reference), payloads)
     if is_wrapped(value):
         return value[LITERAL]
     return {name: held(part, payloads) for name, part in value.items()}

@@ -7,25 +7,27 @@ that is elsewhere, a list) is left to the templates, which know what to say.
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from noetl.pipeline.names import Item
+from noetl.pipeline.names import LoopItem
 from noetl.playbook import templates
 from noetl.playbook.expressions import SCALARS
 from noetl.playbook.scopes import OF_ITEMS
 from noetl.playbook.templates import Template
 
 MISSING: Final = object()
-INDEXES = frozenset({("loop", "index"), ("iter", "index"), ("iter", "_index"), ("_index",), ("loop_index",)})
+INDEXES = frozenset(
+    {("loop", "index"), ("iter", "index"), ("iter", "_index"), ("_index",), ("loop_index",)}
+)
 
 
 class Direct:
-    def __init__(self, parts: dict[str, Callable[[Item], Any]]) -> None:
+    def __init__(self, parts: dict[str, Callable[[LoopItem], Any]]) -> None:
         self._parts = tuple(parts.items())
         self.rendered: dict[str, Any] | None = None  # what the first item was given
 
     @classmethod
     def of(cls, template: dict[str, Any], iterator: str) -> "Direct | None":
         """None: some of it has to be rendered for every item."""
-        parts: dict[str, Callable[[Item], Any]] = {}
+        parts: dict[str, Callable[[LoopItem], Any]] = {}
         for name, value in template.items():
             part = _part(value, iterator)
             if part is MISSING or "{" in name:
@@ -37,17 +39,19 @@ class Direct:
     def learn(self, rendered: dict[str, Any]) -> None:
         self.rendered = rendered
 
-    def inputs(self, items: Sequence[Item]) -> list[dict[str, Any] | None]:
+    def inputs(self, items: Sequence[LoopItem]) -> list[dict[str, Any] | None]:
         """None: render it."""
         if self.rendered is None:
             return [None] * len(items)
         return [self._input(dict(self.rendered), item) for item in items]
 
-    def _input(self, made: dict[str, Any], item: Item) -> dict[str, Any] | None:
+    def _input(self, made: dict[str, Any], item: LoopItem) -> dict[str, Any] | None:
         for name, part in self._parts:
             value = part(item)
             kind = type(value)
-            if kind not in SCALARS and not (kind is dict and SCALARS.issuperset(map(type, value.values()))):
+            if kind not in SCALARS and not (
+                kind is dict and SCALARS.issuperset(map(type, value.values()))
+            ):
                 return None
             made[name] = value
         return made
@@ -68,16 +72,16 @@ def _part(value: Any, iterator: str) -> Any:
     return _index if tuple(path) in INDEXES and iterator not in ("index", "_index") else MISSING
 
 
-def _whole(item: Item) -> Any:
+def _whole(item: LoopItem) -> Any:
     return item.value
 
 
-def _index(item: Item) -> int:
+def _index(item: LoopItem) -> int:
     return item.index
 
 
-def _member(keys: tuple[str, ...]) -> Callable[[Item], Any]:
-    def part(item: Item) -> Any:
+def _member(keys: tuple[str, ...]) -> Callable[[LoopItem], Any]:
+    def part(item: LoopItem) -> Any:
         value = item.value
         for key in keys:
             if type(value) is not dict or key not in value:

@@ -20,14 +20,14 @@ from noetl.tools.port import Log, Progress, silent, unseen
 from noetl.tools.registry import Registry
 
 
-class Sent(Struct, frozen=True):
+class OutgoingEvent(Struct, frozen=True):
     """An event on its way to the owner, with the references it brings."""
 
     event: Reported
     refs: tuple[StoredRef, ...] = ()
 
 
-Journaling = Callable[[Sent], Awaitable[None]]  # returns when the entry is acknowledged
+Journaling = Callable[[OutgoingEvent], Awaitable[None]]  # returns when the entry is acknowledged
 Manifests = Callable[[str], Awaitable[list[AddPart]]]
 LogTo = Callable[[str, int | None], Log]  # of a task, and the item of a loop
 
@@ -55,12 +55,14 @@ class Environment(Struct, frozen=True):
     keychain: Callable[..., Keychain] = Keychain  # makes that of a command
     context_limit: int = CONTEXT_LIMIT
 
-    def clean(self, sent: Sent) -> Sent:
+    def clean(self, sent: OutgoingEvent) -> OutgoingEvent:
         """The last door: no event leaves with a secret in it, whatever brought it there."""
-        return structs.replace(sent, event=self.redactor.struct(sent.event)) if self.redactor else sent
+        return (
+            structs.replace(sent, event=self.redactor.struct(sent.event)) if self.redactor else sent
+        )
 
 
-class Given(Struct, frozen=True):
+class SeededFunctions(Struct, frozen=True):
     """`now()`, `uuid()` and `random()` of templates. The last two follow from the place: the same try gives the same again."""
 
     seed: str

@@ -14,14 +14,14 @@ from noetl.model.errors import Failure
 from noetl.model.reference import ParentRef
 from noetl.pipeline.chunk import run_chunk, run_frame
 from noetl.pipeline.context import Context
-from noetl.pipeline.data import Stored, value_of
-from noetl.pipeline.environment import Environment, Given, Journaling, Sent
+from noetl.pipeline.data import LazyResult, value_of
+from noetl.pipeline.environment import Environment, Journaling, OutgoingEvent, SeededFunctions
 from noetl.pipeline.evaluate import evaluate, plan_loop
 from noetl.pipeline.failures import Failing, bounded
-from noetl.pipeline.names import Names
+from noetl.pipeline.names import TemplateScope
 from noetl.pipeline.persist import with_context
-from noetl.pipeline.rendering import Rendering
-from noetl.pipeline.run import Ended, Parked, Pipeline
+from noetl.pipeline.rendering import TaskRendering
+from noetl.pipeline.run import Ended, Pipeline, PipelinePause
 from noetl.pipeline.selecting import all_selected
 from noetl.pipeline.spread import on_spark, run_on_spark
 from noetl.playbook.model import SinkTask
@@ -29,19 +29,29 @@ from noetl.playbook.plan import Plan
 
 
 async def execute(
-    env: Environment, plan: Plan, command: Command, journal: Journaling, *, claimed_at: int = 0, launch: int = 1
-) -> Sent:
+    env: Environment,
+    plan: Plan,
+    command: Command,
+    journal: Journaling,
+    *,
+    claimed_at: int = 0,
+    launch: int = 1,
+) -> OutgoingEvent:
     """The command's end: its report, with the references it brings. `launch` counts starts of this attempt on this worker."""
     context = Context.make(env, plan, command, journal, claimed_at, launch)
     for kind in filter(env.registry.lacks, _kinds(context)):
         await env.registry.load(kind)
     try:
-        event = await (_by_kind(context) if command.timeout is None else _in_time(context, command.timeout / 1_000_000))
+        event = await (
+            _by_kind(context)
+            if command.timeout is None
+            else _in_time(context, command.timeout / 1_000_000)
+        )
     except Failing as failing:
         event = context.failed(failed(bounded(failing.failure)))
     finally:
         context.payloads.forget()
-    return env.clean(Sent(event, context.persist.refs()))
+    return env.clean(OutgoingEvent(event, context.persist.refs()))
 
 
 def _kinds(context: Context) -> Iterator[str]:
@@ -90,7 +100,7 @@ async def _by_kind(context: Context) -> e.Reported:
 async def _run(context: Context) -> e.Reported:
     pipeline = context.pipeline(context.writes(), journal=context.journal)
     ended = await pipeline.run()
-    if isinstance(ended, Parked):
+    if isinstance(ended, PipelinePause):
         return context.parked(ended)
     envelope = await _final(context, pipeline, ended)
     assigned = await pipeline.assigned()
@@ -105,7 +115,13 @@ async def _final(context: Context, pipeline: Pipeline, ended: Ended) -> Envelope
     if ended.failure is not None:
         above = base.reference.ref_id if base.reference is not None else None
         parent = ParentRef(above) if above is not None else None
-        base = Envelope(status="error", error=ended.failure, context=ended.facts, parent_ref=parent, meta=ended.meta)
+        base = Envelope(
+            status="error",
+            error=ended.failure,
+            context=ended.facts,
+            parent_ref=parent,
+            meta=ended.meta,
+        )
     try:
         return await _with_selections(context, pipeline, base)
     except Failing as failing:  # too large, or the store is down: the step fails, its selections as far as they go
@@ -117,7 +133,7 @@ async def _with_selections(context: Context, pipeline: Pipeline, base: Envelope)
     results = await _results(context, pipeline)
     shown = replace(base, context={**base.context, **results}) if results else base
     if plan.selections:
-        rendering = final_rendering(context, pipeline.names, Stored(shown, context.payloads))
+        rendering = final_rendering(context, pipeline.names, LazyResult(shown, context.payloads))
         found = await all_selected(rendering, plan.selections)
         kept = await context.persist.selections("selections", found)
         shown = replace(shown, context=with_context(shown, kept, {}))
@@ -125,13 +141,15 @@ async def _with_selections(context: Context, pipeline: Pipeline, base: Envelope)
 
 
 async def _results(context: Context, pipeline: Pipeline) -> dict[str, Any]:
-    envelopes = {task: stored.envelope for task, stored in pipeline.names.tasks.items() if stored.envelope.ok}
+    envelopes = {
+        task: stored.envelope for task, stored in pipeline.names.tasks.items() if stored.envelope.ok
+    }
     return await context.persist.results("results", envelopes)
 
 
-def final_rendering(context: Context, names: Names, value: Stored) -> Rendering:
+def final_rendering(context: Context, names: TemplateScope, value: LazyResult) -> TaskRendering:
     command = context.command
-    functions = Given(f"{command.command_id}:selections", context.env.clock)
+    functions = SeededFunctions(f"{command.command_id}:selections", context.env.clock)
     seen = value_of(value, command.step, f"step {command.step}")
     scope = partial(names.scope, value, command.step, **{command.step: seen})
-    return Rendering(scope, context.payloads, functions, f"step {command.step}")
+    return TaskRendering(scope, context.payloads, functions, f"step {command.step}")

@@ -24,8 +24,14 @@ class Failing(Exception):
 
 
 def template_failure(error: TemplateError, where: str) -> Failure:
-    detail: dict[str, Any] = {"line": error.line, "column": error.column, "template": (error.template or "")[:200]}
-    return Failure(code=error.code, kind="template", message=f"{where}{error.path}: {error}", detail=detail)
+    detail: dict[str, Any] = {
+        "line": error.line,
+        "column": error.column,
+        "template": (error.template or "")[:200],
+    }
+    return Failure(
+        code=error.code, kind="template", message=f"{where}{error.path}: {error}", detail=detail
+    )
 
 
 def bounded(failure: Failure, **facts: Any) -> Failure:

@@ -30,14 +30,16 @@ from noetl.tools.credentials import Credentials, EnvCredentials, from_environmen
 from noetl.tools.managers import Managers
 from noetl.tools.oauth import Tokens
 
-_SECRET_NAME = re.compile(r"pass|secret|token|key|auth|cookie|pin|private|credential", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"pass|secret|token|key|auth|cookie|pin|private|credential", re.IGNORECASE
+)
 
 # entries that this very task is in the middle of: items that run side by side may ask for one at the same time
 _loading: ContextVar[tuple[str, ...]] = ContextVar("loading", default=())
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KeychainLookup:
     """Asked for by a template: an entry of the keychain."""
 
     name: str
@@ -75,14 +77,14 @@ class Keychain:
         self._entries = {entry.name: entry for entry in entries}
         self._credentials = credentials or EnvCredentials()
         self.redactor = Redactor() if redactor is None else redactor
-        self._known: dict[Entry | Handle, Any] = {}
+        self._known: dict[KeychainLookup | Handle, Any] = {}
 
     # ---- as templates see it -------------------------------------------------------------------------------------------------
 
     def member(self, name: str) -> Any:
         if name not in self._entries:
             raise LookupError(name)
-        return self._given(Entry(name))
+        return self._given(KeychainLookup(name))
 
     def item(self, index: int | slice) -> Any:
         raise LookupError(index)
@@ -97,15 +99,15 @@ class Keychain:
     def secret(self, name: str, provider: str | None) -> Any:
         return self._given(Handle(name, provider))
 
-    def _given(self, request: Entry | Handle) -> Any:
+    def _given(self, request: KeychainLookup | Handle) -> Any:
         if request not in self._known:
             raise NeedsData(request)
         return self._known[request]
 
     # ---- resolving -----------------------------------------------------------------------------------------------------------
 
-    async def load(self, request: Entry | Handle) -> None:
-        if isinstance(request, Entry):
+    async def load(self, request: KeychainLookup | Handle) -> None:
+        if isinstance(request, KeychainLookup):
             self._known[request] = await self._entry(request.name)
         else:
             self._known[request] = await self._handle(request)
@@ -119,15 +121,17 @@ class Keychain:
             return None
         if given not in self._entries:
             return await self._guarded(given, self._credential(given))
-        if (request := Entry(given)) not in self._known:
+        if (request := KeychainLookup(given)) not in self._known:
             await self.load(request)
         return self._known[request]
 
     async def entry(self, name: str) -> dict[str, Any]:
         """Its fields, resolved anew: for work of this command that is done elsewhere, and may take long."""
         if name not in self._entries:
-            raise _failing("CREDENTIAL_MISSING", f"{self._for(name)}: the playbook has no such keychain entry")
-        await self.load(request := Entry(name))
+            raise _failing(
+                "CREDENTIAL_MISSING", f"{self._for(name)}: the playbook has no such keychain entry"
+            )
+        await self.load(request := KeychainLookup(name))
         found: dict[str, Any] = self._known[request]
         return found
 
@@ -170,12 +174,17 @@ class Keychain:
                 return {**await self._source(entry), **entry.map}
             case "bearer":
                 fields = {**await self._source(entry), **entry.map}
-                token = next((fields[name] for name in ("token", "access_token", "value") if name in fields), None)
+                token = next(
+                    (fields[name] for name in ("token", "access_token", "value") if name in fields),
+                    None,
+                )
                 return self._complete(entry, {**fields, "token": token, "value": token})
             case "basic":
                 fields = {**await self._source(entry), **entry.map}
                 user = fields.get("username", fields.get("user"))
-                return self._complete(entry, {**fields, "username": user, "password": fields.get("password")})
+                return self._complete(
+                    entry, {**fields, "username": user, "password": fields.get("password")}
+                )
             case "oauth2":
                 return await self._oauth(entry)
             case "secret_manager":
@@ -186,15 +195,22 @@ class Keychain:
         self.redactor.credential(entry.name, fields)
         url = entry.url or fields.get("token_url")
         if not url:
-            raise _failing("KEYCHAIN_INCOMPLETE", f"keychain entry {entry.name} (oauth2) has no url to ask for a token")
+            raise _failing(
+                "KEYCHAIN_INCOMPLETE",
+                f"keychain entry {entry.name} (oauth2) has no url to ask for a token",
+            )
         lasts = None if entry.ttl is None else durations.micros(entry.ttl) / 1_000_000
         token = await self._tokens.get(str(url), fields, entry.scope, lasts)
-        return self._complete(entry, {**fields, "token": token, "access_token": token, "value": token})
+        return self._complete(
+            entry, {**fields, "token": token, "access_token": token, "value": token}
+        )
 
     async def _managed(self, entry: KeychainEntry) -> dict[str, Any]:
         wanted = entry.map or {"value": entry.credential or entry.name}
         provider = entry.provider or "file"
-        fields = {field: await self._managers.get(provider, str(name)) for field, name in wanted.items()}
+        fields = {
+            field: await self._managers.get(provider, str(name)) for field, name in wanted.items()
+        }
         if not entry.map and isinstance(fields["value"], dict):
             fields = fields["value"]
         self.redactor.credential(entry.name, fields)
@@ -202,7 +218,10 @@ class Keychain:
 
     def _complete(self, entry: KeychainEntry, fields: dict[str, Any]) -> dict[str, Any]:
         if absent := [name for name, value in fields.items() if value is None]:
-            raise _failing("KEYCHAIN_INCOMPLETE", f"keychain entry {entry.name} ({entry.kind}) has no {absent[0]}")
+            raise _failing(
+                "KEYCHAIN_INCOMPLETE",
+                f"keychain entry {entry.name} ({entry.kind}) has no {absent[0]}",
+            )
         self.redactor.credential(entry.name, fields)
         return fields
 
@@ -214,7 +233,9 @@ class Keychain:
         return fields
 
     def _env(self, entry: KeychainEntry) -> dict[str, Any]:
-        wanted = {field: str(variable) for field, variable in entry.map.items()} or {"value": entry.env or ""}
+        wanted = {field: str(variable) for field, variable in entry.map.items()} or {
+            "value": entry.env or ""
+        }
         fields = {field: from_environment(variable) for field, variable in wanted.items()}
         self.redactor.credential(entry.name, fields)
         return fields
@@ -240,7 +261,9 @@ class Keychain:
         scope = {**self._names, "keychain": self}
         while True:
             try:
-                made = templates.render_value(fields, scope, limits=WORKER_LIMITS, functions=self._functions)
+                made = templates.render_value(
+                    fields, scope, limits=WORKER_LIMITS, functions=self._functions
+                )
                 return entry.model_copy(update=made)
             except NeedsData as need:
                 await self.load(need.request)  # type: ignore[arg-type]  # nothing else is in that scope
@@ -251,7 +274,9 @@ class Keychain:
         except NotFound as error:
             raise _failing("CREDENTIAL_MISSING", f"{self._for(name)}: {error}") from error
         except Unavailable as error:
-            raise _failing("CREDENTIAL_UNAVAILABLE", f"{self._for(name)}: {error}", retryable=True) from error
+            raise _failing(
+                "CREDENTIAL_UNAVAILABLE", f"{self._for(name)}: {error}", retryable=True
+            ) from error
         except (InvalidInput, TemplateError) as error:
             raise _failing("CREDENTIAL_INVALID", f"{self._for(name)}: {_whole(error)}") from error
         except NoetlError as error:

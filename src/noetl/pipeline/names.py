@@ -12,7 +12,7 @@ from noetl.model.commands import Command
 from noetl.model.envelope import Envelope, no_value_context
 from noetl.model.errors import Failure
 from noetl.model.playbook_state import problem_with_value
-from noetl.pipeline.data import Payloads, Stored, answer, held, value_of, view
+from noetl.pipeline.data import LazyResult, ResultReader, answer, held, value_of, view
 from noetl.pipeline.failures import Failing
 from noetl.playbook.assignments import full_name, placed, root_of
 from noetl.playbook.expressions import NO_ERROR, FailedError, OptionalMap, Undefined
@@ -23,7 +23,7 @@ RESERVED = IDENTITY | {"workload", "keychain"}
 REDUCED = "iter._reduced"  # where the journal of an item alone in its command keeps its writes with a reducer
 
 
-class Item(Struct, frozen=True):
+class LoopItem(Struct, frozen=True):
     """One iteration. `size` is None where nobody knows it (a cursor)."""
 
     index: int
@@ -38,16 +38,22 @@ class Item(Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Writes:
+class ScopeWrites:
     """ctx and state as the items of one chunk change them. Items of a sequential loop share them; others only reduce."""
 
     ctx: dict[str, Any]
     step: dict[str, Any]
     state: dict[str, Any] | None = None
-    reduce: dict[str, tuple[str, str]] = field(default_factory=dict)  # full name: (as written, reducer)
+    reduce: dict[str, tuple[str, str]] = field(
+        default_factory=dict
+    )  # full name: (as written, reducer)
     direct: bool = True
-    changed: dict[str, Any] = field(default_factory=dict)  # by full name, since the last journal entry
-    literal: set[str] = field(default_factory=set)  # names whose value is written in the playbook, without a template
+    changed: dict[str, Any] = field(
+        default_factory=dict
+    )  # by full name, since the last journal entry
+    literal: set[str] = field(
+        default_factory=set
+    )  # names whose value is written in the playbook, without a template
 
     def write(self, name: str, value: Any) -> None:
         """The value as templates are to see it."""
@@ -64,21 +70,32 @@ class Issued(Struct, frozen=True):
     """Names that a command brings: the same for every item of it."""
 
     command: Command
-    payloads: Payloads
+    payloads: ResultReader
     args: dict[str, Any]
     fixed: dict[str, Any]
     outer: dict[str, Any]  # the iteration of the parent that asked for this execution
 
     @classmethod
-    def by(cls, command: Command, payloads: Payloads, steps_used: frozenset[str]) -> "Issued":
+    def by(cls, command: Command, payloads: ResultReader, steps_used: frozenset[str]) -> "Issued":
         """`steps_used`: steps that its templates read; those without a result have not run."""
         scope = command.scope
         args = {name: held(value, payloads) for name, value in scope.args.items()}
-        results = {name: Stored(envelope, payloads) for name, envelope in scope.results.items()}
+        results = {name: LazyResult(envelope, payloads) for name, envelope in scope.results.items()}
         steps = {name: value_of(stored, name, f"step {name}") for name, stored in results.items()}
-        payloads.known |= {each.reference.uri for each in scope.results.values() if each.reference is not None}
-        not_run = {name: Undefined(name, name, "step") for name in steps_used - steps.keys() - scope.workload.keys()}
-        fixed = {**not_run, **scope.workload, **steps, **_identity(command), "workload": scope.workload}
+        payloads.known |= {
+            each.reference.uri for each in scope.results.values() if each.reference is not None
+        }
+        not_run = {
+            name: Undefined(name, name, "step")
+            for name in steps_used - steps.keys() - scope.workload.keys()
+        }
+        fixed = {
+            **not_run,
+            **scope.workload,
+            **steps,
+            **_identity(command),
+            "workload": scope.workload,
+        }
         fixed["keychain"] = payloads.keychain
         outer = {name: held(value, payloads) for name, value in scope.outer.items()}
         if outer:
@@ -95,13 +112,23 @@ def keychain_names(command: Command) -> dict[str, Any]:
 def _identity(command: Command) -> dict[str, Any]:
     scope = command.scope
     status = scope.status or "running"
-    return identity(command.execution_id, scope.path, scope.version, status, scope.error, scope.failed_step)
+    return identity(
+        command.execution_id, scope.path, scope.version, status, scope.error, scope.failed_step
+    )
 
 
-class Names:
+class TemplateScope:
     """The scope of one pipeline, built for every rendering from what is known by then."""
 
-    def __init__(self, issued: Issued, writes: Writes, item: Item | None, now: str, *, journaled: bool) -> None:
+    def __init__(
+        self,
+        issued: Issued,
+        writes: ScopeWrites,
+        item: LoopItem | None,
+        now: str,
+        *,
+        journaled: bool,
+    ) -> None:
         self._command = issued.command
         self.payloads = issued.payloads
         self._now = now
@@ -115,11 +142,13 @@ class Names:
         self.iter: dict[str, Any] = {}
         self.outer = {"parent": issued.outer} if issued.outer else {}
         self.own_step: dict[str, Any] = {}
-        self.tasks: dict[str, Stored] = {}
-        self.prev: Stored | None = None
-        self.last: Stored | None = None
+        self.tasks: dict[str, LazyResult] = {}
+        self.prev: LazyResult | None = None
+        self.last: LazyResult | None = None
 
-    def scope(self, finished: Stored | None = None, task: str | None = None, **more: Any) -> dict[str, Any]:
+    def scope(
+        self, finished: LazyResult | None = None, task: str | None = None, **more: Any
+    ) -> dict[str, Any]:
         """`finished` is the outcome of `task`, to be looked at; without one, the last finished task is what just finished."""
         outcome = finished or self.last
         tasks = self.tasks
@@ -148,12 +177,12 @@ class Names:
         names["args"] = names["input"]
         return names
 
-    def _prev(self) -> Stored | Undefined | None:
+    def _prev(self) -> LazyResult | Undefined | None:
         """The last good value. Undefined if there is none because tasks failed; None before the first task."""
         last = self.prev or self.last
         return None if last is None else value_of(last, "_prev", failed_call(last))
 
-    def output(self, outcome: Stored) -> dict[str, Any]:
+    def output(self, outcome: LazyResult) -> dict[str, Any]:
         envelope = outcome.envelope
         missing = value_of(outcome, "output.data", failed_call(outcome))
         value: Any
@@ -163,7 +192,12 @@ class Names:
         else:
             value = answer(outcome)
             shown = OptionalMap({**view(envelope), "data": value}, "error")
-        names: dict[str, Any] = {"output": shown, "outcome": shown, "response": value, "result": value}
+        names: dict[str, Any] = {
+            "output": shown,
+            "outcome": shown,
+            "response": value,
+            "result": value,
+        }
         names["event"] = self._event("call.done" if envelope.ok else "call.error")
         names["error"] = NO_ERROR if envelope.error is None else envelope.error.shown()
         return names
@@ -191,7 +225,9 @@ class Names:
             writes.write(name, value)
             writes.changed[name] = value
         elif root == "step":
-            self.own_step = placed(self.own_step, path, value)  # items that run side by side share no scratch
+            self.own_step = placed(
+                self.own_step, path, value
+            )  # items that run side by side share no scratch
         else:
             hint = f"declare loop.spec.reduce: {{{name}: …}}"
             message = f"an item of a parallel loop writes {name}, which has no reducer: {hint}"
@@ -209,7 +245,9 @@ class Names:
         try:
             partial(self.writes.reduce[name][1], value)
         except FailedError as error:
-            raise Failing(Failure(code="REDUCE_FAILED", kind="config", message=f"{name}: {error}")) from error
+            raise Failing(
+                Failure(code="REDUCE_FAILED", kind="config", message=f"{name}: {error}")
+            ) from error
 
     def restore(self, values: dict[str, Any]) -> None:
         """What attempts before this one assigned."""
@@ -238,20 +276,23 @@ def folded(reduce: dict[str, tuple[str, str]], writes: list[tuple[str, Any]]) ->
     return made
 
 
-def _results(values: dict[str, Stored | Undefined]) -> dict[str, Any]:
+def _results(values: dict[str, LazyResult | Undefined]) -> dict[str, Any]:
     """`results`: a task that failed is no part of the map, but its facts can be read."""
     undefined = {task: value for task, value in values.items() if isinstance(value, Undefined)}
     if not undefined:
         return dict(values)
-    return OptionalMap({task: value for task, value in values.items() if task not in undefined}, undefined=undefined)
+    return OptionalMap(
+        {task: value for task, value in values.items() if task not in undefined},
+        undefined=undefined,
+    )
 
 
-def failed_call(outcome: Stored) -> str:
+def failed_call(outcome: LazyResult) -> str:
     """What failed, in the words of an error message."""
     error = outcome.envelope.error
     return f"task {error.task}" if error is not None and error.task else "the call"
 
 
-def nothing(payloads: Payloads, because: str = "") -> Stored:
+def nothing(payloads: ResultReader, because: str = "") -> LazyResult:
     context = no_value_context(because) if because else {}
-    return Stored(Envelope(status="ok", context=context), payloads, None)
+    return LazyResult(Envelope(status="ok", context=context), payloads, None)

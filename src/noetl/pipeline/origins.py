@@ -10,7 +10,7 @@ from typing import Any
 
 from noetl.model.commands import Command
 from noetl.model.envelope import is_scalar
-from noetl.pipeline.names import Names
+from noetl.pipeline.names import TemplateScope
 from noetl.playbook.model import Step, Task
 from noetl.playbook.plan import templates_in
 from noetl.playbook.scopes import IDENTITY
@@ -24,7 +24,7 @@ IN_LOG = IDENTITY | {"state", "event", "keychain", "_task", "_attempt"}
 @dataclass(frozen=True, slots=True)
 class Origins:
     command: Command
-    names: Names
+    names: TemplateScope
 
     def has_text_of_payload(self, step: Step, task: Task, given: dict[str, Any]) -> bool:
         """Whether `given`, the input of the task, has a text that comes from a payload, or may come from one."""
@@ -38,7 +38,9 @@ class Origins:
         """Whether a template in `value`, a field of the task, reads a payload."""
         written = (step.input, task.input)
         read = (path for template in templates_in(value) for path in paths(template))
-        return not all(self._path_is_in_log(path, written) or self._is_item_in_log(path) for path in read)
+        return not all(
+            self._path_is_in_log(path, written) or self._is_item_in_log(path) for path in read
+        )
 
     def _is_item_in_log(self, path: Path) -> bool:
         """Whether it is the item of a loop over the workload, or over items that `loop.started` lists."""
@@ -53,7 +55,10 @@ class Origins:
         for number, layer in enumerate(written):
             if name in layer:
                 # `input` in these templates is what wins over them
-                return all(self._reads_log(template, written[:number]) for template in templates_in(layer[name]))
+                return all(
+                    self._reads_log(template, written[:number])
+                    for template in templates_in(layer[name])
+                )
         return False  # a template made the name
 
     def _reads_log(self, template: Template, above: Sequence[dict[str, Any]]) -> bool:
@@ -62,7 +67,9 @@ class Origins:
     def _path_is_in_log(self, path: Path, above: Sequence[dict[str, Any]]) -> bool:
         root, members = str(path[0]), path[1:]
         if root in ("input", "args"):
-            return bool(members) and isinstance(members[0], str) and self._is_in_log(members[0], above)
+            return (
+                bool(members) and isinstance(members[0], str) and self._is_in_log(members[0], above)
+            )
         if root in ("ctx", "vars"):
             return bool(members) and self._is_scalar_variable(str(members[0]))
         if root in IN_LOG:
@@ -79,7 +86,12 @@ class Origins:
             return True
         scope, item = self.command.scope, self.names.item
         is_iterator = item is not None and root == item.iterator
-        return root in scope.workload and not is_iterator and root not in self.names.tasks and root not in scope.results
+        return (
+            root in scope.workload
+            and not is_iterator
+            and root not in self.names.tasks
+            and root not in scope.results
+        )
 
 
 def is_text(value: Any) -> bool:

@@ -10,9 +10,9 @@ from noetl.model.commands import LONGEST_HELD_DELAY, Page
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
 from noetl.pipeline import policy
-from noetl.pipeline.calls import Done, Prepared, Turn
+from noetl.pipeline.calls import Done, PreparedCall, TaskTry
 from noetl.pipeline.failures import Failing
-from noetl.pipeline.rendering import Rendering
+from noetl.pipeline.rendering import TaskRendering
 from noetl.playbook.expressions import Undefined, dotted
 from noetl.playbook.model import Collect, Paginate
 from noetl.playbook.workload import over
@@ -41,12 +41,12 @@ class Book:
 class Paging:
     """How one task pages; the functions reach into its pipeline."""
 
-    turn: Turn
+    turn: TaskTry
     paginate: Paginate
-    prepared: Prepared
-    call: Callable[[Prepared], Awaitable[Outcome]]
+    prepared: PreparedCall
+    call: Callable[[PreparedCall], Awaitable[Outcome]]
     key: Callable[[int], str]
-    rendering: Callable[[Success], Rendering]  # the scope of a page that has just come
+    rendering: Callable[[Success], TaskRendering]  # the scope of a page that has just come
     sink: Callable[[int, Success], Awaitable[Failure | None]]
     journal: Callable[[int, Success, dict[str, Any]], Awaitable[None]] | None
 
@@ -89,7 +89,11 @@ def _must_end(paginate: Paginate) -> bool:
 def _endless(paginate: Paginate, number: int) -> Failure:
     what = "what it waits for did not come" if not paginate.next_call else "there are more pages"
     hint = "a larger `max_attempts`, or a `when` that ends it"
-    return Failure(code="PAGES_EXCEEDED", kind="config", message=f"{what} after {number} calls; it needs {hint}")
+    return Failure(
+        code="PAGES_EXCEEDED",
+        kind="config",
+        message=f"{what} after {number} calls; it needs {hint}",
+    )
 
 
 def reopened(paginate: Paginate, page: Page, values: list[Any]) -> Book:
@@ -129,7 +133,9 @@ def _part(how: Collect, value: Any) -> Any:
         return value["data"] if isinstance(value, dict) and "data" in value else value
     found = dotted(value, how.path)
     if isinstance(found, Undefined) and isinstance(value, dict):
-        found = dotted(value.get("data"), how.path)  # as `response.x` finds what is in an answer's data
+        found = dotted(
+            value.get("data"), how.path
+        )  # as `response.x` finds what is in an answer's data
     if isinstance(found, Undefined):
         message = f"collect.path {how.path!r} is not in the answer"
         raise Failing(Failure(code="COLLECT_MISSING", kind="config", message=message))

@@ -30,19 +30,34 @@ from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
 from noetl.model.playbook_state import MAX_STATE_VALUE_BYTES, problem_with_value
-from noetl.model.reference import Address, Lifetime, ParentRef, Reference, address, member_label, result_key
+from noetl.model.reference import (
+    Address,
+    Lifetime,
+    ParentRef,
+    Reference,
+    address,
+    member_label,
+    result_key,
+)
 from noetl.model.secrets import stripped
-from noetl.pipeline.data import RESERVED, Payloads, as_stored, is_manifest
+from noetl.pipeline.data import RESERVED, ResultReader, as_stored, is_manifest
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.patience import patiently
 from noetl.pipeline.provenance import is_small
-from noetl.playbook.assignments import REFERENCE, is_reference, is_state, is_wrapped, link_to, wrapped
+from noetl.playbook.assignments import (
+    REFERENCE,
+    is_reference,
+    is_state,
+    is_wrapped,
+    link_to,
+    wrapped,
+)
 from noetl.playbook.durations import micros
 from noetl.playbook.model import Output
 from noetl.results import records
 from noetl.results.encoding import PARTS
 from noetl.results.port import Carrier, ResultStore, Rider
-from noetl.results.tables import Manifest, Parts, Table, Tables
+from noetl.results.tables import EncodedTable, Parts, PartsManifest, Tables
 
 SCALARS_INLINE = 1_024
 COLUMNS_INLINE = 1_024
@@ -52,29 +67,34 @@ PER_REPORT = 256 * 1024  # bytes of payloads that ride in one report: many repor
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class StorageWish:
     """What the playbook's author says of a result: the tier it goes to, and how long it stays."""
 
     store: str | None = None
     lifetime: Lifetime | None = None
 
     @classmethod
-    def of(cls, output: Output) -> "Wish":
+    def of(cls, output: Output) -> "StorageWish":
         if output.scope is None and output.ttl is None:
             return cls(output.store)
         ttl = None if output.ttl is None else micros(output.ttl)
         return cls(output.store, Lifetime(output.scope or "execution", ttl))
 
 
-ANYHOW = Wish()
+ANYHOW = StorageWish()
 
 
-class Persist:
+class ResultWriter:
     """Puts of one command. `launch` counts how often this worker began this attempt: a second time must not meet its own keys.
     Nor does it carry payloads: an entry of the first launch may be recorded already, and theirs be passed over."""
 
     def __init__(
-        self, command: Command, store: ResultStore, payloads: Payloads, launch: int = 1, limit: int = CONTEXT_LIMIT
+        self,
+        command: Command,
+        store: ResultStore,
+        payloads: ResultReader,
+        launch: int = 1,
+        limit: int = CONTEXT_LIMIT,
     ) -> None:
         self._limit = limit
         self._checked: Envelope | None = None
@@ -95,28 +115,46 @@ class Persist:
         return made
 
     async def put(
-        self, label: str, value: Any, *, kind: str = "result", parent: RefId | None = None, wish: Wish = ANYHOW
+        self,
+        label: str,
+        value: Any,
+        *,
+        kind: str = "result",
+        parent: RefId | None = None,
+        wish: StorageWish = ANYHOW,
     ) -> Reference:
         command = self._command
         value = self._payloads.keychain.redactor.value(as_stored(value), payload=True)
         key = result_key(command.command_id, command.attempt, label) + self._suffix
-        reference, rider = await self._put(address(command.execution_id, kind, command.step, key), value, wish.store)
+        reference, rider = await self._put(
+            address(command.execution_id, kind, command.step, key), value, wish.store
+        )
         payload = None if rider is None else rider.payload
         inputs = () if kind == "input" else tuple(self._payloads.read)
         self._refs.append(
-            StoredRef(reference=reference, parent=parent, inputs=inputs, payload=payload, lifetime=wish.lifetime)
+            StoredRef(
+                reference=reference,
+                parent=parent,
+                inputs=inputs,
+                payload=payload,
+                lifetime=wish.lifetime,
+            )
         )
         self._riders += [rider] if rider is not None else []
         fault("persist.after")
         return reference
 
-    async def _store_or_carry(self, where: Address, value: Any, store: str | None) -> tuple[Reference, Rider | None]:
+    async def _store_or_carry(
+        self, where: Address, value: Any, store: str | None
+    ) -> tuple[Reference, Rider | None]:
         if self._carrier is None:
             return await self._store.put(where, value), None
         room = PER_REPORT - sum(len(rider.payload) for rider in self._riders)
         return await self._carrier.carry(where, value, room, store)
 
-    async def _put(self, where: Address, value: Any, store: str | None) -> tuple[Reference, Rider | None]:
+    async def _put(
+        self, where: Address, value: Any, store: str | None
+    ) -> tuple[Reference, Rider | None]:
         try:
             return await patiently(lambda: self._store_or_carry(where, value, store))
         except Unavailable as error:
@@ -134,7 +172,7 @@ class Persist:
         *,
         parent: Envelope | None = None,
         meta: Meta | None = None,
-        wish: Wish = ANYHOW,
+        wish: StorageWish = ANYHOW,
         texts: bool = True,
     ) -> Envelope:
         """The value is durable when this returns. A null value needs no payload; records become columns when they fit. Without
@@ -160,7 +198,9 @@ class Persist:
     async def input(self, label: str, given: dict[str, Any], *, inline: bool = True) -> Input:
         """What a task was given, to be kept beside its result; `inline`: a small one may stand in the envelope. Keys of secrets
         are left out there; a payload keeps them, as results do. What is a stored value, unchanged, is named instead."""
-        given = self._payloads.keychain.redactor.value({name: self._named(part) for name, part in given.items()})
+        given = self._payloads.keychain.redactor.value(
+            {name: self._named(part) for name, part in given.items()}
+        )
         if inline and is_small(given):
             return Input(value=stripped(given))
         return Input(ref=(await self.put(label, given, kind="input")).uri)
@@ -169,21 +209,35 @@ class Persist:
         reference = self._payloads.stored_as(part)
         return as_stored(part) if reference is None else {REFERENCE: to_builtins(reference)}
 
-    async def _put_all(self, label: str, value: Any, above: RefId | None, wish: Wish) -> Reference:
+    async def _put_all(
+        self, label: str, value: Any, above: RefId | None, wish: StorageWish
+    ) -> Reference:
         """Rows in several files, and several sets of rows, are payloads of their own; the value says where they are."""
         if isinstance(value, Parts):
             parts = [
-                await self.put(f"{label}.p{number}", table, parent=above, wish=Wish("disk", wish.lifetime))
+                await self.put(
+                    f"{label}.p{number}",
+                    table,
+                    parent=above,
+                    wish=StorageWish("disk", wish.lifetime),
+                )
                 for number, table in enumerate(value.tables)
             ]
             made = await self.put(
-                label, to_builtins(Manifest(value.head, parts)), parent=above, wish=Wish(None, wish.lifetime)
+                label,
+                to_builtins(PartsManifest(value.head, parts)),
+                parent=above,
+                wish=StorageWish(None, wish.lifetime),
             )
             return replace(made, format=PARTS, rows=value.rows, rows_at=value.head.at)
         if isinstance(value, dict) and any(tables_in(value)):
             linked = {
-                name: {REFERENCE: to_builtins(await self._put_all(member_label(label, name), part, above, wish))}
-                if isinstance(part, Table | Parts)
+                name: {
+                    REFERENCE: to_builtins(
+                        await self._put_all(member_label(label, name), part, above, wish)
+                    )
+                }
+                if isinstance(part, EncodedTable | Parts)
                 else part
                 for name, part in value.items()
             }
@@ -193,7 +247,9 @@ class Persist:
     async def _in_columns(self, value: Any, found: records.Records) -> Any:
         tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)
         try:
-            return await self._store.patiently(lambda: asyncio.to_thread(records.as_table, value, found, tables))
+            return await self._store.patiently(
+                lambda: asyncio.to_thread(records.as_table, value, found, tables)
+            )
         except Unavailable as error:
             raise Failing(
                 _not_stored(f"the result could not be stored: {error}", retryable=True), final=True
@@ -208,23 +264,33 @@ class Persist:
             size = len(encode(envelope))
         except (TypeError, ValueError) as error:
             message = f"the facts of the result are not JSON: {error}"
-            raise Failing(Failure(code="RESULT_NOT_JSON", kind="tool", message=message), final=True) from error
+            raise Failing(
+                Failure(code="RESULT_NOT_JSON", kind="tool", message=message), final=True
+            ) from error
         if nested := [name for name, value in envelope.context.items() if has_rows(name, value)]:
-            message = (
-                f"the facts of the result hold a list or map under {nested[0]!r}; a tool gives scalars, or maps of them"
+            message = f"the facts of the result hold a list or map under {nested[0]!r}; a tool gives scalars, or maps of them"
+            raise Failing(
+                Failure(code="CONTEXT_HAS_ROWS", kind="result", message=message), final=True
             )
-            raise Failing(Failure(code="CONTEXT_HAS_ROWS", kind="result", message=message), final=True)
         if size > self._limit:
-            largest = max(envelope.context, key=lambda name: len(encode(envelope.context[name])), default="meta")
-            message = (
-                f"the result's context takes {size} bytes, the limit is {self._limit}; the largest part is {largest!r}"
+            largest = max(
+                envelope.context,
+                key=lambda name: len(encode(envelope.context[name])),
+                default="meta",
             )
-            raise Failing(Failure(code="CONTEXT_TOO_LARGE", kind="result", message=message), final=True)
+            message = f"the result's context takes {size} bytes, the limit is {self._limit}; the largest part is {largest!r}"
+            raise Failing(
+                Failure(code="CONTEXT_TOO_LARGE", kind="result", message=message), final=True
+            )
         self._checked = envelope
         return envelope
 
     async def selections(
-        self, label: str, found: dict[str, Selected], state: Collection[str] = (), stored_texts: Collection[str] = ()
+        self,
+        label: str,
+        found: dict[str, Selected],
+        state: Collection[str] = (),
+        stored_texts: Collection[str] = (),
     ) -> dict[str, Any]:
         """Scalars, the smallest first, while they fit together; every other value by reference, and so are texts of
         `stored_texts`. Those for `state` as they are, if it may hold them."""
@@ -236,10 +302,14 @@ class Persist:
             if name in state and (value := await self._for_state(selected)) is not None:
                 kept[name] = to_builtins(value)
                 continue
-            is_value = selected.stored is None and selected.error is None and selected.missing is None
+            is_value = (
+                selected.stored is None and selected.error is None and selected.missing is None
+            )
             is_stored_text = name in stored_texts and isinstance(selected.value, str)
             if is_value and (is_stored_text or not is_scalar(selected.value) or size > left):
-                selected = Selected(stored=await self._stored_as(f"{label}.s{number}", selected.value))
+                selected = Selected(
+                    stored=await self._stored_as(f"{label}.s{number}", selected.value)
+                )
             elif is_value:
                 left -= size
             kept[name] = to_builtins(selected)
@@ -256,7 +326,9 @@ class Persist:
             value = await self._payloads.resolve(selected.stored)
         return Selected(value=value) if problem_with_value("", value) is None else None
 
-    async def assigned(self, label: str, values: dict[str, Any], literal: Collection[str] = ()) -> dict[str, Any]:
+    async def assigned(
+        self, label: str, values: dict[str, Any], literal: Collection[str] = ()
+    ) -> dict[str, Any]:
         """What `set` changes, as events carry it: scalars and what the playbook itself says (`literal`) as they are, every
         other value by reference, and so are texts that an item keeps for itself (`iter.…`)."""
         kept: dict[str, Any] = {}
@@ -280,8 +352,12 @@ class Persist:
         kept: dict[str, Any] = {}
         for number, (name, part) in enumerate(cursor.items()):
             place = f"{label}.c{number}"
-            is_plain_map = isinstance(part, dict) and not is_reference(part) and not is_wrapped(part)
-            kept[name] = await (self.cursor(place, part) if is_plain_map else self.link(place, part))
+            is_plain_map = (
+                isinstance(part, dict) and not is_reference(part) and not is_wrapped(part)
+            )
+            kept[name] = await (
+                self.cursor(place, part) if is_plain_map else self.link(place, part)
+            )
         return kept
 
     async def _stored_as(self, label: str, value: Any) -> Reference:
@@ -292,7 +368,10 @@ class Persist:
         """`<step>.results`: where the values of a pipeline's tasks are."""
         if len(envelopes) < 2:
             return {}
-        made = {task: None if e.reference is None else to_builtins(e.reference) for task, e in envelopes.items()}
+        made = {
+            task: None if e.reference is None else to_builtins(e.reference)
+            for task, e in envelopes.items()
+        }
         if len(encode(made)) > RESULTS_INLINE:
             made = {REFERENCE: to_builtins(await self.put(f"{label}.tasks", made))}
         return {"results": made}
@@ -304,17 +383,21 @@ def _made_from(parent: Envelope | None) -> RefId | None:
     return None if reference is None or is_manifest(reference) else reference.ref_id
 
 
-def tables_in(value: Any) -> list[Table | Parts]:
+def tables_in(value: Any) -> list[EncodedTable | Parts]:
     """Rows that come in files, as the value or as members of it."""
     found = value.values() if isinstance(value, dict) else (value,)
-    return [part for part in found if isinstance(part, Table | Parts)]
+    return [part for part in found if isinstance(part, EncodedTable | Parts)]
 
 
 def _not_stored(message: str, *, retryable: bool) -> Failure:
-    return Failure(code="REFERENCE_NOT_AVAILABLE", kind="store", message=message[:1_000], retryable=retryable)
+    return Failure(
+        code="REFERENCE_NOT_AVAILABLE", kind="store", message=message[:1_000], retryable=retryable
+    )
 
 
-def with_context(envelope: Envelope, selections: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
+def with_context(
+    envelope: Envelope, selections: dict[str, Any], results: dict[str, Any]
+) -> dict[str, Any]:
     context = {**envelope.context, **results}
     return {**context, SELECTIONS: selections} if selections else context
 
@@ -322,7 +405,7 @@ def with_context(envelope: Envelope, selections: dict[str, Any], results: dict[s
 def context_of(value: Any, facts: dict[str, Any], *, texts: bool = True) -> dict[str, Any]:
     """What arcs and people may know of a value without opening it; keys of secrets are left out, and texts on demand."""
     context = dict(facts)
-    if isinstance(value, Table | Parts):
+    if isinstance(value, EncodedTable | Parts):
         context |= _of_table(value, texts)
     elif isinstance(value, list):
         context |= _rows(value, None)
@@ -334,7 +417,7 @@ def context_of(value: Any, facts: dict[str, Any], *, texts: bool = True) -> dict
     return cleaned
 
 
-def _of_table(table: Table | Parts, texts: bool) -> dict[str, Any]:
+def _of_table(table: EncodedTable | Parts, texts: bool) -> dict[str, Any]:
     at = table.head.at
     rest = {name: part for name, part in table.head.rest.items() if name != at}
     known = _counted(table.rows, rest.get("columns"), table.columns) if at in (None, "rows") else {}
@@ -347,14 +430,20 @@ def _own_count(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rows(rows: list[Any], columns: Any) -> dict[str, Any]:
-    return _counted(len(rows), columns, list(rows[0]) if rows and isinstance(rows[0], dict) else None)
+    return _counted(
+        len(rows), columns, list(rows[0]) if rows and isinstance(rows[0], dict) else None
+    )
 
 
 def _counted(count: int, columns: Any, found: list[str] | None) -> dict[str, Any]:
     """`columns` are those that the value itself names."""
     names = columns if isinstance(columns, list) else found
     known: dict[str, Any] = {"row_count": count}
-    return known if names is None or len(encode(names)) > COLUMNS_INLINE else {**known, "columns": names}
+    return (
+        known
+        if names is None or len(encode(names)) > COLUMNS_INLINE
+        else {**known, "columns": names}
+    )
 
 
 def _scalars(value: dict[str, Any], texts: bool) -> dict[str, Any]:

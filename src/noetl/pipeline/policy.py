@@ -6,14 +6,16 @@ from typing import Any
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
 from noetl.pipeline.failures import Failing
-from noetl.pipeline.rendering import Rendering
+from noetl.pipeline.rendering import TaskRendering
 from noetl.playbook import durations
 from noetl.playbook.model import DEFAULT_ATTEMPTS, Action, Rule, Task
 
 DEFAULT_DELAY: Micros = 1_000_000
 MAX_JUMPS = 10_000
 RETRY_AFTER_STATUSES = (429, 503)
-MAX_RETRY_AFTER: Micros = 3_600_000_000  # of what a server asks for, unless the rule has `max_delay`
+MAX_RETRY_AFTER: Micros = (
+    3_600_000_000  # of what a server asks for, unless the rule has `max_delay`
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Fail:
 Verdict = Go | Again | Jump | Break | Fail
 
 
-async def matching(rules: list[Rule], rendering: Rendering) -> Action | None:
+async def matching(rules: list[Rule], rendering: TaskRendering) -> Action | None:
     """The action of the first rule whose `when` holds. It decides alone, also when it is a retry without a try left."""
     for rule in rules:
         if rule.when is None or await rendering.guard(rule.when):
@@ -59,7 +61,11 @@ async def matching(rules: list[Rule], rendering: Rendering) -> Action | None:
 
 
 async def verdict(
-    action: Action | None, failure: Failure | None, tries: int, rendering: Rendering, chance: float
+    action: Action | None,
+    failure: Failure | None,
+    tries: int,
+    rendering: TaskRendering,
+    chance: float,
 ) -> Verdict:
     """`tries` counts the one just ended. Without a rule an error fails the task, and after success the pipeline goes on."""
     if action is None:
@@ -75,7 +81,9 @@ async def verdict(
     return await _done(action.exhausted or "fail", action, failure or _used_up(attempts), rendering)
 
 
-async def _done(do: str, action: Action, failure: Failure | None, rendering: Rendering) -> Verdict:
+async def _done(
+    do: str, action: Action, failure: Failure | None, rendering: TaskRendering
+) -> Verdict:
     """What ends the task: the `do` of a rule, or the `exhausted` of a retry that has no try left."""
     match do:
         case "continue":
@@ -97,14 +105,20 @@ def _asked_delay(failure: Failure | None) -> Micros:
 
 
 def _used_up(attempts: int) -> Failure:
-    message = f"the task succeeded, but its rule still asked for another try after {attempts} of them"
+    message = (
+        f"the task succeeded, but its rule still asked for another try after {attempts} of them"
+    )
     return Failure(code="RETRY_EXHAUSTED", kind="policy", message=message)
 
 
-async def _declared(action: Action, failure: Failure | None, rendering: Rendering) -> Failure:
+async def _declared(action: Action, failure: Failure | None, rendering: TaskRendering) -> Failure:
     message = str(await rendering.value(action.message)) if action.message is not None else None
     if failure is None:
-        return Failure(code="POLICY_FAILED", kind="policy", message=message or "the task's policy says that it failed")
+        return Failure(
+            code="POLICY_FAILED",
+            kind="policy",
+            message=message or "the task's policy says that it failed",
+        )
     if message is None:
         return failure
     return Failure(
@@ -118,23 +132,25 @@ async def _declared(action: Action, failure: Failure | None, rendering: Renderin
     )
 
 
-async def _attempts(action: Action, rendering: Rendering) -> int:
+async def _attempts(action: Action, rendering: TaskRendering) -> int:
     if action.attempts is None:
         return DEFAULT_ATTEMPTS
     return await number(action.attempts, "attempts", rendering)
 
 
-async def number(template: Any, name: str, rendering: Rendering) -> int:
+async def number(template: Any, name: str, rendering: TaskRendering) -> int:
     value = await rendering.value(template)
     try:
         return int(value)
     except (TypeError, ValueError):
         raise Failing(
-            Failure(code="POLICY_INVALID", kind="config", message=f"{name} is {value!r}, not a number")
+            Failure(
+                code="POLICY_INVALID", kind="config", message=f"{name} is {value!r}, not a number"
+            )
         ) from None
 
 
-async def delay(action: Any, tries: int, rendering: Rendering, chance: float = 0.0) -> Micros:
+async def delay(action: Any, tries: int, rendering: TaskRendering, chance: float = 0.0) -> Micros:
     """Before the next try, after `tries` of them. Also for pages: `action` has delay, backoff, max_delay."""
     backoff = action.backoff
     base = await _duration(action.delay, rendering)
@@ -142,14 +158,25 @@ async def delay(action: Any, tries: int, rendering: Rendering, chance: float = 0
         base = 0 if backoff in (None, "none") else DEFAULT_DELAY
     longest = await _duration(action.max_delay, rendering)
     return _delay(
-        base, backoff, tries, getattr(action, "multiplier", None), longest, getattr(action, "jitter", None), chance
+        base,
+        backoff,
+        tries,
+        getattr(action, "multiplier", None),
+        longest,
+        getattr(action, "jitter", None),
+        chance,
     )
 
 
 def _delay(
-    base: Micros, backoff: str | None, tries: int, multiplier: float | None, longest: Micros | None,
-    jitter: bool | float | None, chance: float,
-) -> Micros:  # fmt: skip
+    base: Micros,
+    backoff: str | None,
+    tries: int,
+    multiplier: float | None,
+    longest: Micros | None,
+    jitter: bool | float | None,
+    chance: float,
+) -> Micros:
     grown: float = base
     if backoff == "linear":
         grown = base * tries
@@ -160,7 +187,7 @@ def _delay(
     return round(grown * (1 - share) + grown * share * chance)
 
 
-async def _duration(template: Any, rendering: Rendering) -> Micros | None:
+async def _duration(template: Any, rendering: TaskRendering) -> Micros | None:
     if template is None:
         return None
     value = await rendering.value(template)

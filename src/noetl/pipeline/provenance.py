@@ -15,20 +15,29 @@ PER_ITEM = "per item"  # an entry of `provenance` that items of a loop do not sh
 
 def made_with(kind: str, tool: Tool | None) -> dict[str, str]:
     """`meta.tool`: the same for every result of a kind, so it is made once."""
-    return _made_with(kind, (type(tool).__module__ if tool is not None else "noetl").partition(".")[0])
+    return _made_with(
+        kind, (type(tool).__module__ if tool is not None else "noetl").partition(".")[0]
+    )
 
 
 @cache
 def _made_with(kind: str, package: str) -> dict[str, str]:
     runtime = f"{sys.implementation.name} {'.'.join(map(str, sys.version_info[:3]))}"
-    return {"kind": kind, "version": _version(package), "noetl": _version("noetl"), "runtime": runtime}
+    return {
+        "kind": kind,
+        "version": _version(package),
+        "noetl": _version("noetl"),
+        "runtime": runtime,
+    }
 
 
 @cache
 def _version(package: str) -> str:
     try:
         return version(package)
-    except PackageNotFoundError:  # a tool that was never installed, or whose package has another name
+    except (
+        PackageNotFoundError
+    ):  # a tool that was never installed, or whose package has another name
         return ""
 
 

@@ -13,12 +13,12 @@ from noetl.model.codec import encode
 from noetl.model.errors import Expired, InvalidInput, NotFound, Unavailable
 from noetl.model.reference import Reference
 from noetl.model.secrets import stripped
-from noetl.model.shown import Column, Download, Preview
-from noetl.pipeline.data import Payloads, is_manifest, is_rowset
+from noetl.model.shown import Download, Preview, ShownColumn
+from noetl.pipeline.data import ResultReader, is_manifest, is_rowset
 from noetl.pipeline.environment import Manifests
 from noetl.pipeline.failures import Failing
 from noetl.results.encoding import ARROW, JSON, PARQUET
-from noetl.results.port import ResultStore, Source
+from noetl.results.port import ByteSource, ResultStore
 from noetl.results.values import Unfit, columns_of
 
 PIECE = 256 * 1024  # bytes read at once
@@ -34,7 +34,9 @@ MEDIA_TYPES = {
     PARQUET: "application/vnd.apache.parquet",
     ARROW: "application/vnd.apache.arrow.stream",
 }
-ELSEWHERE = "it lives where its worker has put it: same NOETL_HOME, or the same NOETL_STORAGE_CLOUD_TIER?"
+ELSEWHERE = (
+    "it lives where its worker has put it: same NOETL_HOME, or the same NOETL_STORAGE_CLOUD_TIER?"
+)
 FORMATS = (PARQUET, "csv", JSON, "jsonl")
 
 Bytes = AsyncGenerator[bytes, None]
@@ -47,9 +49,9 @@ class Reading:
         self._store = store
         self._manifests = manifests
 
-    def _payloads(self) -> Payloads:
+    def _payloads(self) -> ResultReader:
         """One for each reader: what it keeps is its own."""
-        return Payloads(self._store, self._manifests)
+        return ResultReader(self._store, self._manifests)
 
     async def resolve(self, reference: Reference) -> Any:
         with in_words():
@@ -74,18 +76,26 @@ class Reading:
     # ---- bytes -------------------------------------------------------------------------------------------------------------
 
     async def download(
-        self, reference: Reference | None, format: str | None, start: int = 0, stop: int | None = None
+        self,
+        reference: Reference | None,
+        format: str | None,
+        start: int = 0,
+        stop: int | None = None,
     ) -> Download:
         """Without a format: as it is stored; a loop's result, which is stored in parts, as JSON. Rows [start, stop) of it."""
         stored = JSON if reference is None or is_manifest(reference) else reference.format or JSON
         whole = (start, stop) == (0, None)
         format = format or (JSON if stored == ARROW and not whole else stored)
         if format not in MEDIA_TYPES or (format == ARROW and (stored != ARROW or not whole)):
-            raise InvalidInput(f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}")
+            raise InvalidInput(
+                f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}"
+            )
         if reference is not None and whole and format == stored and not is_manifest(reference):
             return await self._as_stored(reference, format)
         made = _Made(self._payloads(), reference, start, stop)
-        parts = {JSON: made.json, "jsonl": made.lines, "csv": made.csv, PARQUET: made.parquet}[format]
+        parts = {JSON: made.json, "jsonl": made.lines, "csv": made.csv, PARQUET: made.parquet}[
+            format
+        ]
         await made.check(format)
         return Download(MEDIA_TYPES[format], format, lambda begin, end: parts())
 
@@ -96,7 +106,9 @@ class Reading:
             with in_words():
                 source = await self._open(reference)
                 try:
-                    async for data in _pieces(source, start, size if stop is None else min(stop, size)):
+                    async for data in _pieces(
+                        source, start, size if stop is None else min(stop, size)
+                    ):
                         yield data
                 finally:
                     await asyncio.to_thread(source.close)
@@ -112,7 +124,7 @@ class Reading:
             finally:
                 await asyncio.to_thread(source.close)
 
-    async def _open(self, reference: Reference) -> Source:
+    async def _open(self, reference: Reference) -> ByteSource:
         try:
             return await self._store.open(reference)
         except Expired:
@@ -121,7 +133,7 @@ class Reading:
             raise NotFound(str(error), hint=ELSEWHERE) from error
 
 
-async def _pieces(source: Source, start: int, stop: int) -> Bytes:
+async def _pieces(source: ByteSource, start: int, stop: int) -> Bytes:
     while start < stop:
         data = await asyncio.to_thread(source.read, start, min(PIECE, stop - start))
         if not data:
@@ -136,14 +148,18 @@ async def _pieces(source: Source, start: int, stop: int) -> Bytes:
 class _Made:
     """Rows [start, stop) of a result, made into bytes as they are read."""
 
-    def __init__(self, payloads: Payloads, reference: Reference | None, start: int, stop: int | None) -> None:
+    def __init__(
+        self, payloads: ResultReader, reference: Reference | None, start: int, stop: int | None
+    ) -> None:
         self._payloads = payloads
         self._reference = reference
         self._count = None if reference is None else reference.rows
         self._start = start
         self._stop = stop
         self._value: Any = None  # of what has no rows that are known
-        self._file: Any = None  # Parquet of rows that are no row set: whether they fit is known when it is made
+        self._file: Any = (
+            None  # Parquet of rows that are no row set: whether they fit is known when it is made
+        )
 
     async def check(self, format: str) -> None:
         """What cannot be had in this format is refused before the first byte."""
@@ -151,19 +167,28 @@ class _Made:
         if self._count is None:
             if reference is not None:
                 if (reference.bytes or 0) > IN_MEMORY:
-                    raise InvalidInput("the result has no rows of its own", hint="get it whole, as JSON")
+                    raise InvalidInput(
+                        "the result has no rows of its own", hint="get it whole, as JSON"
+                    )
                 with in_words():
                     self._value = await self._payloads.resolve(reference)
             found = self._value.get("rows") if isinstance(self._value, dict) else None
-            if not isinstance(found, list) and (format != JSON or (self._start, self._stop) != (0, None)):
+            if not isinstance(found, list) and (
+                format != JSON or (self._start, self._stop) != (0, None)
+            ):
                 raise InvalidInput("the result has no rows", hint="--format json, without --rows")
         if format == PARQUET and not self._is_rowset():
             if reference is not None and (reference.bytes or 0) > IN_MEMORY:
-                raise InvalidInput("the result is stored as JSON, too much of it for columns", hint="--format jsonl")
+                raise InvalidInput(
+                    "the result is stored as JSON, too much of it for columns",
+                    hint="--format jsonl",
+                )
             with in_words():
                 rows = [row async for batch in self._batches() for row in batch]
                 like = (
-                    rows or [row async for batch in self._batches(whole=True) for row in batch] or [self._names_only()]
+                    rows
+                    or [row async for batch in self._batches(whole=True) for row in batch]
+                    or [self._names_only()]
                 )
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by who reads it
             await asyncio.to_thread(_to_parquet, rows, like, self._file)
@@ -171,7 +196,11 @@ class _Made:
     def _names_only(self) -> dict[str, None]:
         """Of rows that there are none of, what stands beside them: `columns`."""
         found = self._value.get("columns") if isinstance(self._value, dict) else None
-        return {name: None for name in found if isinstance(name, str)} if isinstance(found, list) else {}
+        return (
+            {name: None for name in found if isinstance(name, str)}
+            if isinstance(found, list)
+            else {}
+        )
 
     def _is_rowset(self) -> bool:
         return self._reference is not None and is_rowset(self._reference)
@@ -203,7 +232,9 @@ class _Made:
         names = list(head)
         place = names.index(reference.rows_at) if reference.rows_at in head else len(names)
         before = b"".join(encode(name) + b":" + encode(head[name]) + b"," for name in names[:place])
-        after = b"".join(b"," + encode(name) + b":" + encode(head[name]) for name in names[place + 1 :])
+        after = b"".join(
+            b"," + encode(name) + b":" + encode(head[name]) for name in names[place + 1 :]
+        )
         return b"{" + before + encode(reference.rows_at) + b":", after + b"}"
 
     async def lines(self) -> Bytes:
@@ -241,9 +272,9 @@ class _Made:
             reader = await self._payloads.open(self._reference)
 
         def write() -> None:
-            from noetl.results.formats import Parquet  # Arrow: it is here already
+            from noetl.results.formats import ParquetWriter  # Arrow: it is here already
 
-            with closing(Parquet(file, reader.schema)) as out:
+            with closing(ParquetWriter(file, reader.schema)) as out:
                 for batch in reader.batches(self._start, self._stop):
                     out.add(batch)
 
@@ -320,7 +351,8 @@ class _Csv:
         for record in records:
             if strange := record.keys() - set(self._names):
                 raise InvalidInput(
-                    f"a row has the column {min(strange)!r}, which the first ones lack", hint="--format jsonl"
+                    f"a row has the column {min(strange)!r}, which the first ones lack",
+                    hint="--format jsonl",
                 )
         return header + csv_records(records, self._names)
 
@@ -331,26 +363,30 @@ def _records(rows: list[Any]) -> list[dict[str, Any]]:
 
 def _to_parquet(rows: list[Any], like: list[Any], file: Any) -> None:
     """Rows that have the columns of those that are `like` them."""
-    from noetl.results.formats import Kinds, Parquet, columns
+    from noetl.results.formats import Kinds, ParquetWriter, columns
 
     records, kinds = _records(rows), Kinds()
     try:
         kinds.see(_records(like))
         if not kinds.schema.names:
-            raise InvalidInput("the result has no columns, which Parquet needs", hint="--format json")
-        with closing(Parquet(file, kinds.schema)) as out:
+            raise InvalidInput(
+                "the result has no columns, which Parquet needs", hint="--format json"
+            )
+        with closing(ParquetWriter(file, kinds.schema)) as out:
             out.add(columns(records, kinds.schema))
     except Unfit as error:
-        raise InvalidInput(f"the rows do not fit columns: {error}", hint="--format jsonl") from error
+        raise InvalidInput(
+            f"the rows do not fit columns: {error}", hint="--format jsonl"
+        ) from error
 
 
 # ---- previews --------------------------------------------------------------------------------------------------------------
 
 
-async def _columns(payloads: Payloads, reference: Reference) -> list[Column]:
+async def _columns(payloads: ResultReader, reference: Reference) -> list[ShownColumn]:
     reader = await payloads.open(reference)
     try:
-        return [Column(field.name, str(field.type)) for field in reader.schema]
+        return [ShownColumn(field.name, str(field.type)) for field in reader.schema]
     finally:
         await asyncio.to_thread(reader.close)
 
@@ -362,8 +398,8 @@ def _fitting(reference: Reference) -> int:
     return min(count, max(1, SHOWN // max(each, 1)))
 
 
-def _names(rows: list[Any]) -> list[Column]:
-    return [Column(name) for name in columns_of(row for row in rows if isinstance(row, dict))]
+def _names(rows: list[Any]) -> list[ShownColumn]:
+    return [ShownColumn(name) for name in columns_of(row for row in rows if isinstance(row, dict))]
 
 
 def _short(value: Any, depth: int = 0) -> Any:
@@ -373,7 +409,10 @@ def _short(value: Any, depth: int = 0) -> Any:
         case list() | dict() if depth == DEEP:
             return "…"
         case list():
-            return [*(_short(part, depth + 1) for part in value[:LIST]), *(["…"] if len(value) > LIST else [])]
+            return [
+                *(_short(part, depth + 1) for part in value[:LIST]),
+                *(["…"] if len(value) > LIST else []),
+            ]
         case dict():
             return {name: _short(part, depth + 1) for name, part in value.items()}
         case _:

@@ -33,7 +33,9 @@ PLAIN = frozenset(
     ).split()
 )
 # fields of events that hold what came from data
-CARRYING = frozenset(("result", "set", "cursor", "values", "items", "error", "plan", "message", "payload"))
+CARRYING = frozenset(
+    ("result", "set", "cursor", "values", "items", "error", "plan", "message", "payload")
+)
 _IN_ADDRESS = re.compile(r"://[^/\s:@]*:([^/\s@]+)@|\bpassword=(\S+)")
 
 
@@ -79,7 +81,9 @@ class Redactor:
 
     def _patterns(self) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
         if self._stale:
-            longest = sorted(self._shown, key=len, reverse=True)  # of two that begin alike the longer one is replaced
+            longest = sorted(
+                self._shown, key=len, reverse=True
+            )  # of two that begin alike the longer one is replaced
             self._short = _any_of(longest)
             self._long = _any_of([form for form in longest if len(form) >= LONG])
             self._stale = False
@@ -90,7 +94,11 @@ class Redactor:
     def text(self, text: str, *, payload: bool = False) -> str:
         short, long = self._patterns()
         pattern = long if payload else short
-        return text if pattern is None else pattern.sub(lambda found: self._shown.get(found[0], "***"), text)
+        return (
+            text
+            if pattern is None
+            else pattern.sub(lambda found: self._shown.get(found[0], "***"), text)
+        )
 
     def value(self, value: Any, *, payload: bool = False) -> Any:
         """A JSON value without the secrets; itself when there are none in it."""
@@ -113,12 +121,18 @@ class Redactor:
             return value if value.startswith("noetl://") else self.text(value, payload=payload)
         if isinstance(value, dict):
             return {
-                self.text(key, payload=payload) if isinstance(key, str) else key: self._clean(part, payload=payload)
+                self.text(key, payload=payload) if isinstance(key, str) else key: self._clean(
+                    part, payload=payload
+                )
                 for key, part in value.items()
             }
         if isinstance(value, list | tuple):
             return [self._clean(part, payload=payload) for part in value]
-        if isinstance(value, int | float) and not isinstance(value, bool) and str(value) in self._shown:
+        if (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and str(value) in self._shown
+        ):
             return self.text(str(value), payload=payload)
         return value
 
@@ -134,7 +148,9 @@ class Redactor:
     def failure(self, failure: Failure) -> Failure:
         if not self._shown:
             return failure
-        return msgspec.structs.replace(failure, message=self.text(failure.message), detail=self.value(failure.detail))
+        return msgspec.structs.replace(
+            failure, message=self.text(failure.message), detail=self.value(failure.detail)
+        )
 
     @overload
     def outcome(self, outcome: Success | Failed) -> Success | Failed: ...
@@ -145,7 +161,9 @@ class Redactor:
             return outcome
         match outcome:
             case Failed(failure, facts, sample):
-                return Failed(self.failure(failure), self.value(facts), sample)  # stored, and cleaned, as results are
+                return Failed(
+                    self.failure(failure), self.value(facts), sample
+                )  # stored, and cleaned, as results are
             case Success(value, facts):
                 return Success(self.value(value, payload=True), self.value(facts))
             case _:
@@ -156,10 +174,14 @@ class Redactor:
         if not self._shown or not self._found(event, payload=True):
             return event
         parts = {
-            name: self._part(part) if name in CARRYING else part for name, part in msgspec.to_builtins(event).items()
+            name: self._part(part) if name in CARRYING else part
+            for name, part in msgspec.to_builtins(event).items()
         }
         if isinstance(child := parts.get("child"), dict):
-            carried = {name: self._clean(child.get(name, {}), payload=True) for name in ("workload", "iter")}
+            carried = {
+                name: self._clean(child.get(name, {}), payload=True)
+                for name in ("workload", "iter")
+            }
             parts["child"] = {**child, **carried}
         return msgspec.convert(parts, type(event))
 

@@ -8,10 +8,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl.model.reference import Reference
-from noetl.pipeline.data import HeadOf, Payloads, Stored, is_rowset
+from noetl.pipeline.data import HeadOf, LazyResult, ResultReader, is_rowset
 from noetl.pipeline.failures import Failing, template_failure
 from noetl.playbook import templates
-from noetl.playbook.expressions import WORKER_LIMITS, Functions, LimitError, NeedsData, TemplateError
+from noetl.playbook.expressions import (
+    WORKER_LIMITS,
+    Functions,
+    LimitError,
+    NeedsData,
+    TemplateError,
+)
 from noetl.playbook.templates import Marked
 
 MOST_LOADS = 10_000  # of one template: each brings data the one before did not have
@@ -21,7 +27,7 @@ MOST_LOADS = 10_000  # of one template: each brings data the one before did not 
 class StoredRows:
     reference: Reference
     count: int
-    payloads: Payloads
+    payloads: ResultReader
 
     async def batches(self, size: int) -> AsyncIterator[list[Any]]:
         if is_rowset(self.reference):
@@ -50,11 +56,11 @@ class StoredRows:
 
 
 @dataclass(slots=True)
-class Rendering:
+class TaskRendering:
     """Renders in one scope, made when the first template asks for it; `where` names it in errors."""
 
     names: Callable[[], dict[str, Any]]
-    payloads: Payloads
+    payloads: ResultReader
     functions: Functions
     where: str
     _scope: dict[str, Any] | None = None
@@ -75,7 +81,7 @@ class Rendering:
     async def source(self, template: Any) -> Any:
         """Like `value`, but a stored row set stays where it is: a reader of it."""
         found = await self.lazy(template) if isinstance(template, str) else None
-        reference = found.envelope.reference if isinstance(found, Stored) else None
+        reference = found.envelope.reference if isinstance(found, LazyResult) else None
         if reference is not None and is_rowset(reference) and not self.payloads.has(reference):
             return await self.payloads.open(reference)
         return await self.value(template)
@@ -86,16 +92,25 @@ class Rendering:
     async def rows(self, template: Any) -> Any:
         """Like `value`, but rows that are stored stay where they are, to be read by batches; also those of a map."""
         found = await self.lazy(template) if isinstance(template, str) else None
-        reference = found.envelope.reference if isinstance(found, Stored) else None
-        if not isinstance(found, Stored) or reference is None:
+        reference = found.envelope.reference if isinstance(found, LazyResult) else None
+        if not isinstance(found, LazyResult) or reference is None:
             return await self.value(template)
         if found.table is not None:
             await self.payloads.load(HeadOf(reference))
-            return {**self.payloads.head(reference), str(reference.rows_at): self._rows(found.table)}
-        return await self.value(template) if found.rows_known is None else self._rows(reference, found.rows_known)
+            return {
+                **self.payloads.head(reference),
+                str(reference.rows_at): self._rows(found.table),
+            }
+        return (
+            await self.value(template)
+            if found.rows_known is None
+            else self._rows(reference, found.rows_known)
+        )
 
     def _rows(self, reference: Reference, count: int | None = None) -> StoredRows:
-        return StoredRows(replace(reference, rows_at=None), reference.rows or count or 0, self.payloads)
+        return StoredRows(
+            replace(reference, rows_at=None), reference.rows or count or 0, self.payloads
+        )
 
     async def guard(self, template: Any) -> bool:
         return bool(await self._evaluate(templates.guard, template))
@@ -114,7 +129,9 @@ class Rendering:
         self.payloads.trim()
         for _ in range(MOST_LOADS):
             try:
-                return function(template, self.scope, limits=WORKER_LIMITS, functions=self.functions)
+                return function(
+                    template, self.scope, limits=WORKER_LIMITS, functions=self.functions
+                )
             except NeedsData as need:
                 await self.payloads.load(need.request)
         raise LimitError(f"the template needs more than {MOST_LOADS} parts of stored data")

@@ -23,17 +23,25 @@ from noetl.model.envelope import SELECTIONS, Envelope, Input, Meta, failed, is_s
 from noetl.model.errors import SAMPLE, Failure
 from noetl.model.ids import Micros, call_id
 from noetl.pipeline import pages, policy
-from noetl.pipeline.calls import Caller, Done, Turn, done, perform, perform_in_memory
-from noetl.pipeline.data import MISSING, Payloads, Stored
-from noetl.pipeline.environment import Environment, Given, Journaling, Sent
+from noetl.pipeline.calls import Caller, Done, TaskTry, done, perform, perform_in_memory
+from noetl.pipeline.data import MISSING, LazyResult, ResultReader
+from noetl.pipeline.environment import Environment, Journaling, OutgoingEvent, SeededFunctions
 from noetl.pipeline.failures import Failing, bounded
-from noetl.pipeline.names import REDUCED, Issued, Item, Names, Writes, failed_call, nothing
+from noetl.pipeline.names import (
+    REDUCED,
+    Issued,
+    LoopItem,
+    ScopeWrites,
+    TemplateScope,
+    failed_call,
+    nothing,
+)
 from noetl.pipeline.origins import Origins
 from noetl.pipeline.pages import Later
-from noetl.pipeline.persist import Persist, Wish, tables_in
+from noetl.pipeline.persist import ResultWriter, StorageWish, tables_in
 from noetl.pipeline.policy import Again, Break, Fail, Go, Jump, Verdict
 from noetl.pipeline.provenance import made_with
-from noetl.pipeline.rendering import Rendering
+from noetl.pipeline.rendering import TaskRendering
 from noetl.playbook.assignments import is_state
 from noetl.playbook.model import NoopTask, SinkTask, Step, Task
 from noetl.playbook.plan import StepPlan, templates_in
@@ -42,8 +50,14 @@ from noetl.tools.port import Failed, Success, Suspend
 from noetl.tools.workbook import called
 
 MAX_RECOVERED_MESSAGE = 200  # characters
-FETCHING = frozenset({"artifact", "http", "nats", "shell"})  # these kinds of tools return data of other systems
-PLACES = {"sink": "target", "transfer": "target", "spark": "output"}  # the field of these kinds that results quote
+FETCHING = frozenset(
+    {"artifact", "http", "nats", "shell"}
+)  # these kinds of tools return data of other systems
+PLACES = {
+    "sink": "target",
+    "transfer": "target",
+    "spark": "output",
+}  # the field of these kinds that results quote
 MAX_OUTER_BYTES = 2_048  # that a child is told of the iterations around it
 MAX_WORKLOAD_BYTES = 2_048  # of the input of a child that an event carries
 
@@ -52,17 +66,19 @@ class Ended(Struct, frozen=True):
     """`value` is the last good task's; `failure` is set when the pipeline ended badly. `ran` is False when every task was
     passed over."""
 
-    value: Stored
+    value: LazyResult
     failure: Failure | None = None
     facts: dict[str, Any] = {}
     tries: int = 1
     ran: bool = True
     sinks: tuple[str, ...] = ()
     meta: Meta | None = None  # of the task that failed
-    recovered: e.Recovered | None = None  # errors that rules let pass; None of a pipeline that failed after all
+    recovered: e.Recovered | None = (
+        None  # errors that rules let pass; None of a pipeline that failed after all
+    )
 
 
-class Parked(Struct, frozen=True):
+class PipelinePause(Struct, frozen=True):
     """The pipeline waits: `suspend` says for what; None is a retry (or a page) after `delay`."""
 
     task: str
@@ -98,14 +114,19 @@ class Shared(Struct, frozen=True):
     step: Step
     tasks: tuple[Task, ...]
     broken: dict[str, Failure]
-    persist: Persist
+    persist: ResultWriter
     issued: Issued
 
     @classmethod
     def by(
-        cls, env: Environment, command: Command, plan: StepPlan, workbook: Mapping[str, Task], payloads: Payloads,
-        persist: Persist,
-    ) -> "Shared":  # fmt: skip
+        cls,
+        env: Environment,
+        command: Command,
+        plan: StepPlan,
+        workbook: Mapping[str, Task],
+        payloads: ResultReader,
+        persist: ResultWriter,
+    ) -> "Shared":
         step = plan.step
         tasks: list[Task] = []
         broken: dict[str, Failure] = {}
@@ -114,16 +135,24 @@ class Shared(Struct, frozen=True):
             if isinstance(found, Failure):
                 broken[task.name] = found
             tasks.append(task if isinstance(found, Failure) else found)
-        return cls(env, command, step, tuple(tasks), broken, persist, Issued.by(command, payloads, plan.uses.steps))
+        return cls(
+            env,
+            command,
+            step,
+            tuple(tasks),
+            broken,
+            persist,
+            Issued.by(command, payloads, plan.uses.steps),
+        )
 
 
 class Pipeline:
     def __init__(
         self,
         shared: Shared,
-        writes: Writes,
+        writes: ScopeWrites,
         *,
-        item: Item | None = None,
+        item: LoopItem | None = None,
         journal: Journaling | None = None,
         behind: int = 0,
     ) -> None:
@@ -134,7 +163,9 @@ class Pipeline:
         self._broken = shared.broken
         self.payloads = shared.issued.payloads
         self.persist = shared.persist
-        self.names = Names(shared.issued, writes, item, iso(env.clock.now()), journaled=journal is not None)
+        self.names = TemplateScope(
+            shared.issued, writes, item, iso(env.clock.now()), journaled=journal is not None
+        )
         self._journal = journal
         self._behind = behind  # tries that a deferred item has behind it
         self._at = Tasks()
@@ -147,24 +178,39 @@ class Pipeline:
             self._resume(command.journal)
 
     def _resume(self, journal: Journal) -> None:
-        stored = {task: Stored(envelope, self.payloads) for task, envelope in journal.results.items()}
+        stored = {
+            task: LazyResult(envelope, self.payloads) for task, envelope in journal.results.items()
+        }
         self.names.tasks = stored
-        self.names.prev = Stored(journal.prev, self.payloads) if journal.prev is not None else None
-        self.names.last = Stored(journal.last, self.payloads) if journal.last is not None else None
+        self.names.prev = (
+            LazyResult(journal.prev, self.payloads) if journal.prev is not None else None
+        )
+        self.names.last = (
+            LazyResult(journal.last, self.payloads) if journal.last is not None else None
+        )
         self._ran = bool(journal.runs)
         self._recovered = journal.recovered
         self.names.restore(journal.set)
-        self._at = Tasks(journal.goto, dict(journal.runs), journal.tries, journal.jumps, journal.page, journal.resolved)
+        self._at = Tasks(
+            journal.goto,
+            dict(journal.runs),
+            journal.tries,
+            journal.jumps,
+            journal.page,
+            journal.resolved,
+        )
 
     # ---- the sequence --------------------------------------------------------------------------------------------------
 
-    async def run(self) -> Ended | Parked:
+    async def run(self) -> Ended | PipelinePause:
         while self._at.goto < len(self.tasks):
             task = self.tasks[self._at.goto]
             try:
                 ended = await self._task(task)
             except Failing as failing:
-                return self._failed(bounded(failing.failure, task=task.name), {}, Meta(tool=self._tool(task)))
+                return self._failed(
+                    bounded(failing.failure, task=task.name), {}, Meta(tool=self._tool(task))
+                )
             if ended is not None:
                 return ended
         return self._good()
@@ -173,21 +219,27 @@ class Pipeline:
         last = self.names.last
         because = last.envelope.why_no_value(failed_call(last)) if last is not None else ""
         value = self.names.prev or nothing(self.payloads, because)
-        return Ended(value, tries=self._most_tries, ran=self._ran, sinks=tuple(self._sinks), recovered=self._recovered)
+        return Ended(
+            value,
+            tries=self._most_tries,
+            ran=self._ran,
+            sinks=tuple(self._sinks),
+            recovered=self._recovered,
+        )
 
     def _failed(self, failure: Failure, facts: dict[str, Any], meta: Meta | None) -> Ended:
         value = self.names.prev or nothing(self.payloads)
         tries = max(self._most_tries, self._at.tries)
         return Ended(value, failure, facts, tries=tries, sinks=tuple(self._sinks), meta=meta)
 
-    async def _task(self, task: Task) -> Ended | Parked | None:
+    async def _task(self, task: Task) -> Ended | PipelinePause | None:
         """One task until it has ended for good; None: on with the next."""
         at = self._at
         run = at.runs.get(task.name, 0) + 1
         if at.tries == 0 and self._behind and policy.retries(task):
             at.tries = self._behind
         while True:
-            turn = Turn(task, run, at.tries + 1)
+            turn = TaskTry(task, run, at.tries + 1)
             outcome = await self._try(turn)
             if outcome is None:
                 at.goto += 1
@@ -195,7 +247,7 @@ class Pipeline:
             if isinstance(outcome, Suspend):
                 return await self._suspended(turn, outcome)
             if isinstance(outcome, Later):
-                return Parked(task.name, delay=outcome.delay, tries=at.tries)
+                return PipelinePause(task.name, delay=outcome.delay, tries=at.tries)
             at.tries += 1
             self._most_tries = max(self._most_tries, at.tries)
             result = await self._stored(turn, outcome)
@@ -206,7 +258,9 @@ class Pipeline:
                 continue
             return await self._settle(turn, result, verdict)
 
-    async def _settle(self, turn: Turn, result: Stored, verdict: Go | Break | Jump | Fail) -> Ended | None:
+    async def _settle(
+        self, turn: TaskTry, result: LazyResult, verdict: Go | Break | Jump | Fail
+    ) -> Ended | None:
         """The task has ended: where to go, and the journal entry that says so unless the report will."""
         task, at = turn.task, self._at
         transparent = isinstance(task, SinkTask)
@@ -229,10 +283,17 @@ class Pipeline:
             return self._good()
         await self._send(
             lambda common, values: e.TaskDone(
-                task=task.name, run=turn.run, goto=target, result=result.envelope, jumps=at.jumps, transparent=transparent,
-                set=values, recovered=self._recovered, **common,
+                task=task.name,
+                run=turn.run,
+                goto=target,
+                result=result.envelope,
+                jumps=at.jumps,
+                transparent=transparent,
+                set=values,
+                recovered=self._recovered,
+                **common,
             )
-        )  # fmt: skip
+        )
         self._sinks.clear()
         return None
 
@@ -246,7 +307,9 @@ class Pipeline:
             by = "break"
         elif isinstance(verdict, Jump):
             by = "jump"
-        found = e.Recovered(task=task.name, by=by, code=error.code, message=error.message[:MAX_RECOVERED_MESSAGE])
+        found = e.Recovered(
+            task=task.name, by=by, code=error.code, message=error.message[:MAX_RECOVERED_MESSAGE]
+        )
         self._recovered = found if self._recovered is None else self._recovered.and_then(found)
 
     def _replace(self, task: str) -> None:
@@ -261,7 +324,9 @@ class Pipeline:
                 self._at.jumps += 1
                 if self._at.jumps > most:
                     message = f"the pipeline jumped more than {most} times; raise max_jumps if that is meant"
-                    raise Failing(Failure(code="JUMP_LIMIT", kind="policy", message=message), final=True)
+                    raise Failing(
+                        Failure(code="JUMP_LIMIT", kind="policy", message=message), final=True
+                    )
                 return self._named(task, to)
             case Break():
                 return len(self.tasks)
@@ -279,7 +344,7 @@ class Pipeline:
 
     # ---- one try -------------------------------------------------------------------------------------------------------
 
-    async def _try(self, turn: Turn) -> Done | Failed | Suspend | Later | None:
+    async def _try(self, turn: TaskTry) -> Done | Failed | Suspend | Later | None:
         """None: the task is passed over."""
         at = self._at
         try:
@@ -316,37 +381,53 @@ class Pipeline:
         envelope, self._at.resolved = self._at.resolved, None
         assert envelope is not None
         if not envelope.ok:
-            return Failed(envelope.error or Failure(code="FAILED", message="what the task waited for failed"))
+            return Failed(
+                envelope.error or Failure(code="FAILED", message="what the task waited for failed")
+            )
         if envelope.reference is None and not envelope.no_value:
             return Done(envelope.context.get("value"))
-        known = {name: value for name, value in envelope.context.items() if name not in (SELECTIONS, "results")}
-        return Done(stored=Stored(replace(envelope, context=known, meta=None), self.payloads))
+        known = {
+            name: value
+            for name, value in envelope.context.items()
+            if name not in (SELECTIONS, "results")
+        }
+        return Done(stored=LazyResult(replace(envelope, context=known, meta=None), self.payloads))
 
-    async def _stored(self, turn: Turn, outcome: Done | Failed) -> Stored:
+    async def _stored(self, turn: TaskTry, outcome: Done | Failed) -> LazyResult:
         """The outcome with its envelope; durable when there is a journal."""
         parent = self.names.last.envelope if self.names.last is not None else None
         if isinstance(outcome, Failed):
             failure = bounded(outcome.failure, task=turn.task.name, attempt=turn.attempt)
             failure = await self._with_sample(turn, failure, outcome.sample)
             envelope = failed(failure, **outcome.facts)
-            return Stored(replace(envelope, meta=await self._meta_of_failure(turn)), self.payloads, None)
+            return LazyResult(
+                replace(envelope, meta=await self._meta_of_failure(turn)), self.payloads, None
+            )
         meta = await self._meta(turn)
         if outcome.stored is not None:
-            return Stored(replace(outcome.stored.envelope, meta=meta), self.payloads)
+            return LazyResult(replace(outcome.stored.envelope, meta=meta), self.payloads)
         if self._journal is None:
-            return Stored(Envelope(status="ok", context=dict(outcome.facts), meta=meta), self.payloads, outcome.value)
+            return LazyResult(
+                Envelope(status="ok", context=dict(outcome.facts), meta=meta),
+                self.payloads,
+                outcome.value,
+            )
         envelope = await self.persist.result(
             self._label(turn),
             outcome.value,
             outcome.facts,
             parent=parent,
             meta=meta,
-            wish=Wish.of(turn.task.output),
+            wish=StorageWish.of(turn.task.output),
             texts=self._shows_texts(turn),
         )
-        return Stored(envelope, self.payloads, MISSING if tables_in(outcome.value) else outcome.value)
+        return LazyResult(
+            envelope, self.payloads, MISSING if tables_in(outcome.value) else outcome.value
+        )
 
-    async def _with_sample(self, turn: Turn, failure: Failure, sample: list[dict[str, Any]] | None) -> Failure:
+    async def _with_sample(
+        self, turn: TaskTry, failure: Failure, sample: list[dict[str, Any]] | None
+    ) -> Failure:
         """With a reference to the sample in its detail. An item of a loop stores none: items share their names."""
         if not sample or self._journal is None or self.names.item is not None:
             return failure
@@ -356,13 +437,15 @@ class Pipeline:
             return failure  # the failure is to be told as it is
         return replace(failure, detail={**failure.detail, SAMPLE: to_builtins(reference)})
 
-    async def _meta(self, turn: Turn) -> Meta:
+    async def _meta(self, turn: TaskTry) -> Meta:
         provenance: dict[str, Any] = {}
         if turn.task.provenance:
             provenance = await self._rendering(turn, {}, "provenance").value(turn.task.provenance)
-        return Meta(tool=self._tool(turn.task), input=await self._input(turn), provenance=provenance)
+        return Meta(
+            tool=self._tool(turn.task), input=await self._input(turn), provenance=provenance
+        )
 
-    async def _meta_of_failure(self, turn: Turn) -> Meta:
+    async def _meta_of_failure(self, turn: TaskTry) -> Meta:
         """As far as it can be made: the failure is to be told as it is."""
         try:
             return await self._meta(turn)
@@ -372,20 +455,20 @@ class Pipeline:
     def _tool(self, task: Task) -> dict[str, str]:
         return made_with(task.kind, self.env.registry.get(task.kind))
 
-    async def _input(self, turn: Turn) -> Input | None:
+    async def _input(self, turn: TaskTry) -> Input | None:
         """None of an item: a loop names its collection."""
         if not self._at.given or self._journal is None or self.names.item is not None:
             return None
         inline = not self._has_text_of_payload(turn.task)
         return await self.persist.input(self._label(turn), self._at.given, inline=inline)
 
-    def _label(self, turn: Turn, page: int = 0) -> str:
+    def _label(self, turn: TaskTry, page: int = 0) -> str:
         """Distinct for every put of one attempt: a task may run again and be tried again."""
         label = turn.task.name if turn.run == 1 else f"{turn.task.name}.r{turn.run}"
         label = label if turn.attempt == 1 else f"{label}.t{turn.attempt}"
         return label if not page else f"{label}.p{page}"
 
-    async def _judged(self, turn: Turn, result: Stored) -> tuple[Stored, Verdict]:
+    async def _judged(self, turn: TaskTry, result: LazyResult) -> tuple[LazyResult, Verdict]:
         """Assignments of a task that went well, then its policy and what the matching rule assigns."""
         task = turn.task
         if result.envelope.ok and task.set:
@@ -393,7 +476,7 @@ class Pipeline:
                 await self._assign(task.set, self._after(turn, result, "set"))
             except Failing as failing:
                 failure = bounded(failing.failure, task=task.name, attempt=turn.attempt)
-                result = Stored(failed(failure), self.payloads, None)
+                result = LazyResult(failed(failure), self.payloads, None)
         if not task.spec.policy.rules:
             return result, Go() if result.envelope.error is None else Fail(result.envelope.error)
         try:
@@ -404,16 +487,18 @@ class Pipeline:
                 raise
             return result, Fail(original.followed_by(failing.failure))
 
-    async def _verdict(self, turn: Turn, result: Stored) -> Verdict:
+    async def _verdict(self, turn: TaskTry, result: LazyResult) -> Verdict:
         """What the first matching rule says, after its `set`."""
         rendering = self._after(turn, result, "policy")
         action = await policy.matching(turn.task.spec.policy.rules, rendering)
         if action is not None and action.set:
             await self._assign(action.set, rendering)
         chance = self._functions(turn, "jitter").random(0)
-        return await policy.verdict(action, result.envelope.error, self._at.tries, rendering, chance)
+        return await policy.verdict(
+            action, result.envelope.error, self._at.tries, rendering, chance
+        )
 
-    async def _assign(self, values: dict[str, Any], rendering: Rendering) -> None:
+    async def _assign(self, values: dict[str, Any], rendering: TaskRendering) -> None:
         """All of them see the names as they were before the first."""
         rendered = {target: await rendering.value(value) for target, value in values.items()}
         for target, value in rendered.items():
@@ -424,40 +509,48 @@ class Pipeline:
 
     # ---- again, later ----------------------------------------------------------------------------------------------------
 
-    async def _again(self, turn: Turn, result: Stored, verdict: Again) -> Parked | None:
+    async def _again(
+        self, turn: TaskTry, result: LazyResult, verdict: Again
+    ) -> PipelinePause | None:
         at, error = self._at, result.envelope.error
         page = at.page.number if at.page is not None else 0
         await self._send(
             lambda common, values: e.RetryStarted(
-                task=turn.task.name, run=turn.run, tries=at.tries, error=error, page=page, delay=verdict.delay, set=values,
+                task=turn.task.name,
+                run=turn.run,
+                tries=at.tries,
+                error=error,
+                page=page,
+                delay=verdict.delay,
+                set=values,
                 **common,
             ),
             keep=True,
-        )  # fmt: skip
-        if verdict.delay > LONGEST_HELD_DELAY and self.command.kind != "frame":  # a frame's item cannot be issued alone
-            return Parked(turn.task.name, delay=verdict.delay, tries=at.tries, failure=error)
+        )
+        if (
+            verdict.delay > LONGEST_HELD_DELAY and self.command.kind != "frame"
+        ):  # a frame's item cannot be issued alone
+            return PipelinePause(turn.task.name, delay=verdict.delay, tries=at.tries, failure=error)
         if verdict.delay:
             await asyncio.sleep(verdict.delay / 1_000_000)
         return None
 
-    async def _suspended(self, turn: Turn, suspend: Suspend) -> Parked | Ended:
+    async def _suspended(self, turn: TaskTry, suspend: Suspend) -> PipelinePause | Ended:
         task = turn.task
         if self._journal is not None:
             if suspend.child is not None:
                 suspend = replace(suspend, child=await self._requested(turn, suspend.child))
-            return Parked(task.name, suspend, tries=self._at.tries)
-        message = (
-            f"{task.kind} waits, which an item can do only when it is alone in its command: set loop.spec.chunk: 1"
-        )
+            return PipelinePause(task.name, suspend, tries=self._at.tries)
+        message = f"{task.kind} waits, which an item can do only when it is alone in its command: set loop.spec.chunk: 1"
         failure = Failure(code="CANNOT_WAIT", kind="config", message=message, task=task.name)
         return self._failed(failure, {}, Meta(tool=self._tool(task)))
 
-    async def _requested(self, turn: Turn, child: e.ChildRequest) -> e.ChildRequest:
+    async def _requested(self, turn: TaskTry, child: e.ChildRequest) -> e.ChildRequest:
         """The request as an event carries it: an input that is large, or has a text of a payload, goes by reference."""
         child = replace(child, iter=await self._told_to_child(turn.task))
         if _is_small_workload(child.workload) and not self._has_text_of_payload(turn.task):
             return child
-        label, kept = f"{turn.task.name}.workload", Wish(store="kv")  # servers read it
+        label, kept = f"{turn.task.name}.workload", StorageWish(store="kv")  # servers read it
         reference = await self.persist.put(label, child.workload, kind="workload", wish=kept)
         return replace(child, workload={}, reference=reference)
 
@@ -465,17 +558,21 @@ class Pipeline:
         """Whether the input of the try under way has a text that comes from a payload."""
         at = self._at
         if at.of_payload is None:
-            at.of_payload = Origins(self.command, self.names).has_text_of_payload(self.step, task, at.given)
+            at.of_payload = Origins(self.command, self.names).has_text_of_payload(
+                self.step, task, at.given
+            )
         return at.of_payload
 
-    def _shows_texts(self, turn: Turn) -> bool:
+    def _shows_texts(self, turn: TaskTry) -> bool:
         """Whether the envelope of the task's result may have texts of it: not when they may be of a payload."""
         task = turn.task
         if task.kind in FETCHING or self._has_text_of_payload(task):
             return False
         if task.kind not in PLACES:
             return True
-        return not Origins(self.command, self.names).reads_payload(self.step, task, task.config[PLACES[task.kind]])
+        return not Origins(self.command, self.names).reads_payload(
+            self.step, task, task.config[PLACES[task.kind]]
+        )
 
     async def _told_to_child(self, task: Task) -> dict[str, Any]:
         """This iteration as a child sees it. Events carry it, so an item of a payload goes by reference unless it is a number, a
@@ -488,14 +585,16 @@ class Pipeline:
         told = {
             "index": item.index,
             "loop_id": item.loop_id,
-            item.iterator: await self.persist.link(f"{task.name}.item", item.value, texts=not of_payload),
+            item.iterator: await self.persist.link(
+                f"{task.name}.item", item.value, texts=not of_payload
+            ),
         }
         with_outer = {**told, "parent": outer} if outer else told
         return with_outer if len(encode(with_outer)) <= MAX_OUTER_BYTES else told
 
     # ---- pages -----------------------------------------------------------------------------------------------------------
 
-    async def _pages(self, turn: Turn, prepared: Any) -> Done | Failed | Suspend | Later:
+    async def _pages(self, turn: TaskTry, prepared: Any) -> Done | Failed | Suspend | Later:
         paginate = turn.task.spec.paginate
         assert paginate is not None
 
@@ -521,14 +620,20 @@ class Pipeline:
         )
         book = self._at.page = await self._book(turn)
         outcome = await pages.turn_pages(paging, book)
-        if isinstance(outcome, Done) and paginate.collect is not None and paginate.collect.into is not None:
+        if (
+            isinstance(outcome, Done)
+            and paginate.collect is not None
+            and paginate.collect.into is not None
+        ):
             self.names.assign(paginate.collect.into, outcome.value["data"])
         return outcome
 
-    def _seen(self, page: Success) -> Stored:
-        return Stored(Envelope(status="ok", context=dict(page.facts)), self.payloads, page.value)
+    def _seen(self, page: Success) -> LazyResult:
+        return LazyResult(
+            Envelope(status="ok", context=dict(page.facts)), self.payloads, page.value
+        )
 
-    async def _book(self, turn: Turn) -> pages.Book:
+    async def _book(self, turn: TaskTry) -> pages.Book:
         page, paginate = self._at.page, turn.task.spec.paginate
         assert paginate is not None
         if page is None:
@@ -537,53 +642,82 @@ class Pipeline:
             return page
         parts: list[AddPart] = []
         if paginate.collect is not None:
-            parts = await self.payloads.parts(call_id(self.command.command_id, turn.task.name, turn.run))
-        values = [await self.payloads.resolve(part.reference) for part in sorted(parts, key=lambda part: part.first)]
+            parts = await self.payloads.parts(
+                call_id(self.command.command_id, turn.task.name, turn.run)
+            )
+        values = [
+            await self.payloads.resolve(part.reference)
+            for part in sorted(parts, key=lambda part: part.first)
+        ]
         cursor = await self.payloads.unlinked(page.cursor)
         return pages.reopened(paginate, replace(page, cursor=cursor), values)
 
-    async def _page_done(self, turn: Turn, number: int, page: Success, cursor: dict[str, Any]) -> None:
-        value = page.value if page.value is not None else {}  # a page is a part of a manifest: it needs a reference
+    async def _page_done(
+        self, turn: TaskTry, number: int, page: Success, cursor: dict[str, Any]
+    ) -> None:
+        value = (
+            page.value if page.value is not None else {}
+        )  # a page is a part of a manifest: it needs a reference
         meta = Meta(tool=self._tool(turn.task))
-        wish = Wish(None, Wish.of(turn.task.output).lifetime)
+        wish = StorageWish(None, StorageWish.of(turn.task.output).lifetime)
         envelope = await self.persist.result(
-            self._label(turn, number), value, page.facts, meta=meta, wish=wish, texts=self._shows_texts(turn)
+            self._label(turn, number),
+            value,
+            page.facts,
+            meta=meta,
+            wish=wish,
+            texts=self._shows_texts(turn),
         )
         carried = await self.persist.cursor(self._label(turn, number), cursor)
         await self._send(
             lambda common, values: e.CallPage(
-                task=turn.task.name, run=turn.run, page=number, result=envelope, cursor=carried, set=values, **common
+                task=turn.task.name,
+                run=turn.run,
+                page=number,
+                result=envelope,
+                cursor=carried,
+                set=values,
+                **common,
             )
         )
         self._at.tries = 0
 
     async def _sink(
-        self, turn: Turn, task: SinkTask, number: int, page: Success, names: dict[str, Any]
+        self, turn: TaskTry, task: SinkTask, number: int, page: Success, names: dict[str, Any]
     ) -> Failure | None:
         """A storage task for this page alone."""
         page_names = self.names.output(self._seen(page)) | names
         caller = Caller(
-            self.env, self.command, self.step, self.names,
+            self.env,
+            self.command,
+            self.step,
+            self.names,
             lambda turn, more, place: self._rendering(turn, {**page_names, **more}, place),
-        )  # fmt: skip
-        prepared = await caller.prepare(Turn(task, turn.run, turn.attempt))
+        )
+        prepared = await caller.prepare(TaskTry(task, turn.run, turn.attempt))
         outcome = await perform_in_memory(prepared.page(number, {}, caller.key(turn, number)))
         return outcome.failure if isinstance(outcome, Failed) else None
 
     # ---- rendering and reporting -----------------------------------------------------------------------------------------
 
-    def _functions(self, turn: Turn, place: str) -> Given:
+    def _functions(self, turn: TaskTry, place: str) -> SeededFunctions:
         index = self.names.item.index if self.names.item is not None else -1
-        seed = f"{self.command.command_id}:{index}:{turn.task.name}:{turn.run}:{turn.attempt}:{place}"
-        return Given(seed, self.env.clock)
+        seed = (
+            f"{self.command.command_id}:{index}:{turn.task.name}:{turn.run}:{turn.attempt}:{place}"
+        )
+        return SeededFunctions(seed, self.env.clock)
 
-    def _rendering(self, turn: Turn, more: dict[str, Any], place: str, outcome: Stored | None = None) -> Rendering:
+    def _rendering(
+        self, turn: TaskTry, more: dict[str, Any], place: str, outcome: LazyResult | None = None
+    ) -> TaskRendering:
         name = turn.task.name
-        scope = partial(self.names.scope, outcome, name, **{"_task": name, "_attempt": turn.attempt, **more})
+        scope = partial(
+            self.names.scope, outcome, name, **{"_task": name, "_attempt": turn.attempt, **more}
+        )
         where = f"step {self.step.step}, task {name}, {place}"
-        return Rendering(scope, self.payloads, self._functions(turn, place), where)
+        return TaskRendering(scope, self.payloads, self._functions(turn, place), where)
 
-    def _after(self, turn: Turn, result: Stored, place: str) -> Rendering:
+    def _after(self, turn: TaskTry, result: LazyResult, place: str) -> TaskRendering:
         """The scope of what looks at an outcome: the task's own name is its result already."""
         return self._rendering(turn, {}, place, result)
 
@@ -600,7 +734,7 @@ class Pipeline:
             "activation": self.command.activation,
         }
         values = await self.assigned()
-        await self._journal(Sent(event(common, values), self.persist.refs()))
+        await self._journal(OutgoingEvent(event(common, values), self.persist.refs()))
         if keep:
             self.names.writes.changed = {**changed, **self.names.writes.changed}
         fault("journal.after")
@@ -614,7 +748,9 @@ class Pipeline:
         reduced = changed.pop(REDUCED, None)
         made = await self.persist.assigned(label, changed, writes.literal)
         if reduced is not None:
-            made[REDUCED] = [await self._reduced(f"{label}.r{n}", *write) for n, write in enumerate(reduced)]
+            made[REDUCED] = [
+                await self._reduced(f"{label}.r{n}", *write) for n, write in enumerate(reduced)
+            ]
         return made
 
     async def _reduced(self, label: str, name: str, value: Any) -> list[Any]:

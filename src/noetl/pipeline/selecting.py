@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 from noetl.model.envelope import SCALAR_LIMIT, Selected
 from noetl.model.reference import Reference
-from noetl.pipeline.data import Answer, Stored
+from noetl.pipeline.data import HttpValue, LazyResult
 from noetl.pipeline.failures import Failing
-from noetl.pipeline.rendering import Rendering
+from noetl.pipeline.rendering import TaskRendering
 from noetl.playbook import templates
 from noetl.playbook.expressions import TemplateError, Undefined, UndefinedError, is_lazy
 from noetl.playbook.templates import Selection, parse_expression
@@ -16,7 +16,7 @@ MAX_SCALAR_PAYLOAD = 8 * SCALAR_LIMIT  # bytes; a larger payload is no scalar th
 MAX_ERROR_CHARACTERS = 250
 
 
-async def selected(rendering: Rendering, template: Any) -> Selected:
+async def selected(rendering: TaskRendering, template: Any) -> Selected:
     """A stored list or map is named, not opened. What is not stored by itself yet is a value here; `Persist` stores it."""
     try:
         if isinstance(template, str | templates.Template):
@@ -30,7 +30,7 @@ async def selected(rendering: Rendering, template: Any) -> Selected:
         return await _failed(rendering, template, error)
 
 
-async def judged(rendering: Rendering, template: Any) -> Selected:
+async def judged(rendering: TaskRendering, template: Any) -> Selected:
     """The verdict of a guard: what it looked at stays here."""
     try:
         return Selected(value=await rendering.attempt(templates.guard, template))
@@ -38,20 +38,28 @@ async def judged(rendering: Rendering, template: Any) -> Selected:
         return await _failed(rendering, template, error)
 
 
-async def all_selected(rendering: Rendering, selections: Sequence[Selection]) -> dict[str, Selected]:
-    return {found.id: await selected(rendering, parse_expression(found.source)) for found in selections}
+async def all_selected(
+    rendering: TaskRendering, selections: Sequence[Selection]
+) -> dict[str, Selected]:
+    return {
+        found.id: await selected(rendering, parse_expression(found.source)) for found in selections
+    }
 
 
-async def _failed(rendering: Rendering, template: Any, error: TemplateError | Failing) -> Selected:
+async def _failed(
+    rendering: TaskRendering, template: Any, error: TemplateError | Failing
+) -> Selected:
     if isinstance(error, UndefinedError):
         absent = await _absent(rendering, template)
         return Selected(missing=error.missing, absent=absent, because=error.because)
     if isinstance(error, Failing):  # data that cannot be read
-        return Selected(error=f"{error.failure.code}: {error.failure.message}"[:MAX_ERROR_CHARACTERS])
+        return Selected(
+            error=f"{error.failure.code}: {error.failure.message}"[:MAX_ERROR_CHARACTERS]
+        )
     return Selected(error=f"{error.code}: {error}"[:MAX_ERROR_CHARACTERS])
 
 
-async def _absent(rendering: Rendering, template: Any) -> Literal["", "error", "step"]:
+async def _absent(rendering: TaskRendering, template: Any) -> Literal["", "error", "step"]:
     """Why the value itself is missing; "" when a missing value was used on the way to it."""
     try:
         found = await rendering.attempt(templates.probe, template)
@@ -62,8 +70,8 @@ async def _absent(rendering: Rendering, template: Any) -> Literal["", "error", "
 
 def _reference_of(value: Any) -> Reference | None:
     """The payload that the value is, when it is stored by itself and cannot be a scalar."""
-    found = value.inner if isinstance(value, Answer) else value
-    reference = found.envelope.reference if isinstance(found, Stored) else None
+    found = value.inner if isinstance(value, HttpValue) else value
+    reference = found.envelope.reference if isinstance(found, LazyResult) else None
     if reference is None or not reference.ref_id:
         return None
     has_rows = reference.rows is not None or reference.rows_at is not None

@@ -23,14 +23,14 @@ from noetl.pipeline.chunk import added
 from noetl.pipeline.collections import Indexed, items_of
 from noetl.pipeline.context import Context
 from noetl.pipeline.data import is_rowset
-from noetl.pipeline.environment import Sent
+from noetl.pipeline.environment import OutgoingEvent
 from noetl.pipeline.evaluate import site_rendering
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.provenance import made_with, shared_provenance
 from noetl.playbook.model import ON_SPARK, Playbook, SinkTask, Step
 from noetl.playbook.plan import Plan, StepPlan, Uses
 from noetl.results.tables import Tables
-from noetl.tools.port import Call, Failed, Identity, LoopTool
+from noetl.tools.port import Call, CallIdentity, Failed, LoopTool
 
 CHEAP = frozenset({"python", "noop"})
 AT_ONCE = 10_000  # items that are read together
@@ -54,7 +54,9 @@ async def run_on_spark(context: Context) -> e.Reported:
         if shard not in told:
             told.add(shard)
             counts = replace(done, partial={})  # the report brings the reductions
-            await context.journal(Sent(e.LoopShardDone(shard=shard, items=counts, **context.common)))
+            await context.journal(
+                OutgoingEvent(e.LoopShardDone(shard=shard, items=counts, **context.common))
+            )
 
     outcome = await tool.run_loop(call, items, tell)
     if isinstance(outcome, Failed):
@@ -63,19 +65,27 @@ async def run_on_spark(context: Context) -> e.Reported:
     stored = await context.persist.result("loop", outcome.value, {}, meta=meta)
     found = reduce(lambda left, right: added(_reducers(context.step), left, right), outcome.shards)
     count = sum((found.ok, found.failed, found.skipped))
-    envelope = Envelope(status="ok", reference=stored.reference, context={"row_count": count}, meta=meta)
+    envelope = Envelope(
+        status="ok", reference=stored.reference, context={"row_count": count}, meta=meta
+    )
     return context.completed(envelope, items=await context.counted("loop", replace(found, first=0)))
 
 
 def _reducers(step: Step) -> dict[str, str]:
-    return {} if step.loop is None else {name: str(reducer) for name, reducer in step.loop.spec.reduce.items()}
+    return (
+        {}
+        if step.loop is None
+        else {name: str(reducer) for name, reducer in step.loop.spec.reduce.items()}
+    )
 
 
 def _check(context: Context) -> None:
     """What cannot run in a task is told at once, not by every item."""
     for task in context.shared.tasks:
         if task.kind not in ON_SPARK:
-            raise _wrong(f"task {task.name}: a loop on Spark runs {', '.join(sorted(ON_SPARK))}, not {task.kind}")
+            raise _wrong(
+                f"task {task.name}: a loop on Spark runs {', '.join(sorted(ON_SPARK))}, not {task.kind}"
+            )
 
 
 def _wrong(message: str, code: str = "LOOP_ON_SPARK", kind: str = "config") -> Failing:
@@ -86,7 +96,9 @@ async def _call(context: Context) -> Call:
     command, env, loop = context.command, context.env, context.step.loop
     assert loop is not None
     config = {
-        "profile": next((task.spec.profile for task in context.shared.tasks if task.spec.profile), None),
+        "profile": next(
+            (task.spec.profile for task in context.shared.tasks if task.spec.profile), None
+        ),
         "size": command.size,
         "chunk": None if loop.spec.chunk == "auto" else loop.spec.chunk,
         "window": loop.spec.max_in_flight,
@@ -100,7 +112,9 @@ async def _call(context: Context) -> Call:
         config=config,
         input={},
         key=derive("loop", command.execution_id, command.command_id),
-        identity=Identity(ExecutionId(command.execution_id), command.step, "loop", lease=command.attempt),
+        identity=CallIdentity(
+            ExecutionId(command.execution_id), command.step, "loop", lease=command.attempt
+        ),
         log=env.redactor.log(env.logs("loop", None)),
         progress=env.progress,
         secret=context.payloads.keychain.secret_of,
@@ -138,7 +152,9 @@ async def _portable(context: Context) -> dict[str, bytes]:
         args=await payloads.unlinked(scope.args),
         scratch=await payloads.unlinked(scope.scratch),
         outer=await payloads.unlinked(scope.outer),
-        results={name: replace(envelope, reference=None) for name, envelope in scope.results.items()},
+        results={
+            name: replace(envelope, reference=None) for name, envelope in scope.results.items()
+        },
     )
     alone = replace(command, scope=scope, items=(), stop_on_failure=False)
     made = {"command": encode(alone), "known": encode(known)}
@@ -151,7 +167,9 @@ async def _portable(context: Context) -> dict[str, bytes]:
 async def _items(context: Context) -> Any:
     """Rows stay where they are stored; whatever else the loop runs over is read in batches."""
     collection = context.command.collection
-    reference = collection.reference if collection is not None and collection.kind == "reference" else None
+    reference = (
+        collection.reference if collection is not None and collection.kind == "reference" else None
+    )
     if reference is not None and is_rowset(reference):
         return await context.payloads.open(reference)
     return _batches(context, context.command)

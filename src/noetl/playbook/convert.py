@@ -93,11 +93,17 @@ def _tokens(found: Any) -> Iterator[CommentToken]:
 def _starts(document: Any) -> list[tuple[int, str]]:
     """Where each step begins."""
     listed = document.get("workflow", document.get("steps"))
-    steps = [step for step in listed or [] if isinstance(step, CommentedMap) and isinstance(step.get("step"), str)]
+    steps = [
+        step
+        for step in listed or []
+        if isinstance(step, CommentedMap) and isinstance(step.get("step"), str)
+    ]
     return [(step.lc.line, step["step"]) for step in steps]
 
 
-def _with_lost_comments(written: str, before: list[tuple[int, str]], starts: list[tuple[int, str]]) -> str:
+def _with_lost_comments(
+    written: str, before: list[tuple[int, str]], starts: list[tuple[int, str]]
+) -> str:
     """Comments of keys that are gone stand above the step they were in; none is dropped."""
     kept = Counter(said for _, said in set(_comments(_round_trip().load(written))))
     lost: dict[str | None, list[str]] = {}
@@ -105,7 +111,9 @@ def _with_lost_comments(written: str, before: list[tuple[int, str]], starts: lis
         if kept[said] > 0:
             kept[said] -= 1
         else:
-            lost.setdefault(next((name for start, name in reversed(starts) if start <= line), None), []).append(said)
+            lost.setdefault(
+                next((name for start, name in reversed(starts) if start <= line), None), []
+            ).append(said)
     lines = written.split("\n")
     for name, texts in lost.items():
         at, indent = _line_of(lines, name)
@@ -114,7 +122,11 @@ def _with_lost_comments(written: str, before: list[tuple[int, str]], starts: lis
 
 
 def _line_of(lines: list[str], name: str | None) -> tuple[int, str]:
-    wanted = re.compile(rf"""( *)- (?:\{{ *)?step: ["']?{re.escape(name)}["']?(?:\s|,|$)""") if name else None
+    wanted = (
+        re.compile(rf"""( *)- (?:\{{ *)?step: ["']?{re.escape(name)}["']?(?:\s|,|$)""")
+        if name
+        else None
+    )
     for index, line in enumerate(lines if wanted else []):
         if wanted is not None and (found := wanted.match(line)) is not None:
             return index, found[1]
@@ -125,7 +137,11 @@ class RoundTrip(Editor):
     """The same edits on data that carries comments."""
 
     def mark(self, node: Any, key: str | int | None = None) -> Mark:
-        if key is not None and isinstance(node, CommentedMap | CommentedSeq) and key in (node.lc.data or {}):
+        if (
+            key is not None
+            and isinstance(node, CommentedMap | CommentedSeq)
+            and key in (node.lc.data or {})
+        ):
             line, column = node.lc.data[key][:2]
             return Mark(line + 1, column + 1)
         if isinstance(node, CommentedMap | CommentedSeq) and node.lc.line is not None:
@@ -148,7 +164,9 @@ class RoundTrip(Editor):
     def append(self, target: Nodes, value: Any, source: Any, key: str | int | None = None) -> None:
         target.append(value)
 
-    def insert(self, target: Nodes, index: int, value: Any, source: Any, key: str | int | None = None) -> None:
+    def insert(
+        self, target: Nodes, index: int, value: Any, source: Any, key: str | int | None = None
+    ) -> None:
         target.insert(index, value)
 
     def respell(self, node: Any, key: str | int, changed: Respelled) -> None:
@@ -158,7 +176,10 @@ class RoundTrip(Editor):
         if hasattr(old, "comment"):
             new.comment = old.comment
         if hasattr(old, "fold_pos"):
-            new.fold_pos = [at + sum(more for offset, more in changed.growth if offset < at) for at in old.fold_pos]
+            new.fold_pos = [
+                at + sum(more for offset, more in changed.growth if offset < at)
+                for at in old.fold_pos
+            ]
         node[key] = new
 
     def _place(self, node: CommentedMap | CommentedSeq, origin: Any, key: str | int | None) -> None:

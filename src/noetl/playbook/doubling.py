@@ -16,7 +16,9 @@ def undoubled(node: nodes.Node) -> nodes.Expr | None:
     match node:
         case nodes.Filter(name="replace", node=nodes.Expr() as subject) if _doubles(node.args):
             return undoubled(subject) or subject
-        case nodes.Call(node=nodes.Getattr(attr="replace", node=nodes.Expr() as subject)) if _doubles(node.args):
+        case nodes.Call(node=nodes.Getattr(attr="replace", node=nodes.Expr() as subject)) if (
+            _doubles(node.args)
+        ):
             return undoubled(subject) or subject
         case nodes.Filter(node=nodes.Expr() as subject) if node.name in _KEEPS_TEXT:
             inner = undoubled(subject)
@@ -30,4 +32,6 @@ def undoubled(node: nodes.Node) -> nodes.Expr | None:
 
 
 def _doubles(args: Sequence[nodes.Expr]) -> bool:
-    return [arg.value for arg in args if isinstance(arg, nodes.Const)] == ["'", "''"] and len(args) == 2
+    return [arg.value for arg in args if isinstance(arg, nodes.Const)] == ["'", "''"] and len(
+        args
+    ) == 2

@@ -11,7 +11,9 @@ def micros(duration: str | int | float) -> int:
     """The duration in microseconds; ValueError says what a duration looks like."""
     match = _SPELLED.fullmatch(str(duration)) if not isinstance(duration, bool) else None
     if match is None:
-        raise ValueError(f"{duration!r} is not a duration: write 100ms, 2s, 5m, 2h or 1d; a bare number is seconds")
+        raise ValueError(
+            f"{duration!r} is not a duration: write 100ms, 2s, 5m, 2h or 1d; a bare number is seconds"
+        )
     amount = round(float(match[1]) * _UNITS[match[2] or "s"])
     if amount > LONGEST:
         raise ValueError(f"{duration!r} is longer than ten years")
@@ -20,5 +22,7 @@ def micros(duration: str | int | float) -> int:
 
 def spelled(duration: int) -> str:
     """The shortest spelling that is exact to the millisecond."""
-    unit = next(name for name, size in reversed(_UNITS.items()) if duration % size == 0 or name == "ms")
+    unit = next(
+        name for name, size in reversed(_UNITS.items()) if duration % size == 0 or name == "ms"
+    )
     return f"{duration // _UNITS[unit]}{unit}"

@@ -43,7 +43,12 @@ class TemplateError(NoetlError):
     code = "TEMPLATE_FAILED"
 
     def __init__(
-        self, message: str, *, hint: str | None = None, line: int | None = None, column: int | None = None
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.message = message
@@ -117,7 +122,9 @@ class Undefined:
         if self.facts is None or name not in self.facts:
             return self
         found = self.facts[name]
-        return Undefined(expression, expression, found.absent) if type(found) is Undefined else found
+        return (
+            Undefined(expression, expression, found.absent) if type(found) is Undefined else found
+        )
 
 
 def without_value(name: str, because: str, facts: Mapping[str, Value]) -> Undefined:
@@ -137,7 +144,10 @@ class OptionalMap(dict[str, Value]):
     __slots__ = ("optional", "undefined")
 
     def __init__(
-        self, values: Mapping[str, Value], *optional: str, undefined: Mapping[str, Undefined] = NONE_UNDEFINED
+        self,
+        values: Mapping[str, Value],
+        *optional: str,
+        undefined: Mapping[str, Undefined] = NONE_UNDEFINED,
     ) -> None:
         super().__init__(values)
         self.optional = optional
@@ -162,16 +172,18 @@ class Functions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RenderLimits:
     operations: int  # nodes evaluated, items made, 64-character pieces of text read
     text: int  # characters of one text; all texts of one rendering together may have four times as many
     items: int  # items of one list
     depth: int = 100  # nesting of a value
-    bits: int = 64  # of an integer that a template computes: what JSON and Arrow can carry everywhere
+    bits: int = (
+        64  # of an integer that a template computes: what JSON and Arrow can carry everywhere
+    )
 
 
-SERVER_LIMITS = Limits(operations=100_000, text=64 * 1024, items=100_000)
-WORKER_LIMITS = Limits(operations=50_000_000, text=64 * 1024 * 1024, items=10_000_000)
+SERVER_LIMITS = RenderLimits(operations=100_000, text=64 * 1024, items=100_000)
+WORKER_LIMITS = RenderLimits(operations=50_000_000, text=64 * 1024 * 1024, items=10_000_000)
 
 _ALL_TEXTS = 4
 
@@ -181,7 +193,7 @@ class Meter:
 
     __slots__ = ("limits", "operations", "text")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RenderLimits) -> None:
         self.limits = limits
         self.operations = limits.operations
         self.text = limits.text * _ALL_TEXTS
@@ -202,7 +214,9 @@ class Meter:
 
     def make_items(self, count: int) -> None:
         if count > self.limits.items:
-            raise LimitError(f"the template makes a list of {count} items, more than {self.limits.items}")
+            raise LimitError(
+                f"the template makes a list of {count} items, more than {self.limits.items}"
+            )
         self.work(count)
 
 
@@ -210,13 +224,17 @@ SCALARS = frozenset({str, int, float, bool, type(None)})
 PLAIN = SCALARS | {list, dict}
 
 
-_lazy_types: dict[type, bool] = {}  # what was found out about a type; as many entries as a scope has types
+_lazy_types: dict[
+    type, bool
+] = {}  # what was found out about a type; as many entries as a scope has types
 
 
 def _is_lazy_type(kind: type) -> bool:
     known = _lazy_types.get(kind)
     if known is None:
-        known = all(callable(getattr(kind, name, None)) for name in ("member", "item", "length", "plain"))
+        known = all(
+            callable(getattr(kind, name, None)) for name in ("member", "item", "length", "plain")
+        )
         _lazy_types[kind] = known
     return known
 
@@ -347,7 +365,11 @@ def item(value: Value, key: Value, expression: str) -> Value:
         raise FailedError(f"{kind_of(key)} cannot be an index in '{expression}'")
     try:
         if type(value) in PLAIN or isinstance(value, (str, list, tuple)):
-            return value[key] if isinstance(value, (str, list, tuple)) else Undefined(expression, expression)
+            return (
+                value[key]
+                if isinstance(value, (str, list, tuple))
+                else Undefined(expression, expression)
+            )
         if _is_lazy_type(type(value)):
             return value.item(key)
     except LookupError:
@@ -379,7 +401,11 @@ def dotted(value: Value, path: str | int, expression: str = "") -> Value:
         return item(value, path, expression or str(path))
     for name in path.split("."):
         index = name.isascii() and name.isdigit()
-        value = item(value, int(name), path) if index and not isinstance(value, Mapping) else member(value, name, path)
+        value = (
+            item(value, int(name), path)
+            if index and not isinstance(value, Mapping)
+            else member(value, name, path)
+        )
     return value
 
 
@@ -477,7 +503,9 @@ def _dump(value: Value, indent: int | None) -> str:
             pass
     separators = (",", ":") if indent is None else (",", ": ")
     try:
-        made = json.dumps(value, ensure_ascii=False, separators=separators, indent=indent, allow_nan=False)
+        made = json.dumps(
+            value, ensure_ascii=False, separators=separators, indent=indent, allow_nan=False
+        )
         made.encode()
     except UnicodeEncodeError:
         return json.dumps(value, separators=separators, indent=indent, allow_nan=False)
@@ -553,7 +581,9 @@ def checked(meter: Meter, value: Value) -> Value:
     return value
 
 
-def _compute(meter: Meter, sign: str, left: Value, right: Value, operation: Callable[[Any, Any], Any]) -> Value:
+def _compute(
+    meter: Meter, sign: str, left: Value, right: Value, operation: Callable[[Any, Any], Any]
+) -> Value:
     if not (_number(left) and _number(right)):
         raise FailedError(f"{kind_of(left)} {sign} {kind_of(right)} has no meaning")
     _operands(meter, left, right)
@@ -663,13 +693,35 @@ _SIGNS: dict[type[nodes.Node], str] = {
     nodes.And: "and",
     nodes.Or: "or",
 }
-_COMPARES = {"eq": "==", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">=", "in": "in", "notin": "not in"}
-_ATOMS = (nodes.Name, nodes.Const, nodes.Getattr, nodes.Getitem, nodes.Call, nodes.List, nodes.Tuple, nodes.Dict)
+_COMPARES = {
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "lteq": "<=",
+    "gt": ">",
+    "gteq": ">=",
+    "in": "in",
+    "notin": "not in",
+}
+_ATOMS = (
+    nodes.Name,
+    nodes.Const,
+    nodes.Getattr,
+    nodes.Getitem,
+    nodes.Call,
+    nodes.List,
+    nodes.Tuple,
+    nodes.Dict,
+)
 
 
 def quote(value: str) -> str:
     """A text literal that the lexer reads back unchanged."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r") + "'"
+    return (
+        "'"
+        + value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+        + "'"
+    )
 
 
 def literal(value: Value) -> str:
@@ -704,9 +756,15 @@ def unparse(node: nodes.Node) -> str:
         case nodes.Tuple():
             return f"({', '.join(map(unparse, node.items))}{',' if len(node.items) == 1 else ''})"
         case nodes.Dict():
-            return "{" + ", ".join(f"{unparse(pair.key)}: {unparse(pair.value)}" for pair in node.items) + "}"
+            return (
+                "{"
+                + ", ".join(f"{unparse(pair.key)}: {unparse(pair.value)}" for pair in node.items)
+                + "}"
+            )
         case nodes.Compare():
-            rest = "".join(f" {_COMPARES[operand.op]} {_operand(operand.expr)}" for operand in node.ops)
+            rest = "".join(
+                f" {_COMPARES[operand.op]} {_operand(operand.expr)}" for operand in node.ops
+            )
             return _operand(node.expr) + rest
         case nodes.Concat():
             return " ~ ".join(map(_operand, node.nodes))
@@ -742,5 +800,9 @@ def _bounds(node: nodes.Slice) -> str:
 
 
 def _arguments(args: Sequence[nodes.Expr], kwargs: Sequence[nodes.Node]) -> str:
-    named = (f"{pair.key}={unparse(pair.value)}" for pair in kwargs if isinstance(pair, (nodes.Keyword, nodes.Pair)))
+    named = (
+        f"{pair.key}={unparse(pair.value)}"
+        for pair in kwargs
+        if isinstance(pair, (nodes.Keyword, nodes.Pair))
+    )
     return ", ".join([*map(unparse, args), *map(str, named)])

@@ -24,8 +24,14 @@ class Code(StrEnum):
         code.description = description
         return code
 
-    YAML_SYNTAX = "YAML_SYNTAX", "the text is not YAML, not UTF-8, or holds more or less than one document"
-    YAML_LIMIT = "YAML_LIMIT", "too large, too deep, too many nodes, or an alias that contains itself"
+    YAML_SYNTAX = (
+        "YAML_SYNTAX",
+        "the text is not YAML, not UTF-8, or holds more or less than one document",
+    )
+    YAML_LIMIT = (
+        "YAML_LIMIT",
+        "too large, too deep, too many nodes, or an alias that contains itself",
+    )
     YAML_TAG = "YAML_TAG", "a YAML tag such as !!python/object; playbooks are plain data"
     YAML_VALUE = "YAML_VALUE", "a number that is not a finite 64-bit number"
     DUPLICATE_KEY = "DUPLICATE_KEY", "one key twice in one mapping"
@@ -42,10 +48,19 @@ class Code(StrEnum):
         "a tool kind nobody provides; a warning when a package that is not installed here may bring it",
     )
     UNKNOWN_STEP = "UNKNOWN_STEP", "a step is named that does not exist"
-    UNKNOWN_TASK = "UNKNOWN_TASK", "a jump to a task that does not exist, or a workbook task that does not exist"
-    UNKNOWN_NAME = "UNKNOWN_NAME", "a template uses a name that can never exist where it is rendered"
+    UNKNOWN_TASK = (
+        "UNKNOWN_TASK",
+        "a jump to a task that does not exist, or a workbook task that does not exist",
+    )
+    UNKNOWN_NAME = (
+        "UNKNOWN_NAME",
+        "a template uses a name that can never exist where it is rendered",
+    )
     UNKNOWN_KEYCHAIN = "UNKNOWN_KEYCHAIN", "`keychain.x` without an entry x in the keychain"
-    UNKNOWN_PLAYBOOK = "UNKNOWN_PLAYBOOK", "a child is named that is not registered where this playbook is"
+    UNKNOWN_PLAYBOOK = (
+        "UNKNOWN_PLAYBOOK",
+        "a child is named that is not registered where this playbook is",
+    )
     UNKNOWN_CREDENTIAL = (
         "UNKNOWN_CREDENTIAL",
         "a credential is named that is not stored where this playbook is registered",
@@ -54,14 +69,26 @@ class Code(StrEnum):
     DUPLICATE_TASK = "DUPLICATE_TASK", "two tasks of one name in a pipeline or in the workbook"
     DUPLICATE_ENTRY = "DUPLICATE_ENTRY", "two keychain entries of one name"
     RESERVED_NAME = "RESERVED_NAME", "a step, task or iterator is named like a scope name"
-    SHADOWED_NAME = "SHADOWED_NAME", "a step or iterator hides a workload key or a step of the same name"
+    SHADOWED_NAME = (
+        "SHADOWED_NAME",
+        "a step or iterator hides a workload key or a step of the same name",
+    )
     UNREACHABLE_STEP = "UNREACHABLE_STEP", "no arc leads to the step"
     UNREACHABLE_ARC = "UNREACHABLE_ARC", "an arc or rule behind one that always matches"
-    NOT_AN_ERROR_ARC = "NOT_AN_ERROR_ARC", "a guard on `output.http` and the like, which does not handle a failure"
-    FINAL_STEP_ARC = "FINAL_STEP_ARC", "an arc leads to the final step, which runs by itself at the end"
+    NOT_AN_ERROR_ARC = (
+        "NOT_AN_ERROR_ARC",
+        "a guard on `output.http` and the like, which does not handle a failure",
+    )
+    FINAL_STEP_ARC = (
+        "FINAL_STEP_ARC",
+        "an arc leads to the final step, which runs by itself at the end",
+    )
     TEMPLATE_SYNTAX = "TEMPLATE_SYNTAX", "a template that does not parse"
     TEMPLATE_IN_CODE = "TEMPLATE_IN_CODE", "`{{ }}` in code, which is never rendered"
-    NEVER_SET = "NEVER_SET", "`ctx.x` or `state.x` is read, nothing sets it, and something sets a name like it"
+    NEVER_SET = (
+        "NEVER_SET",
+        "`ctx.x` or `state.x` is read, nothing sets it, and something sets a name like it",
+    )
     PYTHON_SYNTAX = "PYTHON_SYNTAX", "Python code that does not compile"
     SQL_PLACE = "SQL_PLACE", "a value in SQL stands where a name, a keyword or a statement belongs"
     SQL_ESCAPED = "SQL_ESCAPED", "the quotes of a value in SQL are doubled, which is not needed"
@@ -73,7 +100,10 @@ class Code(StrEnum):
     UPSERT_WITHOUT_KEY = "UPSERT_WITHOUT_KEY", "mode upsert needs the columns that identify a row"
     LAST_WRITE_WINS = "LAST_WRITE_WINS", "every item or page replaces what the one before it wrote"
     IGNORED_FIELD = "IGNORED_FIELD", "a field that has no effect in this combination"
-    OLD_SPELLING = "OLD_SPELLING", "an older spelling, accepted and rewritten; `noetl convert` rewrites the file"
+    OLD_SPELLING = (
+        "OLD_SPELLING",
+        "an older spelling, accepted and rewritten; `noetl convert` rewrites the file",
+    )
     OLD_FORM = "OLD_FORM", "an older form that has no equivalent"
 
 
@@ -103,5 +133,9 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     unique = list(dict.fromkeys(findings))
     if len(unique) > MOST:
         rank = {"error": 0, "warning": 1, "note": 2}
-        unique = sorted(unique, key=lambda finding: (rank[finding.severity], finding.line, finding.column))[:MOST]
-    return sorted(unique, key=lambda finding: (finding.line, finding.column, finding.code, finding.message))
+        unique = sorted(
+            unique, key=lambda finding: (rank[finding.severity], finding.line, finding.column)
+        )[:MOST]
+    return sorted(
+        unique, key=lambda finding: (finding.line, finding.column, finding.code, finding.message)
+    )

@@ -72,7 +72,9 @@ class Seeded(Struct, frozen=True):
     def uuid(self, nth: int) -> str:
         digits = self._digest("uuid", nth).hex()[:32]
         variant = "89ab"[int(digits[16], 16) % 4]  # of RFC 9562; the 4 below is the version
-        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+        return (
+            f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+        )
 
     def random(self, nth: int) -> float:
         return (int.from_bytes(self._digest("random", nth)[:8]) >> 11) / 2.0**53
@@ -144,7 +146,9 @@ def _cased(change: Callable[[str], str], who: str) -> Function:
 
 
 def _title(value: str) -> str:
-    return "".join(word[:1].upper() + word[1:].lower() for word in re.split(r"([-\s({\[<]+)", value))
+    return "".join(
+        word[:1].upper() + word[1:].lower() for word in re.split(r"([-\s({\[<]+)", value)
+    )
 
 
 def trim(meter: Meter, value: Value, chars: Value = None) -> str:
@@ -164,7 +168,12 @@ def replace(meter: Meter, value: Value, old: Value, new: Value, count: Value = N
 
 
 def truncate(
-    meter: Meter, value: Value, length: Value = 255, killwords: Value = False, end: Value = "...", leeway: Value = 5
+    meter: Meter,
+    value: Value,
+    length: Value = 255,
+    killwords: Value = False,
+    end: Value = "...",
+    leeway: Value = 5,
 ) -> str:
     value, end = text(meter, value), _text(end, "truncate")
     limit = _count(length, "truncate")
@@ -177,7 +186,9 @@ def truncate(
     return f"{kept if truth(killwords) else kept.rsplit(' ', 1)[0]}{end}"
 
 
-def indent(meter: Meter, value: Value, width: Value = 4, first: Value = False, blank: Value = False) -> str:
+def indent(
+    meter: Meter, value: Value, width: Value = 4, first: Value = False, blank: Value = False
+) -> str:
     value = text(meter, value)
     if isinstance(width, str):
         margin = width
@@ -202,7 +213,11 @@ def wordcount(meter: Meter, value: Value) -> int:
 def urlencode(meter: Meter, value: Value) -> str:
     value = settle(value)
     if isinstance(value, (list, dict)):
-        pairs = items(meter, value) if isinstance(value, dict) else [_pair(entry) for entry in elements(meter, value)]
+        pairs = (
+            items(meter, value)
+            if isinstance(value, dict)
+            else [_pair(entry) for entry in elements(meter, value)]
+        )
         made = [f"{_url(meter, key, '')}={_url(meter, part, '')}" for key, part in pairs]
         meter.make_text(sum(map(len, made)) + len(made))
         return "&".join(made)
@@ -341,13 +356,17 @@ def rounded(meter: Meter, value: Value, precision: Value = 0, method: Value = "c
     if not isinstance(value, (int, float)):
         raise FailedError(f"round needs a number, not {kind_of(value)}")
     if abs(digits) > 30 or method not in ("common", "ceil", "floor"):
-        raise FailedError("round needs a precision of at most 30 and a method common, ceil or floor")
+        raise FailedError(
+            "round needs a precision of at most 30 and a method common, ceil or floor"
+        )
     checked(meter, value)
     if method == "common":
         return float(checked(meter, float(round(value, digits))))
     scale = 10.0**digits
     scaled = checked(meter, value * scale)
-    return float(checked(meter, (math.ceil(scaled) if method == "ceil" else math.floor(scaled)) / scale))
+    return float(
+        checked(meter, (math.ceil(scaled) if method == "ceil" else math.floor(scaled)) / scale)
+    )
 
 
 def total(meter: Meter, value: Value, attribute: Value = None, start: Value = 0) -> Value:
@@ -464,7 +483,11 @@ def pluck(meter: Meter, value: Value, attribute: Value, default: Value = NO_DEFA
 
 
 def dictsort(
-    meter: Meter, value: Value, case_sensitive: Value = False, by: Value = "key", reverse: Value = False
+    meter: Meter,
+    value: Value,
+    case_sensitive: Value = False,
+    by: Value = "key",
+    reverse: Value = False,
 ) -> list[Value]:
     if by not in ("key", "value"):
         raise FailedError("dictsort sorts by key or value")
@@ -474,7 +497,9 @@ def dictsort(
 # --- order
 
 
-def _sort_keys(meter: Meter, entries: list[Value], attribute: Value, case_sensitive: Value) -> list[Value]:
+def _sort_keys(
+    meter: Meter, entries: list[Value], attribute: Value, case_sensitive: Value
+) -> list[Value]:
     """What to order by: all numbers or all text, so that every comparison has an answer."""
     folding = not truth(case_sensitive)
     made = []
@@ -494,7 +519,11 @@ def _sort_keys(meter: Meter, entries: list[Value], attribute: Value, case_sensit
 
 
 def sort(
-    meter: Meter, value: Value, reverse: Value = False, case_sensitive: Value = False, attribute: Value = None
+    meter: Meter,
+    value: Value,
+    reverse: Value = False,
+    case_sensitive: Value = False,
+    attribute: Value = None,
 ) -> list[Value]:
     entries = elements(meter, value)
     by = _sort_keys(meter, entries, attribute, case_sensitive)
@@ -503,7 +532,11 @@ def sort(
 
 
 def groupby(
-    meter: Meter, value: Value, attribute: Value, default: Value = None, case_sensitive: Value = False
+    meter: Meter,
+    value: Value,
+    attribute: Value,
+    default: Value = None,
+    case_sensitive: Value = False,
 ) -> list[Value]:
     """Pairs [key, items], ordered by key."""
     entries = elements(meter, value)
@@ -525,7 +558,9 @@ def groupby(
     return groups
 
 
-def unique(meter: Meter, value: Value, case_sensitive: Value = False, attribute: Value = None) -> list[Value]:
+def unique(
+    meter: Meter, value: Value, case_sensitive: Value = False, attribute: Value = None
+) -> list[Value]:
     folding = not truth(case_sensitive)
     seen: set[Value] = set()
     made = []
@@ -542,7 +577,9 @@ def unique(meter: Meter, value: Value, case_sensitive: Value = False, attribute:
     return made
 
 
-def _extreme(meter: Meter, value: Value, case_sensitive: Value, attribute: Value, sign: int, who: str) -> Value:
+def _extreme(
+    meter: Meter, value: Value, case_sensitive: Value, attribute: Value, sign: int, who: str
+) -> Value:
     entries = elements(meter, value)
     if not entries:
         return Undefined(f"{who} of an empty list", f"{who} of an empty list")
@@ -554,11 +591,15 @@ def _extreme(meter: Meter, value: Value, case_sensitive: Value, attribute: Value
     return entries[best]
 
 
-def smallest(meter: Meter, value: Value, case_sensitive: Value = False, attribute: Value = None) -> Value:
+def smallest(
+    meter: Meter, value: Value, case_sensitive: Value = False, attribute: Value = None
+) -> Value:
     return _extreme(meter, value, case_sensitive, attribute, -1, "min")
 
 
-def largest(meter: Meter, value: Value, case_sensitive: Value = False, attribute: Value = None) -> Value:
+def largest(
+    meter: Meter, value: Value, case_sensitive: Value = False, attribute: Value = None
+) -> Value:
     return _extreme(meter, value, case_sensitive, attribute, 1, "max")
 
 
@@ -575,10 +616,14 @@ def mapped(meter: Meter, value: Value, *args: Value, **kwargs: Value) -> list[Va
         raise FailedError("map cannot apply default", hint="map(attribute=..., default=...)")
     apply = named(FILTERS, name, "filter")
     fitting(apply, name, len(args) - 1, tuple(kwargs))
-    return [settle(apply(meter, settle(entry), *args[1:], **kwargs)) for entry in elements(meter, value)]
+    return [
+        settle(apply(meter, settle(entry), *args[1:], **kwargs)) for entry in elements(meter, value)
+    ]
 
 
-def _chosen(meter: Meter, value: Value, attribute: Value, args: tuple[Value, ...], wanted: bool) -> list[Value]:
+def _chosen(
+    meter: Meter, value: Value, attribute: Value, args: tuple[Value, ...], wanted: bool
+) -> list[Value]:
     name = _text(args[0], "a test") if args else None
     apply = named(TESTS, name, "test") if name is not None else None
     if apply is not None and name is not None:
@@ -705,7 +750,9 @@ TESTS: Mapping[str, Function] = {
     **dict.fromkeys(("ge", ">="), _least),
 }
 
-LAZY_FILTERS: frozenset[Function] = frozenset({count, first, last, get})  # ask a Lazy for a part; others resolve it
+LAZY_FILTERS: frozenset[Function] = frozenset(
+    {count, first, last, get}
+)  # ask a Lazy for a part; others resolve it
 
 FILTERS: Mapping[str, Function] = {
     "abs": absolute,
@@ -763,7 +810,9 @@ FILTERS: Mapping[str, Function] = {
 
 # Jinja has them, this language does not: they reach Python attributes, format or escape text, or are not repeatable.
 LEFT_OUT: Mapping[str, frozenset[str]] = {
-    "filter": frozenset({"attr", "center", "e", "escape", "filesizeformat", "forceescape", "format", "pprint"})
+    "filter": frozenset(
+        {"attr", "center", "e", "escape", "filesizeformat", "forceescape", "format", "pprint"}
+    )
     | {"random", "safe", "striptags", "urlize", "wordwrap", "xmlattr"},
     "test": frozenset(("callable", "escaped", "filter", "sameas", "test")),
 }
@@ -928,7 +977,9 @@ def _range(calls: Calls, start: Value, stop: Value = None, step: Value = 1) -> l
         raise FailedError("range needs a step that is not 0")
     wanted = range(_count(begin, "range"), _count(end, "range"), stride)
     # len() of a range refuses sizes beyond a machine word
-    calls.make_items(max(0, (wanted.stop - wanted.start + stride - (1 if stride > 0 else -1)) // stride))
+    calls.make_items(
+        max(0, (wanted.stop - wanted.start + stride - (1 if stride > 0 else -1)) // stride)
+    )
     return list(wanted)
 
 
@@ -936,7 +987,13 @@ def _dict(calls: Calls, /, **members: Value) -> dict[str, Value]:
     return members
 
 
-GLOBALS: Mapping[str, Function] = {"range": _range, "now": _now, "uuid": _uuid, "random": _random, "dict": _dict}
+GLOBALS: Mapping[str, Function] = {
+    "range": _range,
+    "now": _now,
+    "uuid": _uuid,
+    "random": _random,
+    "dict": _dict,
+}
 NOT_REPEATABLE = frozenset({"now", "uuid", "random"})
 
 
@@ -949,11 +1006,15 @@ def named(table: Mapping[str, Function], name: str, what: str) -> Function:
     if name in LEFT_OUT.get(what, ()):
         raise ForbiddenError(f"the {what} '{name}' is not part of the template language")
     near = suggest(name, table)
-    raise TemplateSyntaxError(f"there is no {what} '{name}'", hint=f"did you mean '{near}'?" if near else None)
+    raise TemplateSyntaxError(
+        f"there is no {what} '{name}'", hint=f"did you mean '{near}'?" if near else None
+    )
 
 
 @lru_cache(maxsize=1024)
-def fitting(function: Function, name: str, args: int, kwargs: tuple[str, ...] = (), leading: int = 2) -> None:
+def fitting(
+    function: Function, name: str, args: int, kwargs: tuple[str, ...] = (), leading: int = 2
+) -> None:
     """Refuse arguments that do not fit before the call; the meter and the subject lead (a global has no subject)."""
     try:
         signature(function).bind(*[None] * (leading + args), **dict.fromkeys(kwargs))

@@ -21,7 +21,9 @@ def tree(playbook: Playbook) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _branch(name: str, lead: str, label: str, steps: dict[str, Step], seen: set[str], note: str = "") -> Iterator[str]:
+def _branch(
+    name: str, lead: str, label: str, steps: dict[str, Step], seen: set[str], note: str = ""
+) -> Iterator[str]:
     """Depth first without recursion, so that a long chain is no problem."""
     waiting = [(name, lead, "", label, note)]
     while waiting:
@@ -84,6 +86,12 @@ def mermaid(playbook: Playbook) -> str:
 
 
 def _safe(text: str) -> str:
-    for character, entity in (("&", "#amp;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;"), ("|", "#124;")):
+    for character, entity in (
+        ("&", "#amp;"),
+        ('"', "#quot;"),
+        ("<", "#lt;"),
+        (">", "#gt;"),
+        ("|", "#124;"),
+    ):
         text = text.replace(character, entity)
     return text

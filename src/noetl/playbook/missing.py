@@ -13,7 +13,10 @@ def unknown_playbook(text: str, path: str, version: str | None, file: str = "pla
 
 def unknown_credential(text: str, name: str, file: str = "playbook") -> Finding:
     variable = "NOETL_CREDENTIAL_" + re.sub(r"\W", "_", name).upper()
-    message, hint = f"no credential `{name}` is stored", f"noetl credential add, or {variable} where workers run"
+    message, hint = (
+        f"no credential `{name}` is stored",
+        f"noetl credential add, or {variable} where workers run",
+    )
     return _warning(file, text, name, Code.UNKNOWN_CREDENTIAL, message, hint)
 
 

@@ -7,7 +7,15 @@ renders it. Unknown keys are errors everywhere. Positions, hints and cross-refer
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from noetl.playbook import durations
 
@@ -38,7 +46,11 @@ def _as_list(value: Any) -> Any:
 
 class Model(BaseModel):
     model_config = ConfigDict(
-        extra="forbid", frozen=True, populate_by_name=True, str_strip_whitespace=False, defer_build=True
+        extra="forbid",
+        frozen=True,
+        populate_by_name=True,
+        str_strip_whitespace=False,
+        defer_build=True,
     )
 
 
@@ -49,8 +61,12 @@ class Action(Model):
     """What a policy rule does once it matches."""
 
     do: Literal["continue", "retry", "jump", "break", "fail"] = "continue"
-    attempts: int | str | None = Field(default=None, description="retry: total tries, the first one included")
-    delay: str | int | float | None = Field(default=None, description="retry: time before the next try")
+    attempts: int | str | None = Field(
+        default=None, description="retry: total tries, the first one included"
+    )
+    delay: str | int | float | None = Field(
+        default=None, description="retry: time before the next try"
+    )
     backoff: Literal["none", "fixed", "linear", "exponential"] | None = None
     multiplier: float | None = Field(
         default=None, gt=0, description="exponential: growth of the delay per try, 2 by default"
@@ -60,10 +76,15 @@ class Action(Model):
         default=None, description="retry: share of the delay that is random (true: half of it)"
     )
     exhausted: Literal["fail", "continue", "break", "jump"] | None = Field(
-        default=None, description="retry: what follows the last try, `fail` with its error by default"
+        default=None,
+        description="retry: what follows the last try, `fail` with its error by default",
     )
-    to: str | None = Field(default=None, description="jump, exhausted: jump: a task name or `previous`")
-    max_jumps: int | None = Field(default=None, ge=1, description="jump, exhausted: jump: cap, 10 000 by default")
+    to: str | None = Field(
+        default=None, description="jump, exhausted: jump: a task name or `previous`"
+    )
+    max_jumps: int | None = Field(
+        default=None, ge=1, description="jump, exhausted: jump: cap, 10 000 by default"
+    )
     message: str | None = Field(default=None, description="fail: what the error says")
     set: dict[str, Template] = {}
 
@@ -87,7 +108,9 @@ class Rule(Model):
             otherwise = data["else"]
             return {
                 "when": True,
-                "then": otherwise.get("then", otherwise) if isinstance(otherwise, dict) else otherwise,
+                "then": otherwise.get("then", otherwise)
+                if isinstance(otherwise, dict)
+                else otherwise,
             }
         return data
 
@@ -122,7 +145,9 @@ class Sink(Model):
 
 class Collect(Model):
     strategy: Literal["append", "extend", "replace", "merge"] = "append"
-    path: str | None = Field(default=None, description="which part of each answer is collected, e.g. data.items")
+    path: str | None = Field(
+        default=None, description="which part of each answer is collected, e.g. data.items"
+    )
     into: str | None = Field(default=None, description="ctx name that receives what was collected")
 
 
@@ -130,7 +155,9 @@ class Paginate(Model):
     """The built-in paginator: call again while `when` holds, journaling every page."""
 
     when: Guard
-    next_call: dict[str, Template] = Field(default={}, description="merged over the last call; empty means polling")
+    next_call: dict[str, Template] = Field(
+        default={}, description="merged over the last call; empty means polling"
+    )
     collect: Collect | None = None
     max_attempts: int | str | None = Field(
         default=None,
@@ -165,9 +192,13 @@ class Output(Model):
     path: str | None = None
     mode: str | None = None
     key: list[str] = []
-    options: dict[str, str | int | float | bool] = Field(default={}, description="spark: of the writer of the format")
+    options: dict[str, str | int | float | bool] = Field(
+        default={}, description="spark: of the writer of the format"
+    )
 
-    _ttl = field_validator("ttl")(lambda value: value if value is None else _literal_duration(value))
+    _ttl = field_validator("ttl")(
+        lambda value: value if value is None else _literal_duration(value)
+    )
     _one_column = field_validator("key", "partition_by", mode="before")(_as_list)
 
 
@@ -184,7 +215,9 @@ class Task(Model):
     set: dict[str, Template] = {}
     provenance: dict[str, Template] = {}
 
-    _timeout = field_validator("timeout")(lambda value: value if value is None else _literal_duration(value))
+    _timeout = field_validator("timeout")(
+        lambda value: value if value is None else _literal_duration(value)
+    )
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -276,13 +309,21 @@ class WaitTask(Task):
     signal: str | None = None
     approval: Template = None
 
-    _duration = field_validator("duration")(lambda value: value if value is None else _duration(value))
+    _duration = field_validator("duration")(
+        lambda value: value if value is None else _duration(value)
+    )
 
     @model_validator(mode="after")
     def _one_reason(self) -> "WaitTask":
-        given = [name for name in ("duration", "until", "signal", "approval") if getattr(self, name) is not None]
+        given = [
+            name
+            for name in ("duration", "until", "signal", "approval")
+            if getattr(self, name) is not None
+        ]
         if len(given) != 1:
-            raise ValueError(f"wait takes exactly one of duration, until, signal, approval; found {given or 'none'}")
+            raise ValueError(
+                f"wait takes exactly one of duration, until, signal, approval; found {given or 'none'}"
+            )
         return self
 
 
@@ -338,16 +379,24 @@ class SparkTask(Task):
 
     @model_validator(mode="after")
     def _one_body(self) -> "SparkTask":
-        given = [name for name in ("sql", "code", "pipeline", "app") if getattr(self, name) is not None]
+        given = [
+            name for name in ("sql", "code", "pipeline", "app") if getattr(self, name) is not None
+        ]
         if len(given) != 1:
-            raise ValueError(f"spark takes exactly one of sql, code, pipeline, app; found {given or 'none'}")
+            raise ValueError(
+                f"spark takes exactly one of sql, code, pipeline, app; found {given or 'none'}"
+            )
         return self
 
     @cached_property
     def config(self) -> dict[str, Any]:
         """Where its rows go is part of the work, not a hint for the store; so is where it runs."""
         own = self.model_dump(include=type(self).model_fields.keys() - Task.model_fields.keys())
-        return {**own, "output": self.output.model_dump(exclude_unset=True), "profile": self.spec.profile}
+        return {
+            **own,
+            "output": self.output.model_dump(exclude_unset=True),
+            "profile": self.spec.profile,
+        }
 
 
 class SinkTask(Task):
@@ -371,10 +420,23 @@ class OutsideTask(Task):
 BUILT_IN: dict[str, type[Task]] = {
     model.model_fields["kind"].default: model
     for model in (
-        PythonTask, HttpTask, PostgresTask, DuckdbTask, ShellTask, PlaybookTask, WorkbookCall, WaitTask, SecretsTask,
-        ArtifactTask, TransferTask, NatsTask, SparkTask, SinkTask, NoopTask,
+        PythonTask,
+        HttpTask,
+        PostgresTask,
+        DuckdbTask,
+        ShellTask,
+        PlaybookTask,
+        WorkbookCall,
+        WaitTask,
+        SecretsTask,
+        ArtifactTask,
+        TransferTask,
+        NatsTask,
+        SparkTask,
+        SinkTask,
+        NoopTask,
     )
-}  # fmt: skip
+}
 ON_SPARK = frozenset({"python", "http", "noop", "sink"})  # what a loop with `exec: spark` runs
 
 
@@ -408,7 +470,9 @@ AnyTask = Annotated[
 
 class AdmitAction(Model):
     allow: bool = True
-    next: str | None = Field(default=None, description="where the branch goes on when the step is skipped")
+    next: str | None = Field(
+        default=None, description="where the branch goes on when the step is skipped"
+    )
 
 
 class AdmitRule(Model):
@@ -443,7 +507,9 @@ class StepSpec(Model):
     priority: int | None = None
     join: Literal["all", "each"] = "all"
 
-    _timeout = field_validator("timeout")(lambda value: value if value is None else _literal_duration(value))
+    _timeout = field_validator("timeout")(
+        lambda value: value if value is None else _literal_duration(value)
+    )
 
 
 class MaxFailed(Model):
@@ -529,7 +595,9 @@ class Step(Model):
     spec: StepSpec = StepSpec()
     loop: Loop | None = None
     input: dict[str, Template] = {}
-    tool: list[AnyTask] = Field(default=[], description="one task or a pipeline of named tasks; empty is a noop")
+    tool: list[AnyTask] = Field(
+        default=[], description="one task or a pipeline of named tasks; empty is a noop"
+    )
     set: dict[str, Template] = {}
     next: Router | None = None
 
@@ -552,11 +620,16 @@ class ExecutorSpec(Model):
     timeout: str | int | float | None = None
     max_concurrent: int | None = Field(default=None, ge=1)
     max_activations: int = Field(
-        default=100_000, ge=1, le=1_000_000, description="steps that one execution may run before it fails with RUNAWAY"
+        default=100_000,
+        ge=1,
+        le=1_000_000,
+        description="steps that one execution may run before it fails with RUNAWAY",
     )
     priority: int = 0
 
-    _timeout = field_validator("timeout")(lambda value: value if value is None else _literal_duration(value))
+    _timeout = field_validator("timeout")(
+        lambda value: value if value is None else _literal_duration(value)
+    )
 
 
 class Executor(Model):

@@ -11,7 +11,9 @@ HERE = frozenset({"local"})  # the database for users' tables, which a worker br
 def literal_credentials(playbook: Playbook) -> tuple[str, ...]:
     """Credentials that are named without a template. An `auth` that names an entry of the keychain names what that names."""
     entries = {entry.name for entry in playbook.keychain}
-    names = dict.fromkeys(name for name in _named(playbook) if name not in entries and name not in HERE)
+    names = dict.fromkeys(
+        name for name in _named(playbook) if name not in entries and name not in HERE
+    )
     return tuple(names)
 
 

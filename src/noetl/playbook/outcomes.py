@@ -13,10 +13,14 @@ from noetl.playbook.selections import OWN_OUTPUT
 from noetl.playbook.templates import parse
 
 STATUS_OR_ERROR = frozenset({"status", "error"})
-FACTS_OF_A_CALL = frozenset({"http", "pg", "py", "meta", "context"})  # of `output`: they do not say whether it failed
+FACTS_OF_A_CALL = frozenset(
+    {"http", "pg", "py", "meta", "context"}
+)  # of `output`: they do not say whether it failed
 
 Path: TypeAlias = tuple[str, ...]
-Locals: TypeAlias = Mapping[str, Path | None]  # names that the template sets itself, and what they stand for
+Locals: TypeAlias = Mapping[
+    str, Path | None
+]  # names that the template sets itself, and what they stand for
 
 
 def mentions_outcome(guard: Any, step: str) -> bool:
@@ -27,7 +31,9 @@ def mentions_outcome(guard: Any, step: str) -> bool:
 def mentions_facts_only(guard: Any, step: str) -> bool:
     """Whether it looks at facts of the call, such as `output.http.status`, without saying whether the call failed."""
     found = paths_in(guard)
-    looks_at_facts = any(len(path) > 1 and path[0] in OWN_OUTPUT and path[1] in FACTS_OF_A_CALL for path in found)
+    looks_at_facts = any(
+        len(path) > 1 and path[0] in OWN_OUTPUT and path[1] in FACTS_OF_A_CALL for path in found
+    )
     return looks_at_facts and not any(_is_outcome(path, step) for path in found)
 
 
@@ -84,9 +90,13 @@ def _path(node: nodes.Node, names: Locals) -> Path | None:
             return _longer(_path(node.node, names), node.attr)
         case nodes.Getitem(arg=nodes.Const(value=str() as key)):
             return _longer(_path(node.node, names), key)
-        case nodes.Filter(name="get", args=[nodes.Const(value=str() as key), *_]) if node.node is not None:
+        case nodes.Filter(name="get", args=[nodes.Const(value=str() as key), *_]) if (
+            node.node is not None
+        ):
             return _longer(_path(node.node, names), key)
-        case nodes.Call(node=nodes.Getattr(attr="get") as called, args=[nodes.Const(value=str() as key), *_]):
+        case nodes.Call(
+            node=nodes.Getattr(attr="get") as called, args=[nodes.Const(value=str() as key), *_]
+        ):
             return _longer(_path(called.node, names), key)
         case _:
             return None

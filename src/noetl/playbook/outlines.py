@@ -60,7 +60,11 @@ def _texts(body: Sequence[nodes.Node], choice: int, spots: list[Spot]) -> Iterat
         match node:
             case nodes.Output():
                 for part in node.nodes:
-                    yield part.data.replace(PRIVATE, "") if isinstance(part, nodes.TemplateData) else _spot(part, spots)
+                    yield (
+                        part.data.replace(PRIVATE, "")
+                        if isinstance(part, nodes.TemplateData)
+                        else _spot(part, spots)
+                    )
             case nodes.If():
                 bodies = [node.body, *(other.body for other in node.elif_), node.else_]
                 yield from _texts(bodies[min(choice, len(bodies) - 1)], choice, spots)

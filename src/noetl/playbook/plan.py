@@ -17,7 +17,7 @@ from noetl.playbook.selections import (
     OWN_INPUT,
     OWN_OUTPUT,
     OWN_PAYLOAD,
-    Cut,
+    CutTemplate,
     as_expression,
     cut,
     makes_list_or_map,
@@ -36,7 +36,7 @@ def arc_site(number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ExpressionSite:
     """`sources` as written, for a worker; `cut` the same with the selections taken out, for the server."""
 
     name: str
@@ -63,7 +63,7 @@ class Uses:
 class StepPlan:
     step: Step
     order: int
-    site: dict[str, Site]
+    site: dict[str, ExpressionSite]
     uses: Uses  # of all its templates
     body: Uses  # of those that are rendered while its tasks run
     selections: tuple[Selection, ...] = ()
@@ -85,7 +85,9 @@ class Plan:
     steps: dict[str, StepPlan]
     reached_by: dict[str, int]  # a bit per step, by document order: those whose arcs may lead here
     workbook: dict[str, Task] = field(default_factory=dict)
-    state_names: frozenset[str] | None = frozenset()  # that an execution reads when it begins; None: all there are
+    state_names: frozenset[str] | None = (
+        frozenset()
+    )  # that an execution reads when it begins; None: all there are
     hides_state: bool = False  # `state` is a workload key or a step of this playbook
 
     @property
@@ -136,7 +138,9 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
     }
     hides_state = "state" in playbook.workload or "state" in all_steps
     state_names = frozenset() if hides_state else _state_names(plans)
-    return Plan(playbook, content_hash, plans, reachability(playbook), workbook, state_names, hides_state)
+    return Plan(
+        playbook, content_hash, plans, reachability(playbook), workbook, state_names, hides_state
+    )
 
 
 def _state_names(plans: dict[str, StepPlan]) -> frozenset[str] | None:
@@ -150,13 +154,18 @@ def _state_names(plans: dict[str, StepPlan]) -> frozenset[str] | None:
 
 def _error_arcs(step: Step) -> frozenset[int]:
     arcs = step.next.arcs if step.next is not None else []
-    return frozenset(number for number, arc in enumerate(arcs) if mentions_outcome(arc.when, step.step))
+    return frozenset(
+        number for number, arc in enumerate(arcs) if mentions_outcome(arc.when, step.step)
+    )
 
 
 def _alone(step: Step, workbook: dict[str, Task]) -> bool:
     """An item of this step waits, or asks again after a while, or goes back to a task it has run: begun anew it would not do what
     it did before."""
-    tasks = [workbook.get(task.task, task) if isinstance(task, WorkbookCall) else task for task in step.tool]
+    tasks = [
+        workbook.get(task.task, task) if isinstance(task, WorkbookCall) else task
+        for task in step.tool
+    ]
     polls = (task.spec.paginate for task in tasks if task.spec.paginate is not None)
     return (
         any(task.kind in WAITING for task in tasks)
@@ -174,8 +183,10 @@ def _goes_back(tasks: list[Task], number: int) -> bool:
 # ---- sites -------------------------------------------------------------------------------------------------------------
 
 
-def _sites(step: Step, steps: frozenset[str], loops: frozenset[str], stable: frozenset[str]) -> dict[str, Site]:
-    made: dict[str, Site] = {}
+def _sites(
+    step: Step, steps: frozenset[str], loops: frozenset[str], stable: frozenset[str]
+) -> dict[str, ExpressionSite]:
+    made: dict[str, ExpressionSite] = {}
     payload = OWN_PAYLOAD | OWN_INPUT if _has_input(step) else OWN_PAYLOAD
 
     def add(name: str, own: str | None, entries: dict[str, Any]) -> None:
@@ -183,7 +194,11 @@ def _sites(step: Step, steps: frozenset[str], loops: frozenset[str], stable: fro
             made[name] = _site(name, own, entries, steps, loops, stable, payload)
 
     admit = step.spec.policy.admit
-    add(ADMIT, None, {str(number): rule.when for number, rule in enumerate(admit.rules)} if admit else {})
+    add(
+        ADMIT,
+        None,
+        {str(number): rule.when for number, rule in enumerate(admit.rules)} if admit else {},
+    )
     if step.loop is not None and step.loop.cursor is None:
         add(IN, None, {"in": step.loop.in_})
     add(SET, step.step, step.set)
@@ -191,7 +206,11 @@ def _sites(step: Step, steps: frozenset[str], loops: frozenset[str], stable: fro
     add(WHEN, step.step, {str(number): arc.when for number, arc in enumerate(arcs)})
     for number, arc in enumerate(arcs):
         assigned = {f"set:{name}": value for name, value in arc.set.items()}
-        add(arc_site(number), step.step, assigned | {f"args:{name}": value for name, value in arc.args.items()})
+        add(
+            arc_site(number),
+            step.step,
+            assigned | {f"args:{name}": value for name, value in arc.args.items()},
+        )
     return made
 
 
@@ -208,18 +227,20 @@ def _site(
     loops: frozenset[str],
     stable: frozenset[str],
     payload: frozenset[str],
-) -> Site:
-    def cut_out(template: str) -> Cut:
+) -> ExpressionSite:
+    def cut_out(template: str) -> CutTemplate:
         return cut(parse(template), own=own, steps=steps, stable=stable, payload=payload)
 
     assigns = name not in (ADMIT, IN, WHEN)
     parts = [
-        _cut_assigned(value, cut_out) if assigns and not is_state(key.removeprefix("set:")) else _cut(value, cut_out)
+        _cut_assigned(value, cut_out)
+        if assigns and not is_state(key.removeprefix("set:"))
+        else _cut(value, cut_out)
         for key, value in entries.items()
     ]
     selections = {selection.id: selection for _, found, _ in parts for selection in found}
     ctx = _members(templates_in(list(entries.values())), ("ctx", "vars"))
-    return Site(
+    return ExpressionSite(
         name=name,
         keys=tuple(entries),
         sources=tuple(entries.values()),
@@ -227,11 +248,17 @@ def _site(
         selections=tuple(selections[key] for key in sorted(selections)),
         ctx=tuple(sorted(ctx)) if ctx is not None else ("*",),
         needs_worker=any(worker for _, _, worker in parts)
-        or any(_beyond_envelope(selection) for selection in selections.values() if selection.step in loops),
+        or any(
+            _beyond_envelope(selection)
+            for selection in selections.values()
+            if selection.step in loops
+        ),
     )
 
 
-def _cut_assigned(value: Any, cut_out: Callable[[str], Cut]) -> tuple[Any, list[Selection], bool]:
+def _cut_assigned(
+    value: Any, cut_out: Callable[[str], CutTemplate]
+) -> tuple[Any, list[Selection], bool]:
     """As `_cut`, but a list or map that has a part of a result is made where the data is, as a whole: by the worker that reports
     the result if nothing else is in it, otherwise by a worker that is asked. So no event has its texts."""
     cut_value, selections, worker = _cut(value, cut_out)
@@ -245,10 +272,14 @@ def _cut_assigned(value: Any, cut_out: Callable[[str], Cut]) -> tuple[Any, list[
     if expression is None:
         return value, [], True
     whole = cut_out("{{ " + expression + " }}")
-    return (whole.template, list(whole.selections), False) if whole.is_one_selection else (value, [], True)
+    return (
+        (whole.template, list(whole.selections), False)
+        if whole.is_one_selection
+        else (value, [], True)
+    )
 
 
-def _cut(value: Any, cut_out: Callable[[str], Cut]) -> tuple[Any, list[Selection], bool]:
+def _cut(value: Any, cut_out: Callable[[str], CutTemplate]) -> tuple[Any, list[Selection], bool]:
     """The value with every template in it cut; what was taken out; whether only a worker can evaluate it."""
     if isinstance(value, str):
         made = cut_out(value)
@@ -263,8 +294,12 @@ def _cut(value: Any, cut_out: Callable[[str], Cut]) -> tuple[Any, list[Selection
     return value, [], False
 
 
-def _joined(parts: Collection[tuple[Any, list[Selection], bool]], worker: bool) -> tuple[list[Selection], bool]:
-    return [selection for part in parts for selection in part[1]], worker or any(part[2] for part in parts)
+def _joined(
+    parts: Collection[tuple[Any, list[Selection], bool]], worker: bool
+) -> tuple[list[Selection], bool]:
+    return [selection for part in parts for selection in part[1]], worker or any(
+        part[2] for part in parts
+    )
 
 
 def _beyond_envelope(selection: Selection) -> bool:
@@ -356,7 +391,11 @@ def _state_targets(step: Step, tasks: list[Task]) -> frozenset[str]:
     targets += [target for arc in arcs for target in arc.set]
     targets += [target for task in tasks for target in task.set]
     targets += [target for rule in rules for target in rule.then.set]
-    targets += [page.collect.into for page in pages if page.collect is not None and page.collect.into is not None]
+    targets += [
+        page.collect.into
+        for page in pages
+        if page.collect is not None and page.collect.into is not None
+    ]
     if step.loop is not None:
         targets += step.loop.spec.reduce
     return frozenset(target.split(".")[1] for target in targets if target.startswith("state."))
@@ -365,10 +404,14 @@ def _state_targets(step: Step, tasks: list[Task]) -> frozenset[str]:
 def _reduced(step: Step) -> frozenset[str]:
     """Variables that the step's loop reduces onto."""
     targets = step.loop.spec.reduce if step.loop is not None else ()
-    return frozenset(path[0] for root, path in (root_of(full_name(name)) for name in targets) if root == "ctx")
+    return frozenset(
+        path[0] for root, path in (root_of(full_name(name)) for name in targets) if root == "ctx"
+    )
 
 
-def _members(templates: Collection[Template] | Iterator[Template], roots: tuple[str, ...]) -> frozenset[str] | None:
+def _members(
+    templates: Collection[Template] | Iterator[Template], roots: tuple[str, ...]
+) -> frozenset[str] | None:
     """First members of `roots` that the templates use; None when one is used whole or by a computed name."""
     used: set[str] = set()
     for template in templates:
@@ -388,7 +431,9 @@ def targets(step: Step) -> tuple[str, ...]:
     """Steps its arcs (and its admission) may lead to, in document order."""
     arcs = [arc.step for arc in step.next.arcs] if step.next else []
     admit = step.spec.policy.admit
-    skipped = [rule.then.next for rule in admit.rules if rule.then.next is not None] if admit else []
+    skipped = (
+        [rule.then.next for rule in admit.rules if rule.then.next is not None] if admit else []
+    )
     return tuple(dict.fromkeys(arcs + skipped))
 
 

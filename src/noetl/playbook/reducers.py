@@ -12,7 +12,9 @@ from noetl.model.envelope import SCALAR_LIMIT, is_scalar
 from noetl.playbook.expressions import FailedError, kind_of
 
 MISSING: Final = object()  # nothing folded yet; never leaves a process
-GATHERING = frozenset({"append", "merge", "last"})  # their reductions may be lists and maps: they travel by reference
+GATHERING = frozenset(
+    {"append", "merge", "last"}
+)  # their reductions may be lists and maps: they travel by reference
 
 
 def start() -> Any:
@@ -35,7 +37,9 @@ def partial(reducer: str, value: Any) -> Any:
     if reducer in ("min", "max") and not isinstance(value, int | float | str):
         raise FailedError(f"{reducer} takes numbers or texts, not {kind_of(value)}")
     if reducer in ("min", "max") and not is_scalar(value):
-        raise FailedError(f"{reducer} takes texts of at most {SCALAR_LIMIT} bytes, not {len(value)} characters")
+        raise FailedError(
+            f"{reducer} takes texts of at most {SCALAR_LIMIT} bytes, not {len(value)} characters"
+        )
     if reducer not in _COMBINE:
         raise ValueError(f"{reducer!r} is not a reducer: {', '.join(sorted(_COMBINE))}")
     return value
@@ -57,7 +61,9 @@ def onto(reducer: str, current: Any, folded: Any) -> Any:
     """The reduction of a whole loop, folded onto the value that ctx has now (None: it has none)."""
     if folded is MISSING or current is None:
         return current if folded is MISSING else folded
-    return combine(reducer, current if reducer != "append" or isinstance(current, list) else [current], folded)
+    return combine(
+        reducer, current if reducer != "append" or isinstance(current, list) else [current], folded
+    )
 
 
 def _order(value: Any) -> tuple[bool, Any]:

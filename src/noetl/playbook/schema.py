@@ -20,14 +20,23 @@ def schema() -> dict[str, Any]:
     _outside(definitions["OutsideTask"])
     definitions["Task"] = {
         "anyOf": [
-            {"$ref": f"#/$defs/{name}"} for name in (*(model.__name__ for model in BUILT_IN.values()), "OutsideTask")
+            {"$ref": f"#/$defs/{name}"}
+            for name in (*(model.__name__ for model in BUILT_IN.values()), "OutsideTask")
         ]
     }
     definitions["LabelledTask"] = {
-        "type": "object", "minProperties": 1, "maxProperties": 1, "additionalProperties": {"$ref": "#/$defs/Task"},
-    }  # fmt: skip
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": {"$ref": "#/$defs/Task"},
+    }
     _short_forms(definitions)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": ID, **made, "title": "NoETL playbook"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": ID,
+        **made,
+        "title": "NoETL playbook",
+    }
 
 
 def _kind(definition: dict[str, Any] | None, kind: str) -> None:
@@ -60,7 +69,13 @@ def _short_forms(definitions: dict[str, Any]) -> None:
     definitions["Router"]["properties"]["arcs"] = arcs
     modes = {"enum": ["exclusive", "inclusive", "all"], "default": "exclusive"}
     definitions["RouterSpec"]["properties"]["mode"] = modes
-    routers = [{"type": "string"}, arcs, {"$ref": "#/$defs/Arc"}, {"$ref": "#/$defs/Router"}, {"type": "null"}]
+    routers = [
+        {"type": "string"},
+        arcs,
+        {"$ref": "#/$defs/Arc"},
+        {"$ref": "#/$defs/Router"},
+        {"type": "null"},
+    ]
     step["next"] = {"anyOf": routers, "description": "where the branch goes on; missing ends it"}
     definitions["WorkbookTask"]["properties"]["tool"] = task
     for rule, action in (("Rule", "Action"), ("AdmitRule", "AdmitAction")):
@@ -77,7 +92,12 @@ def _short_forms(definitions: dict[str, Any]) -> None:
 
 def _otherwise(rule: dict[str, Any], action: str) -> None:
     then = {"$ref": f"#/$defs/{action}"}
-    wrapped = {"type": "object", "properties": {"then": then}, "required": ["then"], "additionalProperties": False}
+    wrapped = {
+        "type": "object",
+        "properties": {"then": then},
+        "required": ["then"],
+        "additionalProperties": False,
+    }
     rule["properties"]["else"] = {"anyOf": [then, wrapped]}
 
 

@@ -20,16 +20,36 @@ PIPELINE = frozenset({"_prev", "_task", "_attempt", "results", "keychain"})
 ITERATION = frozenset({"loop", "_index", "loop_index", "_loop"})
 IDENTITY = frozenset({"execution_id", "execution", "job", "catalog"})
 EVERYWHERE = IDENTITY | {"workload", "ctx", "vars", "state"}
-OF_ITEMS = ITERATION | {"iter", "input", "args"}  # with the iterator: names whose values differ from item to item
+OF_ITEMS = ITERATION | {
+    "iter",
+    "input",
+    "args",
+}  # with the iterator: names whose values differ from item to item
 ENV_PREFIX = "NOETL_ENV_"  # the variables of a server that `env.*` of workload defaults may read
 
-_OUTPUT = ("status", "data", "ref", "error", "http", "pg", "py", "meta", "context", "stats", "row_count", "columns")
+_OUTPUT = (
+    "status",
+    "data",
+    "ref",
+    "error",
+    "http",
+    "pg",
+    "py",
+    "meta",
+    "context",
+    "stats",
+    "row_count",
+    "columns",
+)
 
 
 # ---- builders ----
 
 
-AFTER_FAILURE = ("error", "failed_step")  # of `execution`: there once a step has failed and nothing handled it
+AFTER_FAILURE = (
+    "error",
+    "failed_step",
+)  # of `execution`: there once a step has failed and nothing handled it
 
 
 def identity(
@@ -46,7 +66,12 @@ def identity(
     return {
         "execution_id": execution_id,
         "execution": OptionalMap(execution, *AFTER_FAILURE),
-        "job": {"id": execution_id, "uuid": execution_id, "execution_id": execution_id, "path": path},
+        "job": {
+            "id": execution_id,
+            "uuid": execution_id,
+            "execution_id": execution_id,
+            "path": path,
+        },
         "catalog": {"path": path, "version": version},
     }
 
@@ -56,7 +81,12 @@ def handled_event(name: str, step: str, at: str) -> dict[str, Any]:
 
 
 def iteration(
-    index: int, value: Any, iterator: str, size: int | None, loop_id: str, written: Mapping[str, Any]
+    index: int,
+    value: Any,
+    iterator: str,
+    size: int | None,
+    loop_id: str,
+    written: Mapping[str, Any],
 ) -> dict[str, Any]:
     """One item of a loop. `size` is None in a cursor loop, which does not know its last item. `written` is what the item
     assigned to `iter`, and `parent`."""
@@ -80,7 +110,10 @@ def iteration(
 def ended_loop(event: str, outcome: Envelope | None) -> dict[str, Any]:
     """`loop` as the step's `set` and router see it. A loop that failed is not done, like `event.name` says."""
     stats = outcome.context.get("stats") if outcome is not None else None
-    return {"done": event == "loop.done", "length": stats["total"] if isinstance(stats, dict) else 0}
+    return {
+        "done": event == "loop.done",
+        "length": stats["total"] if isinstance(stats, dict) else 0,
+    }
 
 
 def outer_iteration(outer: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +169,8 @@ def names_at(at: At, step: StepNames | None = None) -> Visible:
     step = step or StepNames()
     if at is At.WORKLOAD:
         return _visible(
-            IDENTITY | {"workload", "env"}, {"execution": frozenset(identity("", "", None, "")["execution"])}
+            IDENTITY | {"workload", "env"},
+            {"execution": frozenset(identity("", "", None, "")["execution"])},
         )
     if at is At.KEYCHAIN:
         return _visible(IDENTITY | {"workload", "keychain"})
@@ -148,11 +182,17 @@ def names_at(at: At, step: StepNames | None = None) -> Visible:
         return _visible(before | {"keychain", "loop"}, {**scratch, "loop": frozenset({"frame"})})
     if at is At.AFTER:
         loop = frozenset({"loop"}) if step.loop is not LoopKind.NONE else frozenset()
-        return _visible(before | OUTCOME | loop, {**scratch, "loop": frozenset(ended_loop("", None))})
-    return _in_pipeline(at, step, before | PIPELINE | step.tasks, {**scratch, "results": step.tasks})
+        return _visible(
+            before | OUTCOME | loop, {**scratch, "loop": frozenset(ended_loop("", None))}
+        )
+    return _in_pipeline(
+        at, step, before | PIPELINE | step.tasks, {**scratch, "results": step.tasks}
+    )
 
 
-def _in_pipeline(at: At, step: StepNames, roots: frozenset[str], members: dict[str, frozenset[str]]) -> Visible:
+def _in_pipeline(
+    at: At, step: StepNames, roots: frozenset[str], members: dict[str, frozenset[str]]
+) -> Visible:
     if at is not At.CALL or step.outcome:
         roots |= OUTCOME
     if step.loop is not LoopKind.NONE:
@@ -171,7 +211,11 @@ def _visible(roots: frozenset[str], own: Mapping[str, frozenset[str]] | None = N
 def _fixed_members() -> dict[str, frozenset[str]]:
     output = frozenset(_OUTPUT)
     item = iteration(0, None, "item", 1, "", {})
-    parts = {**identity("", "", None, ""), "event": handled_event("", "", ""), "_loop": item["_loop"]}
+    parts = {
+        **identity("", "", None, ""),
+        "event": handled_event("", "", ""),
+        "_loop": item["_loop"],
+    }
     fixed = {name: frozenset(part) for name, part in parts.items() if isinstance(part, dict)}
     execution = fixed["execution"] | set(AFTER_FAILURE)
     return {**fixed, "execution": execution, "output": output, "outcome": output}

@@ -17,21 +17,52 @@ from typing import TypeAlias
 
 from jinja2 import nodes
 
-from noetl.playbook.expressions import SELECTION, WORKER_LIMITS, Limits, Value, literal, suggest, unparse
+from noetl.playbook.expressions import (
+    SELECTION,
+    WORKER_LIMITS,
+    RenderLimits,
+    Value,
+    literal,
+    suggest,
+    unparse,
+)
 from noetl.playbook.functions import NOT_REPEATABLE
-from noetl.playbook.templates import Scope, Selected, Selection, Template, build, parse, parse_expression, probe
+from noetl.playbook.templates import (
+    Scope,
+    Selected,
+    Selection,
+    Template,
+    build,
+    parse,
+    parse_expression,
+    probe,
+)
 
 Path: TypeAlias = tuple[str | int, ...]
 
 OWN_PAYLOAD = frozenset({"response", "result"})
 OWN_OUTPUT = frozenset({"output", "outcome"})
 OWN_INPUT = frozenset({"input", "args"})
-ENVELOPE = frozenset(("status", "ref", "error", "http", "pg", "py", "meta", "context", "stats", "row_count", "columns"))
+ENVELOPE = frozenset(
+    (
+        "status",
+        "ref",
+        "error",
+        "http",
+        "pg",
+        "py",
+        "meta",
+        "context",
+        "stats",
+        "row_count",
+        "columns",
+    )
+)
 NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutTemplate:
     """A template with its payload parts taken out; unchanged when only a worker can evaluate it."""
 
     template: Template
@@ -121,7 +152,11 @@ class _Uses:
 
 
 def _targets(target: nodes.Node) -> frozenset[str]:
-    names = {target.name} if isinstance(target, nodes.Name) else {name.name for name in target.find_all(nodes.Name)}
+    names = (
+        {target.name}
+        if isinstance(target, nodes.Name)
+        else {name.name for name in target.find_all(nodes.Name)}
+    )
     return frozenset(names)
 
 
@@ -218,7 +253,9 @@ class _Cutter:
         match node:
             case nodes.Call(node=nodes.Name(name=name)):
                 here = _Needs(other=name in NOT_REPEATABLE)
-                return _union([here, *(self.needs(child, bound) for child in [*node.args, *node.kwargs])])
+                return _union(
+                    [here, *(self.needs(child, bound) for child in [*node.args, *node.kwargs])]
+                )
             case nodes.For():
                 raise AssertionError("statements have no single value")
             case _:
@@ -227,7 +264,9 @@ class _Cutter:
     def name(self, root: str, fact: str | None, bound: frozenset[str]) -> _Needs:
         if root in bound:
             return _Needs(other=True)
-        if self.own is not None and (root in self.payload or (root in OWN_OUTPUT and fact not in ENVELOPE)):
+        if self.own is not None and (
+            root in self.payload or (root in OWN_OUTPUT and fact not in ENVELOPE)
+        ):
             return _Needs(frozenset({self.own}))
         if root in self.steps:
             return _Needs(frozenset({root}))
@@ -247,7 +286,9 @@ class _Cutter:
 
     def select(self, node: nodes.Expr, step: str) -> nodes.Expr:
         source = unparse(node)
-        digest = hashlib.sha256(f"{step}\0{source}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        digest = hashlib.sha256(f"{step}\0{source}".encode("utf-8", "surrogatepass")).hexdigest()[
+            :16
+        ]
         self.made.setdefault(digest, Selection(digest, step, source))
         return nodes.ImportedName(SELECTION + digest, lineno=node.lineno)
 
@@ -263,7 +304,10 @@ class _Cutter:
                 subject, arguments = node.node, [*node.args, *node.kwargs]
             case _:
                 return
-        below, beside = self.needs(subject, bound), _union([self.needs(argument, bound) for argument in arguments])
+        below, beside = (
+            self.needs(subject, bound),
+            _union([self.needs(argument, bound) for argument in arguments]),
+        )
         if below.steps and (beside.other or beside.steps - below.steps):
             raise _Uncuttable
 
@@ -274,7 +318,9 @@ class _Cutter:
             called = copy.copy(made.node)
             called.node = self.expression(called.node, bound)
             made.node = called
-        for name, value in node.iter_fields(exclude=("node",) if isinstance(node, nodes.Call) else ()):
+        for name, value in node.iter_fields(
+            exclude=("node",) if isinstance(node, nodes.Call) else ()
+        ):
             if isinstance(value, list):
                 setattr(made, name, [self.child(child, bound) for child in value])
             elif isinstance(value, nodes.Node):
@@ -292,14 +338,18 @@ class _Cutter:
                 setattr(made, name, self.expression(value, bound))
         return made
 
-    def body(self, body: list[nodes.Node], bound: frozenset[str]) -> tuple[list[nodes.Node], frozenset[str]]:
+    def body(
+        self, body: list[nodes.Node], bound: frozenset[str]
+    ) -> tuple[list[nodes.Node], frozenset[str]]:
         made = []
         for node in body:
             node, bound = self.statement(node, bound)
             made.append(node)
         return made, bound
 
-    def statement(self, node: nodes.Node, bound: frozenset[str]) -> tuple[nodes.Node, frozenset[str]]:
+    def statement(
+        self, node: nodes.Node, bound: frozenset[str]
+    ) -> tuple[nodes.Node, frozenset[str]]:
         made = copy.copy(node)
         match made:
             case nodes.Output():
@@ -360,25 +410,29 @@ def cut(
     steps: Collection[str],
     stable: Collection[str] = NOTHING,
     payload: frozenset[str] = OWN_PAYLOAD,
-) -> Cut:
+) -> CutTemplate:
     return _cut(_parsed(template), own, frozenset(steps), frozenset(stable), payload)
 
 
 @lru_cache(maxsize=4096)
 def _cut(
-    template: Template, own: str | None, steps: frozenset[str], stable: frozenset[str], payload: frozenset[str]
-) -> Cut:
+    template: Template,
+    own: str | None,
+    steps: frozenset[str],
+    stable: frozenset[str],
+    payload: frozenset[str],
+) -> CutTemplate:
     if template.tree is None:
-        return Cut(template, (), NOTHING, False)
+        return CutTemplate(template, (), NOTHING, False)
     cutter = _Cutter(own, steps, stable, payload)
     try:
         body, _ = cutter.body(template.tree.body, NOTHING)
     except _Uncuttable:
-        return Cut(template, (), names(template), True)
+        return CutTemplate(template, (), names(template), True)
     if not cutter.made:
-        return Cut(template, (), names(template), False)
+        return CutTemplate(template, (), names(template), False)
     made = build(template.source, nodes.Template(body, lineno=1), tuple(cutter.made.values()))
-    return Cut(made, made.selections, names(made), False)
+    return CutTemplate(made, made.selections, names(made), False)
 
 
 def makes_list_or_map(template: Template) -> bool:
@@ -408,7 +462,7 @@ def as_expression(value: object) -> str | None:
             return None
 
 
-def select(selection: Selection, scope: Scope, *, limits: Limits = WORKER_LIMITS) -> Value:
+def select(selection: Selection, scope: Scope, *, limits: RenderLimits = WORKER_LIMITS) -> Value:
     """What a worker reports for a selection: a value, a Lazy to report by reference, or an Undefined. Raises what fails.
 
     An undefined selection is not a failed one: `fetch.n | default(ctx.n)` needs to know that `fetch.n` is missing.
@@ -417,6 +471,18 @@ def select(selection: Selection, scope: Scope, *, limits: Limits = WORKER_LIMITS
 
 
 __all__ = [
-    "Cut", "Path", "Selected", "Selection", "as_expression", "asked_paths", "cut", "makes_list_or_map", "names", "never",
-    "paths", "select", "suggest", "used_paths",
-]  # fmt: skip
+    "CutTemplate",
+    "Path",
+    "Selected",
+    "Selection",
+    "as_expression",
+    "asked_paths",
+    "cut",
+    "makes_list_or_map",
+    "names",
+    "never",
+    "paths",
+    "select",
+    "suggest",
+    "used_paths",
+]

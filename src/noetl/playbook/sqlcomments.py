@@ -15,7 +15,11 @@ from noetl.playbook.sqltext import Dialect, Token, Unterminated, tokens
 
 _SYNTAX = jinja2.Environment(keep_trailing_newline=True)  # noqa: S701 - it finds tags, it never renders
 _STAND_IN = "\ue000"  # for a character of an expression: no quote, no blank and no end of a line
-_ENDS = {"variable_begin": "variable_end", "block_begin": "block_end", "comment_begin": "comment_end"}
+_ENDS = {
+    "variable_begin": "variable_end",
+    "block_begin": "block_end",
+    "comment_begin": "comment_end",
+}
 _ENDS |= {"raw_begin": "raw_begin", "raw_end": "raw_end"}
 
 
@@ -32,11 +36,15 @@ def blank_commented_values(source: str, dialect: Dialect) -> str:
         return source
     try:
         tags = list(_tags(source))
-        comments = [token for token in tokens(_masked(source, tags), "", dialect) if token.kind == "comment"]
+        comments = [
+            token for token in tokens(_masked(source, tags), "", dialect) if token.kind == "comment"
+        ]
     except (jinja2.TemplateSyntaxError, _Untraceable, Unterminated):
         return source
     left_out = [
-        tag for tag in tags if tag.kind == "expression" and any(_leaves_out(comment, tag, tags) for comment in comments)
+        tag
+        for tag in tags
+        if tag.kind == "expression" and any(_leaves_out(comment, tag, tags) for comment in comments)
     ]
     return _filled(source, [(tag, " ") for tag in left_out])
 
@@ -57,7 +65,10 @@ def _tags(source: str) -> Iterator[_Tag]:
         if kind == ends_with:
             text = source[start:at]
             is_plain = (
-                text.startswith("{{") and text[2:3] not in "-+" and text.endswith("}}") and text[-3:-2] not in "-+"
+                text.startswith("{{")
+                and text[2:3] not in "-+"
+                and text.endswith("}}")
+                and text[-3:-2] not in "-+"
             )
             yield _Tag("expression" if is_plain else "other", start, at)
             ends_with = ""
@@ -81,4 +92,6 @@ def _leaves_out(comment: Token, tag: _Tag, tags: list[_Tag]) -> bool:
     """Whether the tag is in the comment, and no other tag before it decides that."""
     if not comment.start < tag.start < comment.end:
         return False
-    return not any(other.kind == "other" and comment.start < other.start < tag.start for other in tags)
+    return not any(
+        other.kind == "other" and comment.start < other.start < tag.start for other in tags
+    )

@@ -36,7 +36,7 @@ class _Bracket:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SqlPlace:
     """`opener` is the word before the innermost bracket, `previous` the token before."""
 
     token: Token
@@ -51,22 +51,92 @@ class Place:
 
 # a value cannot stand after these
 _NAME_FOLLOWS = {
-    "FROM": "a table", "JOIN": "a table", "INTO": "a table", "UPDATE": "a table", "TABLE": "a table", "TRUNCATE": "a table",
-    "VIEW": "a view", "INDEX": "an index", "SCHEMA": "a schema", "DATABASE": "a database", "SEQUENCE": "a sequence",
-    "COLUMN": "a column", "CONSTRAINT": "a constraint", "ROLE": "a role", "REFERENCES": "a table", "USE": "a schema",
-    "AS": "a name, a type or a query", "SET": "a column", "TYPE": "a type", "CALL": "a procedure",
-}  # fmt: skip
-_FROM_A_VALUE = frozenset({"EXTRACT", "SUBSTRING", "TRIM", "OVERLAY", "POSITION", "LTRIM", "RTRIM", "BTRIM"})
+    "FROM": "a table",
+    "JOIN": "a table",
+    "INTO": "a table",
+    "UPDATE": "a table",
+    "TABLE": "a table",
+    "TRUNCATE": "a table",
+    "VIEW": "a view",
+    "INDEX": "an index",
+    "SCHEMA": "a schema",
+    "DATABASE": "a database",
+    "SEQUENCE": "a sequence",
+    "COLUMN": "a column",
+    "CONSTRAINT": "a constraint",
+    "ROLE": "a role",
+    "REFERENCES": "a table",
+    "USE": "a schema",
+    "AS": "a name, a type or a query",
+    "SET": "a column",
+    "TYPE": "a type",
+    "CALL": "a procedure",
+}
+_FROM_A_VALUE = frozenset(
+    {"EXTRACT", "SUBSTRING", "TRIM", "OVERLAY", "POSITION", "LTRIM", "RTRIM", "BTRIM"}
+)
 _CLAUSES = frozenset({"ORDER", "GROUP", "PARTITION"})
-_END_OF_CLAUSE = frozenset({
-    "HAVING", "LIMIT", "OFFSET", "FETCH", "WINDOW", "QUALIFY", "UNION", "EXCEPT", "INTERSECT", "ROWS", "RANGE", "GROUPS", "FOR",
-    "RETURNING", "ORDER", "GROUP", "PARTITION", "WHERE", "FROM", "SELECT", "CLUSTER", "DISTRIBUTE", "SORT",
-})  # fmt: skip
+_END_OF_CLAUSE = frozenset(
+    {
+        "HAVING",
+        "LIMIT",
+        "OFFSET",
+        "FETCH",
+        "WINDOW",
+        "QUALIFY",
+        "UNION",
+        "EXCEPT",
+        "INTERSECT",
+        "ROWS",
+        "RANGE",
+        "GROUPS",
+        "FOR",
+        "RETURNING",
+        "ORDER",
+        "GROUP",
+        "PARTITION",
+        "WHERE",
+        "FROM",
+        "SELECT",
+        "CLUSTER",
+        "DISTRIBUTE",
+        "SORT",
+    }
+)
 _END_OF_ITEM = frozenset({"ASC", "DESC", "NULLS", "USING"})
-_GOES_ON = frozenset({
-    "AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "IS", "CASE", "WHEN", "THEN", "ELSE", "COLLATE", "DISTINCT", "BETWEEN", "TO", "BY",
-    "FROM", "DIV", "RLIKE", "SIMILAR", "ZONE", "INTERVAL", "DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "ALL", "ANY", "SOME",
-})  # fmt: skip
+_GOES_ON = frozenset(
+    {
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "LIKE",
+        "ILIKE",
+        "IS",
+        "CASE",
+        "WHEN",
+        "THEN",
+        "ELSE",
+        "COLLATE",
+        "DISTINCT",
+        "BETWEEN",
+        "TO",
+        "BY",
+        "FROM",
+        "DIV",
+        "RLIKE",
+        "SIMILAR",
+        "ZONE",
+        "INTERVAL",
+        "DATE",
+        "TIME",
+        "TIMESTAMP",
+        "TIMESTAMPTZ",
+        "ALL",
+        "ANY",
+        "SOME",
+    }
+)
 _LISTING = {"ORDER": "ORDER BY", "GROUP": "GROUP BY", "PARTITION": "PARTITION BY"}
 _CONSTANT = {
     "ORDER BY": "every row has the same one, so the rows are not ordered",
@@ -75,7 +145,7 @@ _CONSTANT = {
 }
 
 
-def places(statement: Sequence[Token]) -> Iterator[Place]:
+def places(statement: Sequence[Token]) -> Iterator[SqlPlace]:
     """Of every token of a statement without its comments."""
     brackets = [_Bracket()]
     first = next((token.word for token in statement if token.word), "")
@@ -84,7 +154,16 @@ def places(statement: Sequence[Token]) -> Iterator[Place]:
         before = statement[at - 2] if at > 1 else None
         following = statement[at + 1] if at + 1 < len(statement) else None
         current = brackets[-1]
-        yield Place(token, previous, before, following, current.opener, current.clause, current.columns, first)
+        yield SqlPlace(
+            token,
+            previous,
+            before,
+            following,
+            current.opener,
+            current.clause,
+            current.columns,
+            first,
+        )
         match token.text:
             case "(" | "[" if token.kind == "symbol":
                 opener = "" if previous is None or token.text == "[" else previous.word
@@ -112,7 +191,9 @@ def _lists_columns(statement: Sequence[Token], at: int) -> bool:
     if name < 1 or statement[name].kind not in ("word", "name", "mark"):
         return False
     word = statement[name - 1].word
-    creates = word == "TABLE" or (word == "EXISTS" and any(token.word == "TABLE" for token in statement[:name]))
+    creates = word == "TABLE" or (
+        word == "EXISTS" and any(token.word == "TABLE" for token in statement[:name])
+    )
     return word == "INTO" or (creates and statement[0].word == "CREATE")
 
 
@@ -123,7 +204,9 @@ def misplaced(
     if not private:
         return
     if _is_whole(statement, kinds):
-        yield Misplaced(statement[0], "the whole statement is a value, and a value is never SQL", RAW)
+        yield Misplaced(
+            statement[0], "the whole statement is a value, and a value is never SQL", RAW
+        )
         return
     for place in places(statement):
         found = _misplaced(place, kinds, private, dialect)
@@ -135,7 +218,9 @@ def _is_whole(statement: Sequence[Token], kinds: Mapping[str, MarkKind]) -> bool
     return len(statement) == 1 and kinds.get(statement[0].text) == "value"
 
 
-def _misplaced(place: Place, kinds: Mapping[str, MarkKind], private: str, dialect: Dialect) -> tuple[str, str] | None:
+def _misplaced(
+    place: SqlPlace, kinds: Mapping[str, MarkKind], private: str, dialect: Dialect
+) -> tuple[str, str] | None:
     token = place.token
     plain = token.kind == "mark" and kinds.get(token.text) == "value"
     literal = token.kind in LITERALS and private in token.text
@@ -148,18 +233,27 @@ def _misplaced(place: Place, kinds: Mapping[str, MarkKind], private: str, dialec
     return None if _is_file(place, dialect) else _as_name(place)
 
 
-def _is_file(place: Place, dialect: Dialect) -> bool:
+def _is_file(place: SqlPlace, dialect: Dialect) -> bool:
     """DuckDB reads files so: FROM '{{ path }}'."""
-    return dialect == "duckdb" and place.previous is not None and place.previous.word in ("FROM", "JOIN", "TO")
+    return (
+        dialect == "duckdb"
+        and place.previous is not None
+        and place.previous.word in ("FROM", "JOIN", "TO")
+    )
 
 
-def _as_value(place: Place, kinds: Mapping[str, MarkKind]) -> tuple[str, str] | None:
+def _as_value(place: SqlPlace, kinds: Mapping[str, MarkKind]) -> tuple[str, str] | None:
     """What speaks against a value that is not in quotes, whatever SQL wants there."""
     previous = place.previous
     if previous is None:
         return "a statement cannot begin with a value", RAW
-    if _touches(previous, place.token, kinds) or (place.next is not None and _touches(place.token, place.next, kinds)):
-        return "a value cannot be a part of a name", "make the whole name: {{ ('part_' ~ x) | identifier }}"
+    if _touches(previous, place.token, kinds) or (
+        place.next is not None and _touches(place.token, place.next, kinds)
+    ):
+        return (
+            "a value cannot be a part of a name",
+            "make the whole name: {{ ('part_' ~ x) | identifier }}",
+        )
     if previous.text == "::":
         return "a value cannot be a type", RAW
     if _is_operand(place, kinds) or (place.next is not None and place.next.kind in LITERALS):
@@ -173,10 +267,14 @@ def _touches(left: Token, right: Token, kinds: Mapping[str, MarkKind]) -> bool:
     other = left if kinds.get(right.text) == "value" else right
     if other.kind == "mark":
         return kinds.get(other.text) != "sql"
-    return other.kind in ("word", "number", "name", "parameter") or other.kind in LITERALS or other.text in (".", "$")
+    return (
+        other.kind in ("word", "number", "name", "parameter")
+        or other.kind in LITERALS
+        or other.text in (".", "$")
+    )
 
 
-def _is_operand(place: Place, kinds: Mapping[str, MarkKind]) -> bool:
+def _is_operand(place: SqlPlace, kinds: Mapping[str, MarkKind]) -> bool:
     """Whether a value stands right before this one: `a {{ operator }} b`, `ORDER BY a {{ direction }}`."""
     previous = place.previous
     assert previous is not None
@@ -189,34 +287,49 @@ def _is_operand(place: Place, kinds: Mapping[str, MarkKind]) -> bool:
     return previous.word not in _GOES_ON | _END_OF_CLAUSE
 
 
-def _as_name(place: Place) -> tuple[str, str] | None:
+def _as_name(place: SqlPlace) -> tuple[str, str] | None:
     previous = place.previous
     word = "" if previous is None else previous.word
     if place.columns and word != "DEFAULT" and previous is not None and previous.text in ("(", ","):
         return "a value cannot be the name of a column", NAME
     if word == "FROM" and (
-        place.opener in _FROM_A_VALUE or (place.before is not None and place.before.word == "DISTINCT")
+        place.opener in _FROM_A_VALUE
+        or (place.before is not None and place.before.word == "DISTINCT")
     ):
         return None
     wanted = _NAME_FOLLOWS.get(word)
     if wanted is not None and not (word in ("SET", "AS") and place.token.kind != "mark"):
         return f"a value cannot be {wanted}, which {word} wants", EITHER
-    if word == "EXISTS" and place.before is not None and place.before.word in ("IF", "NOT") and place.first != "SELECT":
+    if (
+        word == "EXISTS"
+        and place.before is not None
+        and place.before.word in ("IF", "NOT")
+        and place.first != "SELECT"
+    ):
         return "a value cannot be a name", NAME
     if word == "ON" and place.first == "CREATE":
         return "a value cannot be a table", NAME
     if word == "TO" and place.first in ("ALTER", "GRANT"):
         return "a value cannot be a name", NAME
-    sets = place.clause == "SET" and place.first != "SET" and place.next is not None and place.next.text == "="
+    sets = (
+        place.clause == "SET"
+        and place.first != "SET"
+        and place.next is not None
+        and place.next.text == "="
+    )
     if sets and word == "" and previous is not None and previous.text == ",":
         return "a value cannot be the name of a column", NAME
     return None
 
 
-def _is_constant_item(place: Place) -> bool:
+def _is_constant_item(place: SqlPlace) -> bool:
     """Whether an item of ORDER BY, GROUP BY or PARTITION BY is nothing but a value."""
     previous, following = place.previous, place.next
-    if place.clause not in _CONSTANT or previous is None or not (previous.word == "BY" or previous.text == ","):
+    if (
+        place.clause not in _CONSTANT
+        or previous is None
+        or not (previous.word == "BY" or previous.text == ",")
+    ):
         return False
     if following is None or following.text in (",", ")", "::"):
         return True

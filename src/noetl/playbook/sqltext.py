@@ -11,8 +11,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal[
-    "word", "number", "literal", "escaped", "unicode", "raw", "name", "dollar", "parameter", "comment", "mark", "symbol", "end"
-]  # fmt: skip
+    "word",
+    "number",
+    "literal",
+    "escaped",
+    "unicode",
+    "raw",
+    "name",
+    "dollar",
+    "parameter",
+    "comment",
+    "mark",
+    "symbol",
+    "end",
+]
 Dialect = Literal["postgres", "duckdb", "spark"]
 LITERALS = frozenset({"literal", "escaped", "unicode", "raw", "dollar"})
 
@@ -65,7 +77,8 @@ def tokens(source: str, private: str = "", dialect: Dialect = "postgres") -> Ite
     """Every token but white space. `private` is the character of the markers."""
     mark = f"{re.escape(private)}\\d+{re.escape(private)}" if private else _NO_MARK
     opening = re.compile(
-        f"(?P<mark>{mark})|{_SPARK if dialect == 'spark' else _POSTGRES}{_PLAIN}", re.VERBOSE | re.DOTALL
+        f"(?P<mark>{mark})|{_SPARK if dialect == 'spark' else _POSTGRES}{_PLAIN}",
+        re.VERBOSE | re.DOTALL,
     )
     at = 0
     while (found := opening.search(source, at)) is not None:

@@ -31,8 +31,8 @@ from noetl.playbook.expressions import (
     ForbiddenError,
     Functions,
     LimitError,
-    Limits,
     Meter,
+    RenderLimits,
     TemplateError,
     TemplateSyntaxError,
     Undefined,
@@ -110,12 +110,18 @@ class Marked:
     undoubled: Value = None
 
 
-class Frame(Calls):
+class RenderingFrame(Calls):
     """One rendering: the scope, what the template bound itself, and what is left of the budget."""
 
     __slots__ = ("local", "mark", "marks", "out", "scope", "selected")
 
-    def __init__(self, scope: Scope, limits: Limits, functions: Functions | None, selected: Selected | None) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        limits: RenderLimits,
+        functions: Functions | None,
+        selected: Selected | None,
+    ) -> None:
         self.limits = limits
         self.operations = limits.operations
         self.text = limits.text * 4
@@ -129,8 +135,8 @@ class Frame(Calls):
         self.marks: list[Marked] | None = None
 
 
-Evaluate: TypeAlias = Callable[[Frame], Value]
-Emit: TypeAlias = Callable[[Frame], None]
+Evaluate: TypeAlias = Callable[[RenderingFrame], Value]
+Emit: TypeAlias = Callable[[RenderingFrame], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +145,13 @@ class Template:
 
     source: str
     selections: tuple[Selection, ...] = ()
-    tree: nodes.Template | None = field(default=None, compare=False, repr=False)  # None: the source is a literal
+    tree: nodes.Template | None = field(
+        default=None, compare=False, repr=False
+    )  # None: the source is a literal
     weight: int = field(default=0, compare=False, repr=False)
-    expression: nodes.Expr | None = field(default=None, compare=False, repr=False)  # set when it yields a value
+    expression: nodes.Expr | None = field(
+        default=None, compare=False, repr=False
+    )  # set when it yields a value
     evaluate: Evaluate | None = field(default=None, compare=False, repr=False)
     emit: Emit | None = field(default=None, compare=False, repr=False)
 
@@ -194,7 +204,9 @@ def tree(source: str) -> nodes.Template:
         _check_brackets(source)
         return Parser(_SYNTAX, source).parse()
     except jinja2.TemplateSyntaxError as exc:
-        raise TemplateSyntaxError(exc.message or "not a template", hint=_hint(exc), line=exc.lineno) from None
+        raise TemplateSyntaxError(
+            exc.message or "not a template", hint=_hint(exc), line=exc.lineno
+        ) from None
     except RecursionError:
         raise LimitError("the template is nested too deeply") from None
     except ValueError as exc:  # a number with thousands of digits
@@ -226,7 +238,9 @@ def _hint(exc: jinja2.TemplateSyntaxError) -> str | None:
         or "unexpected end of template" in message
         or "Unexpected end of template" in message
     ):
-        return "an expression ends with }}, a statement with %}, and if and for with endif and endfor"
+        return (
+            "an expression ends with }}, a statement with %}, and if and for with endif and endfor"
+        )
     if "unexpected char '&'" in message or "unexpected char '!'" in message:
         return "write and, or, not"
     if "unexpected '|'" in message:
@@ -247,7 +261,11 @@ def _locate(exc: TemplateError, source: str) -> None:
     if exc.column is None:
         line = lines[exc.line - 1]
         words = re.findall(r"'([^']+)'", exc.message)
-        found = [line.find(word) for word in reversed(words)] + [line.find("{{"), line.find("{%"), 0]
+        found = [line.find(word) for word in reversed(words)] + [
+            line.find("{{"),
+            line.find("{%"),
+            0,
+        ]
         exc.column = next(position for position in found if position >= 0) + 1
 
 
@@ -280,7 +298,11 @@ def path(template: Template) -> tuple[str, ...] | None:
 def _only_expression(tree: nodes.Template) -> nodes.Expr | None:
     if len(tree.body) != 1 or not isinstance(output := tree.body[0], nodes.Output):
         return None
-    solid = [node for node in output.nodes if not (isinstance(node, nodes.TemplateData) and not node.data.strip())]
+    solid = [
+        node
+        for node in output.nodes
+        if not (isinstance(node, nodes.TemplateData) and not node.data.strip())
+    ]
     return solid[0] if len(solid) == 1 and not isinstance(solid[0], nodes.TemplateData) else None
 
 
@@ -308,7 +330,10 @@ _ARITHMETIC: dict[type[nodes.Node], Callable[[Meter, Value, Value], Value]] = {
     nodes.Mod: modulo,
     nodes.Pow: power,
 }
-_SIGNED: dict[type[nodes.Node], Callable[[Meter, Value], Value]] = {nodes.Neg: negate, nodes.Pos: affirm}
+_SIGNED: dict[type[nodes.Node], Callable[[Meter, Value], Value]] = {
+    nodes.Neg: negate,
+    nodes.Pos: affirm,
+}
 _COMPARE: dict[str, Callable[[Meter, Value, Value], bool]] = {
     "eq": equal,
     "ne": lambda meter, left, right: not equal(meter, left, right),
@@ -397,7 +422,9 @@ class _Compiler:
                 sign, subject = _SIGNED[type(node)], self.expression(node.node)
                 return lambda frame: sign(frame, subject(frame))
             case _:
-                raise ForbiddenError(f"'{type(node).__name__.lower()}' is not part of the template language")
+                raise ForbiddenError(
+                    f"'{type(node).__name__.lower()}' is not part of the template language"
+                )
 
     def _const(self, node: nodes.Const) -> Evaluate:
         value = node.value
@@ -424,7 +451,7 @@ class _Compiler:
     def _local(self, name: str) -> Evaluate:
         missing = Undefined(name, name)
 
-        def evaluate(frame: Frame) -> Value:
+        def evaluate(frame: RenderingFrame) -> Value:
             value = frame.local.get(name, _ABSENT)
             return frame.scope.get(name, missing) if value is _ABSENT else value
 
@@ -435,7 +462,7 @@ class _Compiler:
             return root
         steps = tuple((key, ".".join((base, *keys[: at + 1]))) for at, key in enumerate(keys))
 
-        def evaluate(frame: Frame) -> Value:
+        def evaluate(frame: RenderingFrame) -> Value:
             value = root(frame)
             for key, expression in steps:
                 value = member(value, key, expression)
@@ -446,7 +473,9 @@ class _Compiler:
     def _item(self, node: nodes.Getitem) -> Evaluate:
         subject, expression = self.expression(node.node), unparse(node)
         if isinstance(node.arg, nodes.Slice):
-            bounds = [self._optional(bound) for bound in (node.arg.start, node.arg.stop, node.arg.step)]
+            bounds = [
+                self._optional(bound) for bound in (node.arg.start, node.arg.stop, node.arg.step)
+            ]
             return lambda frame: _slice(frame, subject, bounds, expression)
         if isinstance(node.arg, nodes.Tuple):
             raise ForbiddenError("an index is one value")
@@ -510,10 +539,14 @@ class _Compiler:
             return self._call_method(node.node, args, kwargs)
         raise ForbiddenError(f"'{unparse(node.node)}' cannot be called")
 
-    def _call_global(self, name: str, args: Sequence[Evaluate], kwargs: Mapping[str, Evaluate]) -> Evaluate:
+    def _call_global(
+        self, name: str, args: Sequence[Evaluate], kwargs: Mapping[str, Evaluate]
+    ) -> Evaluate:
         if name not in GLOBALS:
             near = suggest(name, GLOBALS)
-            raise ForbiddenError(f"there is no function '{name}'", hint=f"did you mean '{near}'?" if near else None)
+            raise ForbiddenError(
+                f"there is no function '{name}'", hint=f"did you mean '{near}'?" if near else None
+            )
         function = GLOBALS[name]
         fitting(function, name, len(args), tuple(kwargs), leading=1)
         return lambda frame: called(
@@ -524,14 +557,16 @@ class _Compiler:
             **{key: settle(arg(frame)) for key, arg in kwargs.items()},
         )
 
-    def _call_method(self, node: nodes.Getattr, args: Sequence[Evaluate], kwargs: Mapping[str, Evaluate]) -> Evaluate:
+    def _call_method(
+        self, node: nodes.Getattr, args: Sequence[Evaluate], kwargs: Mapping[str, Evaluate]
+    ) -> Evaluate:
         name, subject, expression = node.attr, self.expression(node.node), unparse(node)
         if name not in METHOD_NAMES:
             near = suggest(name, METHOD_NAMES)
             hint = f"did you mean '{near}'?" if near else None
             raise ForbiddenError(f"there is no method '{name}'", hint=hint)
 
-        def evaluate(frame: Frame) -> Value:
+        def evaluate(frame: RenderingFrame) -> Value:
             value = subject(frame)
             function = _method(value, name, expression)
             value = settle(value)
@@ -550,7 +585,9 @@ class _Compiler:
 
         return evaluate
 
-    def _arguments(self, node: nodes.Filter | nodes.Test | nodes.Call) -> tuple[list[Evaluate], dict[str, Evaluate]]:
+    def _arguments(
+        self, node: nodes.Filter | nodes.Test | nodes.Call
+    ) -> tuple[list[Evaluate], dict[str, Evaluate]]:
         if node.dyn_args is not None or node.dyn_kwargs is not None:
             raise ForbiddenError("* and ** arguments are not part of the template language")
         kwargs: dict[str, Evaluate] = {}
@@ -565,7 +602,7 @@ class _Compiler:
             operation, other = rest[0]
             return lambda frame: operation(frame, first(frame), other(frame))
 
-        def evaluate(frame: Frame) -> bool:
+        def evaluate(frame: RenderingFrame) -> bool:
             left = first(frame)
             for operation, operand in rest:
                 right = operand(frame)
@@ -579,7 +616,7 @@ class _Compiler:
     def _and(self, node: nodes.And) -> Evaluate:
         left, right = self.expression(node.left), self.expression(node.right)
 
-        def evaluate(frame: Frame) -> Value:
+        def evaluate(frame: RenderingFrame) -> Value:
             value = left(frame)
             return right(frame) if truth(value) else value
 
@@ -588,7 +625,7 @@ class _Compiler:
     def _or(self, node: nodes.Or) -> Evaluate:
         left, right = self.expression(node.left), self.expression(node.right)
 
-        def evaluate(frame: Frame) -> Value:
+        def evaluate(frame: RenderingFrame) -> Value:
             value = left(frame)
             return value if truth(value) else right(frame)
 
@@ -603,7 +640,7 @@ class _Compiler:
     def _concat(self, node: nodes.Concat) -> Evaluate:
         parts = [self.expression(part) for part in node.nodes]
 
-        def evaluate(frame: Frame) -> str:
+        def evaluate(frame: RenderingFrame) -> str:
             made = [text(frame, part(frame)) for part in parts]
             frame.make_text(sum(map(len, made)))
             return "".join(made)
@@ -616,7 +653,9 @@ class _Compiler:
 
     def _dict(self, node: nodes.Dict) -> Evaluate:
         pairs = [(self.expression(pair.key), self.expression(pair.value)) for pair in node.items]
-        return lambda frame: {_key(settle(key(frame))): _made_of(value(frame)) for key, value in pairs}
+        return lambda frame: {
+            _key(settle(key(frame))): _made_of(value(frame)) for key, value in pairs
+        }
 
     def _arithmetic(self, node: nodes.BinExpr) -> Evaluate:
         operation = _ARITHMETIC[type(node)]
@@ -626,9 +665,11 @@ class _Compiler:
     def _selection(self, node: nodes.ImportedName) -> Evaluate:
         selection = self.selections[node.importname.removeprefix(SELECTION)]
 
-        def evaluate(frame: Frame) -> Value:
+        def evaluate(frame: RenderingFrame) -> Value:
             if frame.selected is None:
-                raise FailedError(f"'{selection.source}' was cut out and no selected values were given")
+                raise FailedError(
+                    f"'{selection.source}' was cut out and no selected values were given"
+                )
             return frame.selected(selection)
 
         return evaluate
@@ -640,7 +681,7 @@ class _Compiler:
         if len(emits) == 1:
             return emits[0]
 
-        def run(frame: Frame) -> None:
+        def run(frame: RenderingFrame) -> None:
             for emit in emits:
                 emit(frame)
 
@@ -650,7 +691,11 @@ class _Compiler:
         match node:
             case nodes.Output():
                 for part in node.nodes:
-                    yield _data(part.data) if isinstance(part, nodes.TemplateData) else self._output(part)
+                    yield (
+                        _data(part.data)
+                        if isinstance(part, nodes.TemplateData)
+                        else self._output(part)
+                    )
             case nodes.If():
                 yield self._if(node)
             case nodes.For():
@@ -659,20 +704,26 @@ class _Compiler:
                 yield self._assign(node)
             case _:
                 name = _STATEMENTS.get(type(node), type(node).__name__.lower())
-                raise ForbiddenError(f"'{name}' is not part of the template language", line=node.lineno)
+                raise ForbiddenError(
+                    f"'{name}' is not part of the template language", line=node.lineno
+                )
 
     def _output(self, node: nodes.Expr) -> Emit:
         evaluate = self.expression(node)
         kind: Literal["value", "identifier", "sql"] = "value"
         inside = evaluate
-        if isinstance(node, nodes.Filter) and node.name in ("identifier", "sql") and node.node is not None:
+        if (
+            isinstance(node, nodes.Filter)
+            and node.name in ("identifier", "sql")
+            and node.node is not None
+        ):
             kind = "identifier" if node.name == "identifier" else "sql"
             inside = self.expression(node.node)
         single = undoubled(node)
         without = inside if single is None else self.expression(single)
         source, line = unparse(node), node.lineno
 
-        def emit(frame: Frame) -> None:
+        def emit(frame: RenderingFrame) -> None:
             if frame.marks is not None:
                 value = inside(frame)
                 kept = value if single is None else without(frame)
@@ -682,7 +733,9 @@ class _Compiler:
             made = value if type(value) is str else text(frame, value)
             frame.text -= len(made)
             if frame.text < 0:
-                raise LimitError(f"the template makes more than {frame.limits.text} characters of text")
+                raise LimitError(
+                    f"the template makes more than {frame.limits.text} characters of text"
+                )
             frame.out.append(made)
 
         return emit
@@ -692,7 +745,7 @@ class _Compiler:
         branches += [(self.expression(other.test), self.block(other.body)) for other in node.elif_]
         otherwise = self.block(node.else_)
 
-        def emit(frame: Frame) -> None:
+        def emit(frame: RenderingFrame) -> None:
             for test, body in branches:
                 if truth(test(frame)):
                     return body(frame)
@@ -702,20 +755,30 @@ class _Compiler:
 
     def _for(self, node: nodes.For) -> Emit:
         if node.recursive:
-            raise ForbiddenError("recursive loops are not part of the template language", line=node.lineno)
+            raise ForbiddenError(
+                "recursive loops are not part of the template language", line=node.lineno
+            )
         bind = _binder(node.target)
-        subject, body, otherwise = self.expression(node.iter), self.block(node.body), self.block(node.else_)
+        subject, body, otherwise = (
+            self.expression(node.iter),
+            self.block(node.body),
+            self.block(node.else_),
+        )
         test = self.expression(node.test) if node.test is not None else None
         cost = 1 + _weight(*node.body)
         test_cost = _weight(node.test) if node.test is not None else 0
         asks_loop = any(name.name == "loop" for part in node.body for name in _names(part))
 
-        def emit(frame: Frame) -> None:
+        def emit(frame: RenderingFrame) -> None:
             outer = frame.local
             entries = elements(frame, subject(frame))
             try:
                 if test is not None:
-                    entries = [entry for entry in entries if _passes(frame, outer, bind, entry, test, test_cost)]
+                    entries = [
+                        entry
+                        for entry in entries
+                        if _passes(frame, outer, bind, entry, test, test_cost)
+                    ]
                 for at, entry in enumerate(entries):
                     frame.work(cost + len(outer))
                     frame.local = dict(outer)
@@ -747,12 +810,12 @@ _STATEMENTS: dict[type[nodes.Node], str] = {
 # --- what closures share
 
 
-def _comparison(name: str) -> Callable[[Frame, Value, Value], bool]:
+def _comparison(name: str) -> Callable[[RenderingFrame, Value, Value], bool]:
     """A comparison in which the error of a call that did not fail equals nothing, is in nothing and has no order."""
     operation = _COMPARE[name]
     otherwise = name in ("ne", "notin")
 
-    def compared(frame: Frame, left: Value, right: Value) -> bool:
+    def compared(frame: RenderingFrame, left: Value, right: Value) -> bool:
         if type(left) is Undefined or type(right) is Undefined:
             if is_no_error(left) or is_no_error(right):
                 return otherwise
@@ -766,7 +829,7 @@ def _scoped(root: str, keys: tuple[str, ...], expression: str) -> Evaluate:
     if not keys:
         return lambda frame: frame.scope.get(root, missing)
 
-    def evaluate(frame: Frame) -> Value:
+    def evaluate(frame: RenderingFrame) -> Value:
         value = frame.scope.get(root, _ABSENT)
         if value is _ABSENT:
             return missing
@@ -784,11 +847,11 @@ def _scoped(root: str, keys: tuple[str, ...], expression: str) -> Evaluate:
     return evaluate
 
 
-def _nothing(frame: Frame) -> None:
+def _nothing(frame: RenderingFrame) -> None:
     return None
 
 
-def _no_text(frame: Frame) -> str:
+def _no_text(frame: RenderingFrame) -> str:
     return ""
 
 
@@ -811,7 +874,9 @@ def _key(value: Value) -> str:
     raise FailedError(f"{kind_of(value)} cannot be a key, keys are text")
 
 
-def _slice(frame: Frame, subject: Evaluate, bounds: Sequence[Evaluate], expression: str) -> Value:
+def _slice(
+    frame: RenderingFrame, subject: Evaluate, bounds: Sequence[Evaluate], expression: str
+) -> Value:
     value = subject(frame)
     if type(value) is Undefined:
         return value
@@ -824,12 +889,14 @@ def _slice(frame: Frame, subject: Evaluate, bounds: Sequence[Evaluate], expressi
     return part(frame, value, slice(start, stop, step), expression)
 
 
-def _default(subject: Evaluate, args: Sequence[Evaluate], kwargs: Mapping[str, Evaluate]) -> Evaluate:
+def _default(
+    subject: Evaluate, args: Sequence[Evaluate], kwargs: Mapping[str, Evaluate]
+) -> Evaluate:
     by_name = dict(zip(("default_value", "boolean"), args, strict=False)) | dict(kwargs)
     other = by_name.get("default_value", _no_text)
     also_false = by_name.get("boolean", _nothing)
 
-    def evaluate(frame: Frame) -> Value:
+    def evaluate(frame: RenderingFrame) -> Value:
         value = subject(frame)
         if type(value) is Undefined:
             return other(frame)
@@ -843,14 +910,16 @@ def _method(value: Value, name: str, expression: str) -> Function | None:
     if isinstance(value, Mapping) or is_lazy(value):
         found = member(value, name, expression)
         if type(found) is not Undefined:
-            raise FailedError(f"'{expression}' is data and cannot be called", hint=f"write | {name}")
+            raise FailedError(
+                f"'{expression}' is data and cannot be called", hint=f"write | {name}"
+            )
     return method(value, name)
 
 
 def _data(data: str) -> Emit:
     size = len(data)
 
-    def emit(frame: Frame) -> None:
+    def emit(frame: RenderingFrame) -> None:
         frame.text -= size
         if frame.text < 0:
             raise LimitError(f"the template makes more than {frame.limits.text} characters of text")
@@ -859,7 +928,7 @@ def _data(data: str) -> Emit:
     return emit
 
 
-def _mark(frame: Frame, found: Marked) -> str:
+def _mark(frame: RenderingFrame, found: Marked) -> str:
     assert frame.marks is not None
     frame.work(1)
     marker = f"{frame.mark}{len(frame.marks)}{frame.mark}"
@@ -893,7 +962,7 @@ def _binder(target: nodes.Node) -> Callable[[dict[str, Value], Value], None]:
 
 
 def _passes(
-    frame: Frame,
+    frame: RenderingFrame,
     outer: dict[str, Value],
     bind: Callable[[dict[str, Value], Value], None],
     entry: Value,
@@ -913,7 +982,7 @@ def _loop(at: int, size: int) -> dict[str, Value]:
 # --- rendering
 
 
-def _run(template: Template, frame: Frame) -> Value:
+def _run(template: Template, frame: RenderingFrame) -> Value:
     """The value of a template; lazy only when its one expression is."""
     if template.tree is None:
         return template.source
@@ -936,7 +1005,7 @@ def _place(exc: TemplateError, source: str) -> None:
             exc.line, exc.column = source.count("\n", 0, at) + 1, at - source.rfind("\n", 0, at)
 
 
-def _emitted(template: Template, frame: Frame) -> str:
+def _emitted(template: Template, frame: RenderingFrame) -> str:
     assert template.emit is not None
     frame.out = []
     template.emit(frame)
@@ -950,28 +1019,28 @@ def evaluate(
     template: Template | str,
     scope: Scope,
     *,
-    limits: Limits = SERVER_LIMITS,
+    limits: RenderLimits = SERVER_LIMITS,
     functions: Functions | None = None,
     selected: Selected | None = None,
 ) -> Value:
     """Like render, but an expression whose value is lazy yields that Lazy: a reference is passed on, not resolved."""
     if isinstance(template, str):
         template = parse(template)
-    return _run(template, Frame(scope, limits, functions, selected))
+    return _run(template, RenderingFrame(scope, limits, functions, selected))
 
 
 def probe(
     template: Template | str,
     scope: Scope,
     *,
-    limits: Limits = SERVER_LIMITS,
+    limits: RenderLimits = SERVER_LIMITS,
     functions: Functions | None = None,
     selected: Selected | None = None,
 ) -> Value:
     """Like evaluate, but an expression whose value is undefined yields that Undefined: asked about, not used."""
     if isinstance(template, str):
         template = parse(template)
-    frame = Frame(scope, limits, functions, selected)
+    frame = RenderingFrame(scope, limits, functions, selected)
     if template.evaluate is None:
         return _run(template, frame)
     try:
@@ -987,7 +1056,7 @@ def render(
     template: Template | str,
     scope: Scope,
     *,
-    limits: Limits = SERVER_LIMITS,
+    limits: RenderLimits = SERVER_LIMITS,
     functions: Functions | None = None,
     selected: Selected | None = None,
 ) -> Value:
@@ -995,7 +1064,7 @@ def render(
         template = parse(template)
     if template.tree is None:
         return template.source
-    frame = Frame(scope, limits, functions, selected)
+    frame = RenderingFrame(scope, limits, functions, selected)
     value = _run(template, frame)
     return value if type(value) in PLAIN else plain(frame, value)
 
@@ -1004,12 +1073,12 @@ def render_value(
     value: Value,
     scope: Scope,
     *,
-    limits: Limits = SERVER_LIMITS,
+    limits: RenderLimits = SERVER_LIMITS,
     functions: Functions | None = None,
     selected: Selected | None = None,
 ) -> Value:
     """Render every text in a structure, keys too; one budget for all of it."""
-    return _rendered(value, Frame(scope, limits, functions, selected), 0)
+    return _rendered(value, RenderingFrame(scope, limits, functions, selected), 0)
 
 
 def parsed(value: Value) -> Value:
@@ -1021,7 +1090,7 @@ def parsed(value: Value) -> Value:
     return [parsed(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
-def _rendered(value: Value, frame: Frame, depth: int) -> Value:
+def _rendered(value: Value, frame: RenderingFrame, depth: int) -> Value:
     kind = type(value)
     if kind is Template or kind is str or isinstance(value, (str, Template)):
         made = _run(value if kind is Template else parse(value), frame)
@@ -1042,10 +1111,14 @@ def _rendered(value: Value, frame: Frame, depth: int) -> Value:
         if len(made) != len(value):
             raise FailedError("two keys of a map render to the same text")
         return made
-    return _rendered_list(value, frame, depth) if isinstance(value, (list, tuple)) else plain(frame, value)
+    return (
+        _rendered_list(value, frame, depth)
+        if isinstance(value, (list, tuple))
+        else plain(frame, value)
+    )
 
 
-def _rendered_list(parts: Sequence[Value], frame: Frame, depth: int) -> list[Value]:
+def _rendered_list(parts: Sequence[Value], frame: RenderingFrame, depth: int) -> list[Value]:
     made: list[Value] = []
     for each in parts:
         try:
@@ -1056,7 +1129,7 @@ def _rendered_list(parts: Sequence[Value], frame: Frame, depth: int) -> list[Val
     return made
 
 
-def _rendered_key(key: Any, frame: Frame) -> str:
+def _rendered_key(key: Any, frame: RenderingFrame) -> str:
     if isinstance(key, str) and "{" not in key:
         return key
     made = settle(_run(parse(key), frame)) if isinstance(key, str) else key
@@ -1072,7 +1145,7 @@ def guard(
     template: Template | Value,
     scope: Scope,
     *,
-    limits: Limits = SERVER_LIMITS,
+    limits: RenderLimits = SERVER_LIMITS,
     functions: Functions | None = None,
     selected: Selected | None = None,
 ) -> bool:
@@ -1105,7 +1178,7 @@ def render_marked(
     template: Template | str,
     scope: Scope,
     *,
-    limits: Limits = SERVER_LIMITS,
+    limits: RenderLimits = SERVER_LIMITS,
     functions: Functions | None = None,
     selected: Selected | None = None,
 ) -> tuple[str, list[Marked]]:
@@ -1118,7 +1191,7 @@ def render_marked(
         template = parse(template)
     if template.tree is None:
         return template.source, []
-    frame = Frame(scope, limits, functions, selected)
+    frame = RenderingFrame(scope, limits, functions, selected)
     frame.mark = _free_character(template.source)
     frame.marks = []
     try:

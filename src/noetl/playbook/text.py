@@ -59,17 +59,17 @@ class Seq(list[Any]):
         self.marks: list[Mark] = []
 
 
-class Problem(NamedTuple):
+class TextProblem(NamedTuple):
     code: Code
     message: str
     mark: Mark
     hint: str | None = None
 
 
-class Unreadable(Exception):
+class UnreadableText(Exception):
     """The text cannot be read any further."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: TextProblem) -> None:
         super().__init__(problem.message)
         self.problem = problem
 
@@ -79,7 +79,7 @@ class Document:
     """`data` is None when the text could not be read; `problems` then says why."""
 
     data: Any
-    problems: list[Problem]
+    problems: list[TextProblem]
     lines: list[str]
 
 
@@ -87,9 +87,9 @@ def read(source: str | bytes) -> Document:
     """The one document in `source`; never raises for what a text may contain."""
     try:
         text = _decode(source)
-        problems: list[Problem] = []
+        problems: list[TextProblem] = []
         data = _Builder(_events(text), problems).document()
-    except Unreadable as exc:
+    except UnreadableText as exc:
         return Document(None, [exc.problem], [])
     return Document(data, problems, text.split("\n"))
 
@@ -105,7 +105,9 @@ def plain(node: Any) -> Any:
 
 def _decode(source: str | bytes) -> str:
     if len(source) > MAX_BYTES:
-        raise _limit(f"the text is {len(source):,} long; at most {MAX_BYTES:,} bytes are read", START)
+        raise _limit(
+            f"the text is {len(source):,} long; at most {MAX_BYTES:,} bytes are read", START
+        )
     if isinstance(source, str):
         if not source.isascii() and len(source.encode("utf-8", "surrogatepass")) > MAX_BYTES:
             raise _limit(f"the text has more than {MAX_BYTES:,} bytes", START)
@@ -114,12 +116,19 @@ def _decode(source: str | bytes) -> str:
         return source.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         line = source.count(b"\n", 0, exc.start) + 1
-        raise Unreadable(Problem(Code.YAML_SYNTAX, f"not UTF-8 (byte {exc.start})", Mark(line, 1))) from exc
+        raise UnreadableText(
+            TextProblem(Code.YAML_SYNTAX, f"not UTF-8 (byte {exc.start})", Mark(line, 1))
+        ) from exc
 
 
-def _limit(message: str, mark: Mark) -> Unreadable:
-    return Unreadable(
-        Problem(Code.YAML_LIMIT, message, mark, "data belongs into files and tables, not into a playbook")
+def _limit(message: str, mark: Mark) -> UnreadableText:
+    return UnreadableText(
+        TextProblem(
+            Code.YAML_LIMIT,
+            message,
+            mark,
+            "data belongs into files and tables, not into a playbook",
+        )
     )
 
 
@@ -127,22 +136,30 @@ def _events(text: str) -> Iterator[Any]:
     try:
         yield from yaml.parse(text, Loader=_PARSER)
     except yaml.YAMLError as exc:
-        raise Unreadable(_syntax(exc, text)) from exc
+        raise UnreadableText(_syntax(exc, text)) from exc
     except UnicodeError as exc:
-        raise Unreadable(Problem(Code.YAML_SYNTAX, "the text holds a character that is not Unicode", START)) from exc
+        raise UnreadableText(
+            TextProblem(Code.YAML_SYNTAX, "the text holds a character that is not Unicode", START)
+        ) from exc
 
 
-def _syntax(exc: yaml.YAMLError, text: str) -> Problem:
+def _syntax(exc: yaml.YAMLError, text: str) -> TextProblem:
     at, opened = getattr(exc, "problem_mark", None), getattr(exc, "context_mark", None)
     if opened is not None and "end of stream" in str(getattr(exc, "problem", "")):
         at = opened  # where the quote or bracket was opened, not where the file ends
     if at is None:
         place = getattr(exc, "position", 0)
         mark = Mark(text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place))
-        return Problem(Code.YAML_SYNTAX, f"a character that YAML does not allow: {getattr(exc, 'reason', exc)}", mark)
+        return TextProblem(
+            Code.YAML_SYNTAX,
+            f"a character that YAML does not allow: {getattr(exc, 'reason', exc)}",
+            mark,
+        )
     context, what = getattr(exc, "context", None), getattr(exc, "problem", None) or str(exc)
     message = f"{what} {context}" if context else what
-    return Problem(Code.YAML_SYNTAX, f"not YAML: {message}", Mark(at.line + 1, at.column + 1), _advice(what))
+    return TextProblem(
+        Code.YAML_SYNTAX, f"not YAML: {message}", Mark(at.line + 1, at.column + 1), _advice(what)
+    )
 
 
 def _advice(what: str) -> str | None:
@@ -167,11 +184,13 @@ class _Builder:
     """Turns events into nodes; counts what aliases would cost before it copies them."""
 
     events: Iterator[Any]
-    problems: list[Problem]
+    problems: list[TextProblem]
     nodes: int = 0
     depth: int = 0
     deepest: int = 0
-    anchors: dict[str, _Anchor | None] = field(default_factory=dict)  # None while the anchored node is still open
+    anchors: dict[str, _Anchor | None] = field(
+        default_factory=dict
+    )  # None while the anchored node is still open
 
     def document(self) -> Any:
         data: Any = None
@@ -181,14 +200,17 @@ class _Builder:
                 continue
             documents += 1
             if documents > 1:
-                raise Unreadable(
-                    Problem(
-                        Code.YAML_SYNTAX, "a second document; a file holds one playbook", _mark(event), "remove `---`"
+                raise UnreadableText(
+                    TextProblem(
+                        Code.YAML_SYNTAX,
+                        "a second document; a file holds one playbook",
+                        _mark(event),
+                        "remove `---`",
                     )
                 )
             data = self._node(next(self.events))
         if documents == 0:
-            raise Unreadable(Problem(Code.YAML_SYNTAX, "the text is empty", START))
+            raise UnreadableText(TextProblem(Code.YAML_SYNTAX, "the text is empty", START))
         return data
 
     def _node(self, event: Any) -> Any:
@@ -225,12 +247,14 @@ class _Builder:
     def _count(self, nodes: int, mark: Mark) -> None:
         self.nodes += nodes
         if self.nodes > MAX_NODES:
-            raise _limit(f"more than {MAX_NODES:,} values, aliases counted as what they stand for", mark)
+            raise _limit(
+                f"more than {MAX_NODES:,} values, aliases counted as what they stand for", mark
+            )
 
     def _refuse_tag(self, event: Any, mark: Mark) -> None:
         if event.tag is not None:
             message = f"the tag {event.tag} is not allowed: a playbook is plain data"
-            self.problems.append(Problem(Code.YAML_TAG, message, mark, "remove the tag"))
+            self.problems.append(TextProblem(Code.YAML_TAG, message, mark, "remove the tag"))
 
     def _enter(self, mark: Mark) -> None:
         self.depth += 1
@@ -269,13 +293,21 @@ class _Builder:
         if not isinstance(key, str):
             shown = "null" if key is None else str(key).lower() if isinstance(key, bool) else key
             simple = not isinstance(key, dict | list)
-            message = f"the key {shown} is not text" if simple else "a key must be text, not a list or a mapping"
-            hint = f'write "{shown}": …' if simple else "quote the key; texts that start with {{ or [ need quotes"
-            self.problems.append(Problem(Code.BAD_KEY, message, at, hint))
+            message = (
+                f"the key {shown} is not text"
+                if simple
+                else "a key must be text, not a list or a mapping"
+            )
+            hint = (
+                f'write "{shown}": …'
+                if simple
+                else "quote the key; texts that start with {{ or [ need quotes"
+            )
+            self.problems.append(TextProblem(Code.BAD_KEY, message, at, hint))
             return None
         if key in found:
             message = f"the key `{key}` stands twice in one mapping; it is first on line {found.marks[key][0].line}"
-            self.problems.append(Problem(Code.DUPLICATE_KEY, message, at, "keep one of them"))
+            self.problems.append(TextProblem(Code.DUPLICATE_KEY, message, at, "keep one of them"))
             return None
         return key
 
@@ -293,18 +325,28 @@ class _Builder:
 
     def _number(self, text: str, mark: Mark) -> int | float | str:
         if _INT.fullmatch(text):
-            whole = int(text, 0) if text[:2] in ("0o", "0x") else int(text) if len(text) < 25 else 1 << 64
+            whole = (
+                int(text, 0)
+                if text[:2] in ("0o", "0x")
+                else int(text)
+                if len(text) < 25
+                else 1 << 64
+            )
             if -(1 << 63) <= whole < 1 << 63:
                 return whole
         elif _FLOAT.fullmatch(text) and abs(number := float(text)) != float("inf"):
             return number
         message = f"{text[:40]} is not a finite 64-bit number"
-        self.problems.append(Problem(Code.YAML_VALUE, message, mark, "quote it to keep it as text"))
+        self.problems.append(
+            TextProblem(Code.YAML_VALUE, message, mark, "quote it to keep it as text")
+        )
         return text
 
 
 def _unknown(name: str, mark: Mark) -> _Anchor:
-    raise Unreadable(Problem(Code.YAML_SYNTAX, f"the alias *{name} has no anchor &{name} before it", mark))
+    raise UnreadableText(
+        TextProblem(Code.YAML_SYNTAX, f"the alias *{name} has no anchor &{name} before it", mark)
+    )
 
 
 def _mark(event: Any) -> Mark:

@@ -28,7 +28,10 @@ class Beginning(Struct, frozen=True):
     env: Mapping[str, str] = {}
 
     def names(self) -> dict[str, Any]:
-        return {**identity(self.execution_id, self.path, self.version, "pending"), "env": dict(self.env)}
+        return {
+            **identity(self.execution_id, self.path, self.version, "pending"),
+            "env": dict(self.env),
+        }
 
     def functions(self, key: str) -> Seeded:
         return Seeded(f"{self.execution_id}\0workload\0{key}", iso(born(self.execution_id)))
@@ -37,10 +40,16 @@ class Beginning(Struct, frozen=True):
 def readable_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """`env.*` of workload defaults: the variables that are set for playbooks, without their prefix. No other variable of a
     server can be read, because its credentials are among them."""
-    return {name.removeprefix(ENV_PREFIX): value for name, value in environment.items() if name.startswith(ENV_PREFIX)}
+    return {
+        name.removeprefix(ENV_PREFIX): value
+        for name, value in environment.items()
+        if name.startswith(ENV_PREFIX)
+    }
 
 
-def merge(playbook: Playbook, payload: dict[str, Any] | None, beginning: Beginning | None = None) -> dict[str, Any]:
+def merge(
+    playbook: Playbook, payload: dict[str, Any] | None, beginning: Beginning | None = None
+) -> dict[str, Any]:
     """Defaults may use templates over the payload, earlier keys and the identity of the execution. They are rendered once; the
     payload itself is data and never rendered."""
     beginning = beginning or Beginning()
@@ -55,12 +64,20 @@ def merge(playbook: Playbook, payload: dict[str, Any] | None, beginning: Beginni
         try:
             rendered = render_value(default, scope, functions=beginning.functions(key))
         except TemplateError as error:
-            raise InvalidInput(f"workload default {key + error.path!r}: {error}", hint=_hint(error)) from error
+            raise InvalidInput(
+                f"workload default {key + error.path!r}: {error}", hint=_hint(error)
+            ) from error
         merged[key] = over(rendered, given) if key in payload else rendered
-    ordered = {key: merged[key] for key in [*playbook.workload, *(k for k in payload if k not in playbook.workload)]}
+    ordered = {
+        key: merged[key]
+        for key in [*playbook.workload, *(k for k in payload if k not in playbook.workload)]
+    }
     size = len(orjson.dumps(ordered))
     if size > LIMIT:
-        raise InvalidInput(f"the workload is {size} bytes, the limit is {LIMIT}", hint="pass large data by reference")
+        raise InvalidInput(
+            f"the workload is {size} bytes, the limit is {LIMIT}",
+            hint="pass large data by reference",
+        )
     return ordered
 
 
@@ -76,7 +93,9 @@ def over(base: Any, given: Any) -> Any:
     """Deep merge: maps are merged, everything else is replaced."""
     if isinstance(base, dict) and isinstance(given, dict):
         return {
-            key: over(base[key], given[key]) if key in base and key in given else given.get(key, base.get(key))
+            key: over(base[key], given[key])
+            if key in base and key in given
+            else given.get(key, base.get(key))
             for key in [*base, *(k for k in given if k not in base)]
         }
     return given

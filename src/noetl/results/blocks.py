@@ -13,11 +13,13 @@ from zlib import crc32
 
 from noetl.model.errors import CorruptLog
 from noetl.results.encoding import decoded, encode, not_a_list, pieces
-from noetl.results.port import Source
-from noetl.results.staging import Draft
+from noetl.results.port import ByteSource
+from noetl.results.staging import PayloadDraft
 
 _MAGIC = b"noetl/1\n"
-_TRAILER = Struct("<QQQ32sI8s")  # the payload's bytes, rows, blocks, sha256; the index's sum; the magic word
+_TRAILER = Struct(
+    "<QQQ32sI8s"
+)  # the payload's bytes, rows, blocks, sha256; the index's sum; the magic word
 _BLOCK = Struct("<QQI")  # first row, offset, sum
 _NO_ROWS = (1 << 64) - 1
 
@@ -36,7 +38,7 @@ class Summary:
 class _Written:
     """Counts and sums what goes to the file."""
 
-    def __init__(self, file: Draft) -> None:
+    def __init__(self, file: PayloadDraft) -> None:
         self.file = file
         self.size = 0
         self.sha = sha256()
@@ -47,7 +49,7 @@ class _Written:
         self.size += len(data)
 
 
-def write(file: Draft, value: Any) -> Summary:
+def write(file: PayloadDraft, value: Any) -> Summary:
     out = _Written(file)
     blocks = bytearray()
     rows: int | None = None
@@ -58,7 +60,9 @@ def write(file: Draft, value: Any) -> Summary:
     made = Summary(out.size, rows, len(blocks) // _BLOCK.size, out.sha.hexdigest(), crc32(blocks))
     file.write(blocks)
     count = _NO_ROWS if rows is None else rows
-    file.write(_TRAILER.pack(made.bytes, count, made.blocks, out.sha.digest(), made.index_sum, _MAGIC))
+    file.write(
+        _TRAILER.pack(made.bytes, count, made.blocks, out.sha.digest(), made.index_sum, _MAGIC)
+    )
     return made
 
 
@@ -79,7 +83,7 @@ def _write_items(out: _Written, items: list[Any], blocks: bytearray) -> int:
 class Payload:
     """An open file, read at positions. CorruptLog when it is not what was written."""
 
-    def __init__(self, source: Source, uri: str) -> None:
+    def __init__(self, source: ByteSource, uri: str) -> None:
         self._source = source
         self._uri = uri
         self.summary = self._read_summary()
@@ -99,7 +103,9 @@ class Payload:
         if start >= stop:
             return []
         index = self._read_index()
-        first, last = (bisect_right(index, row, key=lambda block: block[0]) - 1 for row in (start, stop - 1))
+        first, last = (
+            bisect_right(index, row, key=lambda block: block[0]) - 1 for row in (start, stop - 1)
+        )
         before = index[first][0]
         found: list[Any] = decoded(b"[" + self._read_blocks(index, first, last) + b"]", self._uri)
         return found[start - before : stop - before]

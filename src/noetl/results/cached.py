@@ -15,18 +15,21 @@ from zlib import crc32
 
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Address, Home, Reference
-from noetl.results.pool import Pool
-from noetl.results.port import Afar, Source, Stored, Tier
+from noetl.results.pool import FilePool
+from noetl.results.port import Afar, ByteSource, StoredObject, Tier
 from noetl.results.sources import Opened
 from noetl.results.staging import Staged
 
 BLOCK = 256 << 10
 _SIZE = Struct("<Q")
-_ENDS = (64 << 10, 4 << 20)  # the least and the most that counts as a file's end; between them, a thousandth of it
+_ENDS = (
+    64 << 10,
+    4 << 20,
+)  # the least and the most that counts as a file's end; between them, a thousandth of it
 
 
 class Cached:
-    def __init__(self, tier: Tier, meta: Pool, data: Pool) -> None:
+    def __init__(self, tier: Tier, meta: FilePool, data: FilePool) -> None:
         self._tier = tier
         self._pools = Pools(meta, data)
 
@@ -39,7 +42,7 @@ class Cached:
         if staged.path is not None:
             await asyncio.to_thread(self._pools.adopt, _name(str(address)), staged)
 
-    async def open(self, reference: Reference, size: int | None = None) -> Source:
+    async def open(self, reference: Reference, size: int | None = None) -> ByteSource:
         name = _name(reference.uri)
         known = await asyncio.to_thread(self._pools.size, name)
         far = await self._tier.open(reference, size=known if size is None else size)
@@ -49,14 +52,14 @@ class Cached:
         await self._tier.delete(address)
         await asyncio.to_thread(self._pools.drop, _name(str(address)))
 
-    def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[Stored]:
+    def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
         return self._tier.listed(execution_id)
 
 
 class Pools:
     """What is known of a file, by names: `-size`, `-sums` of its blocks, `-whole` or blocks by number."""
 
-    def __init__(self, meta: Pool, data: Pool) -> None:
+    def __init__(self, meta: FilePool, data: FilePool) -> None:
         self._meta = meta
         self._data = data
 
@@ -64,12 +67,12 @@ class Pools:
         found = self._meta.get(f"{name}-size")
         return None if found is None else int(_SIZE.unpack(found)[0])
 
-    def source(self, name: str, far: Source) -> Source:
+    def source(self, name: str, far: ByteSource) -> ByteSource:
         if self.size(name) is None:
             self._meta.add(f"{name}-size", _SIZE.pack(far.size))
-        return self._whole(name, far) or Near(self, name, far)
+        return self._whole(name, far) or CachedFile(self, name, far)
 
-    def _whole(self, name: str, far: Source) -> "Checked | None":
+    def _whole(self, name: str, far: ByteSource) -> "Checked | None":
         kept = self._data.file(f"{name}-whole")
         if kept is None:
             return None
@@ -81,12 +84,14 @@ class Pools:
 
     def block(self, name: str, number: int, size: int) -> bytes | None:
         found = self._of(number, size).get(f"{name}-{number}")
-        return found if found is not None and len(found) == min(BLOCK, size - number * BLOCK) else None
+        return (
+            found if found is not None and len(found) == min(BLOCK, size - number * BLOCK) else None
+        )
 
     def keep(self, name: str, number: int, size: int, data: bytes) -> None:
         self._of(number, size).add(f"{name}-{number}", data)
 
-    def _of(self, number: int, size: int) -> Pool:
+    def _of(self, number: int, size: int) -> FilePool:
         end = min(max(size >> 10, _ENDS[0]), _ENDS[1])
         return self._meta if (number + 1) * BLOCK > size - end else self._data
 
@@ -105,7 +110,9 @@ class Pools:
 class Checked:
     """A whole file that is here. A block that does not match its sum is read from afar, and the file is dropped."""
 
-    def __init__(self, pools: Pools, name: str, near: Opened, sums: "array[int]", far: Source) -> None:
+    def __init__(
+        self, pools: Pools, name: str, near: Opened, sums: "array[int]", far: ByteSource
+    ) -> None:
         self.size = near.size
         self.path: Path | None = near.path
         self._pools = pools
@@ -130,12 +137,12 @@ class Checked:
         self._far.close()
 
 
-class Near:
+class CachedFile:
     """A file afar, of which blocks may be here. What is missing between two of them is asked for at once."""
 
     path: Path | None = None
 
-    def __init__(self, pools: Pools, name: str, far: Source) -> None:
+    def __init__(self, pools: Pools, name: str, far: ByteSource) -> None:
         self.size = far.size
         self._pools = pools
         self._name = name

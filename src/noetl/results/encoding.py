@@ -11,14 +11,16 @@ import msgspec
 from noetl.model.errors import CorruptLog, InvalidInput
 from noetl.model.ids import RefId, derive
 from noetl.model.reference import Home, Reference
-from noetl.results.sources import Held
+from noetl.results.sources import MemorySource
 
 if TYPE_CHECKING:
     from noetl.results.rowsets import Reader
 
 JSON, ARROW, PARQUET, PARTS = "json", "arrow", "parquet", "parts"
 ARROW_BEGINS, PARQUET_BEGINS = b"\xff\xff\xff\xff", b"PAR1"  # no JSON does
-PIECE = 64 * 1024  # bytes of a list that are read and checked together; one larger item is a piece of its own
+PIECE = (
+    64 * 1024
+)  # bytes of a list that are read and checked together; one larger item is a piece of its own
 _FIRST_GUESS = 16  # items in the first piece
 
 encode = msgspec.json.encode
@@ -35,7 +37,9 @@ def checksum(data: bytes) -> str:
 
 
 def reference_to(uri: str, home: Home, sha: str, size: int, rows: int | None) -> Reference:
-    return Reference(ref_id=ref_id_of(uri), type=home, uri=uri, sha256=sha, bytes=size, rows=rows, format=JSON)
+    return Reference(
+        ref_id=ref_id_of(uri), type=home, uri=uri, sha256=sha, bytes=size, rows=rows, format=JSON
+    )
 
 
 def rows_in(value: Any) -> int | None:
@@ -103,7 +107,7 @@ def is_rowset(beginning: bytes) -> bool:
 def _rowset(data: bytes, uri: str) -> "Reader":
     from noetl.results import rowsets  # Arrow: only who meets a row set pays for it
 
-    return rowsets.read(Held(data), uri)
+    return rowsets.read(MemorySource(data), uri)
 
 
 def not_a_list(uri: str) -> InvalidInput:

@@ -19,7 +19,7 @@ from typing import Final
 from noetl.model.errors import BadReference, Conflict, NotFound
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Address, Home, Reference, address, execution, parse_uri
-from noetl.results.port import Source, Stored
+from noetl.results.port import ByteSource, StoredObject
 from noetl.results.sources import Opened
 from noetl.results.staging import Staged, Staging, must_be_there, unusable
 
@@ -31,7 +31,7 @@ _LISTED = 1000  # files looked at in one go
 _sync: Final = getattr(os, "fdatasync", os.fsync)  # macOS has none
 
 
-class Files:
+class FileStore:
     home: Final[Home] = "disk"
 
     def __init__(self, root: Path, *, ours: bool = True, once: Path | None = None) -> None:
@@ -44,20 +44,24 @@ class Files:
     @property
     def staging(self) -> Staging:
         """On the same disk, so that a payload is written once and renamed."""
-        return Staging(self._root / ".staging", within=None if self._ours else self._root, once=self._once)
+        return Staging(
+            self._root / ".staging", within=None if self._ours else self._root, once=self._once
+        )
 
     async def write(self, address: Address, staged: Staged) -> None:
         await asyncio.to_thread(self._write, address, staged)
 
-    async def open(self, reference: Reference, size: int | None = None) -> Source:
+    async def open(self, reference: Reference, size: int | None = None) -> ByteSource:
         return await asyncio.to_thread(self._open, reference)
 
     async def delete(self, address: Address) -> None:
         await asyncio.to_thread(self._delete, address)
 
-    async def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[Stored]:
+    async def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
         found = self._listed(execution_id)
-        while some := await asyncio.to_thread(lambda: [each for each, _ in zip(found, range(_LISTED), strict=False)]):
+        while some := await asyncio.to_thread(
+            lambda: [each for each, _ in zip(found, range(_LISTED), strict=False)]
+        ):
             for each in some:
                 yield each
 
@@ -79,7 +83,9 @@ class Files:
         finally:
             source.close()
         if not same:
-            raise Conflict(f"{where} holds another payload", hint="a result is written once; use another key")
+            raise Conflict(
+                f"{where} holds another payload", hint="a result is written once; use another key"
+            )
         return True
 
     def _bring(self, folder: int, key: str, staged: Staged) -> None:
@@ -111,7 +117,11 @@ class Files:
                 return part, os.open(part, _CREATE, 0o600, dir_fd=folder)
 
     def _delete(self, where: Address) -> None:
-        with self._explained(str(where)), suppress(FileNotFoundError), self._folder(where, make=False) as folder:
+        with (
+            self._explained(str(where)),
+            suppress(FileNotFoundError),
+            self._folder(where, make=False) as folder,
+        ):
             os.unlink(where.key, dir_fd=folder)
 
     # ---- reading -------------------------------------------------------------------------------------------------------
@@ -123,16 +133,22 @@ class Files:
                 with self._folder(where, make=False) as folder:
                     return self._opened(folder, where)
             except FileNotFoundError as error:
-                raise NotFound(f"{where} is gone", hint="its execution may be past retention") from error
+                raise NotFound(
+                    f"{where} is gone", hint="its execution may be past retention"
+                ) from error
 
     def _opened(self, folder: int, where: Address) -> Opened:
         descriptor = os.open(where.key, _READ, dir_fd=folder)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise BadReference(f"{where} is not a file", hint="somebody else has put something there")
-        return Opened(descriptor, self._root / where.execution_id / where.kind / where.step / where.key)
+            raise BadReference(
+                f"{where} is not a file", hint="somebody else has put something there"
+            )
+        return Opened(
+            descriptor, self._root / where.execution_id / where.kind / where.step / where.key
+        )
 
-    def _listed(self, execution_id: ExecutionId | None) -> Iterator[Stored]:
+    def _listed(self, execution_id: ExecutionId | None) -> Iterator[StoredObject]:
         """What has no address is not ours to speak of: parts, links, foreign files."""
         top, depth = self._root, 4
         if execution_id is not None:
@@ -144,7 +160,7 @@ class Files:
                 with suppress(BadReference, FileNotFoundError):
                     where = address(*path.relative_to(self._root).parts)
                     found = path.stat()
-                    yield Stored(where, found.st_size, found.st_mtime)
+                    yield StoredObject(where, found.st_size, found.st_mtime)
 
     # ---- places --------------------------------------------------------------------------------------------------------
 
@@ -157,7 +173,9 @@ class Files:
             _sync_directory(self._root.parent)
         if not self._ours:
             must_be_there(self._root)
-        folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # the root itself may be a link
+        folder = os.open(
+            self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        )  # the root itself may be a link
         try:
             for name in (where.execution_id, where.kind, where.step):
                 inner = _below(folder, name, make=make)
@@ -180,7 +198,7 @@ class Files:
             raise unusable(self._root, error) from error
 
 
-def _sum(source: Source) -> str:
+def _sum(source: ByteSource) -> str:
     sha = sha256()
     for offset in range(0, source.size, _PART):
         sha.update(source.read(offset, _PART))

@@ -25,7 +25,7 @@ _UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 # ---- Parquet -----------------------------------------------------------------------------------------------------------------
 
 
-class Parquet:
+class ParquetWriter:
     """A file of that schema, which has its columns even with no rows. Closed before its file, whatever comes of it."""
 
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
@@ -60,7 +60,9 @@ class Kinds:
         known = self._kinds.get(name, pa.null())
         if isinstance(known, pa.JsonType):
             return known
-        nested = pa.types.is_nested(known) or any(isinstance(value, dict | list) for value in values)
+        nested = pa.types.is_nested(known) or any(
+            isinstance(value, dict | list) for value in values
+        )
         if not nested:
             self._alike(name, values)
         try:
@@ -68,23 +70,33 @@ class Kinds:
         except _UNFIT as error:
             if nested:
                 return pa.json_()
-            raise Unfit(name, self._seen, f"or one of those after it has no type: {error}") from None
+            raise Unfit(
+                name, self._seen, f"or one of those after it has no type: {error}"
+            ) from None
 
     def _alike(self, name: str, values: list[Any]) -> None:
         for number, value in enumerate(values):
             word = None if value is None else _word(value)
             if word is not None and self._words.setdefault(name, word) != word:
-                raise Unfit(name, self._seen + number, f"is {word}, and the first one is {self._words[name]}")
+                raise Unfit(
+                    name,
+                    self._seen + number,
+                    f"is {word}, and the first one is {self._words[name]}",
+                )
 
     @property
     def schema(self) -> pa.Schema:
-        kinds = {name: kind if _writable(kind) else pa.json_() for name, kind in self._kinds.items()}
+        kinds = {
+            name: kind if _writable(kind) else pa.json_() for name, kind in self._kinds.items()
+        }
         return pa.schema(list(kinds.items()))
 
 
 def columns(records: list[Record], schema: pa.Schema, first: int = 0) -> pa.RecordBatch:
     """Records that `Kinds` has seen; `first` is the number of the first one."""
-    arrays = [_column([record.get(field.name) for record in records], field, first) for field in schema]
+    arrays = [
+        _column([record.get(field.name) for record in records], field, first) for field in schema
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -127,11 +139,15 @@ def csv_header(names: Sequence[str]) -> bytes:
 
 
 def csv_rows(batch: pa.RecordBatch) -> bytes:
-    return _lines([_texts(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)])
+    return _lines(
+        [_texts(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
+    )
 
 
 def csv_records(records: list[Record], names: Sequence[str]) -> bytes:
-    return _lines([pa.array([text(record.get(name)) for record in records], pa.string()) for name in names])
+    return _lines(
+        [pa.array([text(record.get(name)) for record in records], pa.string()) for name in names]
+    )
 
 
 def _texts(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -146,7 +162,13 @@ def _texts(column: pa.Array, field: pa.Field) -> pa.Array:
 def _casts(kind: pa.DataType) -> bool:
     """Arrow's own text is what a cell has."""
     return any(
-        is_so(kind) for is_so in (pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_date)
+        is_so(kind)
+        for is_so in (
+            pa.types.is_integer,
+            pa.types.is_boolean,
+            pa.types.is_decimal,
+            pa.types.is_date,
+        )
     )
 
 

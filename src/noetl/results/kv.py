@@ -19,7 +19,7 @@ class Blobs(Protocol):
     async def put_payload(self, reference: Reference, payload: bytes) -> None: ...
 
 
-class Near(Protocol):
+class PayloadCache(Protocol):
     """A cache that several processes share. It may have nothing, and what it has may be anything: both are no failure."""
 
     async def get(self, uri: str) -> bytes | None: ...
@@ -32,7 +32,7 @@ class Near(Protocol):
 class Kv:
     home: Final[Home] = "kv"
 
-    def __init__(self, blobs: Blobs, near: Near | None = None) -> None:
+    def __init__(self, blobs: Blobs, near: PayloadCache | None = None) -> None:
         self._blobs = blobs
         self._near = near
 

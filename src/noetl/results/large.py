@@ -11,11 +11,20 @@ from msgspec.structs import replace
 from noetl.model.errors import Conflict, CorruptLog, StoreUnavailable
 from noetl.model.reference import Address, Reference
 from noetl.results import blocks
-from noetl.results.encoding import ARROW, JSON, PARQUET, decoded, is_rowset, ref_id_of, reference_to, verify
-from noetl.results.port import Source, Tier
+from noetl.results.encoding import (
+    ARROW,
+    JSON,
+    PARQUET,
+    decoded,
+    is_rowset,
+    ref_id_of,
+    reference_to,
+    verify,
+)
+from noetl.results.port import ByteSource, Tier
 from noetl.results.staging import Staged, Staging
 from noetl.results.sweeping import Judge, Swept, sweep
-from noetl.results.tables import Table
+from noetl.results.tables import EncodedTable
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +42,16 @@ class Large:
         self._footers: Any = None
 
     async def put(self, address: Address, value: Any) -> Reference:
-        if isinstance(value, Table):
-            reference = await self.put_staged(address, value.staged, rows=value.rows, format=value.format)
+        if isinstance(value, EncodedTable):
+            reference = await self.put_staged(
+                address, value.staged, rows=value.rows, format=value.format
+            )
             return replace(reference, rows_at=value.head.at)
         async with AsyncExitStack() as stack:
             staged, made = await self.patiently(lambda: self._staged(stack, value))
-            reference = reference_to(str(address), self._tier.home, made.sha256, made.bytes, made.rows)
+            reference = reference_to(
+                str(address), self._tier.home, made.sha256, made.bytes, made.rows
+            )
             await self.patiently(lambda: self._write_blocks(address, staged, reference))
         return reference
 
@@ -68,18 +81,25 @@ class Large:
             return False
         return True
 
-    async def put_staged(self, address: Address, staged: Staged, *, rows: int | None, format: str) -> Reference:
+    async def put_staged(
+        self, address: Address, staged: Staged, *, rows: int | None, format: str
+    ) -> Reference:
         await self.patiently(lambda: self._tier.write(address, staged))
         return Reference(
-            ref_id=ref_id_of(str(address)), type=self._tier.home, uri=str(address),
-            sha256=staged.sha256, bytes=staged.size, rows=rows, format=format,
-        )  # fmt: skip
+            ref_id=ref_id_of(str(address)),
+            type=self._tier.home,
+            uri=str(address),
+            sha256=staged.sha256,
+            bytes=staged.size,
+            rows=rows,
+            format=format,
+        )
 
-    async def open(self, reference: Reference) -> Source:
+    async def open(self, reference: Reference) -> ByteSource:
         return await self.patiently(lambda: self._tier.open(reference))
 
     async def resolve(self, reference: Reference) -> Any:
-        def whole(source: Source) -> Any:
+        def whole(source: ByteSource) -> Any:
             if not _is_rowset(reference, source):
                 return _whole(reference, source)
             found = self._rowset(reference, source)
@@ -89,7 +109,7 @@ class Large:
         return await self.patiently(lambda: self._read(reference, whole))
 
     async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
-        def part(source: Source) -> list[Any]:
+        def part(source: ByteSource) -> list[Any]:
             rowset = _is_rowset(reference, source)
             found = self._rowset(reference, source) if rowset else _payload(reference, source)
             rows: list[Any] = found.rows(start, stop)
@@ -97,13 +117,13 @@ class Large:
 
         return await self.patiently(lambda: self._read(reference, part))
 
-    def _rowset(self, reference: Reference, source: Source) -> Any:
+    def _rowset(self, reference: Reference, source: ByteSource) -> Any:
         from noetl.results import rowsets  # Arrow: only who meets a row set pays for it
 
         self._footers = self._footers or rowsets.Footers()
         return rowsets.read(source, reference.uri, self._footers)
 
-    async def _read(self, reference: Reference, read: Callable[[Source], T]) -> T:
+    async def _read(self, reference: Reference, read: Callable[[ByteSource], T]) -> T:
         source = await self._tier.open(reference)
         return await asyncio.to_thread(_closing, source, read)
 
@@ -125,20 +145,22 @@ class Large:
             delay = min(2 * delay, _LONGEST)
 
 
-def _closing(source: Source, read: Callable[[Source], T]) -> T:
+def _closing(source: ByteSource, read: Callable[[ByteSource], T]) -> T:
     with closing(source):
         return read(source)
 
 
-def _is_rowset(reference: Reference, source: Source) -> bool:
-    return reference.format in (ARROW, PARQUET) or (reference.format != JSON and is_rowset(source.read(0, 4)))
+def _is_rowset(reference: Reference, source: ByteSource) -> bool:
+    return reference.format in (ARROW, PARQUET) or (
+        reference.format != JSON and is_rowset(source.read(0, 4))
+    )
 
 
-def _payload(reference: Reference, source: Source) -> blocks.Payload:
+def _payload(reference: Reference, source: ByteSource) -> blocks.Payload:
     payload = blocks.Payload(source, reference.uri)
     verify(reference, payload.summary.sha256)
     return payload
 
 
-def _whole(reference: Reference, source: Source) -> Any:
+def _whole(reference: Reference, source: ByteSource) -> Any:
     return decoded(_payload(reference, source).whole(), reference.uri)

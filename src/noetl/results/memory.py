@@ -9,10 +9,10 @@ from noetl.model.errors import Conflict, NotFound
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Address, Home, Reference, address, execution, parse_uri
 from noetl.results.encoding import checksum, decoded, encode, reference_to, rows_in, sliced, verify
-from noetl.results.port import Source, Stored
-from noetl.results.sources import Held
+from noetl.results.port import ByteSource, StoredObject
+from noetl.results.sources import MemorySource
 from noetl.results.staging import Staged, Staging
-from noetl.results.tables import Table
+from noetl.results.tables import EncodedTable
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class ResultsMemory:
         return await act()
 
     async def put(self, address: Address, value: Any) -> Reference:
-        if isinstance(value, Table):
+        if isinstance(value, EncodedTable):
             made = self._kept(str(address), b"".join(value.staged.parts()), value.rows)
             return replace(made, format=value.format, rows_at=value.head.at)
         return self._kept(str(address), encode(value), rows_in(value))
@@ -46,8 +46,8 @@ class ResultsMemory:
     async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
         return sliced(self._checked(reference), reference.uri, start, stop)
 
-    async def open(self, reference: Reference) -> Source:
-        return Held(self._checked(reference))
+    async def open(self, reference: Reference) -> ByteSource:
+        return MemorySource(self._checked(reference))
 
     def _checked(self, reference: Reference) -> bytes:
         parse_uri(reference.uri)
@@ -76,20 +76,20 @@ class TierMemory:
         if self._kept.setdefault(address, data) != data:
             raise _another(str(address))
 
-    async def open(self, reference: Reference, size: int | None = None) -> Source:
+    async def open(self, reference: Reference, size: int | None = None) -> ByteSource:
         kept = self._kept.get(parse_uri(reference.uri))
         if kept is None:
             raise _gone(reference.uri)
-        return Held(kept)
+        return MemorySource(kept)
 
     async def delete(self, address: Address) -> None:
         self._kept.pop(_checked(address), None)
 
-    async def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[Stored]:
+    async def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
         wanted = None if execution_id is None else execution(execution_id)
         for where, data in list(self._kept.items()):
             if wanted in (None, where.execution_id):
-                yield Stored(where, len(data), 0.0)
+                yield StoredObject(where, len(data), 0.0)
 
 
 def _checked(where: Address) -> Address:
@@ -97,7 +97,9 @@ def _checked(where: Address) -> Address:
 
 
 def _another(uri: str) -> Conflict:
-    return Conflict(f"{uri} holds another payload", hint="a result is written once; use another key")
+    return Conflict(
+        f"{uri} holds another payload", hint="a result is written once; use another key"
+    )
 
 
 def _gone(uri: str) -> NotFound:

@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 
 UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # of a second
 DAY = 86_400  # seconds
-FIRST, LAST = (day - date(1970, 1, 1).toordinal() for day in (date.min.toordinal(), date.max.toordinal()))
+FIRST, LAST = (
+    day - date(1970, 1, 1).toordinal() for day in (date.min.toordinal(), date.max.toordinal())
+)
 CYCLE = 146_097  # days of 400 years, after which the calendar repeats itself
 INFINITE = {32: 2**31 - 1, 64: 2**63 - 1}
 
@@ -29,7 +31,9 @@ def listed(column: pa.Array) -> list[Any]:
 
 def texts(column: pa.Array) -> pa.Array:
     """Of moments, where Arrow would write some that are none."""
-    return pa.array([_value(scalar) for scalar in column], pa.string()) if _beyond(column) else column
+    return (
+        pa.array([_value(scalar) for scalar in column], pa.string()) if _beyond(column) else column
+    )
 
 
 def _beyond(column: pa.Array) -> bool:

@@ -21,7 +21,7 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, ObjectStore, S3Store,
 from noetl.model.errors import BadReference, Conflict, InvalidInput, NotFound, StoreUnavailable
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Address, Home, Reference, address, execution, parse_uri
-from noetl.results.port import Source, Stored
+from noetl.results.port import ByteSource, StoredObject
 from noetl.results.staging import Staged
 
 AT_ONCE: Final = (
@@ -30,8 +30,14 @@ AT_ONCE: Final = (
 TAIL: Final = 64 << 10
 _TOGETHER = 4
 _PARTS = 9_000  # an object has at most 10 000
-_REFUSED = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, exceptions.InvalidPathError)
-_FORBIDDEN = re.compile(r"status code: 40[13]\b|NoSuchBucket|bucket does not exist|ContainerNotFound")
+_REFUSED = (
+    exceptions.PermissionDeniedError,
+    exceptions.UnauthenticatedError,
+    exceptions.InvalidPathError,
+)
+_FORBIDDEN = re.compile(
+    r"status code: 40[13]\b|NoSuchBucket|bucket does not exist|ContainerNotFound"
+)
 _STATUS = re.compile(r"status code: (\d+[A-Za-z ]*)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 T = TypeVar("T")
@@ -51,7 +57,9 @@ def connect(url: str, *, allow_http: bool = False, **more: str) -> ObjectStore:
 
 
 class Objects:
-    home: Final[Home] = "disk"  # a reference says how large payloads are kept, not where: that may change
+    home: Final[Home] = (
+        "disk"  # a reference says how large payloads are kept, not where: that may change
+    )
 
     def __init__(self, store: ObjectStore, name: str) -> None:
         self._store = store
@@ -65,7 +73,10 @@ class Objects:
             else:
                 new = await self._upload(key, staged)
             if not new and not await self._holds(key, staged):
-                raise Conflict(f"{address} holds another payload", hint="a result is written once; use another key")
+                raise Conflict(
+                    f"{address} holds another payload",
+                    hint="a result is written once; use another key",
+                )
 
     async def _create(self, key: str, data: bytes) -> bool:
         try:
@@ -79,7 +90,9 @@ class Objects:
             await self._store.head_async(key)
         except FileNotFoundError:
             size = max(AT_ONCE, staged.size // _PARTS)
-            await self._store.put_async(key, staged.parts(size), chunk_size=size, max_concurrency=_TOGETHER)
+            await self._store.put_async(
+                key, staged.parts(size), chunk_size=size, max_concurrency=_TOGETHER
+            )
             return True
         return False
 
@@ -92,19 +105,19 @@ class Objects:
             sha.update(part)
         return sha.hexdigest() == staged.sha256
 
-    async def open(self, reference: Reference, size: int | None = None) -> Source:
+    async def open(self, reference: Reference, size: int | None = None) -> ByteSource:
         key = _key(parse_uri(reference.uri))
         asking = partial(self._asked, reference.uri)
         if size is not None:
-            return Remote(self._store, key, asking, size)
+            return RemoteObject(self._store, key, asking, size)
         return await asyncio.to_thread(asking, lambda: self._opened(key, asking))
 
-    def _opened(self, key: str, asking: Any) -> "Remote":
+    def _opened(self, key: str, asking: Any) -> "RemoteObject":
         try:
             found = self._store.get(key, options={"range": {"suffix": TAIL}})
         except exceptions.NotSupportedError:  # Azure reads no ends
-            return Remote(self._store, key, asking, self._store.head(key)["size"])
-        return Remote(self._store, key, asking, found.meta["size"], found.bytes().to_bytes())
+            return RemoteObject(self._store, key, asking, self._store.head(key)["size"])
+        return RemoteObject(self._store, key, asking, found.meta["size"], found.bytes().to_bytes())
 
     async def delete(self, address: Address) -> None:
         with self._explained(str(address)):
@@ -113,14 +126,14 @@ class Objects:
             except FileNotFoundError:
                 return
 
-    async def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[Stored]:
+    async def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
         below = None if execution_id is None else f"{execution(execution_id)}/"
         with self._explained(below or self._name):
             async for some in self._store.list(below):
                 for each in some:
                     where = _address(each["path"])
                     if where is not None:
-                        yield Stored(where, each["size"], each["last_modified"].timestamp())
+                        yield StoredObject(where, each["size"], each["last_modified"].timestamp())
 
     def _asked(self, uri: str, ask: Callable[[], T]) -> T:
         with self._explained(uri):
@@ -138,8 +151,12 @@ class Objects:
                     hint="look at NOETL_STORAGE_* and at the rights of its key; the bucket is not made by NoETL",
                 ) from error
             if isinstance(error, FileNotFoundError):
-                raise NotFound(f"{uri} is gone", hint="its execution may be past retention") from error
-            raise StoreUnavailable(f"{self._name} does not answer as it should: {said(error)}") from error
+                raise NotFound(
+                    f"{uri} is gone", hint="its execution may be past retention"
+                ) from error
+            raise StoreUnavailable(
+                f"{self._name} does not answer as it should: {said(error)}"
+            ) from error
 
 
 class Signed:
@@ -149,23 +166,34 @@ class Signed:
 
     def __init__(self, url: str, size: int) -> None:
         self.size = size
-        self._store = HTTPStore.from_url(url, client_options={"allow_http": url.startswith("http://")})
+        self._store = HTTPStore.from_url(
+            url, client_options={"allow_http": url.startswith("http://")}
+        )
 
     def read(self, offset: int, length: int) -> bytes:
         length = min(length, self.size - offset)
-        return b"" if length <= 0 else self._store.get_range("", start=offset, length=length).to_bytes()
+        return (
+            b""
+            if length <= 0
+            else self._store.get_range("", start=offset, length=length).to_bytes()
+        )
 
     def close(self) -> None:
         """It holds nothing."""
 
 
-class Remote:
+class RemoteObject:
     """An object; its end is at hand when it was opened by a request."""
 
     path: Path | None = None
 
     def __init__(
-        self, store: ObjectStore, key: str, asking: Callable[[Callable[[], Any]], Any], size: int, tail: bytes = b""
+        self,
+        store: ObjectStore,
+        key: str,
+        asking: Callable[[Callable[[], Any]], Any],
+        size: int,
+        tail: bytes = b"",
     ) -> None:
         self.size = size
         self._store = store
@@ -188,7 +216,9 @@ class Remote:
             return self._store.get_range(self._key, start=offset, length=length).to_bytes()
         starts = range(offset, offset + length, AT_ONCE)
         ends = [min(start + AT_ONCE, offset + length) for start in starts]
-        return b"".join(self._store.get_ranges(self._key, starts=list(starts), ends=ends, coalesce=0))
+        return b"".join(
+            self._store.get_ranges(self._key, starts=list(starts), ends=ends, coalesce=0)
+        )
 
     def signed(self, lasts: timedelta) -> str | None:
         store = self._store

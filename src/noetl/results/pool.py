@@ -17,7 +17,9 @@ from zlib import crc32
 _SUM = Struct("<I")
 _LARGEST = 4  # an entry takes at most this part of the pool
 _SPARE = 0.9  # of the limit is left after a sweep
-_LOOK = 8  # the folder is counted again whenever this part of the limit was added: others add to it too
+_LOOK = (
+    8  # the folder is counted again whenever this part of the limit was added: others add to it too
+)
 
 
 class Allowance:
@@ -41,13 +43,15 @@ class Allowance:
             return True
 
 
-class Pool:
+class FilePool:
     def __init__(self, folder: Path, limit: int, allowance: Allowance) -> None:
         self._folder = folder
         self._limit = limit
         self._allowance = allowance
         self._lock = Lock()
-        self._unseen: int | None = None  # bytes until the folder is counted again; None before the first time
+        self._unseen: int | None = (
+            None  # bytes until the folder is counted again; None before the first time
+        )
         self._numbers = count()
 
     def get(self, name: str) -> bytes | None:
@@ -55,7 +59,10 @@ class Pool:
         path = self._folder / name
         try:
             data = path.read_bytes()
-            if len(data) < _SUM.size or crc32(memoryview(data)[_SUM.size :]) != _SUM.unpack_from(data)[0]:
+            if (
+                len(data) < _SUM.size
+                or crc32(memoryview(data)[_SUM.size :]) != _SUM.unpack_from(data)[0]
+            ):
                 path.unlink()
                 return None
             os.utime(path)

@@ -40,7 +40,7 @@ class ResultStore(Protocol):
         """Items [start, stop) of a list payload or a row set, without reading the rest."""
         ...
 
-    async def open(self, reference: Reference) -> "Source":
+    async def open(self, reference: Reference) -> "ByteSource":
         """The stored bytes."""
         ...
 
@@ -67,11 +67,13 @@ class Carrier(ABC):
         """
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """Stored bytes, read at positions; in a thread, for it may wait for a disk or a network."""
 
     size: int
-    path: Path | None  # of the very bytes as a file of this machine, for readers that take a path; it may vanish
+    path: (
+        Path | None
+    )  # of the very bytes as a file of this machine, for readers that take a path; it may vanish
 
     def read(self, offset: int, length: int) -> bytes:
         """Fewer at the end of the bytes only. Unavailable when they cannot be read now."""
@@ -90,7 +92,7 @@ class Afar(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     address: Address
     bytes: int
     modified: float  # seconds since 1970
@@ -108,7 +110,7 @@ class Tier(Protocol):
         """Durable when it returns. The same bytes again are fine, others are a `Conflict`."""
         ...
 
-    async def open(self, reference: Reference, size: int | None = None) -> Source:
+    async def open(self, reference: Reference, size: int | None = None) -> ByteSource:
         """NotFound when it is gone. Whoever reads checks what the bytes are. When the number of bytes is known already, a tier
         that is far away need not be asked before the first read; that may then find it gone."""
         ...
@@ -117,6 +119,6 @@ class Tier(Protocol):
         """What is gone already is fine."""
         ...
 
-    def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[Stored]:
+    def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
         """What is kept, of one execution or of all, in no order."""
         ...

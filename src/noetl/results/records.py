@@ -100,10 +100,17 @@ def as_table(value: Any, records: Records, tables: Tables) -> Any:
     def batches() -> Iterator[pa.RecordBatch]:
         for first in range(0, len(records.rows), BATCH):
             rows = records.rows[first : first + BATCH]
-            if any(not math.isfinite(row[name]) for name in floats for row in rows if row[name] is not None):
+            if any(
+                not math.isfinite(row[name])
+                for name in floats
+                for row in rows
+                if row[name] is not None
+            ):
                 raise OverflowError
             columns = [[row[name] for row in rows] for name in records.types]
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            arrays = [
+                pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     try:

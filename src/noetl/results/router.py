@@ -21,13 +21,13 @@ from noetl.model.errors import Conflict, Expired, NotFound
 from noetl.model.reference import Address, Reference
 from noetl.results.cache import Cache
 from noetl.results.encoding import decoded, encode, encoded_within, rows_in, sliced, verify
-from noetl.results.kv import LARGEST, Blobs, Kv, Near
+from noetl.results.kv import LARGEST, Blobs, Kv, PayloadCache
 from noetl.results.large import Large
-from noetl.results.port import Carrier, Rider, Source
-from noetl.results.sources import Held
+from noetl.results.port import ByteSource, Carrier, Rider
+from noetl.results.sources import MemorySource
 from noetl.results.staging import Staged, Staging
 from noetl.results.sweeping import Judge, Swept
-from noetl.results.tables import Table
+from noetl.results.tables import EncodedTable
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -42,9 +42,15 @@ def warn_once(word: str) -> None:
     log.warning("this store reads as disk", extra={"store": word})
 
 
-class Router(Carrier):
+class ResultRouter(Carrier):
     def __init__(
-        self, blobs: Blobs, large: Large, *, cache: int = CACHE, tier: str = "auto", near: Near | None = None
+        self,
+        blobs: Blobs,
+        large: Large,
+        *,
+        cache: int = CACHE,
+        tier: str = "auto",
+        near: PayloadCache | None = None,
     ) -> None:
         self._kv = Kv(blobs, near)
         self._near = near
@@ -63,17 +69,19 @@ class Router(Carrier):
     async def carry(
         self, address: Address, value: Any, room: int, store: str | None = None
     ) -> tuple[Reference, Rider | None]:
-        if isinstance(value, Table):
+        if isinstance(value, EncodedTable):
             return await self._carry_table(address, value, room, store)
         if self._is_for_large(store):
             return await self._large.put(address, value), None
         data = encoded_within(value, LARGEST) if isinstance(value, list) else encode(value)
         if data is None or len(data) > LARGEST:
             return await self._large.put(address, value if data is None else Raw(data)), None
-        return await self._carry_small(self._kv.reference(str(address), data, rows_in(value)), data, room)
+        return await self._carry_small(
+            self._kv.reference(str(address), data, rows_in(value)), data, room
+        )
 
     async def _carry_table(
-        self, address: Address, table: Table, room: int, store: str | None
+        self, address: Address, table: EncodedTable, room: int, store: str | None
     ) -> tuple[Reference, Rider | None]:
         made, rider = await self.carry_staged(
             address, table.staged, room, rows=table.rows, format=table.format, store=store
@@ -81,7 +89,14 @@ class Router(Carrier):
         return replace(made, rows_at=table.head.at), rider
 
     async def carry_staged(
-        self, address: Address, staged: Staged, room: int, *, rows: int | None, format: str, store: str | None = None
+        self,
+        address: Address,
+        staged: Staged,
+        room: int,
+        *,
+        rows: int | None,
+        format: str,
+        store: str | None = None,
     ) -> tuple[Reference, Rider | None]:
         """`carry` of bytes that are encoded already. Those in a file are large, whatever their size."""
         if staged.data is None or staged.size > LARGEST or self._is_for_large(store):
@@ -89,7 +104,9 @@ class Router(Carrier):
         reference = replace(self._kv.reference(str(address), staged.data, rows), format=format)
         return await self._carry_small(reference, staged.data, room)
 
-    async def put_staged(self, address: Address, staged: Staged, *, rows: int | None, format: str) -> Reference:
+    async def put_staged(
+        self, address: Address, staged: Staged, *, rows: int | None, format: str
+    ) -> Reference:
         reference, _ = await self.carry_staged(address, staged, 0, rows=rows, format=format)
         return reference
 
@@ -100,7 +117,9 @@ class Router(Carrier):
             warn_once(chosen)
         return chosen == "disk" or chosen in _OLDER
 
-    async def _carry_small(self, reference: Reference, data: bytes, room: int) -> tuple[Reference, Rider | None]:
+    async def _carry_small(
+        self, reference: Reference, data: bytes, room: int
+    ) -> tuple[Reference, Rider | None]:
         rider = self._ride(reference, data) if len(data) <= min(room, RIDING) else None
         if rider is None:
             await self._kv.write(reference, data)
@@ -110,7 +129,10 @@ class Router(Carrier):
     def _ride(self, reference: Reference, data: bytes) -> Rider:
         known = self._here(reference.uri)
         if known is not None and known[1] != reference.sha256:
-            raise Conflict(f"{reference.uri} holds another payload", hint="a result is written once; use another key")
+            raise Conflict(
+                f"{reference.uri} holds another payload",
+                hint="a result is written once; use another key",
+            )
         rider = self._riders.get(reference.uri) or Rider(data, reference.sha256 or "")
         self._riders[reference.uri] = rider
         return rider
@@ -127,10 +149,14 @@ class Router(Carrier):
             return sliced(data, reference.uri, start, stop)
         return await self._sought(reference, self._large.rows(reference, start, stop))
 
-    async def open(self, reference: Reference) -> Source:
+    async def open(self, reference: Reference) -> ByteSource:
         """The stored bytes, whatever their format. Small ones are checked; of others a reader checks what it reads."""
         data = await self._read(reference)
-        return Held(data) if data is not None else await self._sought(reference, self._large.open(reference))
+        return (
+            MemorySource(data)
+            if data is not None
+            else await self._sought(reference, self._large.open(reference))
+        )
 
     async def _sought(self, reference: Reference, reading: Awaitable[T]) -> T:
         """Why something is gone the servers know."""

@@ -33,9 +33,9 @@ import pyarrow.parquet as pq
 from noetl.model.errors import CorruptLog
 from noetl.results import moments
 from noetl.results.encoding import ARROW, PARQUET, PARQUET_BEGINS
-from noetl.results.port import Afar, Source
-from noetl.results.staging import Draft, Staged, Staging, explained
-from noetl.results.tables import Head, Table, Tables, TooLarge
+from noetl.results.port import Afar, ByteSource
+from noetl.results.staging import PayloadDraft, Staged, Staging, explained
+from noetl.results.tables import EncodedTable, Head, Tables, TooManyRows
 from noetl.results.values import decimal_to_json, to_json
 
 LARGEST_IN_MEMORY = 1 << 20  # bytes, encoded
@@ -68,7 +68,7 @@ class Writer:
         self._pending_rows = 0
         self._pending_bytes = 0
         self._group: int | None = None  # rows of the next group, once there is a file
-        self._draft: Draft | None = None
+        self._draft: PayloadDraft | None = None
         self._file: Any = None
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -111,16 +111,21 @@ class Writer:
         self._group = min(fitting, 4 * size)
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
-    def _opened(self) -> tuple[Any, Draft]:
+    def _opened(self) -> tuple[Any, PayloadDraft]:
         if self._draft is None:
             self._draft = self._tables.staging.once.begin()
             self._file = pq.ParquetWriter(
-                self._draft, self.schema, compression="zstd", compression_level=1, use_dictionary=False,
-                write_page_checksum=True, store_decimal_as_integer=True,
-            )  # fmt: skip
+                self._draft,
+                self.schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=False,
+                write_page_checksum=True,
+                store_decimal_as_integer=True,
+            )
         return self._file, self._draft
 
-    def all(self, batches: Iterable[pa.RecordBatch]) -> Table:
+    def all(self, batches: Iterable[pa.RecordBatch]) -> EncodedTable:
         """These and no more; when they do not all come, nothing is left behind."""
         try:
             for batch in batches:
@@ -130,8 +135,10 @@ class Writer:
             self.discard()
             raise
 
-    def done(self) -> Table:
-        head = self._head or Head("rows", {"rows": None, "row_count": self.rows, "columns": self.schema.names})
+    def done(self) -> EncodedTable:
+        head = self._head or Head(
+            "rows", {"rows": None, "row_count": self.rows, "columns": self.schema.names}
+        )
         metadata = {_HEAD: msgspec.json.encode(head)}
         if self._draft is None:
             data = _stream(pa.Table.from_batches(self._pending, self.schema), metadata)
@@ -145,15 +152,17 @@ class Writer:
             file.close()
             return self._table(draft.staged(), PARQUET, head)
 
-    def _table(self, staged: Staged, format: str, head: Head) -> Table:
+    def _table(self, staged: Staged, format: str, head: Head) -> EncodedTable:
         rows = self.rows
 
         def value() -> Any:
             if rows > MOST_ROWS or staged.size > MOST_BYTES:
-                raise TooLarge(f"the result has {rows} rows, too many for one value; select less, or aggregate")
+                raise TooManyRows(
+                    f"the result has {rows} rows, too many for one value; select less, or aggregate"
+                )
             return read(_Staged(staged), "the result").value()
 
-        return Table(staged, format, rows, self.schema.names, head, value, self._draft)
+        return EncodedTable(staged, format, rows, self.schema.names, head, value, self._draft)
 
     def discard(self) -> None:
         """Nothing comes of it."""
@@ -212,7 +221,9 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The same rows with the types, and the names, of that schema."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
-    columns = [_cast(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    columns = [
+        _cast(column, field.type) for column, field in zip(batch.columns, schema, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -222,9 +233,14 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_interval(column.type):
-        return pa.array([None if value is None else _micros(value) for value in column.to_pylist()], kind)
+        return pa.array(
+            [None if value is None else _micros(value) for value in column.to_pylist()], kind
+        )
     if pa.types.is_union(column.type):
-        texts = [None if value is None else json.dumps(to_json(value)) for value in moments.listed(column)]
+        texts = [
+            None if value is None else json.dumps(to_json(value))
+            for value in moments.listed(column)
+        ]
         return pa.array(texts, pa.string()).cast(kind)
     if isinstance(kind, pa.UuidType) and pa.types.is_string(column.type):
         return pa.array([None if text is None else UUID(text) for text in column.to_pylist()], kind)
@@ -247,8 +263,12 @@ def as_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     if names and all(map(_is_json, batch.columns, batch.schema)):
         rows: list[dict[str, Any]] = batch.to_pylist()
         return rows
-    columns = [values_of(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] if names else []
+    columns = [
+        values_of(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)
+    ]
+    return (
+        [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] if names else []
+    )
 
 
 def values_of(column: pa.Array, field: pa.Field) -> list[Any]:
@@ -257,11 +277,19 @@ def values_of(column: pa.Array, field: pa.Field) -> list[Any]:
     if _is_json(column, field):
         return list(column.to_pylist())  # several times as quick as with a word on maps
     if field.metadata is not None and field.metadata.items() >= NUMERIC.items():
-        return [None if text is None else decimal_to_json(Decimal(text)) for text in column.to_pylist()]
+        return [
+            None if text is None else decimal_to_json(Decimal(text)) for text in column.to_pylist()
+        ]
     if isinstance(kind, pa.JsonType):
-        return [None if text is None else to_json(json.loads(text)) for text in column.storage.to_pylist()]
+        return [
+            None if text is None else to_json(json.loads(text))
+            for text in column.storage.to_pylist()
+        ]
     if pa.types.is_float32(kind) or pa.types.is_float16(kind):  # 1.1, not the double nearest to it
-        return [None if text is None else to_json(float(text)) for text in column.cast(pa.string()).to_pylist()]
+        return [
+            None if text is None else to_json(float(text))
+            for text in column.cast(pa.string()).to_pylist()
+        ]
     return [to_json(value) for value in moments.listed(column)]
 
 
@@ -273,12 +301,16 @@ def _is_json(column: pa.Array, field: pa.Field) -> bool:
 
 
 def _finite(column: pa.Array) -> bool:
-    return bool(pa.types.is_float64(column.type) and pc.all(pc.is_finite(column)).as_py() is not False)
+    return bool(
+        pa.types.is_float64(column.type) and pc.all(pc.is_finite(column)).as_py() is not False
+    )
 
 
 def _plain(kind: pa.DataType) -> bool:
     integer = pa.types.is_integer(kind) and not pa.types.is_uint64(kind)
-    return integer or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind)
+    return (
+        integer or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind)
+    )
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------------
@@ -291,12 +323,14 @@ class Reader(ABC):
     schema: pa.Schema
     count: int
 
-    def __init__(self, source: Source, uri: str) -> None:
+    def __init__(self, source: ByteSource, uri: str) -> None:
         self._source = source
         self._uri = uri
 
     @abstractmethod
-    def batches(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    def batches(
+        self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[Any]:
         """Rows [start, stop), of the named columns; what is beside them is not read."""
 
     def rows(self, start: int, stop: int) -> list[dict[str, Any]]:
@@ -333,7 +367,7 @@ class Reader(ABC):
 
 
 class _InMemory(Reader):
-    def __init__(self, source: Source, uri: str) -> None:
+    def __init__(self, source: ByteSource, uri: str) -> None:
         super().__init__(source, uri)
         with _sound(uri):
             self._table = pa.ipc.open_stream(source.read(0, source.size)).read_all()
@@ -341,7 +375,9 @@ class _InMemory(Reader):
         self.schema = self._table.schema.remove_metadata()
         self.count = self._table.num_rows
 
-    def batches(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    def batches(
+        self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[Any]:
         found = self._table if columns is None else self._table.select(list(columns))
         start, stop = max(start, 0), self.count if stop is None else min(stop, self.count)
         yield from found.replace_schema_metadata().slice(start, max(stop - start, 0)).to_batches()
@@ -350,7 +386,7 @@ class _InMemory(Reader):
 class InFile(Reader):
     """Parquet. `footer` is one that an earlier reader of the same file has read."""
 
-    def __init__(self, source: Source, uri: str, footer: Any = None) -> None:
+    def __init__(self, source: ByteSource, uri: str, footer: Any = None) -> None:
         super().__init__(source, uri)
         with _sound(uri):
             self._file = pq.ParquetFile(
@@ -397,15 +433,23 @@ class InFile(Reader):
         finally:
             draft.discard()
 
-    def batches(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    def batches(
+        self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[Any]:
         start, stop = max(start, 0), self.count if stop is None else min(stop, self.count)
         while start < stop:
             group = bisect_right(self._ends, start)
             end = self._ends[group]
             begin = end - self.footer.row_group(group).num_rows
             with _sound(self._uri):
-                found = self._file.read_row_group(group, columns=None if columns is None else list(columns))
-            yield from found.replace_schema_metadata().slice(start - begin, min(stop, end) - start).to_batches()
+                found = self._file.read_row_group(
+                    group, columns=None if columns is None else list(columns)
+                )
+            yield from (
+                found.replace_schema_metadata()
+                .slice(start - begin, min(stop, end) - start)
+                .to_batches()
+            )
             start = end
 
 
@@ -419,7 +463,9 @@ class Joined(Reader):
         self._ends = list(accumulate(reader.count for reader in self.readers))
         self.count = self._ends[-1]
 
-    def batches(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    def batches(
+        self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[Any]:
         stop = self.count if stop is None else min(stop, self.count)
         for reader, end in zip(self.readers, self._ends, strict=True):
             begin = end - reader.count
@@ -429,7 +475,11 @@ class Joined(Reader):
     @contextmanager
     def local(self, staging: Staging) -> Iterator[list[Path]]:
         with ExitStack() as stack:
-            yield [path for reader in self.readers for path in stack.enter_context(reader.local(staging))]
+            yield [
+                path
+                for reader in self.readers
+                for path in stack.enter_context(reader.local(staging))
+            ]
 
     def files(self) -> list[InFile]:
         return [file for reader in self.readers for file in reader.files()]
@@ -445,7 +495,7 @@ class Joined(Reader):
 class _File(io.RawIOBase):
     """A source as Arrow reads files."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ByteSource) -> None:
         self._source = source
         self._at = 0
 
@@ -459,7 +509,9 @@ class _File(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
+        self._at = (
+            offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
+        )
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
@@ -492,7 +544,7 @@ class Footers:
             self._bytes -= oldest.serialized_size
 
 
-def read(source: Source, uri: str, footers: Footers | None = None) -> Reader:
+def read(source: ByteSource, uri: str, footers: Footers | None = None) -> Reader:
     """Whoever asks closes it."""
     if source.read(0, 4) != PARQUET_BEGINS:
         return _InMemory(source, uri)
@@ -502,7 +554,7 @@ def read(source: Source, uri: str, footers: Footers | None = None) -> Reader:
     return reader
 
 
-def reader_of(table: Table) -> Reader:
+def reader_of(table: EncodedTable) -> Reader:
     """Of rows that are not stored yet; as long as the table is open."""
     return read(_Staged(table.staged), "the rows")
 

@@ -74,11 +74,19 @@ class SharedCache:
         try:
             async with asyncio.timeout(PAUSE):
                 client = await nats.connect(
-                    self._servers, name="noetl", connect_timeout=1, error_cb=_hear,
-                    allow_reconnect=False, max_reconnect_attempts=1, reconnect_time_wait=0,
-                )  # fmt: skip
+                    self._servers,
+                    name="noetl",
+                    connect_timeout=1,
+                    error_cb=_hear,
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                )
         except (Error, TimeoutError, OSError, ValueError) as error:
-            log.warning("NATS is not there: small results are read from servers", extra={"error": _said(error)})
+            log.warning(
+                "NATS is not there: small results are read from servers",
+                extra={"error": _said(error)},
+            )
             return False
         try:
             self._entries = await self._opened(client)
@@ -95,9 +103,13 @@ class SharedCache:
             return await stream.key_value(self._bucket)
         except BucketNotFoundError:
             wanted = KeyValueConfig(
-                self._bucket, ttl=KEPT, max_bytes=self._limit, storage=StorageType.MEMORY, direct=True,
+                self._bucket,
+                ttl=KEPT,
+                max_bytes=self._limit,
+                storage=StorageType.MEMORY,
+                direct=True,
                 description="what workers have read of small results",
-            )  # fmt: skip
+            )
             return await stream.create_key_value(wanted)
 
     async def close(self) -> None:

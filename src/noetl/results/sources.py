@@ -8,7 +8,7 @@ from noetl.results.staging import explained
 _AT_ONCE = 1 << 30  # one call reads at most 2 GB
 
 
-class Held:
+class MemorySource:
     """In memory."""
 
     path: Path | None = None
@@ -35,7 +35,9 @@ class Opened:
     def read(self, offset: int, length: int) -> bytes:
         parts: list[bytes] = []
         with explained(self.path):
-            while length > 0 and (data := os.pread(self._descriptor, min(length, _AT_ONCE), offset)):
+            while length > 0 and (
+                data := os.pread(self._descriptor, min(length, _AT_ONCE), offset)
+            ):
                 parts.append(data)
                 offset += len(data)
                 length -= len(data)

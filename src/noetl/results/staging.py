@@ -25,7 +25,14 @@ _BUFFER = 1 << 20
 class Staged:
     """A finished payload, in memory or in a file that is open; `size` and `sha256` are of the bytes to be stored."""
 
-    def __init__(self, size: int, sha256: str, *, data: bytes | None = None, file: "Draft | None" = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        sha256: str,
+        *,
+        data: bytes | None = None,
+        file: "PayloadDraft | None" = None,
+    ) -> None:
         self.size = size
         self.sha256 = sha256
         self.data = data
@@ -55,7 +62,7 @@ class Staged:
             yield self.read(offset, min(size, self.size - offset))
 
 
-class Draft(io.RawIOBase):
+class PayloadDraft(io.RawIOBase):
     """A payload while it is written; a file for whoever writes to one."""
 
     def __init__(self, file: Any, path: Path | None) -> None:
@@ -100,7 +107,9 @@ class Staging:
     but `within` is not. `once` is where payloads are staged that cannot be made again: a disk that is there when the other is
     away or full."""
 
-    def __init__(self, folder: Path | None, *, within: Path | None = None, once: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path | None, *, within: Path | None = None, once: Path | None = None
+    ) -> None:
         self._folder = folder
         self._within = within
         self.once: Staging = self if once is None else Staging(once)
@@ -108,7 +117,7 @@ class Staging:
         self._swept = False
 
     @asynccontextmanager
-    async def draft(self) -> AsyncIterator[Draft]:
+    async def draft(self) -> AsyncIterator[PayloadDraft]:
         """Open until the block ends, and gone after it unless a tier has taken the file."""
         with explained(self._folder):
             draft = await asyncio.to_thread(self.begin)
@@ -121,7 +130,7 @@ class Staging:
     def folder(self) -> Path | None:
         return self._folder
 
-    def adopt(self, file: Path, sha256: str) -> tuple[Draft, Staged]:
+    def adopt(self, file: Path, sha256: str) -> tuple[PayloadDraft, Staged]:
         """A finished file of this disk, by another name: whoever takes that leaves the file itself where it is."""
         assert self._folder is not None
         while True:
@@ -131,13 +140,13 @@ class Staging:
                 break
         opened = path.open("rb")
         _locked(opened.fileno())
-        draft = Draft(opened, path)
+        draft = PayloadDraft(opened, path)
         return draft, Staged(os.fstat(opened.fileno()).st_size, sha256, file=draft)
 
-    def begin(self) -> Draft:
+    def begin(self) -> PayloadDraft:
         """In a thread; whoever begins one discards it."""
         if self._folder is None:
-            return Draft(io.BytesIO(), None)
+            return PayloadDraft(io.BytesIO(), None)
         if self._within is not None:
             must_be_there(self._within)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -149,7 +158,7 @@ class Staging:
                 if not self._swept:
                     self._swept = True
                     _sweep(self._folder, os.fstat(descriptor).st_mtime)
-                return Draft(os.fdopen(descriptor, "w+b", buffering=_BUFFER), path)
+                return PayloadDraft(os.fdopen(descriptor, "w+b", buffering=_BUFFER), path)
 
 
 def _sweep(folder: Path, now: float) -> None:
@@ -186,12 +195,15 @@ def explained(folder: Path | None) -> Iterator[None]:
 
 def must_be_there(folder: Path) -> None:
     if not folder.is_dir():
-        raise StoreUnavailable(f"{folder} is not there", hint="make that directory, or mount its disk")
+        raise StoreUnavailable(
+            f"{folder} is not there", hint="make that directory, or mount its disk"
+        )
 
 
 def unusable(folder: Path | None, error: OSError) -> StoreUnavailable:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreUnavailable(
-            f"no space left in {folder}", hint="free some space there; the result is stored as soon as it fits"
+            f"no space left in {folder}",
+            hint="free some space there; the result is stored as soon as it fits",
         )
     return StoreUnavailable(f"{folder} cannot be used: {error.strerror or error}")

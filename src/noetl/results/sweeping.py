@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from noetl.model.ids import ExecutionId
-from noetl.results.port import Stored, Tier
+from noetl.results.port import StoredObject, Tier
 
 TOGETHER = 500  # addresses in one question
 _HELD = 16  # executions whose addresses are gathered at once
@@ -35,9 +35,9 @@ async def sweep(tier: Tier, orphans: Judge, before: float) -> Swept:
     return Swept(looked, deleted, freed)
 
 
-async def _by_execution(tier: Tier) -> AsyncIterator[list[Stored]]:
+async def _by_execution(tier: Tier) -> AsyncIterator[list[StoredObject]]:
     """So many of one execution at most; those of an execution come together where a tier lists them so."""
-    held: dict[ExecutionId, list[Stored]] = {}
+    held: dict[ExecutionId, list[StoredObject]] = {}
     async for stored in tier.listed():
         of = held.setdefault(stored.address.execution_id, [])
         of.append(stored)

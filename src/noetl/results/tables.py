@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from noetl.model.reference import Reference
-from noetl.results.staging import Draft, Staged, Staging
+from noetl.results.staging import PayloadDraft, Staged, Staging
 
 
 class Head(Struct, frozen=True, omit_defaults=True):
@@ -20,12 +20,12 @@ class Head(Struct, frozen=True, omit_defaults=True):
         return rows if self.at is None else {**self.rest, self.at: rows}
 
 
-class TooLarge(Exception):
+class TooManyRows(Exception):
     """Rows that can be stored, but are too many for one value in memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class EncodedTable:
     """Rows that a tool has given: encoded, counted, not stored yet. Whoever has stored it, or will not, closes it."""
 
     staged: Staged
@@ -33,8 +33,10 @@ class Table:
     rows: int
     columns: list[str]
     head: Head
-    value: Callable[[], Any]  # for whoever keeps values in memory; TooLarge when it is none any more
-    draft: Draft | None = None
+    value: Callable[
+        [], Any
+    ]  # for whoever keeps values in memory; TooLarge when it is none any more
+    draft: PayloadDraft | None = None
 
     def close(self) -> None:
         if self.draft is not None:
@@ -52,7 +54,7 @@ class Tables(Struct, frozen=True):
 class Parts:
     """Rows of one schema in several files, in their order: each becomes a payload, and a manifest names them all."""
 
-    tables: list[Table]
+    tables: list[EncodedTable]
     columns: list[str]
     close: Callable[[], None]  # for whoever has stored it, or will not
 
@@ -65,7 +67,7 @@ class Parts:
         return Head("rows", {"rows": None, "row_count": self.rows, "columns": self.columns})
 
 
-class Manifest(Struct, frozen=True):
+class PartsManifest(Struct, frozen=True):
     """The payload of a reference whose format is `parts`."""
 
     head: Head
@@ -74,4 +76,4 @@ class Manifest(Struct, frozen=True):
 
 def nothing() -> Any:
     """For tables that nobody keeps in memory."""
-    raise TooLarge("rows in files are no value")
+    raise TooManyRows("rows in files are no value")

@@ -60,13 +60,13 @@ from noetl.server.services.health import HealthService
 from noetl.server.services.hooks import HookService
 from noetl.server.services.keys import KeyFile
 from noetl.server.services.lineage import LineageService
-from noetl.server.services.live import HeardLog, Live, announce, hear, heard
+from noetl.server.services.live import LiveUpdates, ObservedLog, announce, hear, heard
 from noetl.server.services.logs import LogService
 from noetl.server.services.playbook_state import PlaybookStateService
 from noetl.server.services.queue import QueueService
 from noetl.server.services.rendering import RenderService
 from noetl.server.services.results import ResultService
-from noetl.server.services.rows import Rows
+from noetl.server.services.rows import RowService
 from noetl.server.services.schedules import ScheduleService
 from noetl.server.services.signals import SignalService
 from noetl.server.services.streams import StreamService
@@ -84,7 +84,7 @@ KEEP_ALIVE = 30  # seconds an idle connection is kept: longer than a worker is e
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
+class ServerPorts:
     log: EventLog
     leases: Leases
     bus: Bus
@@ -100,11 +100,11 @@ class Ports:
 class Node:
     """Everything of one server process that somebody outside may need."""
 
-    ports: Ports
+    ports: ServerPorts
     server: Server
     services: Services
-    live: Live
-    heard: HeardLog
+    live: LiveUpdates
+    heard: ObservedLog
     presence: Presence
     door: WorkerDoor
     metrics: Metrics
@@ -117,7 +117,7 @@ class Node:
 
 
 def assemble(
-    ports: Ports,
+    ports: ServerPorts,
     settings: ServerSettings,
     metrics: Metrics | None = None,
     *,
@@ -127,14 +127,21 @@ def assemble(
 ) -> Node:
     """`kinds`: the tools that packages bring; a server runs none, but checks their fields when a playbook is registered.
     `open_results`: the way to stored data; a server opens none by itself. `jobs` over the log: it runs none by itself."""
-    metrics, live = metrics or Metrics(), Live()
+    metrics, live = metrics or Metrics(), LiveUpdates()
     port, listened = heard(ports.log, live, metrics, settings.shards)
     stored = CredentialService(ports.vault, ports.keys)
     server = Server(
-        port, ports.leases, ports.bus, ports.catalog, ports.clock, settings,
-        reveal=stored.reveal, schedules=ports.schedules, jobs=jobs,
-    )  # fmt: skip
-    listened.rows = Rows(server.shards)
+        port,
+        ports.leases,
+        ports.bus,
+        ports.catalog,
+        ports.clock,
+        settings,
+        reveal=stored.reveal,
+        schedules=ports.schedules,
+        jobs=jobs,
+    )
+    listened.rows = RowService(server.shards)
     presence = Presence(port, ports.bus, settings.shards, settings.name, metrics)
     door = WorkerDoor(server, presence, metrics)
     playbooks = CatalogService(ports.catalog, kinds, ports.vault)
@@ -145,13 +152,26 @@ def assemble(
 
 
 def make_services(
-    server: Server, ports: Ports, eventlog: EventLog, live: Live, metrics: Metrics,
-    playbooks: CatalogService, stored: CredentialService, results_: Results | None,
-) -> Services:  # fmt: skip
+    server: Server,
+    ports: ServerPorts,
+    eventlog: EventLog,
+    live: LiveUpdates,
+    metrics: Metrics,
+    playbooks: CatalogService,
+    stored: CredentialService,
+    results_: Results | None,
+) -> Services:
     access = Access(eventlog)
     keeper = server.keeper
     executions_ = ExecutionService(
-        eventlog, server.requests, server.states, server.playbooks, server.shards, live, access, keeper.new_id
+        eventlog,
+        server.requests,
+        server.states,
+        server.playbooks,
+        server.shards,
+        live,
+        access,
+        keeper.new_id,
     )
     opened = ResultService(eventlog, executions_, access, results_)
     return Services(
@@ -170,7 +190,9 @@ def make_services(
         variables=VariableService(executions_, opened),
         lineage=LineageService(eventlog, executions_),
         usage=UsageService(eventlog, executions_),
-        health=HealthService(server.settings.name, eventlog, server.shards, ports.clock, metrics, _can(keeper.new_id)),
+        health=HealthService(
+            server.settings.name, eventlog, server.shards, ports.clock, metrics, _can(keeper.new_id)
+        ),
     )
 
 
@@ -206,9 +228,21 @@ def _routes(worker_routes: list[Route]) -> FastAPI:
     problems.install(app)
     app.router.routes[:0] = worker_routes  # first: every command passes through them
     for module in (
-        streams, catalog, credentials, executions, events, logs, results, vars, playbook_state, queue, render, schedules, hooks,
+        streams,
+        catalog,
+        credentials,
+        executions,
+        events,
+        logs,
+        results,
+        vars,
+        playbook_state,
+        queue,
+        render,
+        schedules,
+        hooks,
         health,
-    ):  # fmt: skip
+    ):
         app.include_router(module.routes)
     app.router.routes.extend(queue.GONE)
     return app
@@ -246,7 +280,9 @@ def address(opened: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def serve(node: Node, opened: socket.socket, *, several: bool = False, stop: asyncio.Event | None = None) -> None:
+async def serve(
+    node: Node, opened: socket.socket, *, several: bool = False, stop: asyncio.Event | None = None
+) -> None:
     """Until `stop` is set or the server itself fails. `several`: other servers are told of what happens here."""
     try:
         await node.server.keeper.run_once()  # a node number, and shards, before the first request
@@ -322,9 +358,9 @@ class _Web(uvicorn.Server):
 def _protocol(presence: Presence) -> type[HttpToolsProtocol]:
     """Says which connections have ended: a worker that is gone is seen at once, also when it was not asking anything."""
 
-    class Watched(HttpToolsProtocol):
+    class WatchedProtocol(HttpToolsProtocol):
         def connection_lost(self, exc: Exception | None) -> None:
             presence.left(self.client)
             super().connection_lost(exc)
 
-    return Watched
+    return WatchedProtocol

@@ -24,7 +24,7 @@ from noetl.server.pins import ChildPins
 from noetl.server.playbooks import Playbooks
 
 
-class Prepared(Struct):
+class PreparedChildren(Struct):
     effects: list[Effect] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
 
@@ -41,9 +41,11 @@ class Children:
         self._new_id = new_id
         self._blob = blob
 
-    async def prepare(self, tenant: Tenant, effects: tuple[Effect, ...], refs: Iterable[StoredRef]) -> Prepared:
+    async def prepare(
+        self, tenant: Tenant, effects: tuple[Effect, ...], refs: Iterable[StoredRef]
+    ) -> PreparedChildren:
         """The same effects with merged workloads, and a Start for each child among them, in order. `refs` come with them."""
-        prepared = Prepared()
+        prepared = PreparedChildren()
         for effect in effects:
             if not isinstance(effect, StartChild):
                 prepared.effects.append(effect)
@@ -61,7 +63,10 @@ class Children:
         if effect.reference is None:
             return effect
         if parse_uri(effect.reference.uri).execution_id != effect.parent.execution_id:
-            raise InvalidInput("the input of a child is its parent's", hint="a worker has named what is not its own")
+            raise InvalidInput(
+                "the input of a child is its parent's",
+                hint="a worker has named what is not its own",
+            )
         return replace(effect, workload=await self._workload(effect.reference, refs))
 
     async def _workload(self, reference: Reference, refs: Iterable[StoredRef]) -> dict[str, Any]:
@@ -86,7 +91,9 @@ class Children:
             version=entry.version,
             tenant=tenant,
             by=f"{BY_EXECUTION}{effect.parent.execution_id}",
-            parent=None if effect.detached else effect.parent,  # nobody waits for the end of a detached one
+            parent=None
+            if effect.detached
+            else effect.parent,  # nobody waits for the end of a detached one
             depth=effect.depth,
             return_step=effect.return_step,
             pins=await self.pins.at_start(plan, tenant, effect.pins),
@@ -96,6 +103,8 @@ class Children:
 
 
 def _ended(effect: StartChild, error: InvalidInput) -> Send:
-    failure = Failure(code=error.code, message=str(error), kind="child", detail={"path": effect.path})
+    failure = Failure(
+        code=error.code, message=str(error), kind="child", detail={"path": effect.path}
+    )
     ended = ChildEnded(call=effect.parent.call, child=None, result=failed(failure))
     return Send(effect.parent.execution_id, Notice(event=ended))

@@ -14,7 +14,9 @@ from noetl.model.ids import Micros
 class StoreClock:
     def __init__(self, local: Clock) -> None:
         self._local = local
-        self._ahead: deque[Micros] = deque(maxlen=20)  # how far the store's clock is ahead of the loop's
+        self._ahead: deque[Micros] = deque(
+            maxlen=20
+        )  # how far the store's clock is ahead of the loop's
 
     def heard(self, now: Micros) -> None:
         self._ahead.append(now - _loop_time())

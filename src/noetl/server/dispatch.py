@@ -30,8 +30,8 @@ from noetl.faults import fault
 from noetl.log.limits import check_size
 from noetl.log.port import (
     BATCH_EVENTS,
+    AppendBatch,
     Appended,
-    Batch,
     EventLog,
     InboxRow,
     Known,
@@ -44,17 +44,17 @@ from noetl.model.clock import Clock
 from noetl.model.decisions import Send
 from noetl.model.errors import Unavailable
 from noetl.model.events import CommandCancelled, StateConflict
-from noetl.model.exchange import Held
+from noetl.model.exchange import LeaseKey
 from noetl.model.ids import ExecutionId, Micros, TimerId
 from noetl.model.messages import Admitted, LeaseLost, Message, Release, Report, Start, TimerDue
 from noetl.model.playbook_state import StateValue
 from noetl.playbook.plan import Plan
 from noetl.server.children import Children
-from noetl.server.shards import Shards
-from noetl.server.states import Loaded, States, Unfoldable
+from noetl.server.shards import OwnedShards
+from noetl.server.states import LoadedState, States, Unfoldable
 from noetl.server.waiting import Waiting
-from noetl.server.work import Answer, Item, Room, Work
-from noetl.turns import Stretch
+from noetl.server.work import Answer, BatchBudget, ExecutionBatch, Inbound
+from noetl.turns import TimeSlice
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Dispatcher:
         eventlog: EventLog,
         bus: Bus,
         clock: Clock,
-        shards: Shards,
+        shards: OwnedShards,
         states: States,
         children: Children,
         waiting: Waiting,
@@ -94,13 +94,15 @@ class Dispatcher:
         self._children = children
         self._waiting = waiting
         self._lease = lease
-        self._queue: deque[Item] = deque()
+        self._queue: deque[Inbound] = deque()
         self._arrived = asyncio.Event()
         self._aside: set[ExecutionId] = set()
         self._delay = FIRST_DELAY
         self._closed = False
         self._trouble: tuple[Unavailable, float] | None = None
-        self.on_append: Callable[[Iterable[int]], None] = lambda shards: None  # shards that may have new events
+        self.on_append: Callable[[Iterable[int]], None] = lambda shards: (
+            None
+        )  # shards that may have new events
         shards.on_change.append(self._shard_changed)
 
     # -- what arrives --
@@ -127,9 +129,16 @@ class Dispatcher:
         return self._trouble[0]
 
     def _submit(
-        self, execution_id: ExecutionId, message: Message, *, inbox_id: int | None = None, timer: TimerId | None = None
+        self,
+        execution_id: ExecutionId,
+        message: Message,
+        *,
+        inbox_id: int | None = None,
+        timer: TimerId | None = None,
     ) -> "asyncio.Future[Answer]":
-        item = Item(execution_id, message, asyncio.get_running_loop().create_future(), inbox_id, timer)
+        item = Inbound(
+            execution_id, message, asyncio.get_running_loop().create_future(), inbox_id, timer
+        )
         if self._closed:
             item.reply("retry")
         else:
@@ -151,8 +160,8 @@ class Dispatcher:
 
     async def commit_waiting(self) -> int:
         """Decide what waits and write it, as one batch. The number of items that were answered."""
-        works: dict[ExecutionId, Work] = {}
-        taken: list[Item] = []
+        works: dict[ExecutionId, ExecutionBatch] = {}
+        taken: list[Inbound] = []
         try:
             await self._decide_waiting(works, taken)
             await self._commit(list(works.values()))
@@ -177,7 +186,7 @@ class Dispatcher:
         await asyncio.sleep(self._delay)
         self._delay = min(self._delay * 2, LONGEST_DELAY)
 
-    def _give_up(self, works: Iterable[Work], items: Iterable[Item]) -> None:
+    def _give_up(self, works: Iterable[ExecutionBatch], items: Iterable[Inbound]) -> None:
         """Nothing is certain of these: whoever brought them comes again. So does whoever brought what waits behind them:
         a later report must not overtake one that was sent back."""
         for work in works:
@@ -196,14 +205,18 @@ class Dispatcher:
 
     # -- deciding --
 
-    async def _decide_waiting(self, works: dict[ExecutionId, Work], taken: list[Item]) -> None:
+    async def _decide_waiting(
+        self, works: dict[ExecutionId, ExecutionBatch], taken: list[Inbound]
+    ) -> None:
         """As many items as fit; one whose events do not fit any more begins the next batch."""
-        room = Room()
+        room = BatchBudget()
         await self._states.begin(
-            item.execution_id for item in islice(self._queue, BATCH_EVENTS) if isinstance(item.message, Start)
+            item.execution_id
+            for item in islice(self._queue, BATCH_EVENTS)
+            if isinstance(item.message, Start)
         )
         await self._states.prefetch(item.execution_id for item in islice(self._queue, PREFETCH))
-        stretch = Stretch(self._at_a_stretch)
+        stretch = TimeSlice(self._at_a_stretch)
         while self._queue and room.events > 0 and len(taken) < BATCH_EVENTS:
             if stretch.over:
                 await stretch.pause()
@@ -219,7 +232,7 @@ class Dispatcher:
                 return
             works[item.execution_id] = work
 
-    async def _open(self, execution_id: ExecutionId) -> Work | None:
+    async def _open(self, execution_id: ExecutionId) -> ExecutionBatch | None:
         """None: not ours any more."""
         shard = self._shards.of(execution_id)
         if not self._shards.owns(shard):
@@ -229,22 +242,29 @@ class Dispatcher:
         except Unfoldable as error:
             return self._unfoldable(execution_id, shard, error)
         if loaded is None:
-            return Work(execution_id, shard, after=0)
+            return ExecutionBatch(execution_id, shard, after=0)
         aside = loaded.state.quarantined is not None
         if not aside:
             self._aside.discard(execution_id)
-        return Work(execution_id, shard, after=loaded.seq, loaded=loaded, state=loaded.state, aside=aside)
+        return ExecutionBatch(
+            execution_id, shard, after=loaded.seq, loaded=loaded, state=loaded.state, aside=aside
+        )
 
-    def _unfoldable(self, execution_id: ExecutionId, shard: int, error: Unfoldable) -> Work:
+    def _unfoldable(
+        self, execution_id: ExecutionId, shard: int, error: Unfoldable
+    ) -> ExecutionBatch:
         """Set aside without a state; the event is written unless this server has seen that it is there."""
-        work = Work(execution_id, shard, after=error.seq, aside=True)
+        work = ExecutionBatch(execution_id, shard, after=error.seq, aside=True)
         if execution_id not in self._aside:
-            log.error("execution cannot be folded", extra={"execution_id": execution_id, "error": str(error)})
+            log.error(
+                "execution cannot be folded",
+                extra={"execution_id": execution_id, "error": str(error)},
+            )
             work.set_aside(quarantine(error.state, str(error), error.cause, self._clock.now()))
             self._aside.add(execution_id)
         return work
 
-    async def _add(self, work: Work, item: Item, room: Room) -> bool:
+    async def _add(self, work: ExecutionBatch, item: Inbound, room: BatchBudget) -> bool:
         """Decide one item on top of the others. False: its events do not fit into this batch."""
         if item.known:
             work.consume(item, "ok")
@@ -263,7 +283,7 @@ class Dispatcher:
             self._quarantine(work, item, error)
             return True
 
-    async def _decide(self, work: Work, item: Item, room: Room) -> bool:
+    async def _decide(self, work: ExecutionBatch, item: Inbound, room: BatchBudget) -> bool:
         assert work.loaded is not None
         assert work.state is not None
         if item.fatal is not None:
@@ -281,7 +301,9 @@ class Dispatcher:
             given = with_conflicts(work.state, given, item.conflicts, now)
         advanced = advance(fixed, work.state, *given)
         report = item.report
-        payloads = sum([len(ref.payload or b"") for ref in report.refs]) if report is not None else 0
+        payloads = (
+            sum([len(ref.payload or b"") for ref in report.refs]) if report is not None else 0
+        )
         encoded = [check_size(event) for event in advanced.events]
         if not room.take(len(encoded), payloads + sum(map(len, encoded))):
             return False
@@ -290,7 +312,7 @@ class Dispatcher:
         work.record(item, given, advanced, encoded, prepared)
         return True
 
-    def _refuse(self, work: Work, item: Item, refusal: Refusal) -> None:
+    def _refuse(self, work: ExecutionBatch, item: Inbound, refusal: Refusal) -> None:
         """A worker that stopped by itself gives its lease up: if its attempt still counts, that lease is lost."""
         work.consume(item, REFUSED[refusal.reason])
         report = item.message
@@ -298,7 +320,9 @@ class Dispatcher:
             return
         live = work.state.commands.get(report.command_id) if work.state is not None else None
         if live is not None and live.attempt == report.attempt:
-            lost = LeaseLost(command_id=report.command_id, attempt=report.attempt, worker=report.worker)
+            lost = LeaseLost(
+                command_id=report.command_id, attempt=report.attempt, worker=report.worker
+            )
             work.effects.append(Send(work.execution_id, lost))
 
     async def _retried(self, message: Message, plan: Plan) -> Execution | None:
@@ -311,29 +335,45 @@ class Dispatcher:
         loaded = await self._states.read(message.retry_of)
         return None if loaded is None else loaded.state
 
-    async def _stored_state(self, work: Work, message: Message) -> dict[str, StateValue] | None:
+    async def _stored_state(
+        self, work: ExecutionBatch, message: Message
+    ) -> dict[str, StateValue] | None:
         """The playbook's state, when this message admits the execution; None: it does not, or the playbook uses none."""
         assert work.loaded is not None
         plan = work.loaded.fixed.plan
         names = plan.state_names
-        waits = isinstance(message, Start) and plan.playbook.executor.spec.max_concurrent is not None
+        waits = (
+            isinstance(message, Start) and plan.playbook.executor.spec.max_concurrent is not None
+        )
         if waits or not isinstance(message, Start | Admitted) or (names is not None and not names):
             return None
-        path = message.path if isinstance(message, Start) else work.state.path if work.state is not None else ""
-        rows = await self._log.read_state(work.loaded.fixed.tenant, path, None if names is None else sorted(names))
+        path = (
+            message.path
+            if isinstance(message, Start)
+            else work.state.path
+            if work.state is not None
+            else ""
+        )
+        rows = await self._log.read_state(
+            work.loaded.fixed.tenant, path, None if names is None else sorted(names)
+        )
         return {row.name: StateValue(row.version, row.value, row.unset) for row in rows}
 
-    def _quarantine(self, work: Work, item: Item, error: Exception) -> None:
+    def _quarantine(self, work: ExecutionBatch, item: Inbound, error: Exception) -> None:
         assert work.state is not None
         text = f"{type(error).__name__}: {error}"
-        log.error("execution quarantined", extra={"execution_id": work.execution_id, "error": text}, exc_info=error)
+        log.error(
+            "execution quarantined",
+            extra={"execution_id": work.execution_id, "error": text},
+            exc_info=error,
+        )
         cause = f"{item.message.key}@{work.after}.{len(work.events)}"  # it may happen again after a release
         event = quarantine(work.state, text, cause, self._clock.now())
         work.set_aside(event)
         work.state = evolve(work.state, event)
         self._set_aside(work, item)
 
-    def _set_aside(self, work: Work, item: Item) -> None:
+    def _set_aside(self, work: ExecutionBatch, item: Inbound) -> None:
         """Whatever reaches a quarantined execution stays in its inbox, or goes there."""
         self._aside.add(work.execution_id)
         if item.timer is not None:
@@ -346,7 +386,7 @@ class Dispatcher:
 
     # -- writing --
 
-    async def _commit(self, works: list[Work]) -> None:
+    async def _commit(self, works: list[ExecutionBatch]) -> None:
         if not works:
             return
         for work in works:
@@ -361,15 +401,21 @@ class Dispatcher:
         await self._take_aside(works)
         await self._hint(works, outcomes)
 
-    async def _append(self, works: list[Work], epochs: dict[int, int]) -> list[Outcome] | None:
+    async def _append(
+        self, works: list[ExecutionBatch], epochs: dict[int, int]
+    ) -> list[Outcome] | None:
         """None: the store refused the batch as such, and its parts were tried one by one."""
-        batch = Batch(epochs=epochs, parts=tuple(work.part() for work in works), lease=self._lease)
+        batch = AppendBatch(
+            epochs=epochs, parts=tuple(work.part() for work in works), lease=self._lease
+        )
         fault("append.before")
         try:
             outcomes = await self._log.append(batch)
         except Unavailable:
             raise
-        except Exception as error:  # a constraint that no outcome stands for: a bug in one of the parts
+        except (
+            Exception
+        ) as error:  # a constraint that no outcome stands for: a bug in one of the parts
             await self._isolate(works, error)
             return None
         finally:  # not before the commit: who looks then finds nothing. Whatever was raised, it may have been written
@@ -377,7 +423,7 @@ class Dispatcher:
         fault("append.after")
         return outcomes
 
-    async def _isolate(self, works: list[Work], error: Exception) -> None:
+    async def _isolate(self, works: list[ExecutionBatch], error: Exception) -> None:
         for work in works:
             work.give_back()
         if len(works) > 1:
@@ -387,7 +433,7 @@ class Dispatcher:
         log.error("part refused", extra={"execution_id": works[0].execution_id}, exc_info=error)
         self._again(works[0], fatal=f"{type(error).__name__}: {error}")
 
-    def _settle(self, work: Work, outcome: Outcome, epochs: dict[int, int]) -> None:
+    def _settle(self, work: ExecutionBatch, outcome: Outcome, epochs: dict[int, int]) -> None:
         match outcome:
             case Appended():
                 self._applied(work, outcome)
@@ -403,9 +449,9 @@ class Dispatcher:
             case _:
                 assert_never(outcome)
 
-    def _applied(self, work: Work, outcome: Appended) -> None:
+    def _applied(self, work: ExecutionBatch, outcome: Appended) -> None:
         if work.loaded is not None and work.state is not None:
-            loaded = Loaded(work.loaded.fixed, work.state, outcome.last_seq)
+            loaded = LoadedState(work.loaded.fixed, work.state, outcome.last_seq)
             if self._shards.owns(work.shard):
                 self._states.keep(work.execution_id, loaded)
             if not work.aside:
@@ -414,7 +460,7 @@ class Dispatcher:
         for item, answer in work.items:
             item.reply(answer)
 
-    def _known(self, work: Work, key: str | None) -> None:
+    def _known(self, work: ExecutionBatch, key: str | None) -> None:
         """Decide again from the log as it is. With a key everything else was in order: that item's event is recorded."""
         self._states.forget(work.execution_id)
         work.give_back()
@@ -437,22 +483,31 @@ class Dispatcher:
                 item.reply("retry")  # rows are read again by their duty
         self._requeue(again)
 
-    def _state_changed(self, work: Work, outcome: StateChanged) -> None:
+    def _state_changed(self, work: ExecutionBatch, outcome: StateChanged) -> None:
         """Decide again from the log as it is, with what was found there."""
         self._states.forget(work.execution_id)
         work.give_back()
         items = work.all_items()
         conflict = StateConflict(
-            name=outcome.name, expected=0, version=outcome.version, by=outcome.by, is_full=outcome.is_full
+            name=outcome.name,
+            expected=0,
+            version=outcome.version,
+            by=outcome.by,
+            is_full=outcome.is_full,
         )
-        if any(item.conflicts.get(outcome.name) == conflict for item in items):  # it was told, and writes all the same
-            self._again(work, fatal=f"state.{outcome.name} is written over version {outcome.version} again and again")
+        if any(
+            item.conflicts.get(outcome.name) == conflict for item in items
+        ):  # it was told, and writes all the same
+            self._again(
+                work,
+                fatal=f"state.{outcome.name} is written over version {outcome.version} again and again",
+            )
             return
         for item in items:
             item.conflicts = {**item.conflicts, outcome.name: conflict}
         self._requeue(items)
 
-    def _again(self, work: Work, fatal: str) -> None:
+    def _again(self, work: ExecutionBatch, fatal: str) -> None:
         """The same decision would fail the same way: its last item takes the execution out."""
         self._states.forget(work.execution_id)
         work.give_back()
@@ -464,23 +519,23 @@ class Dispatcher:
         else:
             self._give_up([work], items)
 
-    def _stale(self, work: Work, held: Held) -> None:
+    def _stale(self, work: ExecutionBatch, held: LeaseKey) -> None:
         work.give_back()
         again = []
         for item in work.all_items():
             report = item.report
-            if report is not None and Held(report.command_id, report.attempt) == held:
+            if report is not None and LeaseKey(report.command_id, report.attempt) == held:
                 item.reply("stale")
             else:
                 again.append(item)
         self._requeue(again)
 
-    def _requeue(self, items: list[Item]) -> None:
+    def _requeue(self, items: list[Inbound]) -> None:
         self._queue.extendleft(reversed(items))
         if items:
             self._arrived.set()
 
-    async def _take_aside(self, works: list[Work]) -> None:
+    async def _take_aside(self, works: list[ExecutionBatch]) -> None:
         """Reports to a quarantined execution are accepted into its inbox: their worker is done with them."""
         for item in [item for work in works for item in work.left if not item.answer.done()]:
             if item in self._queue:
@@ -490,10 +545,12 @@ class Dispatcher:
             else:
                 item.reply("ok" if await self._log.accept(item.report) else "stale")
 
-    async def _hint(self, works: list[Work], outcomes: list[Outcome]) -> None:
+    async def _hint(self, works: list[ExecutionBatch], outcomes: list[Outcome]) -> None:
         """After the commit: a worker must not look for a command that is not there. A lost hint only delays."""
         applied = [
-            (work, outcome) for work, outcome in zip(works, outcomes, strict=True) if isinstance(outcome, Appended)
+            (work, outcome)
+            for work, outcome in zip(works, outcomes, strict=True)
+            if isinstance(outcome, Appended)
         ]
         pools = sorted({pool for work, _ in applied for pool in work.pools()})
         self._waiting.wake(pools)  # here at once; elsewhere by the bus
@@ -507,5 +564,7 @@ class Dispatcher:
 
     def _shard_changed(self, shard: int) -> None:
         """Whatever was known of it was known under another epoch."""
-        self._states.forget_all(each for each in self._states.kept() if self._shards.of(each) == shard)
+        self._states.forget_all(
+            each for each in self._states.kept() if self._shards.of(each) == shard
+        )
         self._aside = {each for each in self._aside if self._shards.of(each) != shard}

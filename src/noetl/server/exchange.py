@@ -18,14 +18,14 @@ from noetl.faults import fault
 from noetl.log.port import EventLog, Renewal
 from noetl.model.commands import Command
 from noetl.model.errors import BadReference, OutcomeUnknown, Unavailable
-from noetl.model.exchange import PROGRESS, Ack, ExchangeReply, ExchangeRequest, Held
+from noetl.model.exchange import PROGRESS, Ack, ExchangeReply, ExchangeRequest, LeaseKey
 from noetl.model.ids import Micros
 from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import parse_uri
 from noetl.server import steplogs
 from noetl.server.dispatch import Dispatcher
 from noetl.server.duties.loop import listen
-from noetl.server.shards import Shards
+from noetl.server.shards import OwnedShards
 from noetl.server.waiting import Waiter, Waiting
 from noetl.server.work import Answer
 
@@ -43,7 +43,7 @@ class Exchange:
         log: EventLog,
         bus: Bus,
         dispatcher: Dispatcher,
-        shards: Shards,
+        shards: OwnedShards,
         waiting: Waiting,
         *,
         lease: Micros,
@@ -57,7 +57,9 @@ class Exchange:
         self._lease = lease
         self._poll = poll
         self._lives: dict[str, list[str]] = {}
-        self._sent: OrderedDict[str, set[Held]] = OrderedDict()  # to each holder, and not heard of since
+        self._sent: OrderedDict[str, set[LeaseKey]] = (
+            OrderedDict()
+        )  # to each holder, and not heard of since
         self._pools: set[str] = set()
         self._new_pool = asyncio.Event()
 
@@ -69,7 +71,11 @@ class Exchange:
                 for pool in sorted(self._pools - listened):
                     listened.add(pool)
                     group.create_task(
-                        listen(self._bus, [bus_port.commands(pool)], partial(self._waiting.wake, (pool,)))
+                        listen(
+                            self._bus,
+                            [bus_port.commands(pool)],
+                            partial(self._waiting.wake, (pool,)),
+                        )
                     )
                 self._new_pool.clear()
                 await self._new_pool.wait()
@@ -88,7 +94,9 @@ class Exchange:
             await self._succeed(request, acks)
             renewal, leased = await self._renew(holder, request) if look else (Renewal(), [])
             if renewal is None:
-                reply = ExchangeReply(acks=acks, commands=tuple(waiter.given), renewed=False, logged=logged)
+                reply = ExchangeReply(
+                    acks=acks, commands=tuple(waiter.given), renewed=False, logged=logged
+                )
                 return reply
             sent = [command for command in leased if command not in waiter.given]
             waiter.open = max(0, waiter.open - len(sent))
@@ -109,7 +117,9 @@ class Exchange:
         sent = self._sent.get(request.holder)
         if self._waiting.owes(request.holder) or sent is None:
             return True
-        sent.difference_update(request.held, [Held(each.command_id, each.attempt) for each in request.reports])
+        sent.difference_update(
+            request.held, [LeaseKey(each.command_id, each.attempt) for each in request.reports]
+        )
         return request.renew or bool(sent)
 
     def _remember(self, waiter: Waiter, reply: ExchangeReply | None) -> None:
@@ -164,7 +174,9 @@ class Exchange:
         decided = [
             (
                 report,
-                self._dispatcher.report(report) if self._shards.owns(self._shards.of(report.execution_id)) else None,
+                self._dispatcher.report(report)
+                if self._shards.owns(self._shards.of(report.execution_id))
+                else None,
             )
             for report, refused in checked
             if refused is None
@@ -187,7 +199,9 @@ class Exchange:
 
     # -- commands --
 
-    async def _renew(self, holder: str, request: ExchangeRequest) -> tuple[Renewal | None, list[Command]]:
+    async def _renew(
+        self, holder: str, request: ExchangeRequest
+    ) -> tuple[Renewal | None, list[Command]]:
         """Renewed, and what the worker does not know it holds: that begins with a full lease too. None: the store is not
         there; the acks count all the same."""
         told = {report.command_id for report in request.reports}
@@ -196,21 +210,31 @@ class Exchange:
         progress = {each.held: each.said[:PROGRESS] for each in request.progress}
         try:
             leased = await self._log.leased(holder)
-            unknown = [each for each in leased if each.command_id not in told and _held(each) not in listed]
+            unknown = [
+                each for each in leased if each.command_id not in told and _held(each) not in listed
+            ]
             wanted = held + tuple(_held(command) for command in unknown)
-            renewal = await self._log.renew(holder, wanted, self._lease, progress) if wanted else Renewal()
+            renewal = (
+                await self._log.renew(holder, wanted, self._lease, progress)
+                if wanted
+                else Renewal()
+            )
         except Unavailable:
             return None, []
         gone = set(renewal.lost) - listed
         lost = tuple(each for each in renewal.lost if each in listed)
-        return Renewal(renewal.stop, lost), [command for command in unknown if _held(command) not in gone]
+        return Renewal(renewal.stop, lost), [
+            command for command in unknown if _held(command) not in gone
+        ]
 
     async def _claim(self, waiter: Waiter) -> list[Command]:
         """Nothing without a look where the last one found too little and nobody has said a word since."""
         now = asyncio.get_running_loop().time()
         if not waiter.open or now - self._waiting.empty_since(waiter.pools) < self._poll * 0.9:
             return []
-        self._waiting.emptied(waiter.pools, now)  # before the look: what comes while it lasts counts
+        self._waiting.emptied(
+            waiter.pools, now
+        )  # before the look: what comes while it lasts counts
         places = waiter.take_open()
         claimed = await self._look(waiter, places)
         if claimed is None:
@@ -224,7 +248,9 @@ class Exchange:
         try:
             claimed = await self._log.claim(waiter.worker, waiter.pools, places, self._lease)
         except OutcomeUnknown:
-            waiter.unsure = True  # what may have been leased is sent at the next exchange: let it come soon
+            waiter.unsure = (
+                True  # what may have been leased is sent at the next exchange: let it come soon
+            )
             return None
         except Unavailable:
             waiter.open += places
@@ -272,8 +298,8 @@ def _refused(report: Report) -> Ack | None:
     return None
 
 
-def _held(command: Command) -> Held:
-    return Held(command.command_id, command.attempt)
+def _held(command: Command) -> LeaseKey:
+    return LeaseKey(command.command_id, command.attempt)
 
 
 def _each_once(commands: Iterable[Command]) -> tuple[Command, ...]:

@@ -25,7 +25,7 @@ from noetl.server.children import Children
 from noetl.server.clock import StoreClock
 from noetl.server.dispatch import Dispatcher
 from noetl.server.duties.inbox import InboxDrain
-from noetl.server.duties.jobs import Job, Run
+from noetl.server.duties.jobs import LakeJobDuty, Run
 from noetl.server.duties.loop import DutyLoop, listen
 from noetl.server.duties.projector import Projector
 from noetl.server.duties.reaper import Reaper
@@ -37,7 +37,7 @@ from noetl.server.lives import alive
 from noetl.server.playbooks import Playbooks
 from noetl.server.requests import Requests
 from noetl.server.settings import ServerSettings
-from noetl.server.shards import ShardKeeper, Shards
+from noetl.server.shards import OwnedShards, ShardKeeper
 from noetl.server.states import States
 from noetl.server.waiting import Waiting
 from noetl.triggers.port import Schedules
@@ -45,7 +45,9 @@ from noetl.triggers.port import Schedules
 log = logging.getLogger(__name__)
 
 FAREWELL = 1.0  # seconds to give shards back when the process ends in peace
-BACK = 2.0  # seconds in which workers find a server that was away: what they hold is theirs until then
+BACK = (
+    2.0  # seconds in which workers find a server that was away: what they hold is theirs until then
+)
 Reveal = Callable[[Identity, str], Awaitable[dict[str, Any]]]  # the fields of a stored credential
 
 
@@ -53,15 +55,24 @@ class Server:
     """A worker may call `exchange`, `playbook`, `manifest`, `payload`, `put_payload`, `orphans`, `put_logs` and `credential`."""
 
     def __init__(
-        self, eventlog: EventLog, leases: Leases, bus: Bus, catalog: Catalog, clock: Clock, settings: ServerSettings,
-        *, reveal: Reveal | None = None, schedules: Schedules | None = None, jobs: Mapping[str, Run] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        eventlog: EventLog,
+        leases: Leases,
+        bus: Bus,
+        catalog: Catalog,
+        clock: Clock,
+        settings: ServerSettings,
+        *,
+        reveal: Reveal | None = None,
+        schedules: Schedules | None = None,
+        jobs: Mapping[str, Run] | None = None,
+    ) -> None:
         """`schedules`: this server starts what they ask for. `jobs` over the log, to be run now and then."""
         self._log = eventlog
         self._bus = bus
         self._reveal = reveal
         self.settings = settings
-        self.shards = Shards(settings.shards)
+        self.shards = OwnedShards(settings.shards)
         self.clock = store_clock = StoreClock(clock)
         self.keeper = ShardKeeper(leases, self.shards, store_clock, settings)
         self.playbooks = Playbooks(catalog, settings.plans, settings.env)
@@ -69,10 +80,19 @@ class Server:
         waiting = Waiting()
         children = Children(self.playbooks, self.keeper.new_id, eventlog.blob)
         self.dispatcher = Dispatcher(
-            eventlog, bus, store_clock, self.shards, self.states, children, waiting,
-            lease=settings.lease, at_a_stretch=settings.at_a_stretch,
-        )  # fmt: skip
-        self.requests = Requests(eventlog, bus, self.playbooks, self.states, self.keeper.new_id, settings.shards)
+            eventlog,
+            bus,
+            store_clock,
+            self.shards,
+            self.states,
+            children,
+            waiting,
+            lease=settings.lease,
+            at_a_stretch=settings.at_a_stretch,
+        )
+        self.requests = Requests(
+            eventlog, bus, self.playbooks, self.states, self.keeper.new_id, settings.shards
+        )
         self._exchange = Exchange(
             eventlog,
             bus,
@@ -83,15 +103,23 @@ class Server:
             poll=settings.poll_interval,
         )
         self.projector = Projector(
-            eventlog, self.states, self.shards, limit=10 * settings.read_limit, at_a_stretch=settings.at_a_stretch
+            eventlog,
+            self.states,
+            self.shards,
+            limit=10 * settings.read_limit,
+            at_a_stretch=settings.at_a_stretch,
         )
         self.dispatcher.on_append = self.projector.changed
         self.inbox = InboxDrain(eventlog, self.dispatcher, self.shards, settings.read_limit)
         self.timers = Timers(eventlog, self.dispatcher, self.shards, settings.read_limit)
         self.reaper = Reaper(eventlog, bus, settings.shards, settings.read_limit)
         self.sweeper = Sweeper(eventlog, settings.grace, settings.retention)
-        self.jobs = [Job(name, run, leases, self.keeper) for name, run in (jobs or {}).items()]
-        self.scheduler = None if schedules is None else Scheduler(schedules, self.requests, settings.read_limit)
+        self.jobs = [
+            LakeJobDuty(name, run, leases, self.keeper) for name, run in (jobs or {}).items()
+        ]
+        self.scheduler = (
+            None if schedules is None else Scheduler(schedules, self.requests, settings.read_limit)
+        )
 
     async def run(self) -> None:
         settings = self.settings
@@ -106,7 +134,9 @@ class Server:
         ]
         if self.scheduler is not None:
             loops.append(DutyLoop(self.scheduler, settings.schedule_interval))
-        loops += [DutyLoop(job, settings.job_interval, slowest=settings.job_interval) for job in self.jobs]
+        loops += [
+            DutyLoop(job, settings.job_interval, slowest=settings.job_interval) for job in self.jobs
+        ]
 
         def look(shard: int) -> None:  # a shard that just came has rows nobody has read
             inbox.wake.set()
@@ -122,7 +152,11 @@ class Server:
                 for loop in loops:
                     group.create_task(loop.run())
                 if settings.sweep_interval is not None:
-                    group.create_task(_later(settings.sweep_interval, DutyLoop(self.sweeper, settings.sweep_interval)))
+                    group.create_task(
+                        _later(
+                            settings.sweep_interval, DutyLoop(self.sweeper, settings.sweep_interval)
+                        )
+                    )
         finally:
             self.shards.on_change.remove(look)
             with suppress(Unavailable, TimeoutError):
@@ -150,7 +184,9 @@ class Server:
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
         parse_uri(reference.uri)
         if reference.sha256 != sha256(payload).hexdigest():
-            raise InvalidInput(f"{reference.uri}: the payload does not match its checksum", hint="send it again")
+            raise InvalidInput(
+                f"{reference.uri}: the payload does not match its checksum", hint="send it again"
+            )
         await self._log.put_blob(reference, payload)
 
     async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:

@@ -53,7 +53,9 @@ class ChildPins:
     ) -> Iterable[tuple[str, str | None]]:
         """Pins the child and returns its own children. One that is not there or cannot run fails when it is called."""
         try:
-            entry = await self._playbooks.find(path, pins.get(path) if version is None else version, tenant)
+            entry = await self._playbooks.find(
+                path, pins.get(path) if version is None else version, tenant
+            )
             if version is None:
                 pins[path] = entry.version
             return literal_children((await self._playbooks.plan(entry.hash)).playbook)
@@ -71,7 +73,9 @@ class ChildPins:
             entry = await self._playbooks.find(child.path, None, tenant)
         except InvalidInput:
             return message
-        return replace(message, event=replace(message.event, child=replace(child, pinned=entry.version)))
+        return replace(
+            message, event=replace(message.event, child=replace(child, pinned=entry.version))
+        )
 
 
 def _bytes(path: str) -> int:

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from noetl.catalog.port import Catalog, Entry
+from noetl.catalog.port import Catalog, CatalogEntry
 from noetl.model.errors import NotFound
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant
 from noetl.playbook.children import asks_latest
@@ -35,23 +35,34 @@ class Playbooks:
         self._plans.move_to_end(content)
         return plan
 
-    async def workload(self, entry: Entry, execution_id: ExecutionId, payload: dict[str, Any] | None) -> dict[str, Any]:
+    async def workload(
+        self, entry: CatalogEntry, execution_id: ExecutionId, payload: dict[str, Any] | None
+    ) -> dict[str, Any]:
         """The input of an execution of this version, with its defaults. InvalidInput when one cannot be rendered."""
         beginning = Beginning(execution_id, entry.path, entry.version, self._env)
         return merge((await self.plan(entry.hash)).playbook, payload, beginning)
 
-    async def text(self, content: str, tenant: Tenant | None = None) -> Entry:
+    async def text(self, content: str, tenant: Tenant | None = None) -> CatalogEntry:
         """Without a tenant: of whatever an execution is pinned to."""
         entry = await self._catalog.by_hash(content, tenant)
         if entry is None:
-            raise NotFound(f"no playbook has the hash {content}", hint="register it again: executions are pinned to it")
+            raise NotFound(
+                f"no playbook has the hash {content}",
+                hint="register it again: executions are pinned to it",
+            )
         return entry
 
-    async def find(self, path: str, version: Version = None, tenant: Tenant = DEFAULT_TENANT) -> Entry:
+    async def find(
+        self, path: str, version: Version = None, tenant: Tenant = DEFAULT_TENANT
+    ) -> CatalogEntry:
         """By path and version."""
         wanted = None if asks_latest(version) else str(version)
         number = int(wanted) if wanted is not None and wanted.isdigit() else None
-        entry = None if wanted is not None and number is None else await self._catalog.find(path, number, tenant)
+        entry = (
+            None
+            if wanted is not None and number is None
+            else await self._catalog.find(path, number, tenant)
+        )
         if entry is None:
             raise NotFound(
                 f"no playbook {path!r}" + (f" version {wanted}" if wanted else ""),
@@ -60,5 +71,5 @@ class Playbooks:
         return entry
 
 
-def read(entry: Entry) -> Playbook:
+def read(entry: CatalogEntry) -> Playbook:
     return load_registered(entry.text, file=entry.path)

@@ -30,7 +30,13 @@ Connection = tuple[str, int]
 
 class Presence:
     def __init__(
-        self, eventlog: EventLog, bus: Bus, shards: int, server: str, metrics: Metrics, grace: float = GRACE
+        self,
+        eventlog: EventLog,
+        bus: Bus,
+        shards: int,
+        server: str,
+        metrics: Metrics,
+        grace: float = GRACE,
     ) -> None:
         self._log = eventlog
         self._bus = bus

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
-from noetl.catalog.port import Entry
+from noetl.catalog.port import CatalogEntry
 from noetl.engine import inheriting
 from noetl.engine.rewinding import Rewound
 from noetl.engine.state import Execution
@@ -33,13 +33,17 @@ SIGNAL_LIMIT = 8 * 1024
 def check_signal(name: str, payload: Any, what: str) -> None:
     """Refuse a payload that is too large, and an approval that neither approves nor rejects."""
     if (size := len(codec.encode(payload))) > SIGNAL_LIMIT:
-        raise InvalidInput(f"{what} is {size} bytes, the limit is {SIGNAL_LIMIT}", hint="send a reference")
+        raise InvalidInput(
+            f"{what} is {size} bytes, the limit is {SIGNAL_LIMIT}", hint="send a reference"
+        )
     problem = problem_with_approval(payload) if is_approval(name) else None
     if problem is not None:
-        raise InvalidInput(f"the signal {name} neither approves nor rejects: {problem}", hint=APPROVAL_HINT)
+        raise InvalidInput(
+            f"the signal {name} neither approves nor rejects: {problem}", hint=APPROVAL_HINT
+        )
 
 
-class Wish(TypedDict, total=False):
+class StartOptions(TypedDict, total=False):
     """What a start may say beside the path, as `Requests.prepare` takes it."""
 
     content: str | None
@@ -71,7 +75,9 @@ class PreparedRepeat:
     workload: dict[str, Any]
     inherits: bool
     rewound: Rewound | None = None  # of a rerun from a step
-    changed_loops: tuple[str, ...] = ()  # steps: failed items run again, and this version writes `loop.in` differently
+    changed_loops: tuple[
+        str, ...
+    ] = ()  # steps: failed items run again, and this version writes `loop.in` differently
 
 
 def _never_entered(ended: Execution, step: str) -> Conflict:
@@ -80,9 +86,12 @@ def _never_entered(ended: Execution, step: str) -> Conflict:
         message = f"step {step!r} did not run in execution {ended.execution_id}: it took its result over from"
         message += f" execution {ended.retry_of}"
         return Conflict(
-            message, hint=f"rerun execution {ended.retry_of} from this step, or rerun this one from another"
+            message,
+            hint=f"rerun execution {ended.retry_of} from this step, or rerun this one from another",
         )
-    ran = [name for name, known in ended.steps.items() if known.runs and known.status != "inherited"]
+    ran = [
+        name for name, known in ended.steps.items() if known.runs and known.status != "inherited"
+    ]
     message = f"step {step!r} did not run in execution {ended.execution_id}"
     return Conflict(message, hint=f"it ran {', '.join(ran) or 'none'}")
 
@@ -116,7 +125,7 @@ class Requests:
 
     # -- beginning --
 
-    async def start(self, path: str | None = None, **wish: Unpack[Wish]) -> ExecutionId:
+    async def start(self, path: str | None = None, **wish: Unpack[StartOptions]) -> ExecutionId:
         """A known `start_key` gives the execution that it started."""
         return await self.begin(*await self.prepare(path, **wish))
 
@@ -179,11 +188,15 @@ class Requests:
         )
         return await self.begin(start, repeat.workload)
 
-    async def retry(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> ExecutionId:
+    async def retry(
+        self, execution_id: ExecutionId, request: str, *, by: str | None = None
+    ) -> ExecutionId:
         """A new execution that takes over what the ended one finished, and runs the rest."""
         return await self.repeat(execution_id, RepeatWish("retry"), request, by)
 
-    async def rerun(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> ExecutionId:
+    async def rerun(
+        self, execution_id: ExecutionId, request: str, *, by: str | None = None
+    ) -> ExecutionId:
         """The same playbook and workload from the beginning."""
         return await self.repeat(execution_id, RepeatWish("rerun"), request, by)
 
@@ -194,11 +207,20 @@ class Requests:
         pinned = await self._pinned(execution_id)
         ended = await self._ended(execution_id)
         if ended is None:
-            raise Conflict(f"execution {execution_id} has not ended", hint="cancel it first, or wait for its end")
-        if wish.how == "retry" and ended.status == "completed" and not inheriting.loops_with_failed_items(ended):
+            raise Conflict(
+                f"execution {execution_id} has not ended",
+                hint="cancel it first, or wait for its end",
+            )
+        if (
+            wish.how == "retry"
+            and ended.status == "completed"
+            and not inheriting.loops_with_failed_items(ended)
+        ):
             message = f"execution {execution_id} has completed, and nothing is left to run: none of its items can be run again"
             raise Conflict(message, hint="rerun it; a cursor loop then claims rows again")
-        entry = replace(await self._playbooks.text(pinned.playbook), path=ended.path, version=ended.version or 0)
+        entry = replace(
+            await self._playbooks.text(pinned.playbook), path=ended.path, version=ended.version or 0
+        )
         if wish.version is not None:
             entry = await self._playbooks.find(ended.path, wish.version, pinned.tenant)
         changed = entry.hash != pinned.playbook
@@ -220,7 +242,9 @@ class Requests:
         if changed and prepared.inherits:
             _check_inheritance(plan, ended, entry.version)
             before = await self._playbooks.plan(pinned.playbook)
-            prepared = dataclasses.replace(prepared, changed_loops=inheriting.changed_loops(before, plan, ended))
+            prepared = dataclasses.replace(
+                prepared, changed_loops=inheriting.changed_loops(before, plan, ended)
+            )
         if wish.payload or changed:
             payload = over(pinned.workload, wish.payload)
             workload = await self._playbooks.workload(entry, new_id or execution_id, payload)
@@ -229,7 +253,9 @@ class Requests:
 
     async def _rewound(self, plan: Plan, ended: Execution, step: str) -> Rewound:
         if step not in plan.steps:
-            raise NotFound(f"the playbook has no step {step!r}", hint=f"steps: {', '.join(plan.steps)}")
+            raise NotFound(
+                f"the playbook has no step {step!r}", hint=f"steps: {', '.join(plan.steps)}"
+            )
         rewound = await self._states.rewound(ended.execution_id, step, plan)
         if rewound is None:
             raise _never_entered(ended, step)
@@ -240,25 +266,43 @@ class Requests:
 
     # -- changing --
 
-    async def cancel(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> bool:
+    async def cancel(
+        self, execution_id: ExecutionId, request: str, *, by: str | None = None
+    ) -> bool:
         return await self._post(execution_id, Cancel(request=request, by=by))
 
-    async def pause(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> bool:
+    async def pause(
+        self, execution_id: ExecutionId, request: str, *, by: str | None = None
+    ) -> bool:
         return await self._post(execution_id, Pause(request=request, by=by))
 
-    async def resume(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> bool:
+    async def resume(
+        self, execution_id: ExecutionId, request: str, *, by: str | None = None
+    ) -> bool:
         return await self._post(execution_id, Resume(request=request, by=by))
 
-    async def release(self, execution_id: ExecutionId, request: str, *, by: str | None = None) -> bool:
+    async def release(
+        self, execution_id: ExecutionId, request: str, *, by: str | None = None
+    ) -> bool:
         return await self._post(execution_id, Release(request=request, by=by))
 
     async def signal(
-        self, execution_id: ExecutionId, name: str, request: str, payload: Any = None, *, by: str | None = None
+        self,
+        execution_id: ExecutionId,
+        name: str,
+        request: str,
+        payload: Any = None,
+        *,
+        by: str | None = None,
     ) -> bool:
         check_signal(name, payload, "the signal's payload")
-        return await self._post(execution_id, Signal(name=name, request=request, payload=payload, by=by))
+        return await self._post(
+            execution_id, Signal(name=name, request=request, payload=payload, by=by)
+        )
 
-    async def _entry(self, path: str | None, content: str | None, version: Version, tenant: Tenant) -> Entry:
+    async def _entry(
+        self, path: str | None, content: str | None, version: Version, tenant: Tenant
+    ) -> CatalogEntry:
         if content is not None:
             return await self._playbooks.text(content, tenant)
         if path is None:
@@ -274,7 +318,9 @@ class Requests:
         """False: that request was there already. Conflict: the execution has ended."""
         await self._pinned(execution_id)
         if await self._ended(execution_id) is not None:
-            raise Conflict(f"execution {execution_id} has ended", hint="the end is final; retry or rerun it")
+            raise Conflict(
+                f"execution {execution_id} has ended", hint="the end is final; retry or rerun it"
+            )
         posted = await self._log.post(execution_id, message)
         await self._hint(execution_id)
         return posted

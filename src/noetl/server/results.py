@@ -12,7 +12,11 @@ class Results(Protocol):
     async def preview(self, reference: Reference, rows: int) -> Preview: ...
 
     async def download(
-        self, reference: Reference | None, format: str | None, start: int = 0, stop: int | None = None
+        self,
+        reference: Reference | None,
+        format: str | None,
+        start: int = 0,
+        stop: int | None = None,
     ) -> Download:
         """Without a format: as it is stored. Rows [start, stop) of it."""
         ...

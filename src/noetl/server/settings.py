@@ -15,7 +15,9 @@ class ServerSettings:
     address: str | None = None
     shards: int = 16  # as many as the database was made with
     lease: Micros = LEASE
-    renew_every: float = RENEW_EVERY / 1e6  # also when the store is not there: the lease must not lapse over it
+    renew_every: float = (
+        RENEW_EVERY / 1e6
+    )  # also when the store is not there: the lease must not lapse over it
     shard_interval: float = 0.5
     inbox_interval: float = 0.5  # without a hint
     timer_interval: float = 0.2
@@ -24,7 +26,9 @@ class ServerSettings:
     schedule_interval: float = 0.5
     sweep_interval: float | None = None  # None: results are looked after elsewhere
     grace: Micros = 86_400_000_000  # how long an execution must be over before anything of it goes
-    retention: Micros | None = None  # how long results stay after that which say nothing else; None: for ever
+    retention: Micros | None = (
+        None  # how long results stay after that which say nothing else; None: for ever
+    )
     job_interval: float = 60.0  # looks whether a job over the log is due
     poll_interval: float = 0.5  # how often a waiting worker looks for commands without a hint
     read_limit: int = 200  # rows that a duty takes at once

@@ -20,13 +20,15 @@ from noetl.server.settings import ServerSettings
 log = logging.getLogger(__name__)
 
 
-class Shards:
+class OwnedShards:
     """Shards owned now, with the epoch to present. `on_change` hears of every one that comes or goes."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._epochs: dict[int, int] = {}
-        self.confirmed = float("-inf")  # time of the loop when the store was last asked whose they are
+        self.confirmed = float(
+            "-inf"
+        )  # time of the loop when the store was last asked whose they are
         self.on_change: list[Callable[[int], None]] = []
 
     def of(self, execution_id: ExecutionId) -> int:
@@ -60,7 +62,9 @@ class Shards:
 class ShardKeeper:
     name = "shards"
 
-    def __init__(self, leases: Leases, shards: Shards, clock: StoreClock, settings: ServerSettings) -> None:
+    def __init__(
+        self, leases: Leases, shards: OwnedShards, clock: StoreClock, settings: ServerSettings
+    ) -> None:
         self._leases = leases
         self._shards = shards
         self._clock = clock
@@ -71,7 +75,9 @@ class ShardKeeper:
 
     def new_id(self) -> ExecutionId:
         if self._ids is None:
-            raise StoreUnavailable("this server has no node number yet", hint="try again in a moment")
+            raise StoreUnavailable(
+                "this server has no node number yet", hint="try again in a moment"
+            )
         return ExecutionId(self._ids.next(self._clock.now()))
 
     @property
@@ -96,7 +102,9 @@ class ShardKeeper:
         now = asyncio.get_running_loop().time()
         if self._runtime is not None and now - self._renewed < self._settings.renew_every:
             return self._runtime
-        if self._runtime is not None and not await self._leases.renew(self._runtime.runtime_id, self._settings.lease):
+        if self._runtime is not None and not await self._leases.renew(
+            self._runtime.runtime_id, self._settings.lease
+        ):
             log.warning("lease lost", extra={"runtime_id": self._runtime.runtime_id})
             self._runtime = None
             for shard in self._shards.owned():
@@ -112,7 +120,9 @@ class ShardKeeper:
     async def _read_back(self, runtime: Runtime) -> None:
         asked = asyncio.get_running_loop().time()
         owners = await self._leases.owners()
-        mine = {owner.shard: owner.epoch for owner in owners if owner.runtime_id == runtime.runtime_id}
+        mine = {
+            owner.shard: owner.epoch for owner in owners if owner.runtime_id == runtime.runtime_id
+        }
         for shard in self._shards.owned():
             if shard not in mine:
                 self._shards.drop(shard)

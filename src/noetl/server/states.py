@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from noetl.engine.fold import evolve
 from noetl.engine.rewinding import Rewinding, Rewound
-from noetl.engine.state import Execution, Fixed, decode, empty
+from noetl.engine.state import Execution, PinnedPlaybook, decode, empty
 from noetl.engine.summary import state_hash
 from noetl.log.port import EventLog, Projection, Recorded
 from noetl.model.errors import Conflict, NoetlError, StoreUnavailable, Unavailable
@@ -26,10 +26,10 @@ PAGE = 10_000
 MAX_REWOUND = 8  # executions that are kept rewound, from the preview of a rerun until it begins
 
 
-class Loaded(Struct, frozen=True):
+class LoadedState(Struct, frozen=True):
     """An execution as of the event `seq`."""
 
-    fixed: Fixed
+    fixed: PinnedPlaybook
     state: Execution
     seq: int
 
@@ -60,11 +60,11 @@ class States:
         self._log = log
         self._playbooks = playbooks
         self._limit = limit
-        self._kept: OrderedDict[ExecutionId, Loaded] = OrderedDict()
+        self._kept: OrderedDict[ExecutionId, LoadedState] = OrderedDict()
         self._begun: OrderedDict[ExecutionId, None] = OrderedDict()  # taken for new once
         self._rewound: OrderedDict[tuple[ExecutionId, str, str], Rewound] = OrderedDict()
 
-    async def get(self, execution_id: ExecutionId) -> Loaded | None:
+    async def get(self, execution_id: ExecutionId) -> LoadedState | None:
         """None: there is no such execution. Raises `Unfoldable`."""
         kept = self._kept.get(execution_id)
         if kept is not None:
@@ -83,7 +83,11 @@ class States:
 
     async def begin(self, execution_ids: Iterable[ExecutionId]) -> None:
         """Take these for new, without a look at the log: compare-and-set tells if they are not, and they are read then."""
-        new = [each for each in dict.fromkeys(execution_ids) if each not in self._kept and each not in self._begun]
+        new = [
+            each
+            for each in dict.fromkeys(execution_ids)
+            if each not in self._kept and each not in self._begun
+        ]
         if not new:
             return
         for execution_id, pinned in (await self._log.pins(new)).items():
@@ -91,13 +95,15 @@ class States:
                 plan = await self._playbooks.plan(pinned.playbook)
             except NoetlError:
                 continue  # said when it is asked for
-            fixed = Fixed(execution_id=execution_id, plan=plan, workload=pinned.workload, tenant=pinned.tenant)
-            self.keep(execution_id, Loaded(fixed, empty(execution_id), 0))
+            fixed = PinnedPlaybook(
+                execution_id=execution_id, plan=plan, workload=pinned.workload, tenant=pinned.tenant
+            )
+            self.keep(execution_id, LoadedState(fixed, empty(execution_id), 0))
             self._begun[execution_id] = None
         while len(self._begun) > self._limit:
             self._begun.popitem(last=False)
 
-    def keep(self, execution_id: ExecutionId, loaded: Loaded) -> None:
+    def keep(self, execution_id: ExecutionId, loaded: LoadedState) -> None:
         """Never an older one over a newer one: two readers may come back in any order."""
         kept = self._kept.get(execution_id)
         if kept is None or kept.seq <= loaded.seq:
@@ -116,7 +122,7 @@ class States:
     def kept(self) -> list[ExecutionId]:
         return list(self._kept)
 
-    async def read(self, execution_id: ExecutionId) -> Loaded | None:
+    async def read(self, execution_id: ExecutionId) -> LoadedState | None:
         """From the store, past the cache. Whatever is wrong with one execution is `Unfoldable`: only it suffers."""
         pinned = await self._log.pinned(execution_id)
         if pinned is None:
@@ -131,8 +137,10 @@ class States:
         except Exception as error:
             last = await self._log.last_seq(execution_id)
             raise Unfoldable(fold.state, last, fold.at, error) from error
-        fixed = Fixed(execution_id=execution_id, plan=plan, workload=pinned.workload, tenant=pinned.tenant)
-        return Loaded(fixed, fold.state, fold.seq)
+        fixed = PinnedPlaybook(
+            execution_id=execution_id, plan=plan, workload=pinned.workload, tenant=pinned.tenant
+        )
+        return LoadedState(fixed, fold.state, fold.seq)
 
     async def rewound(self, execution_id: ExecutionId, step: str, plan: Plan) -> Rewound | None:
         """An ended execution as of the last entry of the step; None: the step was not entered. Reads all of its events.
@@ -160,9 +168,7 @@ class States:
         try:
             return await self._log.events(execution_id, after, PAGE)
         except StoreUnavailable as error:
-            message = (
-                f"execution {execution_id} cannot be rerun from a step, because its events cannot be read: {error}"
-            )
+            message = f"execution {execution_id} cannot be rerun from a step, because its events cannot be read: {error}"
             raise Conflict(message, hint=f"{error.hint}; or rerun it from the beginning") from error
 
     async def _fold(self, execution_id: ExecutionId, fold: "Fold") -> None:

@@ -26,4 +26,6 @@ def _is_log(part: StoredRef) -> bool:
         named = parse_uri(reference.uri).kind == "log" and 0 < int(reference.ref_id) < 1 << 63
     except (BadReference, ValueError):
         return False
-    return named and 0 < len(payload) <= BLOB_LIMIT and sha256(payload).hexdigest() == reference.sha256
+    return (
+        named and 0 < len(payload) <= BLOB_LIMIT and sha256(payload).hexdigest() == reference.sha256
+    )

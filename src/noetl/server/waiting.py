@@ -55,7 +55,9 @@ class Waiting:
         self._pools: dict[str, dict[Waiter, None]] = {}
         self._empty: dict[str, float] = {}  # since when
         self._present: dict[str, dict[Waiter, None]] = {}  # by worker
-        self._owed: dict[str, None] = {}  # workers that a command was leased to after they had their reply
+        self._owed: dict[
+            str, None
+        ] = {}  # workers that a command was leased to after they had their reply
 
     def enter(self, worker: str, pools: tuple[str, ...], free: int) -> Waiter:
         waiter = Waiter(worker, pools, free, self)

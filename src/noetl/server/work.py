@@ -10,22 +10,22 @@ from noetl.engine.issuing import pool_of
 from noetl.engine.machine import Advance
 from noetl.engine.state import Execution
 from noetl.log.limits import check_size
-from noetl.log.port import BATCH_EVENTS, Handoff, Part
+from noetl.log.port import BATCH_EVENTS, ExecutionPart, Handoff
 from noetl.model.commands import Command
 from noetl.model.decisions import Effect, Finish, Issue, Park, Requeue, Stop
 from noetl.model.events import Event, StateConflict
-from noetl.model.exchange import Held
+from noetl.model.exchange import LeaseKey
 from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, TimerId
 from noetl.model.messages import Message, Report, Start, StoredRef
-from noetl.server.children import Prepared
-from noetl.server.states import Loaded
+from noetl.server.children import PreparedChildren
+from noetl.server.states import LoadedState
 from noetl.server.waiting import Waiter, Waiting
 
 BATCH_BYTES = 4 * 1024 * 1024
 Answer = Literal["ok", "stale", "refused", "retry"]
 
 
-class Item(Struct, eq=False):
+class Inbound(Struct, eq=False):
     """Something that reached an execution: an inbox row, a due timer, or a report that a worker just brought."""
 
     execution_id: ExecutionId
@@ -36,7 +36,9 @@ class Item(Struct, eq=False):
     known: bool = False  # its event stands in the log already: consume it, record nothing
     fatal: str | None = None  # deciding it again cannot help
     tries: int = 0
-    conflicts: dict[str, StateConflict] = field(default_factory=dict)  # by name: versions that the last append found
+    conflicts: dict[str, StateConflict] = field(
+        default_factory=dict
+    )  # by name: versions that the last append found
 
     @property
     def report(self) -> Report | None:
@@ -49,7 +51,7 @@ class Item(Struct, eq=False):
             self.answer.set_result(answer)
 
 
-class Room(Struct):
+class BatchBudget(Struct):
     """What a batch has space for. The first item always fits."""
 
     events: int = BATCH_EVENTS
@@ -64,31 +66,40 @@ class Room(Struct):
         return True
 
 
-class Work(Struct, eq=False):
+class ExecutionBatch(Struct, eq=False):
     execution_id: ExecutionId
     shard: int
     after: int
-    loaded: Loaded | None = None  # None: no such execution, or its log cannot be folded
+    loaded: LoadedState | None = None  # None: no such execution, or its log cannot be folded
     state: Execution | None = None  # as of the last item decided; None: not to be kept
     aside: bool = False  # quarantined: what comes waits in the inbox
     events: list[Event] = field(default_factory=list)
     encoded: list[bytes] = field(default_factory=list)  # the events' bytes
     effects: list[Effect] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
-    taken: dict[Held, None] = field(default_factory=dict)
+    taken: dict[LeaseKey, None] = field(default_factory=dict)
     refs: list[StoredRef] = field(default_factory=list)
-    items: list[tuple[Item, Answer]] = field(default_factory=list)
-    left: list[Item] = field(default_factory=list)  # not consumed: their execution was set aside by them or before them
-    keys: dict[Item, frozenset[str]] = field(default_factory=dict)
-    handoffs: list[tuple[Waiter, Command]] = field(default_factory=list)  # places reserved for commands of this part
+    items: list[tuple[Inbound, Answer]] = field(default_factory=list)
+    left: list[Inbound] = field(
+        default_factory=list
+    )  # not consumed: their execution was set aside by them or before them
+    keys: dict[Inbound, frozenset[str]] = field(default_factory=dict)
+    handoffs: list[tuple[Waiter, Command]] = field(
+        default_factory=list
+    )  # places reserved for commands of this part
     handed: set[CommandId] = field(default_factory=set)
 
-    def consume(self, item: Item, answer: Answer) -> None:
+    def consume(self, item: Inbound, answer: Answer) -> None:
         """The item is over when this part is written; `answer` is what to say then."""
         self.items.append((item, answer))
 
     def record(
-        self, item: Item, given: tuple[Event, ...], advanced: Advance, encoded: list[bytes], prepared: Prepared
+        self,
+        item: Inbound,
+        given: tuple[Event, ...],
+        advanced: Advance,
+        encoded: list[bytes],
+        prepared: PreparedChildren,
     ) -> None:
         self.keys[item] = frozenset([event.key for event in given])
         self.state = advanced.state
@@ -99,7 +110,7 @@ class Work(Struct, eq=False):
         self.starts += prepared.starts
         report = item.report
         if report is not None:
-            self.taken[Held(report.command_id, report.attempt)] = None
+            self.taken[LeaseKey(report.command_id, report.attempt)] = None
             self.refs += report.refs
         self.consume(item, "ok")
 
@@ -127,12 +138,16 @@ class Work(Struct, eq=False):
             self.handed.add(command.command_id)
         self.handoffs.clear()
 
-    def all_items(self) -> list[Item]:
+    def all_items(self) -> list[Inbound]:
         return [item for item, _ in self.items] + self.left
 
     def pools(self) -> set[str]:
         """Pools whose workers should look for commands."""
-        issued = {command.pool for command in _claimable(self.effects) if command.command_id not in self.handed}
+        issued = {
+            command.pool
+            for command in _claimable(self.effects)
+            if command.command_id not in self.handed
+        }
         return issued | set(self._requeued())
 
     def _requeued(self) -> Iterator[str]:
@@ -144,11 +159,13 @@ class Work(Struct, eq=False):
                 live = self.state.commands.get(effect.command_id)
                 if live is not None:
                     activation = self.state.activations.get(live.activation)
-                    yield pool_of(self.loaded.fixed.plan.steps[live.step].step, live.kind, activation)
+                    yield pool_of(
+                        self.loaded.fixed.plan.steps[live.step].step, live.kind, activation
+                    )
 
-    def part(self) -> Part:
+    def part(self) -> ExecutionPart:
         items = [item for item, _ in self.items]
-        return Part(
+        return ExecutionPart(
             execution_id=self.execution_id,
             shard=self.shard,
             tenant=self.loaded.fixed.tenant if self.loaded is not None else DEFAULT_TENANT,
@@ -160,7 +177,9 @@ class Work(Struct, eq=False):
             inbox=tuple(item.inbox_id for item in items if item.inbox_id is not None),
             timers=tuple(item.timer for item in items if item.timer is not None),
             refs=tuple(self.refs),
-            handoffs=tuple(Handoff(command.command_id, waiter.worker) for waiter, command in self.handoffs),
+            handoffs=tuple(
+                Handoff(command.command_id, waiter.worker) for waiter, command in self.handoffs
+            ),
             children=tuple(start.execution_id for start in self.starts),
             child_starts=tuple(self.starts),
         )

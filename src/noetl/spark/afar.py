@@ -12,6 +12,8 @@ def opened(file: dict[str, Any], name: str) -> InFile:
     """Whoever asks closes it."""
     if (path := file.get("path")) is not None:
         return InFile(Opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), Path(path)), name)
-    from noetl.results.objects import Signed  # a task that reads files of its machine does not load it
+    from noetl.results.objects import (
+        Signed,  # a task that reads files of its machine does not load it
+    )
 
     return InFile(Signed(file["url"], file["size"]), name)

@@ -11,7 +11,11 @@ def is_foreign(kind: pa.DataType) -> bool:
 
 
 def native(kind: pa.DataType) -> pa.DataType:
-    if isinstance(kind, pa.UuidType | pa.JsonType) or pa.types.is_null(kind) or pa.types.is_time(kind):
+    if (
+        isinstance(kind, pa.UuidType | pa.JsonType)
+        or pa.types.is_null(kind)
+        or pa.types.is_time(kind)
+    ):
         return pa.string()
     if pa.types.is_duration(kind):
         return pa.int64()
@@ -26,13 +30,20 @@ def native_schema(schema: pa.Schema) -> pa.Schema:
 
 def converted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """With the types of that schema, whose columns they are."""
-    columns = [_converted(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    columns = [
+        _converted(column, field.type) for column, field in zip(batch.columns, schema, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(column.type, pa.UuidType):
-        return pa.array([None if value is None else str(UUID(bytes=value)) for value in column.storage.to_pylist()])
+        return pa.array(
+            [
+                None if value is None else str(UUID(bytes=value))
+                for value in column.storage.to_pylist()
+            ]
+        )
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_timestamp(kind):

@@ -35,11 +35,11 @@ from pyspark.sql.types import (
 from noetl.spark import entry
 from noetl.spark.arrow import native_schema
 from noetl.spark.commits import settle
-from noetl.spark.errors import Broken, NotJson, TooLarge, Wrong
+from noetl.spark.errors import Broken, NotJson, ValueTooLarge, Wrong
 from noetl.spark.failures import INTERRUPTED, MALFORMED, failure, is_unknown, sample_of
 from noetl.spark.numbers import exact
 from noetl.spark.paths import local_folder
-from noetl.spark.progress import Metrics
+from noetl.spark.progress import ProgressMetrics
 from noetl.spark.publishing import publish
 from noetl.spark.writing import keep_manifest, write
 from noetl.tools import python_child
@@ -151,7 +151,7 @@ def release(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
-    metrics = Metrics(lambda said: _send({"progress": said}))
+    metrics = ProgressMetrics(lambda said: _send({"progress": said}))
     for tag in request["tags"]:
         spark.addTag(tag)
     conf = request["conf"] if request["ours"] else AFAR | request["conf"]
@@ -160,7 +160,9 @@ def run(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     spark.registerProgressHandler(cast(ProgressHandler, metrics))  # any function will do
     if "loop" in request:
         return {"frames": {"": _loop(spark, request)}, "single": True, "spark": metrics.told()}
-    if any(given.get("format") == NOETL for given in request["inputs"].values()) or NOETL in request.get("code", ""):
+    if any(
+        given.get("format") == NOETL for given in request["inputs"].values()
+    ) or NOETL in request.get("code", ""):
         _register(spark, request["ticket"])
     if "staged" in request:  # an earlier lease had computed the rows
         rows = spark.createDataFrame([], "nothing int")
@@ -205,7 +207,9 @@ def _input(spark: SparkSession, name: str, given: dict[str, Any]) -> DataFrame:
     return frame
 
 
-def _naming_file(spark: SparkSession, given: dict[str, Any], error: PySparkException) -> PySparkException:
+def _naming_file(
+    spark: SparkSession, given: dict[str, Any], error: PySparkException
+) -> PySparkException:
     """A broken record that is found while Spark looks for columns comes without the name of its file. Reading names it."""
     reader = spark.read.format(given["format"]).options(**given["options"]).schema("nothing string")
     try:
@@ -218,7 +222,9 @@ def _naming_file(spark: SparkSession, given: dict[str, Any], error: PySparkExcep
 def _schema(given: dict[str, Any]) -> StructType:
     """Of the columns that are wanted: no others are read."""
     schema = native_schema(pa.ipc.read_schema(pa.BufferReader(bytes.fromhex(given["schema"]))))
-    return from_arrow_schema(pa.schema([schema.field(name) for name in given.get("columns") or schema.names]))
+    return from_arrow_schema(
+        pa.schema([schema.field(name) for name in given.get("columns") or schema.names])
+    )
 
 
 def _sql(spark: SparkSession, statements: list[dict[str, Any]]) -> Any:
@@ -242,13 +248,21 @@ def _loop(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     folder = os.path.join(request["folder"], "result")
     os.makedirs(folder, exist_ok=True)
     work = {**request["loop"], "folder": folder}
-    shards = spark.range(0, work["shards"], 1, work["shards"]).mapInArrow(partial(entry.run, work), entry.ANSWER)
-    told = [json.loads(row["told"]) for row in sorted(shards.collect(), key=lambda row: int(row["shard"]))]
+    shards = spark.range(0, work["shards"], 1, work["shards"]).mapInArrow(
+        partial(entry.run, work), entry.ANSWER
+    )
+    told = [
+        json.loads(row["told"])
+        for row in sorted(shards.collect(), key=lambda row: int(row["shard"]))
+    ]
     made = {
-        "columns": entry.row_schema(work).names, "expect": {}, "partitions": len(told),
-        "files": [each["file"] for each in told], "shards": [each["items"] for each in told],
+        "columns": entry.row_schema(work).names,
+        "expect": {},
+        "partitions": len(told),
+        "files": [each["file"] for each in told],
+        "shards": [each["items"] for each in told],
         "provenance": [each["provenance"] for each in told],
-    }  # fmt: skip
+    }
     keep_manifest(folder, made)
     return made
 
@@ -266,19 +280,33 @@ def _refuse_equal_keys(result: Any) -> None:
 def _answered(result: Any, request: dict[str, Any]) -> dict[str, Any]:
     if isinstance(result, DataFrame):
         return {"frames": {"": _stored(result, "", request)}, "single": True}
-    for named, asked in (("expect", request["expect"]), ("output.path", request["output"].get("path"))):
+    for named, asked in (
+        ("expect", request["expect"]),
+        ("output.path", request["output"].get("path")),
+    ):
         if asked:
-            raise Broken(named, Wrong(f"it is for a step that gives one DataFrame, not {_called(result)}"))
+            raise Broken(
+                named, Wrong(f"it is for a step that gives one DataFrame, not {_called(result)}")
+            )
     _refuse_equal_keys(result)
     if isinstance(result, dict) and any(isinstance(part, DataFrame) for part in result.values()):
-        frames = {name: _stored(part, name, request) for name, part in result.items() if isinstance(part, DataFrame)}
-        return {"frames": frames, "value": {name: part for name, part in result.items() if name not in frames}}
+        frames = {
+            name: _stored(part, name, request)
+            for name, part in result.items()
+            if isinstance(part, DataFrame)
+        }
+        return {
+            "frames": frames,
+            "value": {name: part for name, part in result.items() if name not in frames},
+        }
     try:
         text = python_child.ENCODER.encode(result)
     except (TypeError, ValueError, RecursionError) as error:  # the code's mistake
         raise NotJson(python_child.why(result, error)) from error
     if len(text) > request["limit"]:
-        raise TooLarge(f"the value is larger than {request['limit'] >> 20} MB; give it as a DataFrame")
+        raise ValueTooLarge(
+            f"the value is larger than {request['limit'] >> 20} MB; give it as a DataFrame"
+        )
     return {"value": json.loads(text)}
 
 
@@ -295,7 +323,10 @@ def _stored(frame: DataFrame, name: str, request: dict[str, Any]) -> dict[str, A
         return publish(frame, request)
     _check_types(frame.schema)
     if request["output"].get("kind"):
-        request = {**request, "output": {}}  # how a table is written says nothing of the files on the way
+        request = {
+            **request,
+            "output": {},
+        }  # how a table is written says nothing of the files on the way
     return write(frame, os.path.join(request["folder"], name or "result"), request)
 
 
@@ -303,7 +334,9 @@ def _check_types(schema: StructType) -> None:
     """Types that the files of a result cannot say: whoever read them would get something else."""
     for column in schema.fields:
         if any(isinstance(part, VariantType) for part in _parts(column.dataType)):
-            raise Wrong(f"column {column.name} is a variant, which no result keeps; give to_json({column.name})")
+            raise Wrong(
+                f"column {column.name} is a variant, which no result keeps; give to_json({column.name})"
+            )
         if any(isinstance(part, _INTERVALS) for part in _parts(column.dataType)):
             raise Wrong(
                 f"column {column.name} is an interval, which no result keeps; give a number, or cast it to string"

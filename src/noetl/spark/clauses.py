@@ -29,20 +29,35 @@ class Clause:
     def may_be_between(self, least: Any, most: Any) -> bool:
         """Of values within these, one may be kept."""
         kind = self.values.type
-        bounds = {"greater": [most], "greater_equal": [most], "less": [least], "less_equal": [least]}
+        bounds = {
+            "greater": [most],
+            "greater_equal": [most],
+            "less": [least],
+            "less_equal": [least],
+        }
         if (bound := bounds.get(self.compared)) is not None:
-            return bool(pc.call_function(self.compared, [pa.scalar(bound[0], kind), self.values[0]]).as_py())
+            return bool(
+                pc.call_function(self.compared, [pa.scalar(bound[0], kind), self.values[0]]).as_py()
+            )
         inside = pc.and_(
-            pc.greater_equal(self.values, pa.scalar(least, kind)), pc.less_equal(self.values, pa.scalar(most, kind))
+            pc.greater_equal(self.values, pa.scalar(least, kind)),
+            pc.less_equal(self.values, pa.scalar(most, kind)),
         )
         return bool(pc.any(inside).as_py())
 
 
-def clause(schema: pa.Schema, column: str, compared: Compared, values: Sequence[Any]) -> Clause | None:
+def clause(
+    schema: pa.Schema, column: str, compared: Compared, values: Sequence[Any]
+) -> Clause | None:
     """None: nothing can be said by it."""
     kind = schema.field(column).type if column in schema.names else pa.null()
     types = pa.types
-    if not (types.is_integer(kind) or types.is_string(kind) or types.is_date32(kind) or types.is_timestamp(kind)):
+    if not (
+        types.is_integer(kind)
+        or types.is_string(kind)
+        or types.is_date32(kind)
+        or types.is_timestamp(kind)
+    ):
         return None
     try:
         return Clause(column, compared, pa.array(values, kind))

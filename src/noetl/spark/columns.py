@@ -26,15 +26,22 @@ from pyspark.sql.types import (
     ShortType,
     StructField,
     StructType,
-)  # fmt: skip
+)
 
 from noetl.spark.errors import Broken, Wrong
 
 TYPED = frozenset(("parquet", "orc", "avro"))  # files that say the types of their columns
 SPARSE = frozenset(("json", "xml"))  # files that leave out columns without values
 NOTHING_THERE = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
-_REMEDY = "change the step's columns, write to another path, or replace what is there (mode: overwrite)"
-_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}  # of the largest value
+_REMEDY = (
+    "change the step's columns, write to another path, or replace what is there (mode: overwrite)"
+)
+_DIGITS: dict[type[DataType], int] = {
+    ByteType: 3,
+    ShortType: 5,
+    IntegerType: 10,
+    LongType: 19,
+}  # of the largest value
 _WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
     ByteType: (ShortType, IntegerType, LongType, FloatType, DoubleType),
     ShortType: (IntegerType, LongType, FloatType, DoubleType),
@@ -51,18 +58,26 @@ class Standing:
     schema: StructType
     has_types: bool = True
     has_names: bool = True  # False: CSV without a header, and `schema` is its first line
-    recorded: StructType | None = None  # the columns of a commit: they name those of CSV without a header
+    recorded: StructType | None = (
+        None  # the columns of a commit: they name those of CSV without a header
+    )
 
 
-def file_columns(spark: SparkSession, path: str, format: str, options: dict[str, Any]) -> StructType | None:
+def file_columns(
+    spark: SparkSession, path: str, format: str, options: dict[str, Any]
+) -> StructType | None:
     """Those of the files at a path, from one of them; None when there are none, or they do not say it."""
     if format in SPARSE or format == "text":
         return None
-    reader = spark.read.format(format).options(**_reading(options)).option("recursiveFileLookup", True)
+    reader = (
+        spark.read.format(format).options(**_reading(options)).option("recursiveFileLookup", True)
+    )
     return _read_schema(lambda: reader.load(path))
 
 
-def folder_columns(spark: SparkSession, path: str, format: str, options: dict[str, Any]) -> list[str]:
+def folder_columns(
+    spark: SparkSession, path: str, format: str, options: dict[str, Any]
+) -> list[str]:
     """Columns of the files at a path, and those that name its folders."""
     reader = spark.read.format(format).options(**_reading(options))
     found = _read_schema(lambda: reader.load(path))
@@ -80,8 +95,13 @@ def _read_schema(load: Callable[[], DataFrame]) -> StructType | None:
 
 def _reading(options: dict[str, Any]) -> dict[str, str]:
     """Options of the writer that say how its files look."""
-    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    return {name: value for name, value in texts.items() if name.lower() not in ("mode", "inferschema")}
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+    }
+    return {
+        name: value for name, value in texts.items() if name.lower() not in ("mode", "inferschema")
+    }
 
 
 def standing_at(
@@ -93,7 +113,10 @@ def standing_at(
         return None if recorded is None else Standing(output["path"], recorded)
     without_header = format == "csv" and not _has_header(options)
     if without_header:
-        options = {**{name: value for name, value in options.items() if name.lower() != "header"}, "header": True}
+        options = {
+            **{name: value for name, value in options.items() if name.lower() != "header"},
+            "header": True,
+        }
     schema = file_columns(spark, path, format, options)
     if schema is None or not schema.fields:
         return None
@@ -123,17 +146,25 @@ def fit(frame: DataFrame, standing: Standing, partition_by: Iterable[str]) -> Da
         if standing.recorded is None:
             return frame
         standing = Standing(standing.path, standing.recorded, has_types=False)
-    wanted = {field.name.lower(): field for field in standing.schema.fields if field.name.lower() not in folders}
+    wanted = {
+        field.name.lower(): field
+        for field in standing.schema.fields
+        if field.name.lower() not in folders
+    }
     _check_names(standing, data, wanted)
     if standing.has_types:
         _check_types(standing, own, wanted)
     chosen = [_stored(own[name], field, standing) for name, field in wanted.items()]
     same = [field.name for field in data] == [field.name for field in wanted.values()]
     if same and all(
-        _is_same(own[name].dataType, field.dataType) for name, field in wanted.items() if standing.has_types
+        _is_same(own[name].dataType, field.dataType)
+        for name, field in wanted.items()
+        if standing.has_types
     ):
         return frame
-    return frame.select(*chosen, *(_named(field.name) for field in own.values() if field.name.lower() in folders))
+    return frame.select(
+        *chosen, *(_named(field.name) for field in own.values() if field.name.lower() in folders)
+    )
 
 
 def _check_positions(standing: Standing, data: list[StructField]) -> None:
@@ -150,7 +181,9 @@ def _check_positions(standing: Standing, data: list[StructField]) -> None:
         )
 
 
-def _check_names(standing: Standing, data: list[StructField], wanted: dict[str, StructField]) -> None:
+def _check_names(
+    standing: Standing, data: list[StructField], wanted: dict[str, StructField]
+) -> None:
     given = {field.name.lower() for field in data}
     missing = [field.name for name, field in wanted.items() if name not in given]
     added = [field.name for field in data if field.name.lower() not in wanted]
@@ -158,17 +191,23 @@ def _check_names(standing: Standing, data: list[StructField], wanted: dict[str, 
         parts = [f"it lacks {', '.join(missing)}"] if missing else []
         parts += [f"it adds {', '.join(added)}"] if added else []
         there = ", ".join(standing.schema.names)
-        raise _refused(f"{standing.path} has the columns {there}, and this step does not: {'; '.join(parts)}. {_fix()}")
+        raise _refused(
+            f"{standing.path} has the columns {there}, and this step does not: {'; '.join(parts)}. {_fix()}"
+        )
 
 
-def _check_types(standing: Standing, own: dict[str, StructField], wanted: dict[str, StructField]) -> None:
+def _check_types(
+    standing: Standing, own: dict[str, StructField], wanted: dict[str, StructField]
+) -> None:
     unfit = [
         f"{field.name} is {field.dataType.simpleString()} there and {own[name].dataType.simpleString()} here"
         for name, field in wanted.items()
         if not can_store(own[name].dataType, field.dataType)
     ]
     if unfit:
-        raise _refused(f"{standing.path} has columns of other types: {'; '.join(unfit)}. Cast them, or {_REMEDY}")
+        raise _refused(
+            f"{standing.path} has columns of other types: {'; '.join(unfit)}. Cast them, or {_REMEDY}"
+        )
 
 
 def _fix() -> str:
@@ -201,10 +240,14 @@ def can_store(given: DataType, wanted: DataType) -> bool:
         case ArrayType(), ArrayType():
             return can_store(given.elementType, wanted.elementType)
         case MapType(), MapType():
-            return can_store(given.keyType, wanted.keyType) and can_store(given.valueType, wanted.valueType)
+            return can_store(given.keyType, wanted.keyType) and can_store(
+                given.valueType, wanted.valueType
+            )
         case StructType(), StructType():
             pairs = zip(given.fields, wanted.fields, strict=False)
-            return given.names == wanted.names and all(can_store(one.dataType, other.dataType) for one, other in pairs)
+            return given.names == wanted.names and all(
+                can_store(one.dataType, other.dataType) for one, other in pairs
+            )
         case DecimalType(), DecimalType():
             return _has_room(given.precision - given.scale, given.scale, wanted)
         case _, DecimalType() if type(given) in _DIGITS:

@@ -32,7 +32,9 @@ PENDING, DONE = ".pending", ".done"
 SCHEMA = "schema.json"
 RECORD_KEPT_S = 7 * 86_400.0  # a call is not tried again after so long
 MAX_NAMED = 3  # files that an error names
-FILE_FORMATS = frozenset(("parquet", "csv", "json", "orc", "text", "avro", "xml"))  # a folder of files is all there is
+FILE_FORMATS = frozenset(
+    ("parquet", "csv", "json", "orc", "text", "avro", "xml")
+)  # a folder of files is all there is
 TABLE_LOGS = ("_delta_log", ".hoodie", "metadata")  # of tables that know their files by a log
 _SPARK_FILE = re.compile(r"([0-9a-f]{16}-\d{5}|part-\d{5}-).*")
 _COMMITTED_FILE = re.compile(r"[0-9a-f]{16}-\d{5}\b.*")
@@ -40,7 +42,7 @@ _CALL_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CommitTarget:
     """A folder, and how one call writes to it."""
 
     folder: Path
@@ -66,7 +68,9 @@ class Target:
         if self.folder.exists() and not self.folder.is_dir():
             raise _refused(f"{self.folder} is a file, and Spark writes folders")
         if log := next((name for name in TABLE_LOGS if _is_table_log(self.folder / name)), None):
-            raise _refused(f"{self.folder} is a table with a log of its own ({log}); write to it with its format")
+            raise _refused(
+                f"{self.folder} is a table with a log of its own ({log}); write to it with its format"
+            )
         if self.mode == "error" and self.has_data():
             raise _refused(f"{self.folder} holds data already (mode: error)")
         if self.mode == "overwrite":
@@ -78,8 +82,12 @@ class Target:
         """One that stays, with something in it: it says what columns there are. None: nothing stays."""
         if self.mode == "overwrite":
             return None
-        files = (path for path in visible_files(self.folder) if format_named(path.name) == self.format)
-        return next((path for path in files if not self._is_own(path) and path.stat().st_size), None)
+        files = (
+            path for path in visible_files(self.folder) if format_named(path.name) == self.format
+        )
+        return next(
+            (path for path in files if not self._is_own(path) and path.stat().st_size), None
+        )
 
     def recorded_schema(self) -> dict[str, Any] | None:
         """Of the last commit; None when no file of a commit is there."""
@@ -100,7 +108,11 @@ class Target:
         return hidden / f"{self.call}-{session}"
 
     def commit(
-        self, staging: Path, answer: dict[str, Any], schema: dict[str, Any], check_columns: Callable[[], None]
+        self,
+        staging: Path,
+        answer: dict[str, Any],
+        schema: dict[str, Any],
+        check_columns: Callable[[], None],
     ) -> dict[str, Any]:
         """The answer with its files; that of an earlier try, if it was committed meanwhile. `schema` is that of the rows;
         `check_columns` refuses them if others have written other columns meanwhile."""
@@ -128,7 +140,9 @@ class Target:
             moves[str(path.relative_to(self.folder))] = str(target)
             files.append({"path": str(self.folder / target), "bytes": path.stat().st_size})
         replaced = self._replaced({str(PurePosixPath(target).parent) for target in moves.values()})
-        removes = sorted({str(path.relative_to(self.folder)) for path in replaced} - {*moves.values()})
+        removes = sorted(
+            {str(path.relative_to(self.folder)) for path in replaced} - {*moves.values()}
+        )
         return {"moves": moves, "removes": removes, "answer": {**answer, "files": files}}
 
     def _replaced(self, folders: set[str]) -> list[Path]:
@@ -162,7 +176,10 @@ class Target:
             )
         wanted = [name.lower() for name in self.partition_by]
         for path in files:
-            found = [unquote(part.partition("=")[0]).lower() for part in path.relative_to(self.folder).parts[:-1]]
+            found = [
+                unquote(part.partition("=")[0]).lower()
+                for part in path.relative_to(self.folder).parts[:-1]
+            ]
             if found != wanted:
                 raise _refused(
                     f"{self.folder} is partitioned by {', '.join(found) or 'nothing'}, and this step writes "
@@ -187,7 +204,11 @@ def settle(folder: Path) -> None:
 
 def written_files(folder: Path) -> list[Path]:
     """By tasks that were committed: one that lost against a copy of itself may go on for a moment, below `_temporary`."""
-    return sorted(path for path in folder.rglob("part-*") if "_temporary" not in path.relative_to(folder).parts)
+    return sorted(
+        path
+        for path in folder.rglob("part-*")
+        if "_temporary" not in path.relative_to(folder).parts
+    )
 
 
 def visible_files(folder: Path) -> list[Path]:
@@ -253,7 +274,9 @@ def _write_record(path: Path, record: dict[str, Any]) -> None:
 
 def _read_done(folder: Path, call: str) -> dict[str, Any] | None:
     try:
-        answer: dict[str, Any] = json.loads((folder / HIDDEN_FOLDER / f"{call}{DONE}").read_bytes())["answer"]
+        answer: dict[str, Any] = json.loads(
+            (folder / HIDDEN_FOLDER / f"{call}{DONE}").read_bytes()
+        )["answer"]
     except (FileNotFoundError, NotADirectoryError):
         return None
     return answer
@@ -288,7 +311,9 @@ def _move(staged: Path, target: Path) -> None:
         os.replace(staged, target)
     except FileNotFoundError:
         if not target.exists():
-            message = f"{staged} was committed to this folder and is gone; write {target.parent} anew"
+            message = (
+                f"{staged} was committed to this folder and is gone; write {target.parent} anew"
+            )
             raise Broken("output", Wrong(message)) from None
 
 

@@ -7,9 +7,15 @@ from typing import Any
 import pyarrow as pa
 
 ROWS = pa.schema(
-    [("index", pa.int64()), ("status", pa.string()), ("error", pa.json_()), ("ms", pa.int64()), ("tries", pa.int64()),
-     ("result", pa.json_())]
-)  # fmt: skip
+    [
+        ("index", pa.int64()),
+        ("status", pa.string()),
+        ("error", pa.json_()),
+        ("ms", pa.int64()),
+        ("tries", pa.int64()),
+        ("result", pa.json_()),
+    ]
+)
 WITH_PROVENANCE = ROWS.append(pa.field("provenance", pa.json_()))
 ANSWER = "shard long, told string"
 SELDOM = (50_000, 20, 20)  # that garbage is looked for

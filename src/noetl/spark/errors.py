@@ -32,5 +32,5 @@ class NotJson(Exception):
     """The code gives a value that JSON does not have."""
 
 
-class TooLarge(Exception):
+class ValueTooLarge(Exception):
     """A value that is not for one message."""

@@ -7,20 +7,26 @@ import grpc  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import PythonException
 
-from noetl.spark.errors import Broken, NotJson, TooLarge, Uncertain, Unmet, Wrong
+from noetl.spark.errors import Broken, NotJson, Uncertain, Unmet, ValueTooLarge, Wrong
 from noetl.tools import python_child
 
 LOST = "SPARK_LOST"
 INTERRUPTED = "SPARK_INTERRUPTED"
 OUT_OF_MEMORY = "SPARK_OUT_OF_MEMORY"
-_TRACE = re.compile(r"\n+JVM stacktrace:.*|\n+\s+at [\w.$]+[(/].*|\n+Driver stacktrace:.*", re.DOTALL)
-_PLAN = re.compile(r"(SQLSTATE: \w+(?:; line \d+ pos \d+)?);\n.*", re.DOTALL)  # what Spark made of a statement
-_ABORTED = re.compile(r"^Job aborted due to stage failure: .*most recent failure: .*? (?:\([^()]*\)): ", re.DOTALL)
-_CLASS = re.compile(r"\(?\b(?:[a-z][\w$]*\.){2,}[A-Z][\w$]*(?:Exception|Error)\)?:? ?")  # of Java, before what it says
-_NO_FILES = "No FileSystem for scheme"
-_NO_DRIVER = (
-    "; this Spark cannot reach such a store: give a result, which goes to ours by itself, or use a profile that can"
+_TRACE = re.compile(
+    r"\n+JVM stacktrace:.*|\n+\s+at [\w.$]+[(/].*|\n+Driver stacktrace:.*", re.DOTALL
 )
+_PLAN = re.compile(
+    r"(SQLSTATE: \w+(?:; line \d+ pos \d+)?);\n.*", re.DOTALL
+)  # what Spark made of a statement
+_ABORTED = re.compile(
+    r"^Job aborted due to stage failure: .*most recent failure: .*? (?:\([^()]*\)): ", re.DOTALL
+)
+_CLASS = re.compile(
+    r"\(?\b(?:[a-z][\w$]*\.){2,}[A-Z][\w$]*(?:Exception|Error)\)?:? ?"
+)  # of Java, before what it says
+_NO_FILES = "No FileSystem for scheme"
+_NO_DRIVER = "; this Spark cannot reach such a store: give a result, which goes to ours by itself, or use a profile that can"
 _UNCERTAIN = (
     "some of the rows may be there, and a second copy would double them: look at the path, then start the step anew "
     "or use mode: overwrite_partitions, which may be repeated"
@@ -31,7 +37,9 @@ _MEMORY = ("OutOfMemoryError", "Java heap space", "SparkOutOfMemoryError", "Memo
 # what is told of a call itself, and not by Spark as an error of its own, is the connection's; or Spark is about to end
 _ENDING = ("of RPC that terminated with", "stopped SparkContext", "SparkContext was shut down")
 UNFIT = "noetl: "  # before what a value of an input is raised for
-_UNFIT = re.compile(rf"^(?:in a Spark task: )?\[USER_RAISED_EXCEPTION\] {UNFIT}(.*?) SQLSTATE: P0001", re.DOTALL)
+_UNFIT = re.compile(
+    rf"^(?:in a Spark task: )?\[USER_RAISED_EXCEPTION\] {UNFIT}(.*?) SQLSTATE: P0001", re.DOTALL
+)
 _OURS = re.compile(r'\n+== DataFrame ==\n"[^"\n]*" was called from\n[^\n]*/noetl/spark/[^\n]*')
 MALFORMED = "MALFORMED_RECORD_IN_PARSING"
 _OTHER_HEADER = "CSV header does not conform to the schema"
@@ -60,8 +68,12 @@ def failure(error: BaseException) -> dict[str, Any]:
     if isinstance(error, Uncertain):
         return {"code": "SPARK_OUTPUT", "kind": "data", "message": f"{error}; {_UNCERTAIN}"}
     if isinstance(error, NotJson):
-        return {"code": "RESULT_NOT_JSON", "kind": "python", "message": f"the result is not JSON: {error}"}
-    if isinstance(error, TooLarge):
+        return {
+            "code": "RESULT_NOT_JSON",
+            "kind": "python",
+            "message": f"the result is not JSON: {error}",
+        }
+    if isinstance(error, ValueTooLarge):
         return {"code": "RESULT_TOO_LARGE", "kind": "python", "message": str(error)}
     if isinstance(error, Broken):
         found = failure(error.error)
@@ -115,8 +127,18 @@ def _in_task(text: str) -> dict[str, Any]:
     detail = {"trace": text[-1500:]}
     places = _LINE.findall(text)
     if any(word in last for word in _MEMORY):
-        return {"code": OUT_OF_MEMORY, "kind": "resource", "message": f"a Python task: {last}", "detail": detail}
-    found = {"code": "PYTHON_ERROR", "kind": "python", "message": f"in a Spark task: {last}", "detail": detail}
+        return {
+            "code": OUT_OF_MEMORY,
+            "kind": "resource",
+            "message": f"a Python task: {last}",
+            "detail": detail,
+        }
+    found = {
+        "code": "PYTHON_ERROR",
+        "kind": "python",
+        "message": f"in a Spark task: {last}",
+        "detail": detail,
+    }
     return _placed(found, int(places[-1]) if places else None)
 
 
@@ -130,7 +152,11 @@ def _of_spark(error: PySparkException) -> dict[str, Any]:
     said = _OURS.sub("", said).strip()
     state, condition = error.getSqlState(), error.getCondition() or ""
     if any(word in said for word in _MEMORY):
-        return {"code": OUT_OF_MEMORY, "kind": "resource", "message": f"out of memory in a Spark task: {_first(said)}"}
+        return {
+            "code": OUT_OF_MEMORY,
+            "kind": "resource",
+            "message": f"out of memory in a Spark task: {_first(said)}",
+        }
     if any(word in said for word in _CLOSED):
         return _interrupted(said)
     if "An exception was thrown from the Python worker" in said:
@@ -142,7 +168,12 @@ def _of_spark(error: PySparkException) -> dict[str, Any]:
     if unfit := _UNFIT.match(said):
         return {"code": "SPARK_INPUT", "kind": "data", "message": unfit[1][:900]}
     message = (_CLASS.sub("", said) or said)[:900] + (_NO_DRIVER if _NO_FILES in said else "")
-    return {"code": "SPARK_ERROR", "kind": _kind(condition, state), "message": message, "sqlstate": state}
+    return {
+        "code": "SPARK_ERROR",
+        "kind": _kind(condition, state),
+        "message": message,
+        "sqlstate": state,
+    }
 
 
 def _malformed(text: str) -> str:

@@ -47,7 +47,9 @@ def sweep(parent: Path, age: float | None = FORGOTTEN) -> int:
         with suppress(OSError):
             if age is not None and time.time() - folder.stat().st_mtime < age:
                 continue
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = os.open(
+                folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            )
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder)

@@ -17,7 +17,7 @@ import orjson
 from noetl.model.errors import Failure
 from noetl.spark.interrupts import run_interruptible
 from noetl.tools import python_child
-from noetl.tools.port import Call, Failed, Log, Outcome, Ran, Success
+from noetl.tools.port import BatchOutcome, Call, Failed, Log, Outcome, Success
 from noetl.tools.python import FACTS, outcome_of, source, written
 
 RESULT_LIMIT = 64 << 20
@@ -31,9 +31,15 @@ class InlinePython:
         self._programs = python_child.Programs()
 
     async def run(self, call: Call) -> Outcome:
-        (outcome,) = (await self.run_many(call.config, (call.input,), lambda nth: call.log)).outcomes
+        (outcome,) = (
+            await self.run_many(call.config, (call.input,), lambda nth: call.log)
+        ).outcomes
         assert outcome is not None
-        return outcome if isinstance(outcome, Failed) else Success(_decode(outcome.value), outcome.facts)
+        return (
+            outcome
+            if isinstance(outcome, Failed)
+            else Success(_decode(outcome.value), outcome.facts)
+        )
 
     async def run_many(
         self,
@@ -43,16 +49,20 @@ class InlinePython:
         *,
         at_once: int = 1,
         stop: bool = False,
-    ) -> Ran:
+    ) -> BatchOutcome:
         code = await source(config)
         if isinstance(code, Failure):
-            return Ran([Failed(code)] * len(inputs), 0.0)
-        env = {str(name): str(value) for name, value in (config.get("env") or {}).items() if value is not None}
+            return BatchOutcome([Failed(code)] * len(inputs), 0.0)
+        env = {
+            str(name): str(value)
+            for name, value in (config.get("env") or {}).items()
+            if value is not None
+        }
         clock = asyncio.get_running_loop().time
         began = clock()
         # in a thread: code that awaits has a loop of its own
         outcomes = await run_interruptible(partial(self._all, code, env, inputs, stop))
-        return Ran(outcomes, clock() - began)
+        return BatchOutcome(outcomes, clock() - began)
 
     def _all(
         self, code: str, env: dict[str, str], inputs: Sequence[dict[str, Any]], stop: bool
@@ -61,7 +71,9 @@ class InlinePython:
         found: list[Success | Failed | None] = [None] * len(inputs)
         with _environment(env):
             for nth, given in enumerate(_copied(inputs)):
-                found[nth] = outcome = given if isinstance(given, Failed) else self._one(code, given)
+                found[nth] = outcome = (
+                    given if isinstance(given, Failed) else self._one(code, given)
+                )
                 if stop and isinstance(outcome, Failed):
                     break
         return found
@@ -71,7 +83,11 @@ class InlinePython:
         if type(answer) is msgspec.Raw:
             return Success(answer, FACTS)
         found = outcome_of(_decode(answer), RESULT_LIMIT)
-        return found if isinstance(found, Failed) else Success(msgspec.Raw(msgspec.json.encode(found.value)), FACTS)
+        return (
+            found
+            if isinstance(found, Failed)
+            else Success(msgspec.Raw(msgspec.json.encode(found.value)), FACTS)
+        )
 
 
 def _copied(inputs: Sequence[dict[str, Any]]) -> list[dict[str, Any] | Failed]:

@@ -19,11 +19,11 @@ from noetl.model.errors import Failure, InvalidInput
 from noetl.pipeline.failures import Failing
 from noetl.results.encoding import PARQUET
 from noetl.results.rowsets import NUMERIC, InFile, Reader, reader_of
-from noetl.results.tables import Table
+from noetl.results.tables import EncodedTable
 from noetl.spark.arrow import converted, is_foreign, native_schema
 from noetl.spark.paths import format_of, located, reading
 from noetl.spark.profiles import Profile
-from noetl.spark.tickets import Refused
+from noetl.spark.tickets import TicketRefused
 from noetl.tools.port import Call, Failed, Success
 from noetl.tools.postgres import Postgres
 from noetl.tools.sql import identifier
@@ -42,7 +42,7 @@ class InputError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedInput:
     """What the data source reads by one name."""
 
     schema: pa.Schema
@@ -53,14 +53,16 @@ class Inputs:
     """Of one call, as long as the block lasts: `named` says how each is read. `folder` is for files made for it. Up to `copied`
     bytes that are afar are brought here first: planning a read by the data source takes longer."""
 
-    def __init__(self, call: Call, where: Profile, folder: Path, postgres: Postgres, copied: int) -> None:
+    def __init__(
+        self, call: Call, where: Profile, folder: Path, postgres: Postgres, copied: int
+    ) -> None:
         self._call = call
         self._where = where
         self._copied = copied
         self._folder = folder
         self._postgres = postgres
         self._stack = AsyncExitStack()
-        self._loaded: dict[str, Loaded] = {}
+        self._loaded: dict[str, LoadedInput] = {}
         self._loading = asyncio.Lock()
         self.named: dict[str, dict[str, Any]] = {}
 
@@ -109,7 +111,10 @@ class Inputs:
             raise _wrong(name, f"{error}; {error.hint}" if error.hint else str(error)) from error
         formats = {format_of(path, given.get("format")) for path in paths}
         if len(formats) != 1:
-            raise _wrong(name, "its paths are of several formats; say `format`" if formats else "it names no path")
+            raise _wrong(
+                name,
+                "its paths are of several formats; say `format`" if formats else "it names no path",
+            )
         (format,) = formats
         return {"format": format, "paths": paths, "options": reading(format, given.get("options"))}
 
@@ -117,31 +122,49 @@ class Inputs:
         if given["kind"] != "postgres":
             raise _wrong(name, f"unknown kind {given['kind']!r}: the only one is postgres")
         call = self._call
-        auth = given.get("auth") if call.credential is None else await call.credential(given.get("auth"))
+        auth = (
+            given.get("auth")
+            if call.credential is None
+            else await call.credential(given.get("auth"))
+        )
         query, rendering = given.get("query"), call.rendering
         if query is None:  # a name is no template
             query, rendering = f"select * from {identifier(str(given['table']).split('.'))}", None  # noqa: S608 - quoted
         config = {"query": query, "database": given.get("database")}
         outcome = await self._postgres.run(
-            Call(config, {}, call.key, call.identity, auth=auth, rendering=rendering, tables=call.tables)
+            Call(
+                config,
+                {},
+                call.key,
+                call.identity,
+                auth=auth,
+                rendering=rendering,
+                tables=call.tables,
+            )
         )
         if isinstance(outcome, Failed):
             raise InputError(_named(name, outcome.failure))
         assert isinstance(outcome, Success)
-        if not isinstance(rows := outcome.value, Table):
+        if not isinstance(rows := outcome.value, EncodedTable):
             raise _wrong(name, "its query gives no rows")
         self._stack.callback(rows.close)
         return await self._rows(name, reader_of(rows))
 
     async def _rows(self, name: str, reader: Reader) -> dict[str, Any]:
-        numeric = [field.name for field in reader.schema if (field.metadata or {}).items() >= NUMERIC.items()]
+        numeric = [
+            field.name
+            for field in reader.schema
+            if (field.metadata or {}).items() >= NUMERIC.items()
+        ]
         decimals = {"decimals": numeric} if numeric else {}
         files = await asyncio.to_thread(_readable, reader)
         if sum(file.size for file in files if file.path is None) > self._copied:
-            self._loaded[name] = Loaded(reader.schema, [*files])
+            self._loaded[name] = LoadedInput(reader.schema, [*files])
             schema = reader.schema.serialize().to_pybytes().hex()
             return {"format": NOETL, "paths": [name], "schema": schema, **decimals}
-        if not any(is_foreign(field.type) for field in reader.schema) and (paths := await self._here(reader)):
+        if not any(is_foreign(field.type) for field in reader.schema) and (
+            paths := await self._here(reader)
+        ):
             return {"format": PARQUET, "paths": [str(path) for path in paths], **decimals}
         made = await asyncio.to_thread(self._file, name, reader.schema, reader.batches())
         return {**made, **decimals}
@@ -171,23 +194,32 @@ class Inputs:
                 self._loaded[name] = await self._load(name)
         loaded = self._loaded[name]
         if "file" not in question:
-            return {"schema": loaded.schema.serialize().to_pybytes().hex(), "count": len(loaded.files)}
+            return {
+                "schema": loaded.schema.serialize().to_pybytes().hex(),
+                "count": len(loaded.files),
+            }
         return await asyncio.to_thread(_whereabouts, loaded.files[int(question["file"])])
 
-    async def _load(self, address: str) -> Loaded:
+    async def _load(self, address: str) -> LoadedInput:
         if self._call.rendering is None or address in self.named:
-            raise Refused(_failure(address, "it is read as a view of that name"))
+            raise TicketRefused(_failure(address, "it is read as a view of that name"))
         try:
             found = await self._call.rendering.fetched(address)
         except Failing as failing:
-            raise Refused(failing.failure) from failing
+            raise TicketRefused(failing.failure) from failing
         if not isinstance(found, Reader):
-            raise Refused(_failure(address, "it is no row set of one file; name the step's result among the inputs"))
+            raise TicketRefused(
+                _failure(
+                    address, "it is no row set of one file; name the step's result among the inputs"
+                )
+            )
         self._stack.push_async_callback(asyncio.to_thread, found.close)
         if files := await asyncio.to_thread(_readable, found):
-            return Loaded(found.schema, [*files])
-        made = await asyncio.to_thread(self._file, f"{len(self._loaded)}-loaded", found.schema, found.batches())
-        return Loaded(native_schema(found.schema), [Path(made["paths"][0])])
+            return LoadedInput(found.schema, [*files])
+        made = await asyncio.to_thread(
+            self._file, f"{len(self._loaded)}-loaded", found.schema, found.batches()
+        )
+        return LoadedInput(native_schema(found.schema), [Path(made["paths"][0])])
 
 
 def _readable(reader: Reader) -> list[InFile]:
@@ -215,6 +247,10 @@ def _failure(name: str, why: str) -> Failure:
 
 def _named(name: str, failure: Failure) -> Failure:
     return Failure(
-        code=failure.code, kind=failure.kind, message=f"input {name}: {failure.message}", retryable=failure.retryable,
-        sqlstate=failure.sqlstate, detail=failure.detail,
-    )  # fmt: skip
+        code=failure.code,
+        kind=failure.kind,
+        message=f"input {name}: {failure.message}",
+        retryable=failure.retryable,
+        sqlstate=failure.sqlstate,
+        detail=failure.detail,
+    )

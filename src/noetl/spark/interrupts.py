@@ -12,7 +12,9 @@ from contextlib import suppress
 from threading import Lock, get_ident
 from typing import TypeVar
 
-INTERRUPT_INTERVAL_S = 1.0  # code may handle an interrupt as if it were an error of its own, so there is another one
+INTERRUPT_INTERVAL_S = (
+    1.0  # code may handle an interrupt as if it were an error of its own, so there is another one
+)
 
 Result = TypeVar("Result")
 

@@ -83,14 +83,17 @@ def towards(master: str) -> str:
     """The address of this machine by which a cluster reaches it; nothing is sent."""
     first = urlsplit(master.partition(",")[0])
     try:
-        kind, *_, address = socket.getaddrinfo(first.hostname, first.port or PORT, type=socket.SOCK_DGRAM)[0]
+        kind, *_, address = socket.getaddrinfo(
+            first.hostname, first.port or PORT, type=socket.SOCK_DGRAM
+        )[0]
         with socket.socket(kind, socket.SOCK_DGRAM) as probe:
             probe.connect(address)
             host: str = probe.getsockname()[0]
             return host
     except OSError as error:
         raise Unavailable(
-            f"{master} cannot be reached: {error.strerror or error}", hint="NOETL_SPARK_PROFILE names it"
+            f"{master} cannot be reached: {error.strerror or error}",
+            hint="NOETL_SPARK_PROFILE names it",
         ) from error
 
 
@@ -122,7 +125,9 @@ def settings(size: Machine, folder: Path, port: int, master: str | None) -> dict
     }
 
 
-def command(java: Java, size: Machine, conf: dict[str, str], archives: Path, more: str = "") -> list[str]:
+def command(
+    java: Java, size: Machine, conf: dict[str, str], archives: Path, more: str = ""
+) -> list[str]:
     return [
         str(java.program),
         f"-Xmx{size.heap >> 20}m",

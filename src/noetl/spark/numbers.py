@@ -18,4 +18,6 @@ def exact(name: str, column: str) -> Column:
     why = f"{UNFIT}input {name}: column {column} is a numeric without precision, and a value does not fit {DECIMAL}"
     how = "cast it in the query, to a numeric(p, s) or to text"
     said = F.concat(F.lit(f"{why}: "), F.substring(text, 1, _SHOWN), F.lit(f"; {how}"))
-    return F.when(text.isNull() | text.rlike(_FITS), text.cast(DECIMAL)).otherwise(F.raise_error(said))
+    return F.when(text.isNull() | text.rlike(_FITS), text.cast(DECIMAL)).otherwise(
+        F.raise_error(said)
+    )

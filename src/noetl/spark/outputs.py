@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from noetl.results.encoding import PARQUET
 from noetl.results.rowsets import Writer
-from noetl.results.tables import Head, Parts, Table, nothing
+from noetl.results.tables import EncodedTable, Head, Parts, nothing
 from noetl.tools.port import Call
 
 FOLDER = "spark"  # below where payloads are staged: one folder for every session
@@ -46,21 +46,27 @@ def _frame(call: Call, frame: dict[str, Any]) -> Any:
         told = {"path": frame["path"], "row_count": frame["rows"], "columns": frame["columns"]}
         if frame.get("skipped"):
             return {**told, "skipped": True}
-        return {**told, "files": len(files)} if files else told  # those in an object store nobody has counted
+        return (
+            {**told, "files": len(files)} if files else told
+        )  # those in an object store nobody has counted
     if not files:
         return {"rows": [], "row_count": 0, "columns": frame["columns"]}
     rows = sum(file["rows"] for file in files)
-    if call.tables.staging.folder is None or (rows <= FEW and sum(file["bytes"] for file in files) <= SMALL):
+    if call.tables.staging.folder is None or (
+        rows <= FEW and sum(file["bytes"] for file in files) <= SMALL
+    ):
         return _few(call, frame)
     return _many(call, frame)
 
 
-def _few(call: Call, frame: dict[str, Any]) -> Table:
+def _few(call: Call, frame: dict[str, Any]) -> EncodedTable:
     """Encoded anew, as small row sets are; the files are not needed any more."""
     opened = [pq.ParquetFile(file["path"]) for file in frame["files"]]
     schema = opened[0].schema_arrow.remove_metadata()
     try:
-        return Writer(schema, call.tables).all(batch for file in opened for batch in file.iter_batches())
+        return Writer(schema, call.tables).all(
+            batch for file in opened for batch in file.iter_batches()
+        )
     finally:
         for file in opened:
             file.close()
@@ -68,10 +74,12 @@ def _few(call: Call, frame: dict[str, Any]) -> Table:
 
 
 def _many(call: Call, frame: dict[str, Any]) -> Parts:
-    tables: list[Table] = []
+    tables: list[EncodedTable] = []
     for file in frame["files"]:
         draft, staged = call.tables.staging.adopt(Path(file["path"]), file["sha256"])
-        tables.append(Table(staged, PARQUET, file["rows"], frame["columns"], Head(), nothing, draft))
+        tables.append(
+            EncodedTable(staged, PARQUET, file["rows"], frame["columns"], Head(), nothing, draft)
+        )
 
     def close() -> None:
         for table in tables:

@@ -25,7 +25,10 @@ _READ: dict[str, dict[str, Any]] = {
     "json": {"mode": "FAILFAST"},
     "xml": {"mode": "FAILFAST"},
 }
-_TOLERANT = {"mode", "columnnameofcorruptrecord"}  # an input with one of these says what to do with broken records
+_TOLERANT = {
+    "mode",
+    "columnnameofcorruptrecord",
+}  # an input with one of these says what to do with broken records
 _STRICT = {"mode", "columnPruning"}
 _WRITTEN = {"csv": {"escape": '"', "header": True}}
 _SYSTEM_FOLDERS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/sbin", "/sys", "/usr")
@@ -40,7 +43,8 @@ def located(path: str, where: Profile) -> str:
         return path
     if where != Profile():
         raise InvalidInput(
-            f"{path!r} is a relative path, and Spark is not of this machine alone", hint="say it in full"
+            f"{path!r} is a relative path, and Spark is not of this machine alone",
+            hint="say it in full",
         )
     return os.path.abspath(path) + ("/" if path.endswith("/") else "")
 
@@ -76,13 +80,20 @@ def check_output(path: str, own: Iterable[Path]) -> None:
         return
     place = Path(os.path.realpath(folder))
     if any(place.is_relative_to(each) for each in _SYSTEM_FOLDERS):
-        raise InvalidInput(f"output: {place} belongs to the system", hint="write to a folder of its own")
+        raise InvalidInput(
+            f"output: {place} belongs to the system", hint="write to a folder of its own"
+        )
     for each in own:
         if place.is_relative_to(os.path.realpath(each)):
-            raise InvalidInput(f"output: {place} is where NoETL keeps its own data", hint="write to another folder")
+            raise InvalidInput(
+                f"output: {place} is where NoETL keeps its own data", hint="write to another folder"
+            )
     for each in (*own, Path.home(), Path.cwd(), Path(tempfile.gettempdir())):
         if Path(os.path.realpath(each)).is_relative_to(place):
-            raise InvalidInput(f"output: {place} holds much besides the rows of a step", hint="write to a folder in it")
+            raise InvalidInput(
+                f"output: {place} holds much besides the rows of a step",
+                hint="write to a folder in it",
+            )
 
 
 def reading(format: str, said: dict[str, Any] | None) -> dict[str, Any]:
@@ -91,7 +102,11 @@ def reading(format: str, said: dict[str, Any] | None) -> dict[str, Any]:
     written = {name.lower() for name in given}
     left_out = _STRICT if written & _TOLERANT else set()
     defaults = _READ.get(format, {}).items()
-    ours = {name: value for name, value in defaults if name not in left_out and name.lower() not in written}
+    ours = {
+        name: value
+        for name, value in defaults
+        if name not in left_out and name.lower() not in written
+    }
     return {**ours, **given}
 
 

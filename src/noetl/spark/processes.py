@@ -5,9 +5,9 @@ import json
 import socket
 from typing import Any
 
-from noetl.tools.nursery import Limits, Nursery
+from noetl.tools.nursery import ForkServer, ProcessLimits
 from noetl.tools.port import Log, Progress, silent, unseen
-from noetl.tools.python_pool import Lines
+from noetl.tools.python_pool import StreamLines
 
 ENV = {
     "SPARK_CONNECT_MODE_ENABLED": "1",  # `from pyspark.sql import functions` means those of Connect
@@ -15,13 +15,15 @@ ENV = {
     "OMP_NUM_THREADS": "1",
     "GRPC_VERBOSITY": "NONE",
 }
-LIMITS = Limits(open_files=4096)
+LIMITS = ProcessLimits(open_files=4096)
 LARGEST_VALUE = 64 << 20  # bytes of JSON, as the python tool has it
 LONGEST_LINE = LARGEST_VALUE + (1 << 20)
-LINGER = 1.0  # seconds for the last lines of a process that code may have left behind with our streams
+LINGER = (
+    1.0  # seconds for the last lines of a process that code may have left behind with our streams
+)
 
 
-class Crashed(Exception):
+class SparkClientCrashed(Exception):
     """The process is gone and gave no answer."""
 
     def __init__(self, status: int) -> None:
@@ -31,22 +33,27 @@ class Crashed(Exception):
 
 class Processes:
     def __init__(self) -> None:
-        self._nursery = Nursery("noetl.spark.child", ENV)
+        self._nursery = ForkServer("noetl.spark.child", ENV)
 
     async def close(self) -> None:
         await self._nursery.close()
 
-    async def ask(self, request: dict[str, Any], log: Log = silent, progress: Progress = unseen) -> dict[str, Any]:
+    async def ask(
+        self, request: dict[str, Any], log: Log = silent, progress: Progress = unseen
+    ) -> dict[str, Any]:
         ours, theirs = socket.socketpair()
         out, out_end = socket.socketpair()
         err, err_end = socket.socketpair()
         ends = [out_end.detach(), err_end.detach(), theirs.detach()]
         process = self._nursery.spawn("spark", ends, {}, LIMITS, memory=0)
-        printed = [asyncio.ensure_future(_follow(each, log, name)) for each, name in ((out, "stdout"), (err, "stderr"))]
+        printed = [
+            asyncio.ensure_future(_follow(each, log, name))
+            for each, name in ((out, "stdout"), (err, "stderr"))
+        ]
         try:
             answer = await _talk(ours, request, progress)
             if answer is None:
-                raise Crashed(await asyncio.shield(process.ended))
+                raise SparkClientCrashed(await asyncio.shield(process.ended))
             return answer
         except asyncio.CancelledError:
             await process.stop(grace=0)
@@ -57,7 +64,9 @@ class Processes:
                 each.cancel()
 
 
-async def _talk(ours: socket.socket, request: dict[str, Any], progress: Progress) -> dict[str, Any] | None:
+async def _talk(
+    ours: socket.socket, request: dict[str, Any], progress: Progress
+) -> dict[str, Any] | None:
     reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
     try:
         body = json.dumps({**request, "limit": LARGEST_VALUE}).encode()
@@ -83,7 +92,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 async def _follow(end: socket.socket, log: Log, name: str) -> None:
     """What is printed, until the process is gone."""
     reader, writer = await asyncio.open_connection(sock=end)
-    lines = Lines(name, log)
+    lines = StreamLines(name, log)
     try:
         while data := await reader.read(64 * 1024):
             lines.add(data)

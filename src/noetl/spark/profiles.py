@@ -50,7 +50,9 @@ def profile(text: str) -> Profile:
     if text.startswith(_CLUSTER) and master.startswith("spark://"):
         return Profile(master=master)
     if text == NONE:
-        raise InvalidInput("NOETL_SPARK_PROFILE is none: there is no Spark for steps", hint="local starts one here")
+        raise InvalidInput(
+            "NOETL_SPARK_PROFILE is none: there is no Spark for steps", hint="local starts one here"
+        )
     raise InvalidInput(
         f"{shown(text)!r} is not a Spark profile",
         hint="local, sc://host:port or cluster:spark://host:port (NOETL_SPARK_PROFILE, or `spec.profile` of a step)",
@@ -67,7 +69,9 @@ def _reach(what: str, addresses: list[str], port: int) -> None:
             return
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
-    raise SparkUnavailable(f"{what} does not answer: {why}", hint="is it running? NOETL_SPARK_PROFILE names it")
+    raise SparkUnavailable(
+        f"{what} does not answer: {why}", hint="is it running? NOETL_SPARK_PROFILE names it"
+    )
 
 
 def shown(text: str) -> str:

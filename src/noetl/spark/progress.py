@@ -10,8 +10,14 @@ BETWEEN = 1.0  # seconds between two lines of progress
 
 def progress(stages: Sequence[Any]) -> str:
     """Of what runs now: a step may ask Spark several things, one after the other."""
-    tasks, over = sum(int(stage.num_tasks) for stage in stages), sum(int(stage.num_completed_tasks) for stage in stages)
-    ended, read = sum(bool(stage.done) for stage in stages), sum(int(stage.num_bytes_read) for stage in stages)
+    tasks, over = (
+        sum(int(stage.num_tasks) for stage in stages),
+        sum(int(stage.num_completed_tasks) for stage in stages),
+    )
+    ended, read = (
+        sum(bool(stage.done) for stage in stages),
+        sum(int(stage.num_bytes_read) for stage in stages),
+    )
     told = [f"{over}/{tasks} tasks"]
     if len(stages) > 1:
         told.append(f"stage {min(ended + 1, len(stages))}/{len(stages)}")
@@ -26,7 +32,7 @@ def _bytes(count: float) -> str:
     return f"{count:.1f} GB"
 
 
-class Metrics:
+class ProgressMetrics:
     """Told by PySpark while something runs; it must never raise."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -34,7 +40,9 @@ class Metrics:
         self._operations: dict[str, list[Any]] = {}
         self._said = time.monotonic() - BETWEEN
 
-    def __call__(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+    def __call__(
+        self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool
+    ) -> None:
         with suppress(Exception):  # a line that cannot be told is not worth a query
             if stages:
                 self._operations[operation_id or ""] = list(stages)

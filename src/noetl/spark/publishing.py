@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from noetl.spark.columns import SPARSE, Standing, fit, folder_columns, standing_at
-from noetl.spark.commits import FILE_FORMATS, RECORD_KEPT_S, Target, skipped
+from noetl.spark.commits import FILE_FORMATS, RECORD_KEPT_S, CommitTarget, skipped
 from noetl.spark.errors import Broken, Uncertain, Wrong
 from noetl.spark.paths import local_folder
 from noetl.spark.writing import Checks, write
@@ -39,7 +39,9 @@ def publish(frame: DataFrame, request: dict[str, Any]) -> dict[str, Any]:
     folder = local_folder(output["path"])
     if folder is None or output["format"] not in FILE_FORMATS:
         return _copy_by_spark(frame, request, mode)
-    target = Target(folder, request["key"], mode, output["format"], output.get("partition_by") or ())
+    target = CommitTarget(
+        folder, request["key"], mode, output["format"], output.get("partition_by") or ()
+    )
     if (answer := target.recorded()) is not None:
         return answer
     if mode == "ignore" and target.has_data():
@@ -58,19 +60,27 @@ def _mode(frame: DataFrame, output: dict[str, Any]) -> str:
     return "overwrite_partitions" if str(said).lower() == "dynamic" else "overwrite"
 
 
-def _commit(frame: DataFrame, request: dict[str, Any], target: Target) -> dict[str, Any]:
+def _commit(frame: DataFrame, request: dict[str, Any], target: CommitTarget) -> dict[str, Any]:
     output = request["output"]
     sample = target.sample_file()
     frame = _fitted(frame, sample, target, output)
     answer: dict[str, Any] = {"columns": frame.columns, "path": output["path"], "expect": {}}
     checks = Checks(request["expect"])
     counted = Observation("written")
-    writer = checks.applied(frame).observe(counted, F.count(F.lit(1)).alias("rows")).write.format(output["format"])
+    writer = (
+        checks.applied(frame)
+        .observe(counted, F.count(F.lit(1)).alias("rows"))
+        .write.format(output["format"])
+    )
     staging = target.staging(request["session"])
     with ExitStack() as cleanup:
         cleanup.callback(shutil.rmtree, staging, ignore_errors=True)
         writer.options(**output["options"]).partitionBy(*target.partition_by).save(str(staging))
-        reader = frame.sparkSession.read.schema(frame.schema).format(output["format"]).options(**output["options"])
+        reader = (
+            frame.sparkSession.read.schema(frame.schema)
+            .format(output["format"])
+            .options(**output["options"])
+        )
         answer["expect"] = checks.counted(lambda: reader.load(str(staging)))
         answer["rows"] = int(counted.get["rows"])
         cleanup.pop_all()  # it is complete
@@ -79,13 +89,18 @@ def _commit(frame: DataFrame, request: dict[str, Any], target: Target) -> dict[s
         now = target.sample_file()
         if now != sample and _fitted(frame, now, target, output) is not frame:
             raise Broken(
-                "output", Wrong(f"another step has written to {output['path']} meanwhile; start this one again")
+                "output",
+                Wrong(
+                    f"another step has written to {output['path']} meanwhile; start this one again"
+                ),
             )
 
     return target.commit(staging, answer, frame.schema.jsonValue(), check_columns)
 
 
-def _fitted(frame: DataFrame, sample: Path | None, target: Target, output: dict[str, Any]) -> DataFrame:
+def _fitted(
+    frame: DataFrame, sample: Path | None, target: CommitTarget, output: dict[str, Any]
+) -> DataFrame:
     """With the columns that are there, of which `sample` is a file."""
     if sample is None:
         return frame
@@ -104,7 +119,10 @@ def _copy_by_spark(frame: DataFrame, request: dict[str, Any], mode: str) -> dict
     if (answer := copying.answer()) is not None:
         return answer
     if mode not in REPEATABLE and copying.path.exists():
-        raise Broken("output", Uncertain(f"an earlier try was copying rows to {output['path']} when it was lost"))
+        raise Broken(
+            "output",
+            Uncertain(f"an earlier try was copying rows to {output['path']} when it was lost"),
+        )
     spark = frame.sparkSession
     if mode == "ignore" and _exists(spark, output["path"]):
         return skipped({"columns": frame.columns, "path": output["path"], "expect": {}})
@@ -113,14 +131,20 @@ def _copy_by_spark(frame: DataFrame, request: dict[str, Any], mode: str) -> dict
     standing = _standing_elsewhere(spark, output, mode)
     made = request.get("staged")
     if made is None:
-        made = _staged(frame if standing is None else fit(frame, standing, output.get("partition_by") or ()), request)
+        made = _staged(
+            frame if standing is None else fit(frame, standing, output.get("partition_by") or ()),
+            request,
+        )
     rows = spark.read.parquet(*(file["path"] for file in made["files"]))
     if standing is not None:
         rows = fit(rows, standing, output.get("partition_by") or ())
     answer = {
-        "columns": made["columns"], "path": output["path"], "expect": made["expect"], "files": [],
+        "columns": made["columns"],
+        "path": output["path"],
+        "expect": made["expect"],
+        "files": [],
         "rows": sum(file["rows"] for file in made["files"]),
-    }  # fmt: skip
+    }
     copying.begin()
     try:
         _copied(rows, output, mode)
@@ -149,14 +173,23 @@ def _standing_elsewhere(spark: SparkSession, output: dict[str, Any], mode: str) 
     wanted = {name.lower() for name in output.get("partition_by") or ()}
     if standing.has_names and found != wanted:
         there, here = (", ".join(sorted(names)) or "nothing" for names in (found, wanted))
-        raise Broken("output", Wrong(f"{path} is partitioned by {there}, and this step writes partition_by {here}"))
+        raise Broken(
+            "output",
+            Wrong(f"{path} is partitioned by {there}, and this step writes partition_by {here}"),
+        )
     return standing
 
 
 def _copied(rows: DataFrame, output: dict[str, Any], mode: str) -> None:
-    options = {name: value for name, value in output["options"].items() if name.lower() != OVERWRITE_OPTION}
+    options = {
+        name: value for name, value in output["options"].items() if name.lower() != OVERWRITE_OPTION
+    }
     options["partitionOverwriteMode"] = "dynamic" if mode == "overwrite_partitions" else "static"
-    writer = rows.write.format(output["format"]).options(**options).partitionBy(*output.get("partition_by", ()))
+    writer = (
+        rows.write.format(output["format"])
+        .options(**options)
+        .partitionBy(*output.get("partition_by", ()))
+    )
     spark_mode = "overwrite" if mode in REPEATABLE else "append"
     writer.mode(spark_mode).save(output["path"])
 

@@ -37,7 +37,9 @@ def _builder(url: str) -> DefaultChannelBuilder:
     try:
         return DefaultChannelBuilder(url)
     except (PySparkException, ValueError):  # what they say may have the token in it
-        raise InvalidInput("not an address; sc://host:port/;token=…, each value quoted as in a URL") from None
+        raise InvalidInput(
+            "not an address; sc://host:port/;token=…, each value quoted as in a URL"
+        ) from None
 
 
 def _why(error: grpc.RpcError) -> str:

@@ -11,7 +11,7 @@ from noetl.pipeline.failures import Failing
 from noetl.pipeline.keychain import Keychain
 from noetl.pipeline.redaction import Redactor
 from noetl.playbook.model import KeychainEntry
-from noetl.spark.tickets import Answering, Refused, ask
+from noetl.spark.tickets import Answering, TicketRefused, ask
 from noetl.tools.port import Call
 
 KEPT_FOR = 10.0  # seconds: items ask for the same one again and again
@@ -53,14 +53,16 @@ class AskedKeychain(Keychain):
 def _answered(ticket: str, question: dict[str, Any]) -> Any:
     try:
         return ask(ticket, **question)
-    except Refused as refused:
+    except TicketRefused as refused:
         raise Failing(refused.failure) from refused
     except OSError as error:
         message = f"the worker of this loop does not answer: {error}"
-        raise Failing(Failure(code="CREDENTIAL_UNAVAILABLE", kind="auth", message=message, retryable=True)) from error
+        raise Failing(
+            Failure(code="CREDENTIAL_UNAVAILABLE", kind="auth", message=message, retryable=True)
+        ) from error
 
 
-class Printed(io.TextIOBase):
+class RedactedStdout(io.TextIOBase):
     """What code prints in a task goes to the log of Spark, without the secrets that the task knows."""
 
     def __init__(self, to: TextIO, redactor: Redactor) -> None:
@@ -88,7 +90,9 @@ def answering(call: Call) -> Answering:
             if "secret" in question and call.secret is not None:
                 return await call.secret(question["secret"], question.get("provider"))
         except Failing as failing:
-            raise Refused(failing.failure) from failing
-        raise Refused(Failure(code="CREDENTIAL_MISSING", kind="auth", message="there is no such secret here"))
+            raise TicketRefused(failing.failure) from failing
+        raise TicketRefused(
+            Failure(code="CREDENTIAL_MISSING", kind="auth", message="there is no such secret here")
+        )
 
     return answer

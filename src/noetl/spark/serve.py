@@ -62,7 +62,9 @@ def serve(home: Path, how: Serving, master: str | None = None) -> int:
         if not ours:
             return 0
         conf = jvm.settings(size, place.folder, port, master)
-        shutil.rmtree(conf["spark.sql.warehouse.dir"], ignore_errors=True)  # of tables that went with the last server
+        shutil.rmtree(
+            conf["spark.sql.warehouse.dir"], ignore_errors=True
+        )  # of tables that went with the last server
         command = jvm.command(java, size, conf, _archives(), how.java_options)
         process = _start(command, token, conf["spark.driver.host"], place)
         answered = _ready(process, port, stopping)
@@ -99,7 +101,9 @@ def _archives() -> Path:
     return Path(cache) / "noetl" / "spark"
 
 
-def _start(command: list[str], token: str, host: str, place: SparkPlace) -> "subprocess.Popen[bytes]":
+def _start(
+    command: list[str], token: str, host: str, place: SparkPlace
+) -> "subprocess.Popen[bytes]":
     """The token goes by the environment: command lines are for everyone to see."""
     environment = {name: os.environ[name] for name in INHERITED if name in os.environ} | {
         "SPARK_HOME": str(jvm.spark_home()),
@@ -111,9 +115,15 @@ def _start(command: list[str], token: str, host: str, place: SparkPlace) -> "sub
     }
     with open(place.log, "wb") as log:
         return subprocess.Popen(  # noqa: S603 - our own arguments
-            command, env=environment, cwd=place.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            start_new_session=True, preexec_fn=_tied,
-        )  # fmt: skip
+            command,
+            env=environment,
+            cwd=place.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=_tied,
+        )
 
 
 def _tied() -> None:
@@ -133,7 +143,9 @@ def _ready(process: "subprocess.Popen[bytes]", port: int, stopping: _Stopping) -
     return False
 
 
-def _watch(place: SparkPlace, process: "subprocess.Popen[bytes]", idle: float, stopping: _Stopping) -> None:
+def _watch(
+    place: SparkPlace, process: "subprocess.Popen[bytes]", idle: float, stopping: _Stopping
+) -> None:
     """Returns when it is time to end; whoever comes meanwhile finds no address any more, and starts another."""
     left_behind = Idle(process.pid)
     while process.poll() is None and not stopping.told:
@@ -160,7 +172,11 @@ def _archive(java: Java, size: jvm.Machine) -> None:
     if not jvm.loaded(java, archives).exists():
         return
     with SparkPlace(archives).locked("archive.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as ours:
-        if ours and not jvm.archive(java, archives).exists() and _ran(jvm.archiving(java, size, archives)):
+        if (
+            ours
+            and not jvm.archive(java, archives).exists()
+            and _ran(jvm.archiving(java, size, archives))
+        ):
             jvm.keep_archive(java, archives)
         if ours:
             jvm.tidy(archives, time.time())
@@ -171,7 +187,11 @@ def _ran(command: list[str]) -> bool:
     os.nice(19)
     try:
         ended = subprocess.run(  # noqa: S603 - our own arguments
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=ARCHIVING, preexec_fn=_tied
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=ARCHIVING,
+            preexec_fn=_tied,
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

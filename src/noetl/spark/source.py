@@ -25,9 +25,13 @@ NAME = "noetl"
 PART = 64 << 20  # bytes of a partition, as they are in memory
 _TOGETHER = 8
 _COMPARED: dict[type[d.Filter], Compared] = {
-    d.EqualTo: "equal", d.GreaterThan: "greater", d.GreaterThanOrEqual: "greater_equal",
-    d.LessThan: "less", d.LessThanOrEqual: "less_equal", d.In: "is_in",
-}  # fmt: skip
+    d.EqualTo: "equal",
+    d.GreaterThan: "greater",
+    d.GreaterThanOrEqual: "greater_equal",
+    d.LessThan: "less",
+    d.LessThanOrEqual: "less_equal",
+    d.In: "is_in",
+}
 
 
 def source_with(ticket: str) -> type[d.DataSource]:
@@ -44,20 +48,22 @@ class _Source(d.DataSource):
 
     def schema(self) -> StructType:
         told = ask(self.ticket, of=self.options["path"])
-        return from_arrow_schema(native_schema(pa.ipc.read_schema(pa.BufferReader(bytes.fromhex(told["schema"])))))
+        return from_arrow_schema(
+            native_schema(pa.ipc.read_schema(pa.BufferReader(bytes.fromhex(told["schema"]))))
+        )
 
     def reader(self, schema: StructType) -> d.DataSourceReader:
-        return _Reader(self.ticket, self.options["path"], schema)
+        return _SliceReader(self.ticket, self.options["path"], schema)
 
 
-class Part(d.InputPartition):
+class FileSlice(d.InputPartition):
     """Rows [first, last) of a file."""
 
     def __init__(self, file: int, first: int, last: int) -> None:
         super().__init__((file, first, last))
 
 
-class _Reader(d.DataSourceReader):
+class _SliceReader(d.DataSourceReader):
     def __init__(self, ticket: str, name: str, schema: StructType) -> None:
         self._ticket = ticket
         self._name = name
@@ -73,11 +79,11 @@ class _Reader(d.DataSourceReader):
         with ThreadPoolExecutor(_TOGETHER) as threads:
             return [part for parts in threads.map(self._parts, range(count)) for part in parts]
 
-    def _parts(self, file: int) -> list[Part]:
+    def _parts(self, file: int) -> list[FileSlice]:
         reader = self._opened(file)
         try:
             clauses = _clauses(self._filters, reader.schema)
-            return [Part(file, *rows) for rows in parts(reader.footer, clauses, PART)]
+            return [FileSlice(file, *rows) for rows in parts(reader.footer, clauses, PART)]
         finally:
             reader.close()
 

@@ -57,7 +57,12 @@ def _started(home: Path, place: SparkPlace, profile: Profile, how: Serving) -> S
         time.sleep(LOOK_EVERY)
     with open(place.folder / "serve.log", "wb") as log:
         process = subprocess.Popen(  # noqa: S603 - our own arguments
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
         )
     while time.monotonic() < end:
         if (served := answering(place)) is not None and served.pid == process.pid:
@@ -65,7 +70,9 @@ def _started(home: Path, place: SparkPlace, profile: Profile, how: Serving) -> S
         if process.poll() is not None:
             break
         time.sleep(LOOK_EVERY)
-    raise SparkUnavailable(f"Spark did not start: {_said(place)}", hint="noetl spark doctor says what it needs")
+    raise SparkUnavailable(
+        f"Spark did not start: {_said(place)}", hint="noetl spark doctor says what it needs"
+    )
 
 
 def _is_served(place: SparkPlace) -> bool:
@@ -84,7 +91,11 @@ def _said(place: SparkPlace) -> str:
 
 def _telling(lines: list[str]) -> list[str]:
     """The first that speak of an error, without the places in a program; the last ones when none does."""
-    found = [line.strip() for line in lines if _TELLING.search(line) and not line.lstrip().startswith("at ")]
+    found = [
+        line.strip()
+        for line in lines
+        if _TELLING.search(line) and not line.lstrip().startswith("at ")
+    ]
     return list(dict.fromkeys(found))[:LINES] or lines[-LINES:]
 
 

@@ -36,7 +36,8 @@ _TOKEN = re.compile(
 )
 _TYPE = re.compile(r"\b(DATE|TIMESTAMP|TIMESTAMP_NTZ|TIMESTAMP_LTZ|INTERVAL)\s*$", re.IGNORECASE)
 _UNIT = re.compile(
-    r"\s+(?:YEAR|MONTH|DAY|HOUR|MINUTE|SECOND)(?:\s+TO\s+(?:MONTH|HOUR|MINUTE|SECOND))?\b", re.IGNORECASE
+    r"\s+(?:YEAR|MONTH|DAY|HOUR|MINUTE|SECOND)(?:\s+TO\s+(?:MONTH|HOUR|MINUTE|SECOND))?\b",
+    re.IGNORECASE,
 )
 
 
@@ -47,17 +48,17 @@ class SparkStatement(Struct, frozen=True):
 
 def statements(source: str, marks: Sequence[Marked] = ()) -> list[SparkStatement]:
     """In order; empty ones are left out."""
-    reader = _Reader(source, marks)
+    reader = _SqlReader(source, marks)
     reader.check_places()
     return list(reader.read())
 
 
 def expressions(source: str, marks: Sequence[Marked] = ()) -> list[SparkStatement]:
     """As `statements`, of what is only a part of one and may begin with a value."""
-    return list(_Reader(source, marks).read())
+    return list(_SqlReader(source, marks).read())
 
 
-class _Reader:
+class _SqlReader:
     def __init__(self, source: str, marks: Sequence[Marked]) -> None:
         self._marks = {mark.marker: mark for mark in marks}
         private = re.escape(marks[0].marker[0]) if marks else ""
@@ -90,11 +91,17 @@ class _Reader:
             found = [significant(each) for each in split(tokens(self._source, private, "spark"))]
         except Unterminated:
             return
-        for wrong in (wrong for each in found for wrong in misplaced(each, kinds, private, "spark")):
-            raise SqlError("SQL_PLACE", f"{self._shown(wrong.token.text)}: {wrong.message}; {wrong.hint}")
+        for wrong in (
+            wrong for each in found for wrong in misplaced(each, kinds, private, "spark")
+        ):
+            raise SqlError(
+                "SQL_PLACE", f"{self._shown(wrong.token.text)}: {wrong.message}; {wrong.hint}"
+            )
 
     def _shown(self, piece: str) -> str:
-        return "".join(p if isinstance(p, str) else "{{ " + p.source + " }}" for p in self._pieces(piece))
+        return "".join(
+            p if isinstance(p, str) else "{{ " + p.source + " }}" for p in self._pieces(piece)
+        )
 
     def _marked(self, piece: str) -> bool:
         return self._marker is not None and self._marker.search(piece) is not None
@@ -127,7 +134,9 @@ class _Reader:
         token = found[0]
         inside = token.partition(token[-1])[2][:-1]
         if found.lastgroup == "literal" and "\\" in inside:
-            raise SqlError("SQL_VALUE", "a literal with both a value and a backslash: use concat('…', {{ x }})")
+            raise SqlError(
+                "SQL_VALUE", "a literal with both a value and a backslash: use concat('…', {{ x }})"
+            )
         before = self._parts[-1] if self._parts else ""
         typed = _TYPE.search(before)
         if typed is None:
@@ -149,7 +158,10 @@ class _Reader:
         yield piece[at:]
 
     def _joined(self, inside: str) -> str:
-        return "".join(piece if isinstance(piece, str) else _text(piece.undoubled) for piece in self._pieces(inside))
+        return "".join(
+            piece if isinstance(piece, str) else _text(piece.undoubled)
+            for piece in self._pieces(inside)
+        )
 
     def _parameter(self, value: Any) -> None:
         if isinstance(value, dict):

@@ -31,12 +31,12 @@ from noetl.model.codec import decode_command
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
 from noetl.model.reference import address
-from noetl.pipeline.chunk import Batch, added, counted
+from noetl.pipeline.chunk import ItemBatch, added, counted
 from noetl.pipeline.collections import Indexed
 from noetl.pipeline.context import Context
-from noetl.pipeline.environment import Environment, Sent
-from noetl.pipeline.names import Item, loop_id
-from noetl.pipeline.plain import Plain
+from noetl.pipeline.environment import Environment, OutgoingEvent
+from noetl.pipeline.names import LoopItem, loop_id
+from noetl.pipeline.plain import BatchedItems
 from noetl.pipeline.provenance import shared_provenance
 from noetl.results.memory import ResultsMemory
 from noetl.results.rowsets import Joined, Reader, as_rows, read
@@ -44,7 +44,7 @@ from noetl.results.sources import Opened
 from noetl.results.tables import Head
 from noetl.spark.entry import row_schema
 from noetl.spark.inline import InlinePython
-from noetl.spark.secrets import AskedKeychain, Printed
+from noetl.spark.secrets import AskedKeychain, RedactedStdout
 from noetl.tools.registry import Registry, built_in
 
 Columns = dict[str, list[Any] | pa.Array]  # of the rows of items, by name
@@ -81,7 +81,7 @@ class Shard:
         loop = context.step.loop
         assert loop is not None, "only loops come here"
         reduce = {name: str(reducer) for name, reducer in loop.spec.reduce.items()}
-        plain = Plain.of(context.shared, context.writes(), iso(context.env.clock.now()))
+        plain = BatchedItems.of(context.shared, context.writes(), iso(context.env.clock.now()))
         found = e.Items(first=self._first)
         provenance: dict[str, Any] = {}
         schema = row_schema(self._work)
@@ -89,10 +89,10 @@ class Shard:
             self._path, schema, compression="zstd", compression_level=1, write_page_checksum=True
         )
         redactor = context.env.redactor
-        out, err = Printed(sys.stdout, redactor), Printed(sys.stderr, redactor)
+        out, err = RedactedStdout(sys.stdout, redactor), RedactedStdout(sys.stderr, redactor)
         try:
             with writing as file, redirect_stdout(out), redirect_stderr(err):
-                held = Held(file)
+                held = RowBuffer(file)
                 for items in self._items():
                     if plain is None:
                         columns, done, shared = await _ran(context, items, schema.names)
@@ -144,23 +144,37 @@ def _opened(path: str) -> Reader:
     return read(Opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), Path(path)), path)
 
 
-async def _ran_plain(context: Context, plain: Plain, items: list[Indexed]) -> tuple[Columns, e.Items]:
+async def _ran_plain(
+    context: Context, plain: BatchedItems, items: list[Indexed]
+) -> tuple[Columns, e.Items]:
     """Run all items in one call, one after the other in this process. They have no provenance."""
     loop, size = context.step.loop, context.command.size
     name = loop.iterator if loop is not None else "item"
     named = loop_id(context.command)
-    values, seconds = await plain.run([Item(index, value, name, size, named) for index, value in items])
+    values, seconds = await plain.run(
+        [LoopItem(index, value, name, size, named) for index, value in items]
+    )
     micros = round(seconds * 1_000_000)
-    failures = [(index, value) for (index, _), value in zip(items, values, strict=True) if isinstance(value, Failure)]
+    failures = [
+        (index, value)
+        for (index, _), value in zip(items, values, strict=True)
+        if isinstance(value, Failure)
+    ]
     first_failed, first_error = failures[0] if failures else (None, None)
     count, ms = len(items), round(micros / 1_000 / len(items))
     columns: Columns = {
         "index": [index for index, _ in items],
-        "status": ["ok"] * count if not failures else ["error" if isinstance(v, Failure) else "ok" for v in values],
-        "error": [None] * count if not failures else [v.shown() if isinstance(v, Failure) else None for v in values],
+        "status": ["ok"] * count
+        if not failures
+        else ["error" if isinstance(v, Failure) else "ok" for v in values],
+        "error": [None] * count
+        if not failures
+        else [v.shown() if isinstance(v, Failure) else None for v in values],
         "ms": pa.repeat(pa.scalar(ms, pa.int64()), count),
         "tries": pa.repeat(pa.scalar(1, pa.int64()), count),
-        "result": values if not failures else [None if isinstance(v, Failure) else v for v in values],
+        "result": values
+        if not failures
+        else [None if isinstance(v, Failure) else v for v in values],
     }
     done = e.Items(
         ok=count - len(failures),
@@ -172,16 +186,22 @@ async def _ran_plain(context: Context, plain: Plain, items: list[Indexed]) -> tu
     return columns, done
 
 
-async def _ran(context: Context, items: list[Indexed], names: list[str]) -> tuple[Columns, e.Items, dict[str, Any]]:
+async def _ran(
+    context: Context, items: list[Indexed], names: list[str]
+) -> tuple[Columns, e.Items, dict[str, Any]]:
     """Whatever an item's next try waits for is waited for here: nobody else would go on with it."""
-    batch = Batch(context, items, 0)
+    batch = ItemBatch(context, items, 0)
     await batch.run()
     results = batch.results
-    while later := [(position, each.deferred) for position, each in enumerate(results) if each.deferred is not None]:
+    while later := [
+        (position, each.deferred)
+        for position, each in enumerate(results)
+        if each.deferred is not None
+    ]:
         tries = later[0][1].attempts
         now = [(position, wait) for position, wait in later if wait.attempts == tries]
         await asyncio.sleep(max(wait.delay for _, wait in now) / 1_000_000)
-        again = Batch(_after(context, tries), [items[position] for position, _ in now], 0)
+        again = ItemBatch(_after(context, tries), [items[position] for position, _ in now], 0)
         await again.run()
         for (position, _), result in zip(now, again.results, strict=True):
             results[position] = result
@@ -199,12 +219,12 @@ def _after(context: Context, tries: int) -> Context:
 # ---- what the pipeline needs ---------------------------------------------------------------------------------------------
 
 
-class Clock:
+class TaskClock:
     def now(self) -> Micros:
         return time.time_ns() // 1000
 
 
-async def _unheard(sent: Sent) -> None:
+async def _unheard(sent: OutgoingEvent) -> None:
     """Items of a batch keep no journal."""
 
 
@@ -216,10 +236,14 @@ async def _context(work: dict[str, Any]) -> Context:
     for step, value in msgspec.json.decode(base64.b64decode(work["known"])).items():
         where = address(command.execution_id, "result", step, "known")
         results[step] = replace(results[step], reference=await store.put(where, value))
-    command = replace(command, scope=replace(command.scope, results=results), together=work["together"])
+    command = replace(
+        command, scope=replace(command.scope, results=results), together=work["together"]
+    )
     registry = Registry((InlinePython(),), built_in())
     keychain = partial(AskedKeychain, work["ticket"])
-    env = Environment(store=store, registry=registry, clock=Clock(), worker="spark", keychain=keychain)
+    env = Environment(
+        store=store, registry=registry, clock=TaskClock(), worker="spark", keychain=keychain
+    )
     return Context.make(env, plan, command, _unheard, 0, 1)
 
 
@@ -227,7 +251,9 @@ async def _context(work: dict[str, Any]) -> Context:
 
 
 def _rows(schema: pa.Schema, columns: Columns) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([_column(field, columns[field.name]) for field in schema], schema=schema)
+    return pa.RecordBatch.from_arrays(
+        [_column(field, columns[field.name]) for field in schema], schema=schema
+    )
 
 
 def _column(field: pa.Field, values: list[Any] | pa.Array) -> pa.Array:
@@ -235,11 +261,13 @@ def _column(field: pa.Field, values: list[Any] | pa.Array) -> pa.Array:
         return values
     if not isinstance(field.type, pa.JsonType):
         return pa.array(values, field.type)
-    texts = pa.array([None if value is None else _text(value) for value in values], pa.binary()).cast(pa.string())
+    texts = pa.array(
+        [None if value is None else _text(value) for value in values], pa.binary()
+    ).cast(pa.string())
     return pa.ExtensionArray.from_storage(field.type, texts)
 
 
-class Held:
+class RowBuffer:
     """Rows until there are enough of them for a group of the file."""
 
     def __init__(self, file: pq.ParquetWriter) -> None:
@@ -273,7 +301,12 @@ def _file(path: Path, rows: int) -> dict[str, Any]:
     with path.open("rb") as file:
         while data := file.read(1 << 20):
             found.update(data)
-    return {"path": str(path), "rows": rows, "bytes": path.stat().st_size, "sha256": found.hexdigest()}
+    return {
+        "path": str(path),
+        "rows": rows,
+        "bytes": path.stat().st_size,
+        "sha256": found.hexdigest(),
+    }
 
 
 def _say(path: Path, text: str) -> None:

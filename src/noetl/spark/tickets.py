@@ -30,7 +30,7 @@ _NONCE, _LENGTH = 12, 4
 Answering = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
-class Refused(Exception):
+class TicketRefused(Exception):
     """The worker has no answer to this; `failure` says why."""
 
     def __init__(self, failure: Failure) -> None:
@@ -55,7 +55,13 @@ async def issued(answer: Answering, host: str = LOOPBACK) -> AsyncIterator[str]:
         try:
             async with asyncio.timeout(PATIENCE):
                 question = json.loads(_opened(sealing, await _received(reader), _QUESTION))
-                writer.write(_framed(_sealed(sealing, json.dumps(await _told(answer, question)).encode(), _ANSWER)))
+                writer.write(
+                    _framed(
+                        _sealed(
+                            sealing, json.dumps(await _told(answer, question)).encode(), _ANSWER
+                        )
+                    )
+                )
                 await writer.drain()
         except (InvalidTag, ValueError, OSError, EOFError, TimeoutError):
             pass  # no holder of the ticket, or one that is gone
@@ -76,11 +82,13 @@ async def issued(answer: Answering, host: str = LOOPBACK) -> AsyncIterator[str]:
 async def _told(answer: Answering, question: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"answer": await answer(question)}
-    except Refused as refused:
+    except TicketRefused as refused:
         return {"refused": refused.failure.shown()}
     except NoetlError as error:  # a store that does not answer, or refuses
         retryable = isinstance(error, Unavailable)
-        return {"refused": Failure(code=error.code, message=str(error), retryable=retryable).shown()}
+        return {
+            "refused": Failure(code=error.code, message=str(error), retryable=retryable).shown()
+        }
 
 
 async def _received(reader: asyncio.StreamReader) -> bytes:
@@ -95,7 +103,9 @@ def facing(profile: Profile) -> str:
     place = urlsplit(profile.url or profile.master or "")
     if place.hostname is None:
         return LOOPBACK
-    family, _, _, _, address = socket.getaddrinfo(place.hostname, place.port or 15002, type=socket.SOCK_DGRAM)[0]
+    family, _, _, _, address = socket.getaddrinfo(
+        place.hostname, place.port or 15002, type=socket.SOCK_DGRAM
+    )[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(address)  # nothing is sent: the system only chooses a way
         ours: str = probe.getsockname()[0]
@@ -118,7 +128,7 @@ def ask(ticket: str, **question: Any) -> Any:
         raise ConnectionError("the worker of this command did not answer")
     told = json.loads(_opened(sealing, data, _ANSWER))
     if "refused" in told:
-        raise Refused(Failure(**told["refused"]))
+        raise TicketRefused(Failure(**told["refused"]))
     return told["answer"]
 
 

@@ -53,14 +53,16 @@ WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
 """
 
 
-async def store(call: Call, output: dict[str, Any], answer: dict[str, Any], facts: dict[str, Any]) -> Outcome:
+async def store(
+    call: Call, output: dict[str, Any], answer: dict[str, Any], facts: dict[str, Any]
+) -> Outcome:
     frame = answer.get("frames", {}).get("")
     if frame is None or not frame["columns"]:
         return Failed(_failure("the step gives no single DataFrame to store"), facts)
     auth = output.get("auth")
     try:
         conninfo = address(auth if call.credential is None else await call.credential(auth))
-        writing = Writing(conninfo, call, frame, output)
+        writing = SparkToPostgres(conninfo, call, frame, output)
         count = await in_thread(writing.run, writing.interrupt, "spark-postgres")
     except SqlError as error:
         return Failed(error.failure, facts)
@@ -107,10 +109,12 @@ class ColumnType:
         return self.base.endswith("[]")
 
 
-class Writing:
+class SparkToPostgres:
     """In a thread; only `interrupt` comes from elsewhere."""
 
-    def __init__(self, conninfo: str, call: Call, frame: dict[str, Any], output: dict[str, Any]) -> None:
+    def __init__(
+        self, conninfo: str, call: Call, frame: dict[str, Any], output: dict[str, Any]
+    ) -> None:
         self._conninfo = conninfo
         self._call = call
         self._frame = frame
@@ -126,7 +130,10 @@ class Writing:
 
     def run(self) -> int | None:
         """How many rows were stored; None if there were to be none, because the table has rows."""
-        with adbc.connect(self._conninfo, autocommit=False) as connection, connection.cursor() as cursor:
+        with (
+            adbc.connect(self._conninfo, autocommit=False) as connection,
+            connection.cursor() as cursor,
+        ):
             self._cursor = cursor
             try:
                 count = self._stored(cursor)
@@ -152,9 +159,16 @@ class Writing:
         files = [pq.ParquetFile(file["path"]) for file in self._frame["files"]]
         schema = files[0].schema_arrow.remove_metadata()
         texts = self._as_json(schema, self._types(cursor))
-        wanted = pa.schema([pa.field(each.name, pa.string()) if each.name in texts else each for each in schema])
+        wanted = pa.schema(
+            [pa.field(each.name, pa.string()) if each.name in texts else each for each in schema]
+        )
         batches = (_with_json(batch, wanted, texts) for batch in _batches(files))
-        cursor.adbc_ingest(STAGED, pa.RecordBatchReader.from_batches(wanted, batches), mode="create", temporary=True)
+        cursor.adbc_ingest(
+            STAGED,
+            pa.RecordBatchReader.from_batches(wanted, batches),
+            mode="create",
+            temporary=True,
+        )
         self._made(cursor, texts)
         statement = self._statement(cursor)
         self._check_values(cursor)
@@ -194,9 +208,7 @@ class Writing:
                 continue
             cursor.execute(f"SELECT {value}::text FROM {rows} WHERE {changes} LIMIT 1")  # noqa: S608 - quoted names
             if (found := cursor.fetchone()) is not None:
-                message = (
-                    f"column {name!r}: {found[0]} {why}, and in {self._table} it is {there.base}; cast it in Spark"
-                )
+                message = f"column {name!r}: {found[0]} {why}, and in {self._table} it is {there.base}; cast it in Spark"
                 raise SqlError("SINK_VALUE", message, "data")
 
     def _check_keys(self, cursor: Any) -> None:
@@ -205,7 +217,9 @@ class Writing:
         for name in self._key:
             cursor.execute(f"SELECT EXISTS (SELECT FROM {STAGED} WHERE {identifier(name)} IS NULL)")  # noqa: S608
             if cursor.fetchone()[0]:
-                message = f"{self._table}: a row has no value for {name!r}, which is part of the key"
+                message = (
+                    f"{self._table}: a row has no value for {name!r}, which is part of the key"
+                )
                 raise SqlError("SINK_KEY_MISSING", message, "data")
         if not self._key:
             return
@@ -269,7 +283,11 @@ class Writing:
         texts: set[str] = set()
         for field in schema:
             there = types[field.name].base if field.name in types else "jsonb"
-            if pa.types.is_nested(field.type) and there in JSON and (types or _is_record(field.type)):
+            if (
+                pa.types.is_nested(field.type)
+                and there in JSON
+                and (types or _is_record(field.type))
+            ):
                 texts.add(field.name)
             elif _is_record(field.type):
                 why = f"its structs and maps need json or jsonb, and in {self._table} it is {there}"
@@ -277,11 +295,16 @@ class Writing:
         return texts
 
     def _made(self, cursor: Any, texts: set[str]) -> None:
-        names = ", ".join(f"{identifier(name)}{'::jsonb' if name in texts else ''}" for name in self._frame["columns"])
+        names = ", ".join(
+            f"{identifier(name)}{'::jsonb' if name in texts else ''}"
+            for name in self._frame["columns"]
+        )
         empty = f"SELECT {names} FROM {STAGED} WITH NO DATA"  # noqa: S608 - quoted names
         is_new = _make(cursor, self._table, f"CREATE TABLE {self._table} AS {empty}")
         if is_new and self._key:
-            cursor.execute(f"CREATE UNIQUE INDEX ON {self._table} ({', '.join(map(identifier, self._key))})")
+            cursor.execute(
+                f"CREATE UNIQUE INDEX ON {self._table} ({', '.join(map(identifier, self._key))})"
+            )
 
     def _statement(self, cursor: Any) -> str:
         types = self._types(cursor)
@@ -293,7 +316,11 @@ class Writing:
         statement = f"INSERT INTO {self._table} ({names}) SELECT {values} FROM {STAGED}"  # noqa: S608 - quoted names
         if not self._key:
             return statement
-        rest = [f"{identifier(name)} = EXCLUDED.{identifier(name)}" for name in columns if name not in self._key]
+        rest = [
+            f"{identifier(name)} = EXCLUDED.{identifier(name)}"
+            for name in columns
+            if name not in self._key
+        ]
         then = f"UPDATE SET {', '.join(rest)}" if rest else "NOTHING"
         return f"{statement} ON CONFLICT ({', '.join(map(identifier, self._key))}) DO {then}"
 
@@ -317,12 +344,16 @@ def _is_missing(cursor: Any, table: str) -> bool:
 
 def _is_record(kind: pa.DataType) -> bool:
     """A type that Postgres has no column for but json: a struct, a map, or a list of these or of lists."""
-    return pa.types.is_nested(kind) and not (pa.types.is_list(kind) and not pa.types.is_nested(kind.value_type))
+    return pa.types.is_nested(kind) and not (
+        pa.types.is_list(kind) and not pa.types.is_nested(kind.value_type)
+    )
 
 
 def _with_json(batch: pa.RecordBatch, schema: pa.Schema, texts: set[str]) -> pa.RecordBatch:
     columns = [
-        pa.array(map(_text, values_of(column, field)), pa.string()) if field.name in texts else column
+        pa.array(map(_text, values_of(column, field)), pa.string())
+        if field.name in texts
+        else column
         for column, field in zip(batch.columns, batch.schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

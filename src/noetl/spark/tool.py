@@ -31,7 +31,7 @@ from noetl.spark import commits, folders, loops, outputs, tickets, to_postgres
 from noetl.spark.inputs import NOETL, InputError, Inputs
 from noetl.spark.paths import check_output, format_of, local_folder, located, writing
 from noetl.spark.place import SparkPlace
-from noetl.spark.processes import Crashed, Processes
+from noetl.spark.processes import Processes, SparkClientCrashed
 from noetl.spark.profiles import Profile, profile
 from noetl.spark.secrets import answering
 from noetl.spark.serve import Serving
@@ -45,7 +45,9 @@ from noetl.tools.sql import SqlError
 LOST, OUT_OF_MEMORY = "SPARK_LOST", "SPARK_OUT_OF_MEMORY"
 RESTARTS = 2  # how often a command begins anew when its server is lost
 T = TypeVar("T")
-BRINGS = re.compile(r"\b(add|using)\s+(jar|file|archive)s?\b", re.IGNORECASE)  # what only its own session may see
+BRINGS = re.compile(
+    r"\b(add|using)\s+(jar|file|archive)s?\b", re.IGNORECASE
+)  # what only its own session may see
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Settings:
     copied: int = 64 << 20  # bytes of an input that are brought here from afar
 
 
-class Spark:
+class SparkTool:
     kind = "spark"
     raw = frozenset({"sql", "code", "inputs", "expect"})
 
@@ -74,17 +76,24 @@ class Spark:
     async def run(self, call: Call) -> Outcome:
         return await _told(self._run(call))
 
-    async def run_loop(self, call: Call, items: Reader | ItemBatches, told: Told) -> Looped | Failed:
+    async def run_loop(
+        self, call: Call, items: Reader | ItemBatches, told: Told
+    ) -> Looped | Failed:
         return await _told(self._loop(call, items, told))
 
     async def _run(self, call: Call) -> Outcome:
         work = await _work(call, self._profile(call), self._own_folders(call))
         with ExitStack() as held:
             with folders.passing(_parent(call)) as folder:
-                async with self._inputs(call, folder) as inputs, self._ticket(call, inputs.answer) as ticket:
+                async with (
+                    self._inputs(call, folder) as inputs,
+                    self._ticket(call, inputs.answer) as ticket,
+                ):
                     if any(given.get("format") == NOETL for given in inputs.named.values()):
                         work["brings"] = True
-                    answer = await self._served(call, {**work, "inputs": inputs.named, "ticket": ticket}, held)
+                    answer = await self._served(
+                        call, {**work, "inputs": inputs.named, "ticket": ticket}, held
+                    )
             return await self._outcome(call, answer)
 
     async def _loop(self, call: Call, items: Reader | ItemBatches, told: Told) -> Looped | Failed:
@@ -98,7 +107,11 @@ class Spark:
                     try:
                         answer = await self._served(
                             call,
-                            {"conf": {}, "brings": call.config["secret"], "loop": {**work, "ticket": ticket}},
+                            {
+                                "conf": {},
+                                "brings": call.config["secret"],
+                                "loop": {**work, "ticket": ticket},
+                            },
                             held,
                         )
                     finally:
@@ -136,14 +149,18 @@ class Spark:
         used = await asyncio.to_thread(place.use) if where.url is None else None
         try:
             for left in reversed(range(RESTARTS + 1)):
-                url = await asyncio.to_thread(ensure, self._settings.home, where, self._settings.serving)
+                url = await asyncio.to_thread(
+                    ensure, self._settings.home, where, self._settings.serving
+                )
                 base = None if work["brings"] else _session("base", period())
                 at = {"url": url, "base": base, "ours": where.url is None}
                 answer = await self._attempt(call, {**work, **at}, held)
                 if answer.get("error", {}).get("code") != LOST or not left:
                     break
                 if left < RESTARTS and where.url is None and _ran_out(place):
-                    return {"error": _out_of_memory(place)}  # twice: it was this command, not one beside it
+                    return {
+                        "error": _out_of_memory(place)
+                    }  # twice: it was this command, not one beside it
                 call.log("stderr", "spark: the server was lost; once more")
             return answer
         finally:
@@ -171,14 +188,18 @@ class Spark:
             self._swept = True
             await asyncio.to_thread(folders.sweep, folder.parent)
         request = {
-            **work, "op": "run", "session": session, "key": call.key, "folder": str(folder),
+            **work,
+            "op": "run",
+            "session": session,
+            "key": call.key,
+            "folder": str(folder),
             "copying": str(_copying(call)),
             "tags": [f"{call.identity.execution_id}.{call.identity.step}", call.key],
-        }  # fmt: skip
+        }
         held.enter_context(folders.held(folder))
         try:
             answer = await self._processes.ask(request, call.log, call.progress)
-        except (asyncio.CancelledError, Crashed):
+        except (asyncio.CancelledError, SparkClientCrashed):
             await self._end(work, session)
             await asyncio.to_thread(_settle, work)
             shutil.rmtree(folder, ignore_errors=True)
@@ -187,8 +208,15 @@ class Spark:
             shutil.rmtree(folder, ignore_errors=True)
         return answer
 
-    async def _release(self, work: dict[str, Any], sessions: list[str], *, quick: bool = False) -> dict[str, Any]:
-        request = {"op": "release", "url": work["url"], "ours": work["ours"] or quick, "sessions": sessions}
+    async def _release(
+        self, work: dict[str, Any], sessions: list[str], *, quick: bool = False
+    ) -> dict[str, Any]:
+        request = {
+            "op": "release",
+            "url": work["url"],
+            "ours": work["ours"] or quick,
+            "sessions": sessions,
+        }
         return await self._processes.ask(request)
 
     async def _end(self, work: dict[str, Any], session: str) -> None:
@@ -199,7 +227,7 @@ class Spark:
                 await asyncio.shield(ending)
             except asyncio.CancelledError:
                 continue
-            except Crashed:
+            except SparkClientCrashed:
                 break
 
     async def _outcome(self, call: Call, answer: dict[str, Any]) -> Outcome:
@@ -226,7 +254,7 @@ async def _told(work: Coroutine[Any, Any, T]) -> T | Failed:
     except Unavailable as error:
         code = getattr(error, "code", "SPARK_UNAVAILABLE")
         return Failed(Failure(code=code, kind="unavailable", message=_said(error), retryable=True))
-    except Crashed as error:
+    except SparkClientCrashed as error:
         return crashed("spark", error.status)
 
 
@@ -238,7 +266,9 @@ async def _work(call: Call, where: Profile, own_folders: list[Path]) -> dict[str
     conf = {str(name): _conf(value) for name, value in (config.get("conf") or {}).items()}
     for name in conf:
         if not ALLOWED_CONF.fullmatch(name):
-            raise InvalidInput(f"{name} may not be changed by a playbook", hint="it belongs to the profile")
+            raise InvalidInput(
+                f"{name} may not be changed by a playbook", hint="it belongs to the profile"
+            )
     work: dict[str, Any] = {
         "conf": conf,
         "expect": await _expected(call),
@@ -252,7 +282,11 @@ async def _work(call: Call, where: Profile, own_folders: list[Path]) -> dict[str
     if not found:
         raise SqlError("SQL_EMPTY", "there is no statement to run")
     brings = any(BRINGS.search(each.text) for each in found)
-    return {**work, "brings": brings, "sql": [{"text": each.text, "values": each.values} for each in found]}
+    return {
+        **work,
+        "brings": brings,
+        "sql": [{"text": each.text, "values": each.values} for each in found],
+    }
 
 
 def _output(config: dict[str, Any], where: Profile, own_folders: list[Path]) -> dict[str, Any]:
@@ -264,7 +298,12 @@ def _output(config: dict[str, Any], where: Profile, own_folders: list[Path]) -> 
     path = located(str(output["path"]), where)
     check_output(path, own_folders)
     format = format_of(path, output.get("format"))
-    return {**output, "path": path, "format": format, "options": writing(format, output.get("options"))}
+    return {
+        **output,
+        "path": path,
+        "format": format,
+        "options": writing(format, output.get("options")),
+    }
 
 
 def _conf(value: Any) -> str:
@@ -290,7 +329,9 @@ async def _expected(call: Call) -> list[dict[str, Any]]:
             raise InvalidInput(
                 f"expect {name}: it needs one sql expression, and on_fail is one of {', '.join(ON_FAIL)}"
             )
-        found.append({"name": name, "sql": one[0].text, "values": one[0].values, "on_fail": on_fail})
+        found.append(
+            {"name": name, "sql": one[0].text, "values": one[0].values, "on_fail": on_fail}
+        )
     return found
 
 
@@ -316,7 +357,9 @@ def _earlier(call: Call) -> Iterator[str]:
 def _parent(call: Call) -> Path:
     """Of all that Spark reads and writes for commands, one folder each."""
     folder = call.tables.staging.folder
-    return (Path(tempfile.gettempdir()) / f"noetl-{os.getuid()}" if folder is None else folder) / outputs.FOLDER
+    return (
+        Path(tempfile.gettempdir()) / f"noetl-{os.getuid()}" if folder is None else folder
+    ) / outputs.FOLDER
 
 
 def _place_of(call: Call, session: str) -> Path:

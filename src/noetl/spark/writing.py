@@ -17,7 +17,10 @@ from noetl.spark.commits import written_files
 from noetl.spark.errors import Broken, Unmet
 
 MANIFEST = "manifest.json"
-COMPRESSION = {"compression": "zstd", "parquet.compression.codec.zstd.level": "1"}  # as quick as any, and small
+COMPRESSION = {
+    "compression": "zstd",
+    "parquet.compression.codec.zstd.level": "1",
+}  # as quick as any, and small
 HIDDEN = "__noetl_"  # columns that only name directories: the files keep their own
 _PIECE = 1 << 20
 MAX_SAMPLE_ROWS = 20
@@ -64,7 +67,12 @@ def _file(path: Path) -> dict[str, Any]:
         while data := file.read(_PIECE):
             found.update(data)
     rows = pq.read_metadata(path).num_rows
-    return {"path": str(path), "rows": rows, "bytes": path.stat().st_size, "sha256": found.hexdigest()}
+    return {
+        "path": str(path),
+        "rows": rows,
+        "bytes": path.stat().st_size,
+        "sha256": found.hexdigest(),
+    }
 
 
 # ---- what is expected ----------------------------------------------------------------------------------------------------
@@ -77,7 +85,8 @@ class Checks:
         self._expect = expect
         self._given: dict[str, Any] = {}
         self._fails = {
-            check["name"]: ~F.coalesce(F.expr(_with_columns(check, self._given)), F.lit(False)) for check in expect
+            check["name"]: ~F.coalesce(F.expr(_with_columns(check, self._given)), F.lit(False))
+            for check in expect
         }
         self._seen = Observation("expect")
 
@@ -105,14 +114,27 @@ class Checks:
         for check in self._expect:
             name = check["name"]
             if check["on_fail"] == "fail" and found[name]:
-                unmet = Unmet(f"{found[name]} rows do not meet {check['sql']!r}", self._sample(name, written()))
+                unmet = Unmet(
+                    f"{found[name]} rows do not meet {check['sql']!r}",
+                    self._sample(name, written()),
+                )
                 raise Broken(f"expect {name}", unmet)
         return found
 
     def _sample(self, name: str, written: DataFrame) -> list[dict[str, Any]]:
-        failing = self._with_given(written).filter(self._fails[name]).drop(*self._given).limit(MAX_SAMPLE_ROWS)
-        texts = failing.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")).collect()
-        return [{column: _cut(value) for column, value in json.loads(row["row"]).items()} for row in texts]
+        failing = (
+            self._with_given(written)
+            .filter(self._fails[name])
+            .drop(*self._given)
+            .limit(MAX_SAMPLE_ROWS)
+        )
+        texts = failing.select(
+            F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")
+        ).collect()
+        return [
+            {column: _cut(value) for column, value in json.loads(row["row"]).items()}
+            for row in texts
+        ]
 
     def _with_given(self, frame: DataFrame) -> DataFrame:
         for name, value in self._given.items():

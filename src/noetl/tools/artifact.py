@@ -9,7 +9,7 @@ from typing import Any
 
 from noetl.model.errors import Failure
 from noetl.results.rowsets import Reader, Writer
-from noetl.results.tables import Table, Tables
+from noetl.results.tables import EncodedTable, Tables
 from noetl.tools.port import Call, Failed, Outcome, Success
 
 
@@ -27,14 +27,18 @@ class Artifact:
                 return Failed(Failure(code="REFERENCE_MISSING", kind="config", message=message))
             if isinstance(address, str) and call.rendering is not None:
                 found = await call.rendering.fetched(address)
-        return Success(await asyncio.to_thread(copied, found, call.tables) if isinstance(found, Reader) else found)
+        return Success(
+            await asyncio.to_thread(copied, found, call.tables)
+            if isinstance(found, Reader)
+            else found
+        )
 
 
 async def source(call: Call, template: Any) -> Any:
     return template if call.rendering is None else await call.rendering.source(template)
 
 
-def copied(reader: Reader, tables: Tables) -> Table:
+def copied(reader: Reader, tables: Tables) -> EncodedTable:
     """The same rows and the same head, as a table of this task; in a thread."""
     try:
         return Writer(reader.schema, tables, reader.head).all(reader.batches())

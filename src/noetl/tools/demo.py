@@ -30,7 +30,9 @@ class Demo(httpx.AsyncBaseTransport):
 def _answer(url: httpx.URL) -> tuple[int, dict[str, Any]]:
     found = {"/orders": (_order, ORDERS), "/customers": (_customer, CUSTOMERS)}.get(url.path)
     if url.host != "shop" or found is None:
-        return 404, {"message": f"there are demo://shop/orders and demo://shop/customers, and no {url}"}
+        return 404, {
+            "message": f"there are demo://shop/orders and demo://shop/customers, and no {url}"
+        }
     try:
         page, size = int(url.params.get("page", 1)), int(url.params.get("size", LARGEST_PAGE))
     except ValueError:
@@ -58,4 +60,8 @@ def _order(number: int) -> dict[str, Any]:
 
 
 def _customer(number: int) -> dict[str, Any]:
-    return {"customer_id": number, "name": f"Customer {number}", "country": COUNTRIES[number % len(COUNTRIES)]}
+    return {
+        "customer_id": number,
+        "name": f"Customer {number}",
+        "country": COUNTRIES[number % len(COUNTRIES)],
+    }

@@ -17,7 +17,7 @@ import pyarrow as pa
 from noetl.model.errors import Failure
 from noetl.results.rowsets import NUMERIC, Reader, Writer
 from noetl.results.staging import Staging
-from noetl.results.tables import Table
+from noetl.results.tables import EncodedTable
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.sql import (
     Parameter,
@@ -36,7 +36,9 @@ from noetl.tools.tabular import listed as rows_of
 from noetl.tools.tabular import table
 from noetl.tools.threads import in_thread
 
-SETTINGS: dict[str, str | bool | int | float | list[str]] = {"threads": 2}  # a worker runs several calls at once
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 2
+}  # a worker runs several calls at once
 BATCH = 10_000  # rows
 CHANGING = frozenset(("INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "COPY", "WITH"))
 
@@ -94,7 +96,7 @@ class _Session:
         if self._call.config.get("autocommit"):
             value = self._all(connection)
             if _rollback(connection):
-                if isinstance(value, Table):
+                if isinstance(value, EncodedTable):
                     value.close()
                 raise open_transaction()
             return value
@@ -116,11 +118,15 @@ class _Session:
         found = self._execute(connection, last)
         if found is None:
             return changed(0)
-        if found.columns == ["Count"] and last.first in CHANGING:  # such statements answer with one number
+        if (
+            found.columns == ["Count"] and last.first in CHANGING
+        ):  # such statements answer with one number
             return changed(sum(count for (count,) in found.fetchall()))
         return self._rows(found)
 
-    def _execute(self, connection: duckdb.DuckDBPyConnection, statement: Statement) -> duckdb.DuckDBPyRelation | None:
+    def _execute(
+        self, connection: duckdb.DuckDBPyConnection, statement: Statement
+    ) -> duckdb.DuckDBPyRelation | None:
         self.current = statement
         return connection.sql(statement.written(_written))
 
@@ -207,7 +213,11 @@ def _double(value: float) -> str:
 
 
 def _written(given: Parameter) -> str:
-    return listed(given, _written) if given.in_list and isinstance(given.value, list) else literal(given.value)
+    return (
+        listed(given, _written)
+        if given.in_list and isinstance(given.value, list)
+        else literal(given.value)
+    )
 
 
 def literal(value: Any) -> str:
@@ -230,7 +240,9 @@ async def _inputs(call: Call) -> AsyncIterator[dict[str, Any]]:
     found: dict[str, Any] = {}
     try:
         for name, template in (call.config.get("inputs") or {}).items():
-            found[name] = template if call.rendering is None else await call.rendering.source(template)
+            found[name] = (
+                template if call.rendering is None else await call.rendering.source(template)
+            )
         yield found
     finally:
         for given in found.values():
@@ -239,7 +251,9 @@ async def _inputs(call: Call) -> AsyncIterator[dict[str, Any]]:
 
 
 @contextmanager
-def registered(connection: duckdb.DuckDBPyConnection, name: str, given: Any, staging: Staging) -> Iterator[None]:
+def registered(
+    connection: duckdb.DuckDBPyConnection, name: str, given: Any, staging: Staging
+) -> Iterator[None]:
     if not isinstance(given, Reader):
         _view(connection, name, table(rows_of(name, given)))
         yield
@@ -255,7 +269,9 @@ def registered(connection: duckdb.DuckDBPyConnection, name: str, given: Any, sta
 
 def _view(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
     connection.register(f"noetl_input_{name}", rows)
-    connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS FROM {identifier(f'noetl_input_{name}')}")
+    connection.execute(
+        f"CREATE TEMP VIEW {identifier(name)} AS FROM {identifier(f'noetl_input_{name}')}"
+    )
 
 
 def scan(paths: Sequence[str], schema: pa.Schema) -> str:
@@ -291,7 +307,12 @@ def failure(error: duckdb.Error, statement: Statement | None = None) -> Failure:
         found = _LINE.search(message)
         position = None if found is None else _position(found, statement.written(_written))
         message = f"{_LINE.sub('', message).strip()}\n{statement.excerpt(position, _written)}"
-    return Failure(code="SQL_ERROR", kind=kind, message=message, retryable=kind in ("conflict", "resource", "timeout"))
+    return Failure(
+        code="SQL_ERROR",
+        kind=kind,
+        message=message,
+        retryable=kind in ("conflict", "resource", "timeout"),
+    )
 
 
 def _position(found: re.Match[str], sent: str) -> int | None:

@@ -16,7 +16,9 @@ from noetl.tools.sql import identifier
 
 BATCH = 10_000  # rows
 INTEGERS = frozenset(
-    f"{sign}{size}" for size in ("tinyint", "smallint", "integer", "bigint", "hugeint") for sign in ("", "u")
+    f"{sign}{size}"
+    for size in ("tinyint", "smallint", "integer", "bigint", "hugeint")
+    for sign in ("", "u")
 ) | {"bignum"}
 FRACTIONS = frozenset(("float", "double", "decimal"))
 NESTED = frozenset(("list", "array", "struct", "map"))
@@ -38,7 +40,11 @@ def may_change(kind: Any) -> bool:
 def misfit(value: Any, kind: Any) -> str | None:
     """Why DuckDB would change this value in a column of this type; None if it would not, or would fail by itself."""
     if kind.id in INTEGERS:
-        return f"is {value}, which is no whole number, as {kind} needs" if _has_fraction(value) else None
+        return (
+            f"is {value}, which is no whole number, as {kind} needs"
+            if _has_fraction(value)
+            else None
+        )
     if kind.id == "boolean":
         return f"is {value}, which is neither true nor false" if _is_no_truth(value) else None
     if kind.id not in NESTED:
@@ -77,14 +83,18 @@ def _inside(value: Any, kind: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _parts(kind: Any) -> dict[str, Any]:
-    children = kind.children[:1] if kind.id == "array" else kind.children  # an array has its size beside it
+    children = (
+        kind.children[:1] if kind.id == "array" else kind.children
+    )  # an array has its size beside it
     return dict(children)
 
 
 # ---- rows of a view --------------------------------------------------------------------------------------------------
 
 
-def first_misfit(connection: duckdb.DuckDBPyConnection, rows: str, table: str) -> tuple[str, str] | None:
+def first_misfit(
+    connection: duckdb.DuckDBPyConnection, rows: str, table: str
+) -> tuple[str, str] | None:
     """A column of the rows with a value that the table's column would change, and why; None if there is none."""
     wanted = {name.lower(): kind for name, kind in column_kinds(connection, table).items()}
     for name, given in column_kinds(connection, rows).items():
@@ -97,7 +107,9 @@ def first_misfit(connection: duckdb.DuckDBPyConnection, rows: str, table: str) -
     return None
 
 
-def _first_in_column(connection: duckdb.DuckDBPyConnection, rows: str, name: str, given: Any, kind: Any) -> str | None:
+def _first_in_column(
+    connection: duckdb.DuckDBPyConnection, rows: str, name: str, given: Any, kind: Any
+) -> str | None:
     column = identifier(name)
     query = f"SELECT {column} FROM {rows} WHERE {column} IS NOT NULL"  # noqa: S608 - quoted names
     if given.id in INTEGERS and kind.id in INTEGERS:

@@ -30,24 +30,47 @@ REDIRECTS = 20
 TIMEOUT = httpx.Timeout(60.0, connect=10.0, read=300.0)
 # Many servers close a connection that was idle for 5 s. A request that is sent in that moment is lost, and must not be repeated.
 IDLE_CONNECTION_S = 4.0
-LIMITS = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=IDLE_CONNECTION_S)
+LIMITS = httpx.Limits(
+    max_connections=200, max_keepalive_connections=50, keepalive_expiry=IDLE_CONNECTION_S
+)
 LINES = frozenset(
     f"application/{name}"
-    for name in ("x-ndjson", "ndjson", "jsonl", "x-jsonl", "jsonlines", "x-jsonlines", "stream+json")
+    for name in (
+        "x-ndjson",
+        "ndjson",
+        "jsonl",
+        "x-jsonl",
+        "jsonlines",
+        "x-jsonlines",
+        "stream+json",
+    )
 )
-TEXTUAL = ("application/xml", "application/javascript", "application/x-www-form-urlencoded", "application/yaml")
+TEXTUAL = (
+    "application/xml",
+    "application/javascript",
+    "application/x-www-form-urlencoded",
+    "application/yaml",
+)
 DETAIL = 1_500  # characters of an error's body that travel with the error
 REPEATING = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 
 
-class Problem(Exception):
+class HttpProblem(Exception):
     """`status`: of the answer, when there was one."""
 
     def __init__(
-        self, code: str, kind: str, message: str, *, retryable: bool = False, status: int | None = None
+        self,
+        code: str,
+        kind: str,
+        message: str,
+        *,
+        retryable: bool = False,
+        status: int | None = None,
     ) -> None:
         super().__init__(message)
-        self.failure = Failure(code=code, kind=kind, message=message, retryable=retryable, http_status=status)
+        self.failure = Failure(
+            code=code, kind=kind, message=message, retryable=retryable, http_status=status
+        )
 
 
 class Http:
@@ -73,7 +96,7 @@ class Http:
             follow = bool(call.config.get("follow_redirects", True))
             answer, body = await self._answer(client, request, secret, follow=follow)
             return _outcome(call, answer, body, time.monotonic() - began)
-        except Problem as problem:
+        except HttpProblem as problem:
             return Failed(problem.failure, {"http": {"status": problem.failure.http_status}})
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
             return Failed(failure(error, call), {"http": {"status": None}})
@@ -83,15 +106,25 @@ class Http:
         if self._loop is not loop:  # connections belong to the loop they were made on
             self._loop, self._clients = loop, {}
         if verify not in self._clients:
-            context = ssl.create_default_context(cafile=verify) if isinstance(verify, str) else verify
+            context = (
+                ssl.create_default_context(cafile=verify) if isinstance(verify, str) else verify
+            )
             transport = Transport(verify=context, limits=LIMITS, trust_env=False)
             self._clients[verify] = httpx.AsyncClient(
-                transport=transport, mounts={f"{SCHEME}://": Demo()}, timeout=TIMEOUT, trust_env=False
+                transport=transport,
+                mounts={f"{SCHEME}://": Demo()},
+                timeout=TIMEOUT,
+                trust_env=False,
             )
         return self._clients[verify]
 
     async def _answer(
-        self, client: httpx.AsyncClient, request: httpx.Request, secret: dict[str, str], *, follow: bool
+        self,
+        client: httpx.AsyncClient,
+        request: httpx.Request,
+        secret: dict[str, str],
+        *,
+        follow: bool,
     ) -> tuple[httpx.Response, bytes]:
         """Redirects are followed here: what authenticates must not go to another host."""
         for _ in range(REDIRECTS):
@@ -105,7 +138,12 @@ class Http:
             if _origin(request.url) != _origin(before):
                 for name in secret:
                     request.headers.pop(name, None)
-        raise Problem("HTTP_REDIRECTS", "redirect", f"more than {REDIRECTS} redirects", status=answer.status_code)
+        raise HttpProblem(
+            "HTTP_REDIRECTS",
+            "redirect",
+            f"more than {REDIRECTS} redirects",
+            status=answer.status_code,
+        )
 
     async def _body(self, answer: httpx.Response) -> bytes:
         parts: list[bytes] = []
@@ -114,7 +152,7 @@ class Http:
             size += len(part)
             if size > self._body_limit:
                 message = f"the answer is larger than {self._body_limit} bytes"
-                raise Problem("RESULT_TOO_LARGE", "http", message, status=answer.status_code)
+                raise HttpProblem("RESULT_TOO_LARGE", "http", message, status=answer.status_code)
             parts.append(part)
         return b"".join(parts)
 
@@ -126,17 +164,29 @@ def _request(client: httpx.AsyncClient, call: Call, secret: dict[str, str]) -> h
     config = call.config
     method = str(config.get("method") or "GET").upper()
     url = _url(call, _params(_map(config, "params")))
-    headers = {str(name): _text(value) for name, value in _map(config, "headers").items() if value is not None}
+    headers = {
+        str(name): _text(value)
+        for name, value in _map(config, "headers").items()
+        if value is not None
+    }
     known = {name.lower() for name in headers}
     headers |= {name: value for name, value in secret.items() if name.lower() not in known}
     if config.get("idempotent") and method in REPEATING and "idempotency-key" not in known:
-        headers["Idempotency-Key"] = call.key  # a sink's request: the same key however often it is sent
-    if config.get("body") is not None and not isinstance(config["body"], str) and "content-type" not in known:
+        headers["Idempotency-Key"] = (
+            call.key
+        )  # a sink's request: the same key however often it is sent
+    if (
+        config.get("body") is not None
+        and not isinstance(config["body"], str)
+        and "content-type" not in known
+    ):
         headers["Content-Type"] = "application/json"
     try:
         return client.build_request(method, url, headers=headers, **_content(config))
     except (TypeError, ValueError, UnicodeError) as error:
-        raise Problem("HTTP_REQUEST", "config", f"the request cannot be made: {error}") from None
+        raise HttpProblem(
+            "HTTP_REQUEST", "config", f"the request cannot be made: {error}"
+        ) from None
 
 
 def _url(call: Call, params: list[tuple[str, str | int | float | bool | None]]) -> httpx.URL:
@@ -147,14 +197,16 @@ def _url(call: Call, params: list[tuple[str, str | int | float | bool | None]]) 
     except (httpx.InvalidURL, ValueError):
         url = httpx.URL()
     if url.scheme not in ("http", "https", SCHEME) or not url.host:
-        raise Problem("HTTP_URL", "config", f"{call.hidden_url() or text!r} is not an http or https address")
+        raise HttpProblem(
+            "HTTP_URL", "config", f"{call.hidden_url() or text!r} is not an http or https address"
+        )
     return url.copy_with(query=str(url.params.merge(params)).encode()) if params else url
 
 
 def _map(config: dict[str, Any], name: str) -> dict[str, Any]:
     value = config.get(name) or {}
     if not isinstance(value, dict):
-        raise Problem("HTTP_REQUEST", "config", f"{name} is not a map")
+        raise HttpProblem("HTTP_REQUEST", "config", f"{name} is not a map")
     return value
 
 
@@ -166,7 +218,11 @@ def _params(given: dict[str, Any]) -> list[tuple[str, str | int | float | bool |
     """A list repeats its name; null leaves it out."""
     pairs: list[tuple[str, str | int | float | bool | None]] = []
     for name, value in given.items():
-        pairs += [(name, _text(part)) for part in (value if isinstance(value, list) else [value]) if part is not None]
+        pairs += [
+            (name, _text(part))
+            for part in (value if isinstance(value, list) else [value])
+            if part is not None
+        ]
     return pairs
 
 
@@ -174,7 +230,12 @@ def _content(config: dict[str, Any]) -> dict[str, Any]:
     """Text is sent as it is; anything else as JSON; `form` as a form."""
     body, form = config.get("body"), config.get("form")
     if form is not None:
-        return {"data": {name: value if isinstance(value, list) else _text(value) for name, value in form.items()}}
+        return {
+            "data": {
+                name: value if isinstance(value, list) else _text(value)
+                for name, value in form.items()
+            }
+        }
     if body is None:
         return {}
     if isinstance(body, str):
@@ -188,11 +249,16 @@ def credentials(auth: Any) -> dict[str, str]:
     if auth is None:
         return {}
     if not isinstance(auth, dict):
-        raise Problem("AUTH_INVALID", "config", "auth is neither the name of a credential nor a map")
+        raise HttpProblem(
+            "AUTH_INVALID", "config", "auth is neither the name of a credential nor a map"
+        )
     if isinstance(auth.get("headers"), dict):
         return {str(name): _text(value) for name, value in auth["headers"].items()}
     if auth.get("header") is not None:
-        value = next((auth[name] for name in ("value", "api_key", "token") if auth.get(name) is not None), None)
+        value = next(
+            (auth[name] for name in ("value", "api_key", "token") if auth.get(name) is not None),
+            None,
+        )
         if value is not None:
             return {str(auth["header"]): _text(value)}
     if (token := auth.get("token", auth.get("access_token"))) is not None:
@@ -202,7 +268,7 @@ def credentials(auth: Any) -> dict[str, str]:
         pair = f"{_text(user)}:{_text(auth['password'])}".encode()
         return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
     message = "auth has neither token, nor username and password, nor header and value, nor headers"
-    raise Problem("AUTH_INVALID", "config", message)
+    raise HttpProblem("AUTH_INVALID", "config", message)
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
@@ -250,7 +316,9 @@ def decoded(answer: httpx.Response, body: bytes) -> Any:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f"the answer says it is JSON, but is not: {error}"
             status = answer.status_code
-            raise Problem("HTTP_BAD_JSON", "server_error", message, retryable=True, status=status) from None
+            raise HttpProblem(
+                "HTTP_BAD_JSON", "server_error", message, retryable=True, status=status
+            ) from None
     if not kind or kind.startswith("text/") or kind in TEXTUAL or kind.endswith("+xml"):
         try:
             return body.decode(answer.charset_encoding or "utf-8")
@@ -284,7 +352,12 @@ def _refused(call: Call, answer: httpx.Response, body: bytes, wait: float | None
         detail["retry_after"] = wait
     message = f"{answer.request.method} {_asked(call, answer)} answered {status} {answer.reason_phrase}".rstrip()
     return Failure(
-        code=f"HTTP_{status}", kind=kind, message=message, retryable=retryable, http_status=status, detail=detail
+        code=f"HTTP_{status}",
+        kind=kind,
+        message=message,
+        retryable=retryable,
+        http_status=status,
+        detail=detail,
     )
 
 
@@ -292,14 +365,16 @@ def _asked(call: Call, answer: httpx.Response) -> str:
     """The address without its query, or the template of it."""
     if (written := call.hidden_url()) is not None:
         return written.partition("?")[0]
-    return str(answer.request.url.copy_with(query=None, username=None, password=None, fragment=None))
+    return str(
+        answer.request.url.copy_with(query=None, username=None, password=None, fragment=None)
+    )
 
 
 def _excerpt(answer: httpx.Response, body: bytes) -> Any:
     try:
         if len(body) <= DETAIL:
             return decoded(answer, body)
-    except Problem:
+    except HttpProblem:
         pass
     return body[:DETAIL].decode(answer.charset_encoding or "utf-8", "replace")
 
@@ -323,12 +398,20 @@ def retry_after(given: str | None) -> float | None:
 def failure(error: Exception, call: Call) -> Failure:
     # with its port, without who asks
     host = call.hidden_url() or httpx.URL(str(call.config.get("url"))).netloc.decode()
-    said = (str(error) or type(error).__name__).partition(" b'")[0]  # without the header that is quoted
+    said = (str(error) or type(error).__name__).partition(" b'")[
+        0
+    ]  # without the header that is quoted
     if isinstance(error, httpx.TimeoutException):
         message = f"{host} did not answer in time ({type(error).__name__})"
         return Failure(code="HTTP_TIMEOUT", kind="timeout", message=message, retryable=True)
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
-        return Failure(code="HTTP_REQUEST", kind="config", message=f"the request cannot be made: {said}")
+        return Failure(
+            code="HTTP_REQUEST", kind="config", message=f"the request cannot be made: {said}"
+        )
     if isinstance(error, httpx.DecodingError):
-        return Failure(code="HTTP_BODY", kind="server_error", message=f"{host}: {said}", retryable=True)
-    return Failure(code="HTTP_CONNECTION", kind="connection", message=f"{host}: {said}", retryable=True)
+        return Failure(
+            code="HTTP_BODY", kind="server_error", message=f"{host}: {said}", retryable=True
+        )
+    return Failure(
+        code="HTTP_CONNECTION", kind="connection", message=f"{host}: {said}", retryable=True
+    )

@@ -22,7 +22,7 @@ class Manager(Protocol):
         ...
 
 
-class Files:
+class SecretFiles:
     """Each secret a file below one folder, as container platforms mount them."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
@@ -34,9 +34,13 @@ class Files:
     def _read(self, name: str) -> str:
         folder = self._environment.get(FOLDER)
         if folder is None:
-            raise InvalidInput(f"the provider file needs {FOLDER}: the folder in which the worker finds secrets")
+            raise InvalidInput(
+                f"the provider file needs {FOLDER}: the folder in which the worker finds secrets"
+            )
         root, path = Path(folder).resolve(), Path(folder, name).resolve()
-        if not path.is_relative_to(root) or not path.is_file():  # a mounted secret is a link inside its folder
+        if (
+            not path.is_relative_to(root) or not path.is_file()
+        ):  # a mounted secret is a link inside its folder
             raise NotFound(f"there is no secret {name!r} in {FOLDER}")
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
@@ -56,7 +60,9 @@ class Managers:
 
     async def get(self, provider: str, name: str) -> Any:
         if provider not in self._made:
-            self._made[provider] = Files() if provider == "file" else await asyncio.to_thread(_outside, provider)
+            self._made[provider] = (
+                SecretFiles() if provider == "file" else await asyncio.to_thread(_outside, provider)
+            )
         return await self._made[provider].get(name)
 
 
@@ -65,6 +71,8 @@ def _outside(provider: str) -> Manager:
     if provider not in points.names:
         known = ", ".join(sorted({"file", *points.names}))
         message = f"there is no secret manager {provider!r} here, only {known}"
-        raise InvalidInput(message, hint=f"install the package that brings it (entry point {GROUP})")
+        raise InvalidInput(
+            message, hint=f"install the package that brings it (entry point {GROUP})"
+        )
     made: Manager = points[provider].load()()
     return made

@@ -55,11 +55,18 @@ class Nats:
         except NatsError as error:
             return Failed(error.failure)
         except NoRespondersError:
-            return _failed("NATS_NO_RESPONDERS", f"nobody answers requests to {call.config['subject']}", retryable=True)
+            return _failed(
+                "NATS_NO_RESPONDERS",
+                f"nobody answers requests to {call.config['subject']}",
+                retryable=True,
+            )
         except NatsTimeout:
             return _failed("TIMEOUT", "NATS did not answer in time", kind="timeout", retryable=True)
         except BucketNotFoundError:
-            return _failed("NATS_BUCKET_MISSING", f"there is no bucket {call.config['bucket']!r}; make it first")
+            return _failed(
+                "NATS_BUCKET_MISSING",
+                f"there is no bucket {call.config['bucket']!r}; make it first",
+            )
         except (Error, OSError) as error:
             return _failed("NATS_ERROR", f"{type(error).__name__}: {error}", retryable=True)
 
@@ -68,17 +75,26 @@ class Nats:
         url = auth.get("url") or self._url
         if not url:
             raise _refused(
-                "NATS_MISSING", "no NATS server: give `auth` with a `url`, or set NOETL_NATS_URL for workers"
+                "NATS_MISSING",
+                "no NATS server: give `auth` with a `url`, or set NOETL_NATS_URL for workers",
             )
         login = {name: auth[name] for name in ("user", "password", "token") if auth.get(name)}
         try:
             return await nats.connect(
-                [each.strip() for each in str(url).split(",")], name="noetl", connect_timeout=CONNECT_SECONDS,
-                allow_reconnect=False, max_reconnect_attempts=1, reconnect_time_wait=0, error_cb=_unheard, **login,
-            )  # fmt: skip
+                [each.strip() for each in str(url).split(",")],
+                name="noetl",
+                connect_timeout=CONNECT_SECONDS,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                error_cb=_unheard,
+                **login,
+            )
         except (Error, OSError, ValueError) as error:
             message = f"NATS does not answer: {type(error).__name__}: {error}"
-            failure = Failure(code="NATS_UNAVAILABLE", kind="connection", message=message, retryable=True)
+            failure = Failure(
+                code="NATS_UNAVAILABLE", kind="connection", message=message, retryable=True
+            )
             raise NatsError(failure) from error
 
 
@@ -125,22 +141,30 @@ async def _delete(client: Client, call: Call) -> Any:
 
 
 OPERATIONS: dict[str, Operation] = {
-    "publish": _publish, "request": _request, "kv_get": _get, "kv_put": _put, "kv_delete": _delete,
-}  # fmt: skip
+    "publish": _publish,
+    "request": _request,
+    "kv_get": _get,
+    "kv_put": _put,
+    "kv_delete": _delete,
+}
 
 
 def _operation(call: Call) -> Operation:
     name = call.config.get("operation")
     found = OPERATIONS.get(str(name))
     if found is None:
-        raise _refused("NATS_OPERATION", f"nats has no operation {name!r}; it has {', '.join(OPERATIONS)}")
+        raise _refused(
+            "NATS_OPERATION", f"nats has no operation {name!r}; it has {', '.join(OPERATIONS)}"
+        )
     return found
 
 
 def _subject(call: Call) -> str:
     subject = _text(call, "subject")
     if subject.startswith(OWN_SUBJECTS):
-        raise _refused("NATS_OWN", f"the subject {subject!r} is NoETL's or the server's own; use another")
+        raise _refused(
+            "NATS_OWN", f"the subject {subject!r} is NoETL's or the server's own; use another"
+        )
     return subject
 
 

@@ -26,7 +26,7 @@ LARGEST_MESSAGE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     """Of one process. None: no limit of ours. `cpu_seconds` is per call of the python tool."""
 
     address_space: int | None = None
@@ -35,7 +35,7 @@ class Limits:
     cpu_seconds: int | None = None
 
 
-class TooLarge(Exception):
+class MessageTooLarge(Exception):
     """What the process is given does not fit into a message."""
 
 
@@ -46,7 +46,7 @@ class Process:
     id: int
     folder: str
     ended: asyncio.Future[int]
-    nursery: "Nursery"
+    nursery: "ForkServer"
 
     def kill(self, number: int) -> None:
         if not self.ended.done():
@@ -85,7 +85,7 @@ def _shut(control: socket.socket) -> None:
     control.close()
 
 
-class Nursery:
+class ForkServer:
     """`serving` names a module whose `serve` its processes run, instead of what the python tool needs."""
 
     def __init__(self, serving: str | None = None, env: Mapping[str, str] | None = None) -> None:
@@ -99,7 +99,12 @@ class Nursery:
     # ---- processes ---------------------------------------------------------------------------------------------------------
 
     def spawn(
-        self, kind: str, descriptors: Sequence[int], env: Mapping[str, str], limits: Limits, **more: Any
+        self,
+        kind: str,
+        descriptors: Sequence[int],
+        env: Mapping[str, str],
+        limits: ProcessLimits,
+        **more: Any,
     ) -> Process:
         """`descriptors` become 1, 2, 3 … of the process and are closed here. Its environment is `env` and what every program
         needs to find its way."""
@@ -108,12 +113,17 @@ class Nursery:
             self._count += 1
             folder = os.path.join(started.root, f"p{self._count}")
             message = {
-                "op": "spawn", "id": self._count, "kind": kind, "folder": folder, "limits": asdict(limits),
-                "env": {**inherited(), **self._env, "TMPDIR": folder, **env}, **more,
-            }  # fmt: skip
+                "op": "spawn",
+                "id": self._count,
+                "kind": kind,
+                "folder": folder,
+                "limits": asdict(limits),
+                "env": {**inherited(), **self._env, "TMPDIR": folder, **env},
+                **more,
+            }
             data = json.dumps(message).encode()
             if len(data) > LARGEST_MESSAGE:
-                raise TooLarge
+                raise MessageTooLarge
             process = Process(self._count, folder, started.loop.create_future(), self)
             self._processes[process.id] = process
             copies = [os.dup(descriptor) for descriptor in descriptors]
@@ -160,9 +170,11 @@ class Nursery:
             theirs.setblocking(False)
             ours.setblocking(False)
             pid = os.posix_spawn(
-                sys.executable, [sys.executable, "-I", PROGRAM, root, *self._arguments], {**inherited(), **self._env},
+                sys.executable,
+                [sys.executable, "-I", PROGRAM, root, *self._arguments],
+                {**inherited(), **self._env},
                 file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 3)],
-            )  # fmt: skip
+            )
         self._finalizer = weakref.finalize(self, _shut, ours)
         self._started = _Started(loop, ours, root, pid)
         loop.add_reader(ours, self._told)

@@ -41,7 +41,7 @@ def prctl(option: int, value: int) -> None:
     _prctl(option, value, 0, 0, 0)
 
 
-class Nursery:
+class ForkServerProcess:
     def __init__(self, control: socket.socket, root: str, serve: Any) -> None:
         self.control = control
         self.root = root
@@ -138,7 +138,9 @@ class Nursery:
 
     def reap(self) -> None:
         while (found := ended()) is not None:
-            group_kill(found, signal.SIGKILL)  # before it is reaped: until then nobody else can have its number
+            group_kill(
+                found, signal.SIGKILL
+            )  # before it is reaped: until then nobody else can have its number
             _, status = os.waitpid(found, 0)
             if found not in self.live:
                 continue
@@ -262,7 +264,9 @@ def beside(name: str) -> Any:
     """A module of this folder, which is not on the path: names in it must not hide the standard library's."""
     from importlib.machinery import SourceFileLoader
 
-    loader = SourceFileLoader(name, os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py"))
+    loader = SourceFileLoader(
+        name, os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+    )
     module = type(sys)(name)
     module.__file__ = loader.path
     exec(loader.get_code(name), module.__dict__)  # type: ignore[arg-type]  # noqa: S102 - our own source; it has code
@@ -277,13 +281,17 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the worker decides; its end is ours
     control = socket.socket(fileno=CONTROL)
-    serve = importlib.import_module(sys.argv[2]).serve if len(sys.argv) > 2 else beside("python_child").serve
+    serve = (
+        importlib.import_module(sys.argv[2]).serve
+        if len(sys.argv) > 2
+        else beside("python_child").serve
+    )
     import traceback  # noqa: F401 - what most failures would make every child import
 
     gc.collect()
     gc.freeze()
     control.setblocking(False)
-    Nursery(control, sys.argv[1], serve).run()
+    ForkServerProcess(control, sys.argv[1], serve).run()
 
 
 if __name__ == "__main__":

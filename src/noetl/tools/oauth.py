@@ -19,7 +19,7 @@ PATIENCE = 30.0
 LONGEST = 1 << 20  # bytes of an answer
 
 
-class Answer(msgspec.Struct):
+class TokenResponse(msgspec.Struct):
     access_token: str
     expires_in: float | None = None
 
@@ -30,7 +30,9 @@ class Tokens:
 
     _known: dict[tuple[str, ...], tuple[str, float]] = field(default_factory=dict)
 
-    async def get(self, url: str, fields: dict[str, Any], scope: str | None, lasts: float | None) -> str:
+    async def get(
+        self, url: str, fields: dict[str, Any], scope: str | None, lasts: float | None
+    ) -> str:
         """`fields` are those of the credential. Raises InvalidInput when it is refused, Unavailable when nobody answers."""
         form = _form(fields, scope)
         key = (url, *sorted(f"{name}={value}" for name, value in form.items()))
@@ -42,7 +44,10 @@ class Tokens:
         self._known.pop(key, None)
         if len(self._known) >= MOST:
             self._known.pop(next(iter(self._known)))
-        self._known[key] = answer.access_token, time.monotonic() + max(0.0, min(told, lasts or told) - MARGIN)
+        self._known[key] = (
+            answer.access_token,
+            time.monotonic() + max(0.0, min(told, lasts or told) - MARGIN),
+        )
         return answer.access_token
 
 
@@ -55,7 +60,7 @@ def _form(fields: dict[str, Any], scope: str | None) -> dict[str, str]:
     return form if scope is None else {**form, "scope": scope}
 
 
-async def _asked(url: str, form: dict[str, str]) -> Answer:
+async def _asked(url: str, form: dict[str, str]) -> TokenResponse:
     import httpx  # only who needs a token pays for it
 
     from noetl.tools.egress import Transport
@@ -73,9 +78,11 @@ async def _asked(url: str, form: dict[str, str]) -> Answer:
     if answer.status_code in (408, 429) or answer.status_code >= 500:
         raise Unavailable(f"{url} answers {answer.status_code}")
     if not answer.is_success:
-        raise InvalidInput(f"{url} gives no token: {answer.status_code} {_reason(content)}".rstrip())
+        raise InvalidInput(
+            f"{url} gives no token: {answer.status_code} {_reason(content)}".rstrip()
+        )
     try:
-        return msgspec.json.decode(content, type=Answer, strict=False)
+        return msgspec.json.decode(content, type=TokenResponse, strict=False)
     except msgspec.DecodeError:
         raise InvalidInput(f"{url} answers, but with no access_token") from None
 

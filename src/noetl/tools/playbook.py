@@ -5,14 +5,18 @@ from noetl.model.events import ChildRequest
 from noetl.tools.port import Call, Failed, Suspend
 
 
-class Child:
+class PlaybookTool:
     kind = "playbook"
 
     async def run(self, call: Call) -> Suspend | Failed:
         path, version = call.config.get("path"), call.config.get("version")
         if not isinstance(path, str) or not path:
             return Failed(
-                Failure(code="PLAYBOOK_PATH", kind="config", message=f"path is {path!r}, not the path of a playbook")
+                Failure(
+                    code="PLAYBOOK_PATH",
+                    kind="config",
+                    message=f"path is {path!r}, not the path of a playbook",
+                )
             )
         request = ChildRequest(
             path=path,

@@ -15,7 +15,9 @@ from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook.templates import Marked
 from noetl.results.tables import Tables
 
-Log = Callable[[str, str], None]  # stream (stdout, stderr), line; called in the order they were written
+Log = Callable[
+    [str, str], None
+]  # stream (stdout, stderr), line; called in the order they were written
 Progress = Callable[
     [str], None
 ]  # a few words on how far it is; the last ones are seen by whoever looks, and kept nowhere
@@ -34,7 +36,7 @@ def nothing_hidden() -> None:
     """Errors may show the address that was asked."""
 
 
-class Identity(Struct, frozen=True):
+class CallIdentity(Struct, frozen=True):
     """Which call this is. `attempt` is the policy's try, from 1; lost leases do not count: those are `lease`."""
 
     execution_id: ExecutionId
@@ -93,7 +95,7 @@ class Call(Struct, frozen=True):
     config: dict[str, Any]
     input: dict[str, Any]
     key: str
-    identity: Identity
+    identity: CallIdentity
     auth: Any = None
     timeout: Micros | None = None
     log: Log = silent
@@ -144,7 +146,7 @@ class Tool(Protocol):
     async def run(self, call: Call) -> Outcome: ...
 
 
-class Ran(Struct, frozen=True):
+class BatchOutcome(Struct, frozen=True):
     """Outcomes in the order of the inputs, None of a call that was not made; and how long the calls were worked on, without
     what they waited."""
 
@@ -166,7 +168,7 @@ class ManyTool(Tool, Protocol):
         *,
         at_once: int = 1,
         stop: bool = False,
-    ) -> Ran: ...
+    ) -> BatchOutcome: ...
 
 
 class Looped(Struct, frozen=True):
@@ -188,7 +190,9 @@ class LoopTool(Tool, Protocol):
     `items` are a `rowsets.Reader`, whose rows they are, or come in batches. Every part is told of once, as far as that is known
     while it runs and the rest at the end."""
 
-    async def run_loop(self, call: Call, items: Any | ItemBatches, told: Told) -> Looped | Failed: ...
+    async def run_loop(
+        self, call: Call, items: Any | ItemBatches, told: Told
+    ) -> Looped | Failed: ...
 
 
 def raw_fields(tool: Tool) -> frozenset[str]:

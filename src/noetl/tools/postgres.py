@@ -22,9 +22,9 @@ from psycopg.pq import ExecStatus, TransactionStatus
 
 from noetl.model.errors import Failure
 from noetl.results.rowsets import Writer
-from noetl.results.tables import Table, Tables
+from noetl.results.tables import EncodedTable, Tables
 from noetl.tools.port import Call, Failed, Outcome, Success
-from noetl.tools.postgres_types import Column, as_stored, columns
+from noetl.tools.postgres_types import ColumnConversion, as_stored, columns
 from noetl.tools.sql import (
     Parameter,
     SqlError,
@@ -45,12 +45,24 @@ CONNECT_TIMEOUT = 10
 BATCH = 1_000  # rows
 BULK = 20_000  # rows that are worth a connection of their own
 COPIED = frozenset(("SELECT", "VALUES", "TABLE"))
-READING = frozenset(("SELECT", "VALUES", "TABLE", "SHOW"))  # such a statement alone is its own transaction
+READING = frozenset(
+    ("SELECT", "VALUES", "TABLE", "SHOW")
+)  # such a statement alone is its own transaction
 FIELDS = {
-    "host": "host", "hostname": "host", "port": "port", "dbname": "dbname", "database": "dbname", "db": "dbname",
-    "user": "user", "username": "user", "password": "password", "sslmode": "sslmode", "sslrootcert": "sslrootcert",
-    "options": "options", "application_name": "application_name",
-}  # fmt: skip
+    "host": "host",
+    "hostname": "host",
+    "port": "port",
+    "dbname": "dbname",
+    "database": "dbname",
+    "db": "dbname",
+    "user": "user",
+    "username": "user",
+    "password": "password",
+    "sslmode": "sslmode",
+    "sslrootcert": "sslrootcert",
+    "options": "options",
+    "application_name": "application_name",
+}
 WHOLE = ("dsn", "url", "uri", "connection_string", "conninfo")
 
 
@@ -59,7 +71,9 @@ class Postgres:
     raw = RAW
 
     def __init__(self) -> None:
-        pa.array([])  # the first one loads pandas where that is installed: seconds, and here is beside the loop
+        pa.array(
+            []
+        )  # the first one loads pandas where that is installed: seconds, and here is beside the loop
         self._pools: dict[str, _Pool] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -82,7 +96,9 @@ class Postgres:
         except SqlError as error:
             return Failed(error.failure)
         except StatementFailed as failed:
-            return Failed(failure(failed.error, failed.excerpt), {"pg": {"sqlstate": failed.error.sqlstate}})
+            return Failed(
+                failure(failed.error, failed.excerpt), {"pg": {"sqlstate": failed.error.sqlstate}}
+            )
         except psycopg.Error as error:
             return Failed(failure(error), {"pg": {"sqlstate": error.sqlstate}})
         except pa.ArrowException as error:
@@ -90,11 +106,17 @@ class Postgres:
             return Failed(Failure(code="SQL_VALUE", kind="data", message=message))
         except UnicodeEncodeError:
             return Failed(
-                Failure(code="SQL_VALUE", kind="data", message="a text in the statement is not valid Unicode")
+                Failure(
+                    code="SQL_VALUE",
+                    kind="data",
+                    message="a text in the statement is not valid Unicode",
+                )
             )
         return Success(value, {"pg": {"statements": len(found)}})
 
-    def connection(self, auth: Any, database: Any = None) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+    def connection(
+        self, auth: Any, database: Any = None
+    ) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """For whoever else writes to the same databases: reset before and after."""
         return self._pool(address(auth, database)).connection()
 
@@ -117,28 +139,48 @@ def address(auth: Any, database: Any = None) -> str:
     for name in WHOLE:
         if isinstance(auth.get(name), str):
             found |= conninfo_to_dict(auth[name])
-    found |= {FIELDS[name]: auth[name] for name in auth if name in FIELDS and auth[name] is not None}
+    found |= {
+        FIELDS[name]: auth[name] for name in auth if name in FIELDS and auth[name] is not None
+    }
     if database is not None:
         found["dbname"] = database
-    return make_conninfo(**{"connect_timeout": CONNECT_TIMEOUT, "application_name": "noetl", **found})
+    return make_conninfo(
+        **{"connect_timeout": CONNECT_TIMEOUT, "application_name": "noetl", **found}
+    )
 
 
 # ---- running -----------------------------------------------------------------------------------------------------------
 
 
-async def _in_bulk(connection: AsyncConnection[Any], conninfo: str, found: list[Statement], call: Call) -> Any:
+async def _in_bulk(
+    connection: AsyncConnection[Any], conninfo: str, found: list[Statement], call: Call
+) -> Any:
     """None: it is not one query that gives many rows, or not one whose columns can come that way."""
-    if len(found) > 1 or found[0].first not in COPIED or found[0].has_secrets or call.config.get("autocommit"):
+    if (
+        len(found) > 1
+        or found[0].first not in COPIED
+        or found[0].has_secrets
+        or call.config.get("autocommit")
+    ):
         return None
     if not _conforms(connection):
         return None
     query = found[0].written(literal)
     if await _estimate(connection, query) < BULK:
         return None
-    from noetl.tools.postgres_bulk import Bulk, BulkError, is_lost  # its driver is for those who need it
+    from noetl.tools.postgres_bulk import (  # its driver is for those who need it
+        Bulk,
+        BulkError,
+        is_lost,
+    )
 
     query += "\n"  # it will stand in brackets, and may end in a comment
-    bulk = Bulk(conninfo, query, None if call.timeout is None else max(1, call.timeout // 1_000), call.tables)
+    bulk = Bulk(
+        conninfo,
+        query,
+        None if call.timeout is None else max(1, call.timeout // 1_000),
+        call.tables,
+    )
     try:
         return await in_thread(bulk.run, bulk.interrupt, "postgres")
     except BulkError as error:
@@ -149,7 +191,9 @@ async def _in_bulk(connection: AsyncConnection[Any], conninfo: str, found: list[
 async def _estimate(connection: AsyncConnection[Any], query: str) -> int:
     """How many rows the planner expects. A statement that is wrong shows what is wrong when it is run."""
     try:
-        explained = await connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode(connection.info.encoding))
+        explained = await connection.execute(
+            f"EXPLAIN (FORMAT JSON) {query}".encode(connection.info.encoding)
+        )
         [(plan,)] = await explained.fetchall()
         return int(plan[0]["Plan"]["Plan Rows"])
     except psycopg.Error:
@@ -160,7 +204,7 @@ async def _run(connection: AsyncConnection[Any], found: list[Statement], call: C
     if call.config.get("autocommit") or (len(found) == 1 and found[0].first in READING):
         value = await _all(connection, found, call)
         if connection.pgconn.transaction_status != TransactionStatus.IDLE:
-            if isinstance(value, Table):
+            if isinstance(value, EncodedTable):
                 value.close()
             raise open_transaction()
         return value
@@ -171,7 +215,9 @@ async def _run(connection: AsyncConnection[Any], found: list[Statement], call: C
 async def _all(connection: AsyncConnection[Any], found: list[Statement], call: Call) -> Any:
     if call.timeout is not None:  # should this worker vanish, the server stops by itself
         milliseconds = str(max(1, call.timeout // 1_000))
-        await connection.execute("SELECT set_config('statement_timeout', %s, false)", (milliseconds,))
+        await connection.execute(
+            "SELECT set_config('statement_timeout', %s, false)", (milliseconds,)
+        )
     for statement in found[:-1]:
         await _one(connection, statement, None)
     return await _one(connection, found[-1], call.tables)
@@ -189,14 +235,18 @@ class StatementFailed(Exception):
             self.excerpt = statement.excerpt(int(position) if position else None, literal)
 
 
-async def _one(connection: AsyncConnection[Any], statement: Statement, tables: Tables | None) -> Any:
+async def _one(
+    connection: AsyncConnection[Any], statement: Statement, tables: Tables | None
+) -> Any:
     try:
         return await _streamed(connection, statement, tables)
     except psycopg.Error as error:
         raise StatementFailed(error, statement) from error
 
 
-async def _streamed(connection: AsyncConnection[Any], statement: Statement, tables: Tables | None) -> Any:
+async def _streamed(
+    connection: AsyncConnection[Any], statement: Statement, tables: Tables | None
+) -> Any:
     """Rows go to the tables, if any."""
     query, values = _bound(statement)
     if not _conforms(connection):  # else a backslash would end what `literal` wrote
@@ -208,7 +258,9 @@ async def _streamed(connection: AsyncConnection[Any], statement: Statement, tabl
             query.encode(), values or None, size=BATCH
         )  # a generator, though it is typed as an iterator
         try:
-            async with aclosing(found) as stream:  # closed at once when a row is refused: that cancels the rest
+            async with aclosing(
+                found
+            ) as stream:  # closed at once when a row is refused: that cancels the rest
                 async for row in stream:
                     if rows is not None:
                         await rows.add(row)
@@ -229,7 +281,7 @@ class _Rows:
         self._cursor = cursor
         self._tables = tables
         self._waiting: list[Any] = []
-        self._columns: list[Column] = []
+        self._columns: list[ColumnConversion] = []
         self._writer: Writer | None = None
 
     async def add(self, row: Any) -> None:
@@ -275,7 +327,9 @@ class _Cursor(AsyncRawCursor[Any]):
         if found.status in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
             self.pgresult = found
             while (more := (yield from fetch(self._pgconn))) is not None:
-                if more.status == ExecStatus.FATAL_ERROR:  # the commit that follows the statement has failed
+                if (
+                    more.status == ExecStatus.FATAL_ERROR
+                ):  # the commit that follows the statement has failed
                     self._raise_for_result(more)
             return None
         if found.status in (ExecStatus.SINGLE_TUPLE, ExecStatus.TUPLES_CHUNK):
@@ -310,7 +364,9 @@ def literal(given: Parameter) -> str:
     if known is not None:
         return known
     if "\0" in value:
-        raise SqlError("SQL_VALUE", f"{given.shown}: Postgres has no text with the character zero", "data")
+        raise SqlError(
+            "SQL_VALUE", f"{given.shown}: Postgres has no text with the character zero", "data"
+        )
     written = quoted(str(value))
     return f"{written}::text" if given.function in _ASK_THEIR_ARGUMENT else written
 
@@ -335,7 +391,9 @@ def _leaves(value: list[Any]) -> Iterator[Any]:
 
 
 def _constructed(value: list[Any]) -> str:
-    parts = (_constructed(part) if isinstance(part, list) else literal(Parameter(part)) for part in value)
+    parts = (
+        _constructed(part) if isinstance(part, list) else literal(Parameter(part)) for part in value
+    )
     return f"ARRAY[{', '.join(parts)}]"
 
 
@@ -353,11 +411,23 @@ def _array_text(value: Any) -> str:
 # ---- what went wrong ---------------------------------------------------------------------------------------------------
 
 KINDS = {
-    "08": "connection", "22": "data", "23": "constraint", "25": "transaction", "26": "sql", "28": "auth", "40": "conflict",
-    "42": "syntax", "53": "resource", "54": "resource", "57": "unavailable", "58": "unavailable",
-}  # fmt: skip
+    "08": "connection",
+    "22": "data",
+    "23": "constraint",
+    "25": "transaction",
+    "26": "sql",
+    "28": "auth",
+    "40": "conflict",
+    "42": "syntax",
+    "53": "resource",
+    "54": "resource",
+    "57": "unavailable",
+    "58": "unavailable",
+}
 OWN = {"57014": "timeout", "42501": "auth", "55P03": "conflict"}
-QUOTING_ROWS = frozenset(("23502", "23514", "44000"))  # not null, check, check option: their detail is the whole row
+QUOTING_ROWS = frozenset(
+    ("23502", "23514", "44000")
+)  # not null, check, check option: their detail is the whole row
 RETRYABLE = frozenset(("connection", "conflict", "resource", "unavailable", "timeout"))
 
 
@@ -375,12 +445,17 @@ def failure(error: psycopg.Error, excerpt: str = "") -> Failure:
     hint = f" ({diag.message_hint})" if diag.message_hint else ""
     if state == "25001":
         hint = " (set autocommit: true)"
-    where = f"\n{excerpt}" if excerpt and kind not in ("connection", "timeout", "unavailable") else ""
+    where = (
+        f"\n{excerpt}" if excerpt and kind not in ("connection", "timeout", "unavailable") else ""
+    )
     quoted = None if state in QUOTING_ROWS else diag.message_detail
     detail = {
-        "detail": quoted, "position": diag.statement_position, "table": diag.table_name,
-        "column": diag.column_name, "constraint": diag.constraint_name,
-    }  # fmt: skip
+        "detail": quoted,
+        "position": diag.statement_position,
+        "table": diag.table_name,
+        "column": diag.column_name,
+        "constraint": diag.constraint_name,
+    }
     return Failure(
         code="CONNECTION_FAILED" if kind == "connection" and state is None else "SQL_ERROR",
         kind=kind,

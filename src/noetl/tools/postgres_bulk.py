@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noetl.results.rowsets import NUMERIC, Writer
-from noetl.results.tables import Table, Tables
+from noetl.results.tables import EncodedTable, Tables
 from noetl.tools.postgres_types import decimal, unfit
 from noetl.tools.sql import column_names
 
@@ -35,7 +35,9 @@ class Bulk:
     def __init__(self, conninfo: str, query: str, timeout: int | None, tables: Tables) -> None:
         self._conninfo = conninfo
         self._query = query
-        self._timeout = timeout  # milliseconds: should this worker vanish, the server stops by itself
+        self._timeout = (
+            timeout  # milliseconds: should this worker vanish, the server stops by itself
+        )
         self._tables = tables
         self._cursor: Any = None
         self._interrupted = False
@@ -46,10 +48,13 @@ class Bulk:
             with suppress(adbc_driver_manager.Error):
                 self._cursor.adbc_cancel()
 
-    def run(self) -> Table | None:
+    def run(self) -> EncodedTable | None:
         """None: not all of its columns can come this way."""
         try:
-            with adbc.connect(self._conninfo, autocommit=True) as connection, connection.cursor() as cursor:
+            with (
+                adbc.connect(self._conninfo, autocommit=True) as connection,
+                connection.cursor() as cursor,
+            ):
                 self._cursor = cursor
                 try:
                     return self._read(cursor)
@@ -60,14 +65,16 @@ class Bulk:
         except OSError as error:  # while rows were coming
             raise BulkError(None, server_message(str(error))) from error
 
-    def _read(self, cursor: Any) -> Table | None:
+    def _read(self, cursor: Any) -> EncodedTable | None:
         schema = _schema(cursor.adbc_execute_schema(self._query))
         if schema is None:
             return None
         if self._timeout is not None:
             cursor.execute(f"SET statement_timeout = {self._timeout}")
         cursor.execute(self._query)
-        return Writer(schema, self._tables).all(self._unless_interrupted(cursor.fetch_record_batch()))
+        return Writer(schema, self._tables).all(
+            self._unless_interrupted(cursor.fetch_record_batch())
+        )
 
     def _unless_interrupted(self, reader: Any) -> Iterator[pa.RecordBatch]:
         for batch in reader:
@@ -88,7 +95,9 @@ def _check(batch: pa.RecordBatch) -> None:
 
 
 def _schema(found: pa.Schema) -> pa.Schema | None:
-    fields = [_field(name, field) for name, field in zip(column_names(found.names), found, strict=True)]
+    fields = [
+        _field(name, field) for name, field in zip(column_names(found.names), found, strict=True)
+    ]
     return pa.schema(fields) if fields and all(field is not None for field in fields) else None
 
 
@@ -97,8 +106,14 @@ def _field(name: str, field: pa.Field) -> pa.Field | None:
     kind = metadata.get(b"POSTGRESQL:type", b"").decode()
     if kind == "numeric":
         exact = decimal(int(metadata.get(b"POSTGRESQL:typmod", b"-1")))
-        return pa.field(name, pa.string(), metadata=NUMERIC) if exact is None else pa.field(name, exact)
-    return pa.field(name, field.type) if kind in FINE or pa.types.is_string(field.type) else None  # an enum is text
+        return (
+            pa.field(name, pa.string(), metadata=NUMERIC)
+            if exact is None
+            else pa.field(name, exact)
+        )
+    return (
+        pa.field(name, field.type) if kind in FINE or pa.types.is_string(field.type) else None
+    )  # an enum is text
 
 
 def server_message(message: str) -> str:

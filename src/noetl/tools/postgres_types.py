@@ -30,11 +30,25 @@ MICROS = 1_000_000  # of a second
 Convert = Callable[[Any], Any]
 
 SIMPLE = {
-    "bool": pa.bool_(), "int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64(), "oid": pa.int64(), "float4": pa.float32(),
-    "float8": pa.float64(), "text": pa.string(), "varchar": pa.string(), "bpchar": pa.string(), "name": pa.string(),
-    "date": pa.date32(), "time": pa.time64("us"), "timestamp": pa.timestamp("us"), "timestamptz": pa.timestamp("us", "UTC"),
-    "bytea": pa.binary(), "uuid": pa.uuid(), "interval": pa.duration("us"),
-}  # fmt: skip
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "oid": pa.int64(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "text": pa.string(),
+    "varchar": pa.string(),
+    "bpchar": pa.string(),
+    "name": pa.string(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "bytea": pa.binary(),
+    "uuid": pa.uuid(),
+    "interval": pa.duration("us"),
+}
 LISTED = frozenset(SIMPLE) - {"uuid"}  # of which Arrow makes lists from Python's
 JSON = ("json", "jsonb")
 COUNTED = ("date", "time", "timestamp", "timestamptz", "interval")
@@ -80,7 +94,7 @@ def as_stored(adapters: AdaptersMap) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnConversion:
     field: pa.Field
     convert: Convert | None = None
 
@@ -93,25 +107,31 @@ class Column:
             raise pa.ArrowInvalid(f"column {self.field.name!r}: {error}") from error
 
 
-def columns(names: Sequence[str], kinds: Sequence[tuple[int, int]], first: Sequence[Sequence[Any]]) -> list[Column]:
+def columns(
+    names: Sequence[str], kinds: Sequence[tuple[int, int]], first: Sequence[Sequence[Any]]
+) -> list[ColumnConversion]:
     """`kinds` are (oid, modifier) of each column, `first` its first values."""
-    return [_column(name, *kind, values) for name, kind, values in zip(names, kinds, first, strict=True)]
+    return [
+        _column(name, *kind, values) for name, kind, values in zip(names, kinds, first, strict=True)
+    ]
 
 
-def _column(name: str, oid: int, modifier: int, first: Sequence[Any]) -> Column:
+def _column(name: str, oid: int, modifier: int, first: Sequence[Any]) -> ColumnConversion:
     info = psycopg.adapters.types.get(oid)
     kind = "" if info is None else info.name
     if info is not None and info.array_oid == oid:
         return _array(name, kind, first)
     if kind in SIMPLE:
-        return Column(pa.field(name, SIMPLE[kind]), partial(_counted, name) if kind in COUNTED else None)
+        return ColumnConversion(
+            pa.field(name, SIMPLE[kind]), partial(_counted, name) if kind in COUNTED else None
+        )
     if kind in JSON:
-        return Column(pa.field(name, pa.json_()))
+        return ColumnConversion(pa.field(name, pa.json_()))
     if kind == "numeric":
         return _number(name, modifier)
     if any(isinstance(value, list | tuple | dict) for value in first):
-        return Column(pa.field(name, pa.json_()), _as_json)
-    return Column(pa.field(name, pa.string()), _as_text)
+        return ColumnConversion(pa.field(name, pa.json_()), _as_json)
+    return ColumnConversion(pa.field(name, pa.string()), _as_text)
 
 
 def _counted(name: str, value: Any) -> Any:
@@ -140,17 +160,23 @@ def _count(found: re.Match[str]) -> int:
     moment = datetime.fromisoformat(f"{2000 + like}{day}{time or ''}")
     apart = moment.replace(tzinfo=moment.tzinfo or UTC) - datetime(2000, 1, 1, tzinfo=UTC)
     days = _YEAR_0 + cycles * CYCLE
-    return days + apart.days if time is None else days * DAY * MICROS + apart // timedelta(microseconds=1)
+    return (
+        days + apart.days
+        if time is None
+        else days * DAY * MICROS + apart // timedelta(microseconds=1)
+    )
 
 
 def unfit(name: str) -> str:
     return f"column {name!r} has a moment or a span of time that is infinite, or too far: cast it to text"
 
 
-def _number(name: str, modifier: int) -> Column:
+def _number(name: str, modifier: int) -> ColumnConversion:
     kind = decimal(modifier)
     return (
-        Column(pa.field(name, pa.string(), metadata=NUMERIC), _plain) if kind is None else Column(pa.field(name, kind))
+        ColumnConversion(pa.field(name, pa.string(), metadata=NUMERIC), _plain)
+        if kind is None
+        else ColumnConversion(pa.field(name, kind))
     )
 
 
@@ -164,14 +190,19 @@ def decimal(modifier: int) -> pa.DataType | None:
     if modifier < 4:
         return None
     precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
-    return pa.decimal128(precision, scale) if precision <= MOST_DIGITS and scale <= precision else None
+    return (
+        pa.decimal128(precision, scale) if precision <= MOST_DIGITS and scale <= precision else None
+    )
 
 
-def _array(name: str, kind: str, first: Sequence[Any]) -> Column:
+def _array(name: str, kind: str, first: Sequence[Any]) -> ColumnConversion:
     nested = any(isinstance(part, list) for value in first for part in value or ())
     if kind in LISTED and not nested:
-        return Column(pa.field(name, pa.list_(SIMPLE[kind])), partial(_counted, name) if kind in COUNTED else None)
-    return Column(pa.field(name, pa.json_()), _joined if kind in JSON else _as_json)
+        return ColumnConversion(
+            pa.field(name, pa.list_(SIMPLE[kind])),
+            partial(_counted, name) if kind in COUNTED else None,
+        )
+    return ColumnConversion(pa.field(name, pa.json_()), _joined if kind in JSON else _as_json)
 
 
 def _joined(value: Any) -> str:

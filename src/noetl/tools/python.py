@@ -16,9 +16,9 @@ from urllib.request import url2pathname
 import msgspec
 
 from noetl.model.errors import Failure
-from noetl.tools.nursery import Nursery
-from noetl.tools.port import Call, Failed, Log, Outcome, Ran, Success
-from noetl.tools.python_pool import Crashed, Pool, PoolSettings, Program
+from noetl.tools.nursery import ForkServer
+from noetl.tools.port import BatchOutcome, Call, Failed, Log, Outcome, Success
+from noetl.tools.python_pool import PoolSettings, Program, PythonPool, PythonProcessCrashed
 
 FACTS: dict[str, Any] = {"py": {"exit_code": 0}}  # of every call that its process has answered
 
@@ -27,10 +27,12 @@ class Python:
     kind = "python"
     raw = frozenset({"code"})
 
-    def __init__(self, nursery: Nursery | None = None, settings: PoolSettings | None = None) -> None:
-        self._nursery = nursery or Nursery()
+    def __init__(
+        self, nursery: ForkServer | None = None, settings: PoolSettings | None = None
+    ) -> None:
+        self._nursery = nursery or ForkServer()
         self._settings = settings or PoolSettings()
-        self._pool: Pool | None = None
+        self._pool: PythonPool | None = None
 
     async def start(self) -> None:
         self._pool_here().start()
@@ -42,7 +44,9 @@ class Python:
         await self._nursery.close()
 
     async def run(self, call: Call) -> Outcome:
-        (outcome,) = (await self.run_many(call.config, (call.input,), lambda nth: call.log)).outcomes
+        (outcome,) = (
+            await self.run_many(call.config, (call.input,), lambda nth: call.log)
+        ).outcomes
         assert outcome is not None
         return outcome
 
@@ -54,33 +58,43 @@ class Python:
         *,
         at_once: int = 1,
         stop: bool = False,
-    ) -> Ran:
+    ) -> BatchOutcome:
         code = await source(config)
         if isinstance(code, Failure):
-            return Ran([Failed(code)] * len(inputs), 0.0)
+            return BatchOutcome([Failed(code)] * len(inputs), 0.0)
         env = tuple(
-            sorted((name, _text(value)) for name, value in (config.get("env") or {}).items() if value is not None)
+            sorted(
+                (name, _text(value))
+                for name, value in (config.get("env") or {}).items()
+                if value is not None
+            )
         )
         given: list[bytes | Failed | None] = [written(each) for each in inputs]
         if stop:
-            first = next((nth for nth, each in enumerate(given) if isinstance(each, Failed)), len(given))
+            first = next(
+                (nth for nth, each in enumerate(given) if isinstance(each, Failed)), len(given)
+            )
             given[first + 1 :] = [None] * len(given[first + 1 :])
         calls = [(data, nth) for nth, data in enumerate(given) if isinstance(data, bytes)]
         pool, program = self._pool_here(), Program(code, env)
         answers = iter(await pool.call(program, calls, log, at_once, stop))
-        outcomes = [self._outcome(next(answers)) if isinstance(each, bytes) else each for each in given]
-        return Ran(outcomes, pool.mean(program) * len(calls) / 1_000_000)
+        outcomes = [
+            self._outcome(next(answers)) if isinstance(each, bytes) else each for each in given
+        ]
+        return BatchOutcome(outcomes, pool.mean(program) * len(calls) / 1_000_000)
 
-    def _outcome(self, answer: dict[str, Any] | Crashed | None) -> Success | Failed | None:
+    def _outcome(
+        self, answer: dict[str, Any] | PythonProcessCrashed | None
+    ) -> Success | Failed | None:
         if answer is None:
             return None
-        if isinstance(answer, Crashed):
+        if isinstance(answer, PythonProcessCrashed):
             return crashed("python", answer.status)
         return outcome_of(answer, self._settings.result_limit)
 
-    def _pool_here(self) -> Pool:
+    def _pool_here(self) -> PythonPool:
         if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
-            self._pool = Pool(self._nursery, self._settings)
+            self._pool = PythonPool(self._nursery, self._settings)
         return self._pool
 
 
@@ -101,9 +115,13 @@ async def source(config: dict[str, Any], field: str = "code") -> str | Failure:
 
 def crashed(kind: str, status: int) -> Failed:
     """The process that ran the tool is gone and gave no result."""
-    how = f"was killed by {signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
+    how = (
+        f"was killed by {signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
+    )
     message = f"the {kind} process {how} and gave no result"
-    return Failed(Failure(code="TOOL_CRASHED", kind="crash", message=message), {"py": {"exit_code": status}})
+    return Failed(
+        Failure(code="TOOL_CRASHED", kind="crash", message=message), {"py": {"exit_code": status}}
+    )
 
 
 def signal_name(number: int) -> str:
@@ -118,7 +136,9 @@ def written(given: dict[str, Any] | Sequence[dict[str, Any]]) -> bytes | Failed:
     try:
         return msgspec.json.encode(given)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        return Failed(Failure(code="INPUT_NOT_JSON", kind="python", message=f"the input is not JSON: {error}"))
+        return Failed(
+            Failure(code="INPUT_NOT_JSON", kind="python", message=f"the input is not JSON: {error}")
+        )
 
 
 def _text(value: Any) -> str:
@@ -138,4 +158,6 @@ def outcome_of(answer: dict[str, Any], limit: int) -> Success | Failed:
     where = f" (line {answer['line']})" if answer.get("line") else ""
     detail = {"exception": name, "line": answer.get("line"), "trace": answer.get("trace", "")}
     message = f"{name}: {answer['message']}{where}"
-    return Failed(Failure(code="PYTHON_ERROR", kind="python", message=message, detail=detail), FACTS)
+    return Failed(
+        Failure(code="PYTHON_ERROR", kind="python", message=message, detail=detail), FACTS
+    )

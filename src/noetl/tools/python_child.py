@@ -58,7 +58,7 @@ def serve(memory_limit: int, cpu_seconds: int | None) -> None:
             used = resource.getrusage(resource.RUSAGE_SELF)
             soft = int(used.ru_utime + used.ru_stime) + cpu_seconds + 1
             resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
-        batch = Batch(request, state, programs)
+        batch = InputBatch(request, state, programs)
         spoiled = batch.run()
         batch.end(spoiled)
         if spoiled is not None:
@@ -89,7 +89,7 @@ def send(kind: int, *parts: bytes) -> None:
         sent += os.write(SOCKET, memoryview(data)[sent:])
 
 
-class Batch:
+class InputBatch:
     """Inputs of one request, in order, while there are tokens."""
 
     def __init__(self, request: dict[str, Any], state: "State", programs: "Programs") -> None:
@@ -150,7 +150,7 @@ def taken() -> bool:
         return False
 
 
-class Log(io.RawIOBase):
+class PrintedFrames(io.RawIOBase):
     """What the code prints, as frames between the answers."""
 
     def __init__(self, stream: int) -> None:
@@ -168,17 +168,22 @@ class Log(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         text = bytes(data)
-        if os.getpid() != PID:  # a fork of the code's own: its output is that of any process it starts
+        if (
+            os.getpid() != PID
+        ):  # a fork of the code's own: its output is that of any process it starts
             return os.write(self.stream, text)
         send(LOG, LOG_HEADER.pack(self.number, self.stream), text)
         return len(text)
 
 
-class Printed(io.TextIOWrapper):
+class ChildStdout(io.TextIOWrapper):
     def __init__(self, stream: int) -> None:
-        self.raw_log = Log(stream)
+        self.raw_log = PrintedFrames(stream)
         super().__init__(
-            io.BufferedWriter(self.raw_log), encoding="utf-8", errors="backslashreplace", line_buffering=True
+            io.BufferedWriter(self.raw_log),
+            encoding="utf-8",
+            errors="backslashreplace",
+            line_buffering=True,
         )
 
 
@@ -192,7 +197,7 @@ class State:
         global PID
         PID = os.getpid()
         self.memory_limit = memory_limit
-        self.stdout, self.stderr = Printed(1), Printed(2)
+        self.stdout, self.stderr = ChildStdout(1), ChildStdout(2)
         self.stdin = open(os.devnull)  # noqa: SIM115 - for the rest of the process
         self.folder = os.getcwd()
         self.own_environment = self.environment = dict(os.environ)
@@ -200,7 +205,8 @@ class State:
         self.builtins = dict(vars(builtins))
         self.path = list(sys.path)
         self.signals = [
-            (int(number), _signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+            (int(number), _signal.getsignal(number))
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
         ]
         self.recursion = sys.getrecursionlimit()
         sys.argv = [FILE]
@@ -243,7 +249,11 @@ class State:
             return "closed streams"
         self._streams()
         self.restore_environment()
-        if vars(builtins) != self.builtins or sys.path != self.path or sys.getrecursionlimit() != self.recursion:
+        if (
+            vars(builtins) != self.builtins
+            or sys.path != self.path
+            or sys.getrecursionlimit() != self.recursion
+        ):
             return "changed interpreter"
         if sys.gettrace() is not None or not gc.isenabled():
             return "changed interpreter"
@@ -316,11 +326,15 @@ def program(code: str) -> tuple[Any, bool]:
     """The code object, and whether it returns at top level."""
     tree = ast.parse(code, FILE)
     returned = returns(tree)
-    made = compile(wrapped(tree) if returned else tree, FILE, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    made = compile(
+        wrapped(tree) if returned else tree, FILE, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    )
     return made, returned
 
 
-def answer(programs: Programs, code: str, given: dict[str, Any], limit: int, written: Any = None) -> bytes:
+def answer(
+    programs: Programs, code: str, given: dict[str, Any], limit: int, written: Any = None
+) -> bytes:
     """`written` makes the answer of a value; `encode` unless told otherwise."""
     try:
         made = (written or encode)(execute(programs.get(code), given))
@@ -348,7 +362,9 @@ def _failed(found: dict[str, Any]) -> bytes:
 
 def _authors(error: BaseException) -> BaseException:
     """Without the frames that called the author's code."""
-    while error.__traceback__ is not None and error.__traceback__.tb_frame.f_code.co_filename != FILE:
+    while (
+        error.__traceback__ is not None and error.__traceback__.tb_frame.f_code.co_filename != FILE
+    ):
         error.__traceback__ = error.__traceback__.tb_next
     return error
 
@@ -359,7 +375,11 @@ def line_of(error: BaseException) -> int | None:
 
     if isinstance(error, SyntaxError) and error.lineno:
         return error.lineno
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == FILE]
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == FILE
+    ]
     return lines[-1] if lines else None
 
 
@@ -389,7 +409,12 @@ def encode_rest(value: Any, *, keys_are_text: bool = False) -> bytes:
             refuse_equal_keys(value)
         return b'{"value":%b}' % ENCODER.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        return _failed({"error": "RESULT_NOT_JSON", "message": f"the result is not JSON: {why(value, error)}"[:2000]})
+        return _failed(
+            {
+                "error": "RESULT_NOT_JSON",
+                "message": f"the result is not JSON: {why(value, error)}"[:2000],
+            }
+        )
 
 
 def refuse_equal_keys(value: Any, name: str = "result") -> None:
@@ -402,7 +427,9 @@ def refuse_equal_keys(value: Any, name: str = "result") -> None:
             written = _key_in_json(key)
             if written in known:
                 keys = f"the keys {known[written]!r} and {key!r}"
-                raise ValueError(f"{_place(place, name)} has {keys}, which are equal in JSON; rename one of them")
+                raise ValueError(
+                    f"{_place(place, name)} has {keys}, which are equal in JSON; rename one of them"
+                )
             known[written] = key
 
 
@@ -485,7 +512,11 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-STRICT = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
+STRICT = (
+    orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
 ENCODER = json.JSONEncoder(
     default=_plain_with_distinct_keys, allow_nan=False, ensure_ascii=False, separators=(",", ":")
 )
@@ -529,8 +560,14 @@ def bound(entry: Any, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]
     parameters = list(inspect.signature(entry).parameters.values())
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return [], dict(given)
-    named = {p.name: given.get(p.name, given) for p in parameters if p.name in given or p.name in WHOLE}
-    missing = [p for p in parameters if p.name not in named and p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
+    named = {
+        p.name: given.get(p.name, given) for p in parameters if p.name in given or p.name in WHOLE
+    }
+    missing = [
+        p
+        for p in parameters
+        if p.name not in named and p.default is p.empty and p.kind is not p.VAR_POSITIONAL
+    ]
     if len(parameters) == 1 and missing:
         return [given], {}
     return [], named
@@ -538,7 +575,14 @@ def bound(entry: Any, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]
 
 # ---- top-level return --------------------------------------------------------------------------------------------------
 
-NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
+NAMED = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.ExceptHandler,
+    ast.MatchAs,
+    ast.MatchStar,
+)
 SCOPES = (
     ast.FunctionDef,
     ast.AsyncFunctionDef,
@@ -577,7 +621,9 @@ def wrapped(tree: ast.Module) -> ast.Module:
         elif isinstance(node, ast.alias) and node.name != "*":
             names.add(node.asname or node.name.partition(".")[0])
     waits = any(isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) for node in own)
-    function = ast.parse("async def __noetl__(): pass" if waits else "def __noetl__(): pass", FILE).body[0]
+    function = ast.parse(
+        "async def __noetl__(): pass" if waits else "def __noetl__(): pass", FILE
+    ).body[0]
     assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
     declared: list[ast.stmt] = [ast.Global(sorted(names))] if names else []
     function.body = declared + tree.body

@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from noetl.tools.nursery import Limits, Nursery, Process
+from noetl.tools.nursery import ForkServer, Process, ProcessLimits
 from noetl.tools.port import Log
 
 HEADER = struct.Struct(">BI")
@@ -37,7 +37,9 @@ STREAMS = {1: "stdout", 2: "stderr"}
 STALLED = 0.005  # seconds without an answer after which a batch is taken apart
 SLOW = 0.025  # seconds without an answer after which a child counts as busy for long, and the pool grows
 BATCH_MICROS = 5_000
-ALONE_MICROS = 500  # work that is not divided among children: to wake another takes longer than it saves
+ALONE_MICROS = (
+    500  # work that is not divided among children: to wake another takes longer than it saves
+)
 BATCH_CALLS = 1_000
 BATCH_BYTES = 1 << 20
 IDLE = 30.0  # seconds until a child beyond `size` is let go
@@ -57,7 +59,7 @@ class PoolSettings:
     calls: int = 10_000
     memory: int = 256 * 1024 * 1024
     result_limit: int = 64 * 1024 * 1024
-    limits: Limits = field(default_factory=Limits)
+    limits: ProcessLimits = field(default_factory=ProcessLimits)
 
 
 class Program(Struct, frozen=True):
@@ -67,7 +69,7 @@ class Program(Struct, frozen=True):
     env: tuple[tuple[str, str], ...] = ()
 
 
-class Crashed(Exception):
+class PythonProcessCrashed(Exception):
     """The process ended without an answer; the exit code, or minus the signal."""
 
     def __init__(self, status: int) -> None:
@@ -75,7 +77,7 @@ class Crashed(Exception):
         self.status = status
 
 
-class Lines:
+class StreamLines:
     """Lines of one stream of one call. One without an end does not fill the memory, and a flood takes no more time than it takes
     to count it."""
 
@@ -128,7 +130,9 @@ class Together:
 
     __slots__ = ("done", "left", "log", "stop", "stopped")
 
-    def __init__(self, number: int, log: Callable[[int], Log], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, number: int, log: Callable[[int], Log], loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.left = number
         self.log = log
         self.stop: Callable[[], None] | None = None
@@ -152,12 +156,26 @@ class Strand:
         self.strict = strict
 
 
-class Work:
+class PoolCall:
     """One call: waiting, or in the batch of a child."""
 
-    __slots__ = ("answer", "begun", "child", "given", "lines", "lost", "nth", "over", "program", "strand", "together")
+    __slots__ = (
+        "answer",
+        "begun",
+        "child",
+        "given",
+        "lines",
+        "lost",
+        "nth",
+        "over",
+        "program",
+        "strand",
+        "together",
+    )
 
-    def __init__(self, program: Program, given: bytes, nth: int, together: Together, strand: "Strand | None") -> None:
+    def __init__(
+        self, program: Program, given: bytes, nth: int, together: Together, strand: "Strand | None"
+    ) -> None:
         self.program = program
         self.strand = strand
         self.given = given
@@ -166,15 +184,15 @@ class Work:
         self.answer: Any = None
         self.over = False  # it has its answer, or nobody wants it any more
         self.begun = False  # and its answer was lost
-        self.child: Child | None = None
+        self.child: PoolProcess | None = None
         self.lost = 0
-        self.lines: dict[int, Lines] | None = None
+        self.lines: dict[int, StreamLines] | None = None
 
     def logged(self, stream: int, data: bytes) -> None:
         if self.lines is None:
             self.lines = {}
         if stream not in self.lines:
-            self.lines[stream] = Lines(STREAMS[stream], self.together.log(self.nth))
+            self.lines[stream] = StreamLines(STREAMS[stream], self.together.log(self.nth))
         self.lines[stream].add(data)
 
     def ended(self, answer: Any) -> None:
@@ -183,16 +201,19 @@ class Work:
                 lines.end()
         if not self.over:
             self.answer, self.over = answer, True
-            self.together.one_ended(isinstance(answer, Crashed) or (answer is not None and "error" in answer))
+            self.together.one_ended(
+                isinstance(answer, PythonProcessCrashed)
+                or (answer is not None and "error" in answer)
+            )
 
 
-class Child:
+class PoolProcess:
     """One process and what connects it with the pool. `batch[answered:]` are the calls it still owes."""
 
-    def __init__(self, pool: "Pool") -> None:
+    def __init__(self, pool: "PythonPool") -> None:
         self._pool = pool
         self._loop = pool.loop
-        self.batch: list[Work] = []
+        self.batch: list[PoolCall] = []
         self.answered = 0
         self.stolen = 0
         self.calls = 0
@@ -212,7 +233,11 @@ class Child:
         self._owned = weakref.finalize(self, _close, [self._socket, take, self._give, out, err])
         settings = pool.settings
         self.process: Process = pool.nursery.spawn(
-            "python", [out_end, err_end, theirs.detach(), os.dup(take)], {}, settings.limits, memory=settings.memory
+            "python",
+            [out_end, err_end, theirs.detach(), os.dup(take)],
+            {},
+            settings.limits,
+            memory=settings.memory,
         )
         self.process.ended.add_done_callback(lambda ended: self._died(ended.result()))
         for descriptor, read in self._readers():
@@ -225,14 +250,19 @@ class Child:
 
     # ---- giving --------------------------------------------------------------------------------------------------------------
 
-    def start(self, batch: list[Work]) -> None:
+    def start(self, batch: list[PoolCall]) -> None:
         self.batch, self.answered, self.stolen, self._last = batch, 0, 0, None
         self.progress = self._begun = self._loop.time()
         for work in batch:
             work.child = self
         program, limit = batch[0].program, self._pool.settings.result_limit
         stop = batch[0].strand is not None and batch[0].strand.strict
-        about = {"code": program.code, "env": dict(program.env) or None, "limit": limit, "stop": stop}
+        about = {
+            "code": program.code,
+            "env": dict(program.env) or None,
+            "limit": limit,
+            "stop": stop,
+        }
         head = msgspec.json.encode(about)
         body = b'%b,"inputs":[%b]}' % (head[:-1], b",".join(work.given for work in batch))
         if len(batch) > 1:  # a call alone is started by being sent
@@ -254,7 +284,7 @@ class Child:
         if self._sent():
             self._loop.remove_writer(self._socket)
 
-    def steal(self) -> list[Work]:
+    def steal(self) -> list[PoolCall]:
         """Calls that the child has not started, and now never will."""
         with suppress(BlockingIOError):
             self.stolen += len(os.read(self._take, BATCH_CALLS))
@@ -284,7 +314,15 @@ class Child:
         self._buffer += data
         try:
             self._frames()
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, IndexError, struct.error, RecursionError):
+        except (
+            msgspec.MsgspecError,
+            KeyError,
+            TypeError,
+            ValueError,
+            IndexError,
+            struct.error,
+            RecursionError,
+        ):
             self._pool.leave(self)  # what it sends is not what a child of ours sends
             self.process.kill(signal.SIGKILL)
         return True
@@ -324,7 +362,9 @@ class Child:
     def _took_about(self, more: int) -> None:
         """How long a call takes is said at the end of a batch; whoever has an answer before that must not take it for nothing."""
         if not self._pool.mean(self.batch[0].program):
-            micros = (self.progress - self._begun) * 1e6 / max(1, self.answered + more)  # code may send anything
+            micros = (
+                (self.progress - self._begun) * 1e6 / max(1, self.answered + more)
+            )  # code may send anything
             self._pool.took(self.batch[0].program, max(1.0, micros))
 
     def _ended(self, last: dict[str, Any]) -> None:
@@ -385,7 +425,7 @@ class Child:
         for work in owed:
             work.begun = True
         if owed and not self.doomed:
-            owed.pop().ended(Crashed(status))
+            owed.pop().ended(PythonProcessCrashed(status))
         self._pool.requeue([*owed, *unstarted], status)
         self._owned()
 
@@ -405,7 +445,7 @@ def _close(descriptors: list[int]) -> None:
             os.close(descriptor)
 
 
-def _goes_along(batch: list[Work], work: Work, room: bool) -> bool:
+def _goes_along(batch: list[PoolCall], work: PoolCall, room: bool) -> bool:
     """A strand is not divided, and never shares a batch with calls that another child may take over; a strict one is alone."""
     last = batch[-1].strand
     if work.strand is not None and work.strand is last:
@@ -415,16 +455,16 @@ def _goes_along(batch: list[Work], work: Work, room: bool) -> bool:
     return room and (work.strand is None) == (last is None)
 
 
-class Pool:
+class PythonPool:
     """Bound to one event loop."""
 
-    def __init__(self, nursery: Nursery, settings: PoolSettings) -> None:
+    def __init__(self, nursery: ForkServer, settings: PoolSettings) -> None:
         self.loop = asyncio.get_running_loop()
         self.nursery = nursery
         self.settings = settings
-        self._children: set[Child] = set()  # those that take calls
-        self._idle: list[Child] = []
-        self._queue: OrderedDict[Program, deque[Work]] = OrderedDict()
+        self._children: set[PoolProcess] = set()  # those that take calls
+        self._idle: list[PoolProcess] = []
+        self._queue: OrderedDict[Program, deque[PoolCall]] = OrderedDict()
         self._queued = 0
         self._outstanding = 0  # callers that wait
         self.closed = False
@@ -443,7 +483,12 @@ class Pool:
             self._grow()
 
     async def call(
-        self, program: Program, calls: Sequence[tuple[bytes, int]], log: Callable[[int], Log], at_once: int, stop: bool
+        self,
+        program: Program,
+        calls: Sequence[tuple[bytes, int]],
+        log: Callable[[int], Log],
+        at_once: int,
+        stop: bool,
     ) -> list[Any]:
         """What the children answer, in the order of the calls; a Crashed where one died. A call's number is what its log is
         asked for by. So many run at once at most. `stop`: when one fails, those not begun yet end with None; if one runs at
@@ -454,7 +499,10 @@ class Pool:
         size = -(-len(calls) // at_once)
         strict = stop and at_once == 1
         strands = [Strand(strict) if size > 1 else None for _ in range(at_once)]
-        works = [Work(program, given, nth, together, strands[at // size]) for at, (given, nth) in enumerate(calls)]
+        works = [
+            PoolCall(program, given, nth, together, strands[at // size])
+            for at, (given, nth) in enumerate(calls)
+        ]
         if stop:
             together.stop = lambda: self._stop(together, works)
         self._queue.setdefault(program, deque()).extend(works)
@@ -478,14 +526,14 @@ class Pool:
             self._outstanding -= 1
         return [work.answer for work in works]
 
-    def idle(self, child: Child) -> None:
+    def idle(self, child: PoolProcess) -> None:
         if child.calls >= self.settings.calls:
             child.retire()
         elif child in self._children:
             self._idle.append(child)
         self._pump()
 
-    def leave(self, child: Child) -> None:
+    def leave(self, child: PoolProcess) -> None:
         self._children.discard(child)
         if child in self._idle:
             self._idle.remove(child)
@@ -502,7 +550,7 @@ class Pool:
 
     # ---- the queue -----------------------------------------------------------------------------------------------------------
 
-    def requeue(self, works: list[Work], status: int = 0) -> None:
+    def requeue(self, works: list[PoolCall], status: int = 0) -> None:
         """Calls that came back from a child go first."""
         for work in reversed(works):
             if work.over:
@@ -513,7 +561,7 @@ class Pool:
             work.child = None
             work.lost += status != 0
             if work.lost > LOSSES or self.closed:
-                work.ended(Crashed(status))
+                work.ended(PythonProcessCrashed(status))
                 continue
             self._queue.setdefault(work.program, deque()).appendleft(work)
             self._queue.move_to_end(work.program, last=False)
@@ -532,10 +580,12 @@ class Pool:
         if self._queued and self._stall is None:
             self._stall = self.loop.call_later(STALLED, self._stalled)
 
-    def _batch(self) -> list[Work]:
+    def _batch(self) -> list[PoolCall]:
         program, waiting = next(iter(self._queue.items()))
         micros = self._micros.get(program)
-        count = 1 if micros is None else max(1, min(BATCH_CALLS, int(BATCH_MICROS / max(micros, 1))))
+        count = (
+            1 if micros is None else max(1, min(BATCH_CALLS, int(BATCH_MICROS / max(micros, 1))))
+        )
         alone = 0 if micros is None else int(ALONE_MICROS / max(micros, 1))
         count = min(count, max(alone, -(-len(waiting) // self.settings.size)))
         batch = [waiting.popleft()]
@@ -552,7 +602,7 @@ class Pool:
             del self._queue[program]
         return batch
 
-    def _stop(self, together: Together, works: list[Work]) -> None:
+    def _stop(self, together: Together, works: list[PoolCall]) -> None:
         """What waits here is left at once; what waits in children in the next turn: one is in the middle of its answers."""
         together.stop, together.stopped = None, True
         waiting = self._queue.pop(works[0].program, deque())
@@ -566,11 +616,11 @@ class Pool:
                 work.ended(None)
         self.loop.call_soon(self._recall, works)
 
-    def _recall(self, works: list[Work]) -> None:
+    def _recall(self, works: list[PoolCall]) -> None:
         for child in {work.child for work in works if not work.over and work.child is not None}:
             self.requeue(child.steal())
 
-    async def _withdraw(self, work: Work) -> None:
+    async def _withdraw(self, work: PoolCall) -> None:
         child = work.child
         if child is None:
             waiting = self._queue.get(work.program)
@@ -591,7 +641,7 @@ class Pool:
     # ---- growing and shrinking -----------------------------------------------------------------------------------------------
 
     def _grow(self) -> None:
-        child = Child(self)
+        child = PoolProcess(self)
         self._children.add(child)
         self._idle.append(child)
 
@@ -602,10 +652,18 @@ class Pool:
             return
         late = self.loop.time() - STALLED
         for child in list(self._children):
-            if child.progress <= late and len(child.batch) - child.answered > 1 and child.batch[-1].strand is None:
+            if (
+                child.progress <= late
+                and len(child.batch) - child.answered > 1
+                and child.batch[-1].strand is None
+            ):
                 self.requeue(child.steal())
-        if all(child.progress <= self.loop.time() - SLOW for child in self._children if child.batch):
-            for _ in range(min(self._queued, len(self._children), self.settings.most - len(self._children))):
+        if all(
+            child.progress <= self.loop.time() - SLOW for child in self._children if child.batch
+        ):
+            for _ in range(
+                min(self._queued, len(self._children), self.settings.most - len(self._children))
+            ):
                 self._grow()
         if self._sweep is None and len(self._children) > self.settings.size:
             self._sweep = self.loop.call_later(IDLE, self._shrink)

@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from noetl.tools.nursery import Nursery
+from noetl.tools.nursery import ForkServer
 from noetl.tools.port import Tool
 
 log = logging.getLogger(__name__)
@@ -64,13 +64,13 @@ class Registry:
 
 
 def built_in() -> dict[str, Make]:
-    nursery = Nursery()  # one for all tools that need processes
+    nursery = ForkServer()  # one for all tools that need processes
     http = cache(lambda: _class("http", "Http")())  # each with its connections, which sinks use too
     postgres = cache(lambda: _class("postgres", "Postgres")())
     return {
         "noop": lambda: _class("noop", "Noop")(),
         "wait": lambda: _class("wait", "Wait")(),
-        "playbook": lambda: _class("playbook", "Child")(),
+        "playbook": lambda: _class("playbook", "PlaybookTool")(),
         "python": lambda: _class("python", "Python")(nursery),
         "shell": lambda: _class("shell", "Shell")(nursery),
         "http": http,
@@ -78,7 +78,7 @@ def built_in() -> dict[str, Make]:
         "duckdb": lambda: _class("duckdb", "Duckdb")(),
         "artifact": lambda: _class("artifact", "Artifact")(),
         "transfer": lambda: _class("transfer", "Transfer")(),
-        "sink": lambda: _class("sink", "Sink")(postgres, http),
+        "sink": lambda: _class("sink", "SinkTool")(postgres, http),
         "nats": lambda: _class("nats", "Nats")(os.environ.get("NOETL_NATS_URL")),
         "secrets": lambda: _class("secrets", "Secrets")(),
     }
@@ -95,7 +95,10 @@ def outside() -> list[Tool]:
         try:
             found.append(point.load()())
         except Exception as error:  # somebody else's code
-            log.error("tool left out", extra={"tool": point.name, "from": point.value, "error": repr(error)})
+            log.error(
+                "tool left out",
+                extra={"tool": point.name, "from": point.value, "error": repr(error)},
+            )
     return found
 
 

@@ -15,7 +15,11 @@ class Secrets:
     async def run(self, call: Call) -> Outcome:
         name, provider = call.config.get("secret"), call.config.get("provider")
         if not isinstance(name, str) or not name:
-            return Failed(Failure(code="SECRET_NAME", kind="config", message="a secret is asked for by its name"))
+            return Failed(
+                Failure(
+                    code="SECRET_NAME", kind="config", message="a secret is asked for by its name"
+                )
+            )
         if provider not in PROVIDERS:
             message = f"provider {provider!r} is not known here; there are env and stored"
             return Failed(Failure(code="SECRET_PROVIDER", kind="config", message=message))

@@ -15,10 +15,10 @@ from typing import Any
 from noetl.model.errors import Failure
 from noetl.playbook.expressions import WORKER_LIMITS, Meter, text
 from noetl.playbook.templates import Marked
-from noetl.tools.nursery import Limits, Nursery, Process, TooLarge
+from noetl.tools.nursery import ForkServer, MessageTooLarge, Process, ProcessLimits
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.python import signal_name
-from noetl.tools.python_pool import Lines
+from noetl.tools.python_pool import StreamLines
 
 OUTPUT_LIMIT = 1024 * 1024  # bytes kept of each stream
 TAIL = 800  # characters of it in an error
@@ -32,7 +32,7 @@ class CommandError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ShellCommand:
     """`shown` is what the playbook says, without the values."""
 
     argv: list[str]
@@ -44,23 +44,33 @@ class Shell:
     kind = "shell"
     raw = frozenset({"cmds"})
 
-    def __init__(self, nursery: Nursery | None = None, limits: Limits | None = None) -> None:
-        self._nursery = nursery or Nursery()
-        self._limits = limits or Limits()
+    def __init__(
+        self, nursery: ForkServer | None = None, limits: ProcessLimits | None = None
+    ) -> None:
+        self._nursery = nursery or ForkServer()
+        self._limits = limits or ProcessLimits()
 
     async def close(self) -> None:
         await self._nursery.close()
 
     async def run(self, call: Call) -> Outcome:
-        env = {name: _text(value) for name, value in (call.config.get("env") or {}).items() if value is not None}
+        env = {
+            name: _text(value)
+            for name, value in (call.config.get("env") or {}).items()
+            if value is not None
+        }
         done: list[dict[str, Any]] = []
         output = {1: "", 2: ""}
         try:
             for number, written in enumerate(call.config.get("cmds") or [], start=1):
                 command = await _command(written, call)
-                running = _Running(self._nursery, self._limits, command, {**env, **command.env}, call)
+                running = _Running(
+                    self._nursery, self._limits, command, {**env, **command.env}, call
+                )
                 code, said = await running.result()
-                output = {stream: (output[stream] + said[stream])[:OUTPUT_LIMIT] for stream in output}
+                output = {
+                    stream: (output[stream] + said[stream])[:OUTPUT_LIMIT] for stream in output
+                }
                 done.append({"command": command.shown, "exit_code": code})
                 if code != 0:
                     return Failed(_failure(number, code, said))
@@ -77,26 +87,37 @@ def _failure(number: int, code: int, said: dict[int, str]) -> Failure:
     last = (said[2].strip() or said[1].strip()).rpartition("\n")[2][:200]
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
     message = f"command {number} {how}{f': {last}' if last else ''}"
-    detail = {"exit_code": code, "command": number, "stdout": said[1][-TAIL:], "stderr": said[2][-TAIL:]}
+    detail = {
+        "exit_code": code,
+        "command": number,
+        "stdout": said[1][-TAIL:],
+        "stderr": said[2][-TAIL:],
+    }
     return Failure(code="SHELL_EXIT", kind="shell", message=message, detail=detail)
 
 
 # ---- from what is written to what is run -------------------------------------------------------------------------------
 
 
-async def _command(written: Any, call: Call) -> Command:
+async def _command(written: Any, call: Call) -> ShellCommand:
     if isinstance(written, list):
-        parts = written if call.rendering is None else [await call.rendering.value(part) for part in written]
+        parts = (
+            written
+            if call.rendering is None
+            else [await call.rendering.value(part) for part in written]
+        )
         argv = [_text(part) for part in parts]
         if not argv or not argv[0]:
             raise CommandError("SHELL_COMMAND", "a command without a program")
-        return _without_zero(Command(argv, written))
-    script, marks = (str(written), []) if call.rendering is None else await call.rendering.marked(str(written))
+        return _without_zero(ShellCommand(argv, written))
+    script, marks = (
+        (str(written), []) if call.rendering is None else await call.rendering.marked(str(written))
+    )
     made, env = referenced(script, marks)
-    return _without_zero(Command(["/bin/sh", "-c", made], written, env))
+    return _without_zero(ShellCommand(["/bin/sh", "-c", made], written, env))
 
 
-def _without_zero(command: Command) -> Command:
+def _without_zero(command: ShellCommand) -> ShellCommand:
     if any("\0" in part for part in (*command.argv, *command.env.values())):
         raise CommandError("SHELL_VALUE", "a value in a command cannot hold the character zero")
     return command
@@ -120,7 +141,9 @@ def referenced(script: str, marks: list[Marked]) -> tuple[str, dict[str, str]]:
         quotes.read(piece)
         mark = values[found[0]]
         if mark.kind != "value":
-            raise CommandError("SHELL_VALUE", f"| {mark.kind} is for SQL; a value in a command is always data")
+            raise CommandError(
+                "SHELL_VALUE", f"| {mark.kind} is for SQL; a value in a command is always data"
+            )
         name = f"{VARIABLE}{len(env) + 1}"
         env[name] = _text(mark.value)
         out += [piece, quotes.around(name)]
@@ -176,19 +199,31 @@ class _Quotes:
 class _Running:
     """One command: its output is followed while it runs."""
 
-    def __init__(self, nursery: Nursery, limits: Limits, command: Command, env: dict[str, str], call: Call) -> None:
+    def __init__(
+        self,
+        nursery: ForkServer,
+        limits: ProcessLimits,
+        command: ShellCommand,
+        env: dict[str, str],
+        call: Call,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._kept = {1: bytearray(), 2: bytearray()}
-        self._lines = {1: Lines("stdout", call.log), 2: Lines("stderr", call.log)}
+        self._lines = {1: StreamLines("stdout", call.log), 2: StreamLines("stderr", call.log)}
         out, out_end = os.pipe2(os.O_CLOEXEC)
         err, err_end = os.pipe2(os.O_CLOEXEC)
         self._streams = {1: out, 2: err}
         cwd = call.config.get("cwd")
         try:
             self._process: Process = nursery.spawn(
-                "exec", [out_end, err_end], env, limits, argv=command.argv, cwd=None if cwd is None else str(cwd)
+                "exec",
+                [out_end, err_end],
+                env,
+                limits,
+                argv=command.argv,
+                cwd=None if cwd is None else str(cwd),
             )
-        except TooLarge:
+        except MessageTooLarge:
             self._close()
             raise CommandError(
                 "SHELL_TOO_LARGE", "the command and its values are too large: give a file's name"
@@ -210,7 +245,9 @@ class _Running:
                     pass
                 self._lines[stream].end()
             self._close()
-        return code, {stream: kept.decode("utf-8", "replace") for stream, kept in self._kept.items()}
+        return code, {
+            stream: kept.decode("utf-8", "replace") for stream, kept in self._kept.items()
+        }
 
     def _read(self, stream: int) -> bool:
         try:

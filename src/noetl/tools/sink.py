@@ -14,14 +14,20 @@ import msgspec
 
 from noetl.model.errors import Failure
 from noetl.tools.port import Call, Failed, Outcome, Rows, Success, Tool
-from noetl.tools.sinks.records import SinkError, Target, meant
+from noetl.tools.sinks.records import SinkError, SinkTarget, meant
 from noetl.tools.sql import SqlError
 
-_FILES = {"postgres": "postgres", "duckdb": "duckdb", "file": "files", "object": "objects", "http": "http"}
+_FILES = {
+    "postgres": "postgres",
+    "duckdb": "duckdb",
+    "file": "files",
+    "object": "objects",
+    "http": "http",
+}
 MODULES = {kind: f"noetl.tools.sinks.{name}" for kind, name in _FILES.items()}
 
 
-class Sink:
+class SinkTool:
     """`postgres` and `http` are the tools of these kinds: their connections are used."""
 
     kind = "sink"
@@ -33,16 +39,20 @@ class Sink:
 
     async def run(self, call: Call) -> Outcome:
         try:
-            target = msgspec.convert(call.config["target"], Target)
+            target = msgspec.convert(call.config["target"], SinkTarget)
         except msgspec.ValidationError as error:
-            return Failed(Failure(code="SINK_TARGET", kind="config", message=f"the target is not valid: {error}"))
+            return Failed(
+                Failure(
+                    code="SINK_TARGET", kind="config", message=f"the target is not valid: {error}"
+                )
+            )
         value = await _data(call)
         try:
             return await self._by_kind(target, call, value)
         except (SinkError, SqlError) as error:
             return Failed(error.failure)
 
-    async def _by_kind(self, target: Target, call: Call, value: Any) -> Outcome:
+    async def _by_kind(self, target: SinkTarget, call: Call, value: Any) -> Outcome:
         """Each kind is imported when it is first used, in a thread: its driver is large."""
         if (module := MODULES.get(target.kind)) is not None and module not in sys.modules:
             await asyncio.to_thread(import_module, module)
@@ -67,7 +77,7 @@ class Sink:
                 message = f"this worker has no sink for {other!r}; it has {', '.join(MODULES)}"
                 return Failed(Failure(code="SINK_KIND", kind="config", message=message))
 
-    async def _to_postgres(self, target: Target, call: Call, value: Any) -> Outcome:
+    async def _to_postgres(self, target: SinkTarget, call: Call, value: Any) -> Outcome:
         import psycopg
 
         from noetl.tools.postgres import failure
@@ -79,7 +89,7 @@ class Sink:
         except psycopg.Error as error:
             return Failed(failure(error), {"pg": {"sqlstate": error.sqlstate}})
 
-    async def _to_duckdb(self, target: Target, call: Call, value: Any) -> Outcome:
+    async def _to_duckdb(self, target: SinkTarget, call: Call, value: Any) -> Outcome:
         import duckdb
 
         from noetl.tools.duckdb import failure

@@ -21,8 +21,17 @@ from typing import Any
 
 from noetl.model.errors import Failure
 from noetl.playbook.expressions import WORKER_LIMITS, Meter, text
-from noetl.playbook.sqlplaces import Place, misplaced, places
-from noetl.playbook.sqltext import LITERALS, Dialect, Token, Unterminated, inside, marker_pattern, split, tokens
+from noetl.playbook.sqlplaces import SqlPlace, misplaced, places
+from noetl.playbook.sqltext import (
+    LITERALS,
+    Dialect,
+    Token,
+    Unterminated,
+    inside,
+    marker_pattern,
+    split,
+    tokens,
+)
 from noetl.playbook.templates import Marked
 
 
@@ -30,10 +39,17 @@ class SqlError(Exception):
     """The statement, or a value in it, is not acceptable."""
 
     def __init__(
-        self, code: str, message: str, kind: str = "sql", retryable: bool = False, sqlstate: str | None = None
+        self,
+        code: str,
+        message: str,
+        kind: str = "sql",
+        retryable: bool = False,
+        sqlstate: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.failure = Failure(code=code, kind=kind, message=message, retryable=retryable, sqlstate=sqlstate)
+        self.failure = Failure(
+            code=code, kind=kind, message=message, retryable=retryable, sqlstate=sqlstate
+        )
 
 
 # ---- statements --------------------------------------------------------------------------------------------------------
@@ -53,14 +69,14 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class QuotedCode:
     """Code in quotes: of DO and CREATE FUNCTION."""
 
     parts: "tuple[Part, ...]"
     shown: str
 
 
-Part = str | Parameter | Body
+Part = str | Parameter | QuotedCode
 Quote = Callable[[Parameter], str]
 
 
@@ -130,7 +146,21 @@ class Statement:
 
 EXCERPT = 120  # characters of a line that an error shows
 # statements that a database plans, and so may have parameters
-PLANNED = frozenset(("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "WITH", "VALUES", "TABLE", "FROM", "CALL", "("))
+PLANNED = frozenset(
+    (
+        "SELECT",
+        "INSERT",
+        "UPDATE",
+        "DELETE",
+        "MERGE",
+        "WITH",
+        "VALUES",
+        "TABLE",
+        "FROM",
+        "CALL",
+        "(",
+    )
+)
 _TRANSACTION = frozenset(("BEGIN", "COMMIT", "ROLLBACK", "START", "END", "ABORT"))
 
 
@@ -151,9 +181,7 @@ def check_transaction(found: Iterable[Statement]) -> None:
     """The statements of a task are one transaction: they cannot have their own."""
     for statement in found:
         if statement.first in _TRANSACTION:
-            message = (
-                f"{statement.first}: the statements of a task are one transaction already; or set autocommit: true"
-            )
+            message = f"{statement.first}: the statements of a task are one transaction already; or set autocommit: true"
             raise SqlError("SQL_TRANSACTION", message)
 
 
@@ -174,13 +202,15 @@ def statements(
 ) -> list[Statement]:
     """The statements of a marked text, in order; empty ones are left out."""
     try:
-        return list(_Reader(source, marks, params or {}, dialect).read())
+        return list(_StatementReader(source, marks, params or {}, dialect).read())
     except Unterminated as error:
         raise SqlError("SQL_UNTERMINATED", str(error)) from error
 
 
-class _Reader:
-    def __init__(self, source: str, marks: Sequence[Marked], params: Mapping[str, Any], dialect: Dialect) -> None:
+class _StatementReader:
+    def __init__(
+        self, source: str, marks: Sequence[Marked], params: Mapping[str, Any], dialect: Dialect
+    ) -> None:
         self._marks = {mark.marker: mark for mark in marks}
         self._private = marks[0].marker[0] if marks else ""
         self._pattern = marker_pattern(self._private) if marks else None
@@ -219,7 +249,8 @@ class _Reader:
         for wrong in misplaced(solid, self._kinds, self._private, self._dialect):
             line = self._line(wrong.token.start)
             raise SqlError(
-                "SQL_PLACE", f"{self._shown(wrong.token.text)} in line {line}: {wrong.message}; {wrong.hint}"
+                "SQL_PLACE",
+                f"{self._shown(wrong.token.text)} in line {line}: {wrong.message}; {wrong.hint}",
             )
         _refuse_copy(solid)
         by_start = {place.token.start: place for place in places(solid)}
@@ -239,7 +270,11 @@ class _Reader:
 
     def _line(self, at: int) -> int:
         """Of the template: text that a loop or a condition made counts from the value before it. Asked for in order."""
-        for found in self._pattern.finditer(self._source, self._counted, at) if self._pattern is not None else ():
+        for found in (
+            self._pattern.finditer(self._source, self._counted, at)
+            if self._pattern is not None
+            else ()
+        ):
             self._counted, self._lines = found.end(), self._marks[found[0]].line
         self._lines += self._source.count("\n", self._counted, at)
         self._counted = max(self._counted, at)
@@ -276,14 +311,20 @@ class _Reader:
         return self._shown(piece)
 
     def _shown(self, piece: str) -> str:
-        return "".join(part if isinstance(part, str) else "{{ " + part.source + " }}" for part in self.pieces(piece))
+        return "".join(
+            part if isinstance(part, str) else "{{ " + part.source + " }}"
+            for part in self.pieces(piece)
+        )
 
     def inner(self, source: str) -> "list[Token]":
         return list(tokens(source, self._private, self._dialect))
 
     def named(self, name: str) -> Any:
         if name.isdigit():
-            raise SqlError("SQL_PARAMETER", f"${name}: parameters are used by name; write params: {{x: …}} and $x")
+            raise SqlError(
+                "SQL_PARAMETER",
+                f"${name}: parameters are used by name; write params: {{x: …}} and $x",
+            )
         if name not in self._params:
             known = ", ".join(f"${known}" for known in self._params) or "none"
             raise SqlError("SQL_PARAMETER", f"${name} is not among the params ({known})")
@@ -291,7 +332,9 @@ class _Reader:
 
 
 # functions that take an array of whatever type the array beside it has
-_LIKE_THE_OTHERS = frozenset({"ANY", "ALL", "SOME", "COALESCE", "NULLIF", "ARRAY_CAT", "GREATEST", "LEAST"})
+_LIKE_THE_OTHERS = frozenset(
+    {"ANY", "ALL", "SOME", "COALESCE", "NULLIF", "ARRAY_CAT", "GREATEST", "LEAST"}
+)
 _COMPARES = frozenset("=<>&@!?")
 _LEVELS = frozenset({"EXCEPTION", "NOTICE", "WARNING", "INFO", "LOG", "DEBUG", "RAISE"})
 _SECRET = re.compile(r"\bkeychain\b")
@@ -300,19 +343,23 @@ _SECRET = re.compile(r"\bkeychain\b")
 class _Reading:
     """One statement, or the body of one."""
 
-    def __init__(self, reader: _Reader, solid: Sequence[Token], in_body: bool = False) -> None:
+    def __init__(
+        self, reader: _StatementReader, solid: Sequence[Token], in_body: bool = False
+    ) -> None:
         self._reader = reader
         self._in_body = in_body
         words = [token.word for token in solid]
         self._first = _first(solid[0]) if solid else ""
-        creates = self._first == "CREATE" and any(word in ("FUNCTION", "PROCEDURE") for word in words[1:4])
+        creates = self._first == "CREATE" and any(
+            word in ("FUNCTION", "PROCEDURE") for word in words[1:4]
+        )
         self._body_of = self._first if self._first == "DO" else "CREATE FUNCTION" if creates else ""
         self._copies_program = self._first == "COPY" and "PROGRAM" in words
         self._numbered = in_body or self._first == "PREPARE"  # $1 is a parameter of its own
         self._language = _language(solid)
         self._dynamic = False  # after EXECUTE, until the statement of the body ends
 
-    def part(self, place: Place) -> Part:
+    def part(self, place: SqlPlace) -> Part:
         token = place.token
         if self._in_body and (token.word in ("EXECUTE", "USING") or token.kind == "end"):
             self._dynamic = token.word == "EXECUTE"
@@ -330,23 +377,27 @@ class _Reading:
             case _:
                 return token.text
 
-    def _value(self, place: Place) -> Part:
+    def _value(self, place: SqlPlace) -> Part:
         mark = self._reader.mark(place.token)
         if mark.kind == "identifier":
             return identifier(mark.value)
         return self._parameter(mark.value, place, self._reader.shown(place.token.text))
 
-    def _parameter(self, value: Any, place: Place, shown: str) -> Part:
+    def _parameter(self, value: Any, place: SqlPlace, shown: str) -> Part:
         secret = not self._in_body and self._first in PLANNED and _SECRET.search(shown) is not None
         spaced = place.token.kind in ("mark", "parameter")
-        return replace(_placed(place), value=parameter(value), shown=shown, spaced=spaced, secret=secret)
+        return replace(
+            _placed(place), value=parameter(value), shown=shown, spaced=spaced, secret=secret
+        )
 
     # ---- literals ----
 
-    def _literal(self, place: Place) -> Part:
+    def _literal(self, place: SqlPlace) -> Part:
         token = place.token
         if self._copies_program:
-            raise SqlError("SQL_VALUE_IN_BODY", "a value inside the command of COPY … PROGRAM would be code")
+            raise SqlError(
+                "SQL_VALUE_IN_BODY", "a value inside the command of COPY … PROGRAM would be code"
+            )
         if self._is_body(place):
             return self._body(token)
         if self._dynamic and _is_code(place):
@@ -357,7 +408,9 @@ class _Reading:
         if token.kind == "escaped":
             return self._escaped(token)
         return self._parameter(
-            self._joined(inside(token), _message_of_raise(place)), place, self._reader.shown(token.text)
+            self._joined(inside(token), _message_of_raise(place)),
+            place,
+            self._reader.shown(token.text),
         )
 
     def _escaped(self, token: Token) -> str:
@@ -367,7 +420,9 @@ class _Reading:
             if isinstance(piece, str):
                 words.append(piece)
             else:
-                words.append(_no_zero(_text(piece.undoubled)).replace("\\", "\\\\").replace("'", "''"))
+                words.append(
+                    _no_zero(_text(piece.undoubled)).replace("\\", "\\\\").replace("'", "''")
+                )
         return "".join(words)
 
     def _joined(self, written: str, raising: bool = False) -> str | None:
@@ -385,17 +440,20 @@ class _Reading:
 
     # ---- bodies ----
 
-    def _is_body(self, place: Place) -> bool:
+    def _is_body(self, place: SqlPlace) -> bool:
         if self._reader.dialect != "postgres" or not self._body_of:
             return False
         return self._body_of == "DO" or (place.previous is not None and place.previous.word == "AS")
 
-    def _body(self, token: Token) -> Body:
+    def _body(self, token: Token) -> QuotedCode:
         if self._language not in ("", "PLPGSQL", "SQL"):
             message = f"a value inside a body in {self._language.lower()} would be code: give it as an argument"
             raise SqlError("SQL_VALUE_IN_BODY", message)
         if token.kind not in ("literal", "dollar"):
-            raise SqlError("SQL_VALUE_IN_BODY", "a value inside a body needs plain quotes or dollar quotes around it")
+            raise SqlError(
+                "SQL_VALUE_IN_BODY",
+                "a value inside a body needs plain quotes or dollar quotes around it",
+            )
         source = inside(token)
         found = self._reader.inner(source)
         solid = [each for each in found if each.kind != "comment"]
@@ -411,7 +469,7 @@ class _Reading:
                 parts.append(reading.part(by_start[each.start]))
             at = each.end
         parts.append(source[at:])
-        return Body(_joined(parts), self._reader.shown(token.text))
+        return QuotedCode(_joined(parts), self._reader.shown(token.text))
 
 
 def _refuse_copy(solid: Sequence[Token]) -> None:
@@ -428,18 +486,20 @@ def _language(solid: Sequence[Token]) -> str:
     return ""
 
 
-def _message_of_raise(place: Place) -> bool:
+def _message_of_raise(place: SqlPlace) -> bool:
     """Whether this is the message of RAISE, in which a percent sign stands for an argument."""
     return place.previous is not None and place.previous.word in _LEVELS
 
 
-def _is_code(place: Place) -> bool:
+def _is_code(place: SqlPlace) -> bool:
     """Whether a literal after EXECUTE is what runs, or the pattern that makes it; not an argument of a function."""
-    patterns = place.opener == "FORMAT" and place.previous is not None and place.previous.text == "("
+    patterns = (
+        place.opener == "FORMAT" and place.previous is not None and place.previous.text == "("
+    )
     return not place.opener or patterns
 
 
-def _placed(place: Place) -> Parameter:
+def _placed(place: SqlPlace) -> Parameter:
     previous = place.previous
     compared = previous is not None and previous.kind == "symbol" and previous.text[-1] in _COMPARES
     stored = place.opener == "VALUES" and place.first in ("INSERT", "MERGE", "WITH")
@@ -513,7 +573,10 @@ def identifier(value: Any) -> str:
 def parameter(value: Any) -> Any:
     """A list is an array; a map needs `tojson`, since nothing says which type it should have."""
     if isinstance(value, dict):
-        raise SqlError("SQL_VALUE", "a map is no SQL value: write {{ x | tojson }}, with ::jsonb where json is meant")
+        raise SqlError(
+            "SQL_VALUE",
+            "a map is no SQL value: write {{ x | tojson }}, with ::jsonb where json is meant",
+        )
     if isinstance(value, list):
         return [parameter(part) for part in value]
     return value

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from noetl.model.errors import Failure
 from noetl.results.rowsets import Reader, Writer, reader_of
-from noetl.results.tables import Table
+from noetl.results.tables import EncodedTable
 from noetl.tools import transfer_targets as targets
 from noetl.tools.artifact import copied, source
 from noetl.tools.duckdb import Duckdb, literal, scan
@@ -49,7 +49,7 @@ class Transfer:
     async def run(self, call: Call) -> Outcome:
         try:
             found = await self._read(call)
-            if not isinstance(found, Table):
+            if not isinstance(found, EncodedTable):
                 return found
             try:
                 return Success(await self._write(call, found))
@@ -67,7 +67,7 @@ class Transfer:
 
     # ---- source ----------------------------------------------------------------------------------------------------------
 
-    async def _read(self, call: Call) -> Table | Failed:
+    async def _read(self, call: Call) -> EncodedTable | Failed:
         given = call.config["source"]
         if "ref" in given:
             return await self._referred(call, given["ref"])
@@ -84,18 +84,22 @@ class Transfer:
         if kind == "duckdb":
             return await self._asked(call, self._duckdb, config, None)
         raise SqlError(
-            "TRANSFER_SOURCE", f"a transfer reads postgres, duckdb, a file or a reference, not {kind!r}", "config"
+            "TRANSFER_SOURCE",
+            f"a transfer reads postgres, duckdb, a file or a reference, not {kind!r}",
+            "config",
         )
 
-    async def _asked(self, call: Call, tool: Postgres | Duckdb, config: dict[str, Any], auth: Any) -> Table | Failed:
+    async def _asked(
+        self, call: Call, tool: Postgres | Duckdb, config: dict[str, Any], auth: Any
+    ) -> EncodedTable | Failed:
         outcome = await tool.run(replace(call, config=config, auth=await _auth(call, auth)))
-        if isinstance(outcome, Success) and isinstance(outcome.value, Table):
+        if isinstance(outcome, Success) and isinstance(outcome.value, EncodedTable):
             return outcome.value
         if isinstance(outcome, Failed):
             return outcome
         raise SqlError("TRANSFER_SOURCE", "the source of a transfer gives no rows", "config")
 
-    async def _referred(self, call: Call, template: Any) -> Table:
+    async def _referred(self, call: Call, template: Any) -> EncodedTable:
         found = await source(call, template)
         if isinstance(found, str) and call.rendering is not None:
             found = await call.rendering.fetched(found)
@@ -112,21 +116,25 @@ class Transfer:
 
     # ---- target ----------------------------------------------------------------------------------------------------------
 
-    async def _write(self, call: Call, found: Table) -> dict[str, Any]:
-        target = targets.Target.of(call)
+    async def _write(self, call: Call, found: EncodedTable) -> dict[str, Any]:
+        target = targets.TransferTarget.of(call)
         reader = await asyncio.to_thread(reader_of, found)
         match target.kind:
             case "postgres":
                 auth = await _auth(call, call.config["target"].get("auth"))
                 async with self._postgres.connection(auth, target.database) as connection:
-                    written = await targets.into_postgres(connection, target, reader, await _is_json(call))
+                    written = await targets.into_postgres(
+                        connection, target, reader, await _is_json(call)
+                    )
             case "duckdb":
                 written = await targets.into_duckdb(target, reader, call.tables.staging)
             case "file":
                 written = await targets.into_file(target, reader)
             case kind:
                 raise SqlError(
-                    "TRANSFER_TARGET", f"a transfer writes postgres, duckdb or a file, not {kind!r}", "config"
+                    "TRANSFER_TARGET",
+                    f"a transfer writes postgres, duckdb or a file, not {kind!r}",
+                    "config",
                 )
         where = {"path": str(targets.place(target)[0])} if target.kind == "file" else {}
         return {"read": found.rows, "written": written or 0, "repeated": written is None, **where}
@@ -169,7 +177,9 @@ async def _scan(call: Call, given: dict[str, Any]) -> str:
         case "json":
             return f"FROM read_json({literal(path)}{AS_JSON if typed else ''})"
         case _:
-            raise SqlError("TRANSFER_SOURCE", f"a file is {FORMATS}, not {kind!r}: say `format`", "config")
+            raise SqlError(
+                "TRANSFER_SOURCE", f"a file is {FORMATS}, not {kind!r}: say `format`", "config"
+            )
 
 
 def _schema(path: str) -> pa.Schema:

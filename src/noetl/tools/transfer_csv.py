@@ -22,7 +22,10 @@ def check_columns(path: str, options: str) -> None:
     """Refuse files at this path that `read_csv` with these options would split into wrong columns."""
     with duckdb.connect(config=SETTINGS) as connection:
         try:
-            files = [file for (file,) in connection.execute("SELECT file FROM glob(?)", [path]).fetchall()]
+            files = [
+                file
+                for (file,) in connection.execute("SELECT file FROM glob(?)", [path]).fetchall()
+            ]
             for file in files:
                 _check_file(connection, file, options)
         except (duckdb.Error, csv.Error):  # the transfer itself reports this error
@@ -37,9 +40,15 @@ def _check_file(connection: duckdb.DuckDBPyConnection, file: str, options: str) 
     if columns == 1 and lines:
         suspects = [each for each in SEPARATORS if _fields(lines[-1], each) > 1]
     else:
-        suspects = [separator] if any(_fields(line, separator) > 1 for line in lines[:skipped]) else []
+        suspects = (
+            [separator] if any(_fields(line, separator) > 1 for line in lines[:skipped]) else []
+        )
     if suspects:
-        raise SqlError("TRANSFER_SOURCE", _message(file, suspects[0], _lines(connection, file, LOOKED_AT)), "data")
+        raise SqlError(
+            "TRANSFER_SOURCE",
+            _message(file, suspects[0], _lines(connection, file, LOOKED_AT)),
+            "data",
+        )
 
 
 def _guess(connection: duckdb.DuckDBPyConnection, file: str, options: str) -> tuple[str, int, int]:

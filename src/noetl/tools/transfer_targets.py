@@ -31,17 +31,19 @@ from noetl.tools.duckdb_fit import first_misfit
 from noetl.tools.port import Call
 from noetl.tools.sinks import files, keys
 from noetl.tools.sinks.postgres import SHAPES
-from noetl.tools.sinks.records import Column
+from noetl.tools.sinks.records import SinkColumn
 from noetl.tools.sql import SqlError, identifier, quoted
 from noetl.tools.threads import in_thread
 
 MODES = ("insert", "append", "upsert", "replace")
 ROWS = "noetl_rows"  # the name of what is written, where it is written from
-_CSV = csv.WriteOptions(include_header=False, quoting_style="all_valid")  # null is empty, an empty text is quoted
+_CSV = csv.WriteOptions(
+    include_header=False, quoting_style="all_valid"
+)  # null is empty, an empty text is quoted
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TransferTarget:
     kind: str
     table: str
     path: str
@@ -53,7 +55,7 @@ class Target:
     counted: bool  # the call is remembered where its rows are
 
     @classmethod
-    def of(cls, call: Call) -> "Target":
+    def of(cls, call: Call) -> "TransferTarget":
         given, identity = call.config["target"], call.identity
         mode = given.get("mode") or "insert"
         if mode not in MODES:
@@ -91,7 +93,9 @@ class Target:
 # ---- Postgres ----------------------------------------------------------------------------------------------------------------
 
 
-async def into_postgres(connection: AsyncConnection[Any], target: Target, reader: Reader, of_json: bool) -> int | None:
+async def into_postgres(
+    connection: AsyncConnection[Any], target: TransferTarget, reader: Reader, of_json: bool
+) -> int | None:
     """Rows written, in one transaction; None: they were there already. `of_json`: each value is the JSON of a file."""
     if target.counted:
         made_meanwhile = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable)
@@ -112,20 +116,24 @@ async def into_postgres(connection: AsyncConnection[Any], target: Target, reader
         return await _merged(connection, target, _merge(target, columns, reader.schema.names))
 
 
-async def _merged(connection: AsyncConnection[Any], target: Target, statement: str) -> int:
+async def _merged(connection: AsyncConnection[Any], target: TransferTarget, statement: str) -> int:
     try:
         return (await connection.execute(statement.encode())).rowcount
     except psycopg.errors.InvalidColumnReference:
         if target.mode != "upsert":
             raise
         unique = f"CREATE UNIQUE INDEX ON {target.name} ({', '.join(map(identifier, target.key))})"
-        message = f"{target.table} has no unique index on its key ({', '.join(target.key)}): {unique}"
+        message = (
+            f"{target.table} has no unique index on its key ({', '.join(target.key)}): {unique}"
+        )
         raise SqlError("SINK_KEY_NOT_UNIQUE", message, "config") from None
 
 
-async def _first(connection: AsyncConnection[Any], target: Target) -> bool:
+async def _first(connection: AsyncConnection[Any], target: TransferTarget) -> bool:
     with _allowed():
-        return (await connection.execute(keys.keep("%s", "%s", "%s").encode(), target.once)).rowcount == 1
+        return (
+            await connection.execute(keys.keep("%s", "%s", "%s").encode(), target.once)
+        ).rowcount == 1
 
 
 @contextmanager
@@ -136,7 +144,9 @@ def _allowed() -> Iterator[None]:
         raise SqlError("SINK_FORBIDDEN", keys.FORBIDDEN, "auth") from error
 
 
-async def _copy(connection: AsyncConnection[Any], columns: str, reader: Reader, of_json: bool) -> None:
+async def _copy(
+    connection: AsyncConnection[Any], columns: str, reader: Reader, of_json: bool
+) -> None:
     cursor = connection.cursor()
     asked = await cursor.execute(f"SELECT {columns} FROM {ROWS}".encode())
     found = [_column(column.name, column.type_code) for column in asked.description or ()]
@@ -146,13 +156,17 @@ async def _copy(connection: AsyncConnection[Any], columns: str, reader: Reader, 
             await copy.write(data)
 
 
-def _column(name: str, oid: int) -> Column:
+def _column(name: str, oid: int) -> SinkColumn:
     info = psycopg.adapters.types.get(oid)
     kind = "" if info is None else info.name
-    return Column(name, kind, SHAPES.get(kind, "plain"), array=info is not None and info.array_oid == oid)
+    return SinkColumn(
+        name, kind, SHAPES.get(kind, "plain"), array=info is not None and info.array_oid == oid
+    )
 
 
-def _written(batches: Iterator[pa.RecordBatch], columns: list[Column], of_json: bool) -> bytes | None:
+def _written(
+    batches: Iterator[pa.RecordBatch], columns: list[SinkColumn], of_json: bool
+) -> bytes | None:
     """The next rows as CSV."""
     batch = next(batches, None)
     if batch is None:
@@ -164,44 +178,57 @@ def _written(batches: Iterator[pa.RecordBatch], columns: list[Column], of_json: 
     return out.getvalue()
 
 
-def _text(values: pa.Array, column: Column) -> pa.Array:
+def _text(values: pa.Array, column: SinkColumn) -> pa.Array:
     """What Postgres reads of values whose own text it would not. Text of a file may be an array in JSON, or bytes in base64."""
     kind = values.type
     if isinstance(kind, pa.JsonType):
         return _each(values.storage, column, _from_json) if column.array else values.storage
     if isinstance(kind, pa.UuidType):
-        return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.string())
+        return pa.array(
+            [None if value is None else str(value) for value in values.to_pylist()], pa.string()
+        )
     if pa.types.is_duration(kind):
         numbers = values.cast(pa.duration("us"), safe=False).cast(pa.int64()).to_pylist()
-        return pa.array([None if value is None else f"{value} microseconds" for value in numbers], pa.string())
+        return pa.array(
+            [None if value is None else f"{value} microseconds" for value in numbers], pa.string()
+        )
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return pa.array([None if value is None else "\\x" + value.hex() for value in values.to_pylist()], pa.string())
+        return pa.array(
+            [None if value is None else "\\x" + value.hex() for value in values.to_pylist()],
+            pa.string(),
+        )
     if pa.types.is_nested(kind):
         return _each(values, column, lambda column, value: column.text(to_json(value)))
     if pa.types.is_string(kind) and (column.array or column.shape == "bytes"):
-        return _each(values, column, _from_json if column.array else Column.text)
+        return _each(values, column, _from_json if column.array else SinkColumn.text)
     return moments.texts(values)
 
 
-def _unquoted(values: pa.Array, column: Column) -> pa.Array:
+def _unquoted(values: pa.Array, column: SinkColumn) -> pa.Array:
     """A text in JSON stands for what it says, whatever is its column's type: numbers that no double holds are such, and NaN."""
     if not isinstance(values.type, pa.JsonType) or (column.shape == "json" and not column.array):
         return _text(values, column)
     return _each(values.storage, column, _said)
 
 
-def _said(column: Column, text: str | None) -> str | None:
-    return column.text(json.loads(text)) if text is not None and text.startswith('"') else _from_json(column, text)
+def _said(column: SinkColumn, text: str | None) -> str | None:
+    return (
+        column.text(json.loads(text))
+        if text is not None and text.startswith('"')
+        else _from_json(column, text)
+    )
 
 
-def _each(values: pa.Array, column: Column, text: Callable[[Column, Any], str | None]) -> pa.Array:
+def _each(
+    values: pa.Array, column: SinkColumn, text: Callable[[SinkColumn, Any], str | None]
+) -> pa.Array:
     try:
         return pa.array([text(column, value) for value in moments.listed(values)], pa.string())
     except ValueError as error:
         raise SqlError("SINK_VALUE", f"column {column.name!r}: a value {error}", "data") from None
 
 
-def _from_json(column: Column, text: str | None) -> str | None:
+def _from_json(column: SinkColumn, text: str | None) -> str | None:
     """An array; what is no list in JSON may be one as Postgres writes it."""
     try:
         found = None if text is None else json.loads(text)
@@ -210,12 +237,16 @@ def _from_json(column: Column, text: str | None) -> str | None:
     return column.text(found) if isinstance(found, list) else text
 
 
-def _merge(target: Target, columns: str, names: list[str]) -> str:
+def _merge(target: TransferTarget, columns: str, names: list[str]) -> str:
     if target.mode != "upsert":
         return f"INSERT INTO {target.name} ({columns}) SELECT {columns} FROM {ROWS}"
     key = ", ".join(map(identifier, target.key))
     others = [identifier(name) for name in names if name not in target.key]
-    update = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
+    update = (
+        f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}"
+        if others
+        else "NOTHING"
+    )
     last = f"SELECT DISTINCT ON ({key}) {columns} FROM {ROWS} ORDER BY {key}, ctid DESC"
     return f"INSERT INTO {target.name} ({columns}) {last} ON CONFLICT ({key}) DO {update}"
 
@@ -226,7 +257,7 @@ def _merge(target: Target, columns: str, names: list[str]) -> str:
 class _Writing:
     """One connection with the rows as a view, used by its thread; only `interrupt` comes from elsewhere."""
 
-    def __init__(self, target: Target, reader: Reader, staging: Staging) -> None:
+    def __init__(self, target: TransferTarget, reader: Reader, staging: Staging) -> None:
         self._target = target
         self._reader = reader
         self._staging = staging
@@ -245,7 +276,9 @@ class _Writing:
             return written
 
     def _opened(self, stack: ExitStack, database: str) -> duckdb.DuckDBPyConnection:
-        self._connection = connection = stack.enter_context(duckdb.connect(database, config=SETTINGS))
+        self._connection = connection = stack.enter_context(
+            duckdb.connect(database, config=SETTINGS)
+        )
         stack.enter_context(registered(connection, ROWS, self._reader, self._staging))
         return connection
 
@@ -256,26 +289,38 @@ class _Writing:
             if connection.execute(keys.keep("?", "?", "?"), target.once).fetchone() == (0,):
                 return None
         connection.execute(f"CREATE TABLE IF NOT EXISTS {target.name} AS FROM {ROWS} LIMIT 0")
-        known = {name.lower() for name in self._reader.schema.names}  # DuckDB does not tell capitals from small letters
-        for query in target.rows_without_key([name for name in target.key if name.lower() in known]):
+        known = {
+            name.lower() for name in self._reader.schema.names
+        }  # DuckDB does not tell capitals from small letters
+        for query in target.rows_without_key(
+            [name for name in target.key if name.lower() in known]
+        ):
             if (lacking := connection.execute(query).fetchone()) is not None:
                 raise target.key_missing(lacking[0])
         if (misfit := first_misfit(connection, ROWS, target.name)) is not None:
             column, why = misfit
-            raise SqlError("SINK_VALUE", f"column {column!r}: a value {why}; cast or round it in the source", "data")
+            raise SqlError(
+                "SINK_VALUE",
+                f"column {column!r}: a value {why}; cast or round it in the source",
+                "data",
+            )
         if target.mode == "replace":
             connection.execute(f"DELETE FROM {target.name}")
         rows = f"FROM {ROWS}"
         if target.mode == "upsert":
             key = ", ".join(map(identifier, target.key))
-            connection.execute(f"DELETE FROM {target.name} WHERE ({key}) IN (FROM {ROWS} SELECT ({key}))")
+            connection.execute(
+                f"DELETE FROM {target.name} WHERE ({key}) IN (FROM {ROWS} SELECT ({key}))"
+            )
             rows = f"FROM (SELECT *, row_number() OVER () AS noetl_row FROM {ROWS}) SELECT * EXCLUDE (noetl_row)"
             rows += f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY noetl_row DESC) = 1"
-        [count] = connection.execute(f"INSERT INTO {target.name} BY NAME ({rows})").fetchone() or (0,)
+        [count] = connection.execute(f"INSERT INTO {target.name} BY NAME ({rows})").fetchone() or (
+            0,
+        )
         return int(count)
 
 
-async def into_duckdb(target: Target, reader: Reader, staging: Staging) -> int | None:
+async def into_duckdb(target: TransferTarget, reader: Reader, staging: Staging) -> int | None:
     writing = _Writing(target, reader, staging)
     found: int | None = await in_thread(writing.tables, writing.interrupt, "duckdb")
     return found
@@ -284,24 +329,34 @@ async def into_duckdb(target: Target, reader: Reader, staging: Staging) -> int |
 # ---- files -------------------------------------------------------------------------------------------------------------------
 
 
-async def into_file(target: Target, reader: Reader) -> int | None:
+async def into_file(target: TransferTarget, reader: Reader) -> int | None:
     where, kind = place(target)
     if target.mode != "replace" and await asyncio.to_thread(where.exists):
         return None
     return await files.copied(where, kind, reader)
 
 
-def place(target: Target) -> tuple[Path, str]:
+def place(target: TransferTarget) -> tuple[Path, str]:
     if not target.path:
         raise SqlError("SINK_PATH", "a file target needs `path`", "config")
     path = Path(target.path)
     kind = (target.format or path.suffix.removeprefix(".") or "parquet").lower()
     if kind not in files.FORMATS:
-        raise SqlError("SINK_FORMAT", f"a file is parquet, csv, json or jsonl, not {kind!r}: say `format`", "config")
+        raise SqlError(
+            "SINK_FORMAT",
+            f"a file is parquet, csv, json or jsonl, not {kind!r}: say `format`",
+            "config",
+        )
     if target.mode == "upsert":
-        raise SqlError("SINK_MODE", "a file has no rows to write over: use insert, append or replace", "config")
+        raise SqlError(
+            "SINK_MODE", "a file has no rows to write over: use insert, append or replace", "config"
+        )
     if target.mode == "replace":
         return path, kind
     key = target.once[0]
-    named = path.with_stem(f"{path.stem}-{key}") if path.suffix else path / f"{key}{files.FORMATS[kind]}"
+    named = (
+        path.with_stem(f"{path.stem}-{key}")
+        if path.suffix
+        else path / f"{key}{files.FORMATS[kind]}"
+    )
     return named, kind

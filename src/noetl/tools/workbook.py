@@ -17,11 +17,15 @@ def called(task: Task, workbook: Mapping[str, Task]) -> Task | Failure:
         wanted = workbook.get(found.task)
         if wanted is None:
             return Failure(
-                code="WORKBOOK_TASK_MISSING", kind="config", message=f"the workbook has no task {found.task!r}"
+                code="WORKBOOK_TASK_MISSING",
+                kind="config",
+                message=f"the workbook has no task {found.task!r}",
             )
         found = _under(found, wanted)
     return Failure(
-        code="WORKBOOK_CYCLE", kind="config", message=f"workbook tasks call each other more than {DEEPEST} deep"
+        code="WORKBOOK_CYCLE",
+        kind="config",
+        message=f"workbook tasks call each other more than {DEEPEST} deep",
     )
 
 

@@ -40,7 +40,9 @@ def _check_cron(rule: Cron) -> None:
     try:
         _zone(rule.zone)
     except (KeyError, ValueError, OSError) as error:
-        raise ValueError(f"there is no time zone {rule.zone[:100]!r}: write it as Europe/Berlin or UTC") from error
+        raise ValueError(
+            f"there is no time zone {rule.zone[:100]!r}: write it as Europe/Berlin or UTC"
+        ) from error
     fields = len(_spelled(rule).split())
     if fields != 5:
         raise ValueError(
@@ -82,7 +84,9 @@ def last(rule: Rule, first: Micros, until: Micros) -> Micros:
 
 def local(rule: Rule, at: Micros) -> str:
     """ISO 8601 in the time zone of the rule, to the second."""
-    return datetime.fromtimestamp(at // SECOND, _zone(rule.zone if isinstance(rule, Cron) else "UTC")).isoformat()
+    return datetime.fromtimestamp(
+        at // SECOND, _zone(rule.zone if isinstance(rule, Cron) else "UTC")
+    ).isoformat()
 
 
 def _every(rule: Every, after: Micros) -> Iterator[Micros]:
@@ -95,7 +99,9 @@ def _every(rule: Every, after: Micros) -> Iterator[Micros]:
 def _cron(rule: Cron, after: Micros) -> Iterator[Micros]:
     """The library reads the wall: where an hour comes twice it may name a moment again that lies behind."""
     latest = after
-    for moment in CronSim(_spelled(rule), datetime.fromtimestamp(after // SECOND, _zone(rule.zone))):
+    for moment in CronSim(
+        _spelled(rule), datetime.fromtimestamp(after // SECOND, _zone(rule.zone))
+    ):
         at = round(moment.timestamp()) * SECOND
         if at > latest:
             latest = at

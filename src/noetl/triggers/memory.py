@@ -8,10 +8,10 @@ from msgspec.structs import asdict, replace
 from noetl.model.clock import Clock
 from noetl.model.ids import ExecutionId, Micros, Tenant
 from noetl.model.messages import Start
-from noetl.triggers.port import Begin, Call, Due, Hook, Schedule, Wanted
+from noetl.triggers.port import Begin, Due, Hook, HookDefinition, Schedule, ScheduleDefinition
 
 
-class Log(Protocol):
+class StartLog(Protocol):
     """The twin of the log: where a start is written, and where an end is read."""
 
     async def start(self, start: Start, workload: dict[str, Any]) -> ExecutionId: ...
@@ -20,18 +20,23 @@ class Log(Protocol):
 
 
 class SchedulesMemory:
-    def __init__(self, log: Log, clock: Clock) -> None:
+    def __init__(self, log: StartLog, clock: Clock) -> None:
         self._log = log
         self._clock = clock
         self._rows: dict[tuple[Tenant, str], Schedule] = {}
         self._made = 0
 
-    async def put(self, wanted: Wanted, next_at: Micros) -> Schedule:
+    async def put(self, wanted: ScheduleDefinition, next_at: Micros) -> Schedule:
         now, before = self._clock.now(), self._rows.get((wanted.tenant, wanted.name))
         if before is None:
             self._made += 1
             before = Schedule(
-                **asdict(wanted), schedule_id=self._made, next_at=next_at, created_at=now, changed_at=now, revision=-1
+                **asdict(wanted),
+                schedule_id=self._made,
+                next_at=next_at,
+                created_at=now,
+                changed_at=now,
+                revision=-1,
             )
         row = replace(before, **asdict(wanted), next_at=next_at, error=None)
         return self._keep(row)
@@ -40,7 +45,9 @@ class SchedulesMemory:
         return self._rows.get((tenant, name))
 
     async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Schedule]:
-        return [row for (of, name), row in sorted(self._rows.items()) if of == tenant and name > after][:limit]
+        return [
+            row for (of, name), row in sorted(self._rows.items()) if of == tenant and name > after
+        ][:limit]
 
     async def pause(self, tenant: Tenant, name: str) -> Schedule | None:
         row = self._rows.get((tenant, name))
@@ -89,7 +96,7 @@ class HooksMemory:
         self._rows: dict[tuple[Tenant, str], Hook] = {}
         self._made = 0
 
-    async def put(self, call: Call) -> Hook:
+    async def put(self, call: HookDefinition) -> Hook:
         now, before = self._clock.now(), self._rows.get((call.tenant, call.name))
         if before is None:
             self._made += 1
@@ -103,7 +110,9 @@ class HooksMemory:
         return self._rows.get((tenant, name))
 
     async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]:
-        return [row for (of, name), row in sorted(self._rows.items()) if of == tenant and name > after][:limit]
+        return [
+            row for (of, name), row in sorted(self._rows.items()) if of == tenant and name > after
+        ][:limit]
 
     async def delete(self, tenant: Tenant, name: str) -> bool:
         return self._rows.pop((tenant, name), None) is not None

@@ -26,7 +26,7 @@ class Every(Struct, frozen=True, tag="every"):
 Rule = Cron | Every
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class ScheduleDefinition(Struct, frozen=True, kw_only=True):
     """What people say of a schedule."""
 
     tenant: Tenant
@@ -39,13 +39,15 @@ class Wanted(Struct, frozen=True, kw_only=True):
     overlap: Overlap = "allow"
 
 
-class Schedule(Wanted, frozen=True, kw_only=True):
+class Schedule(ScheduleDefinition, frozen=True, kw_only=True):
     """And what has become of it. `revision` grows with every change: whoever writes says which one it has seen."""
 
     schedule_id: int
     paused: bool = False
     next_at: Micros | None  # None: its rule names no moment any more
-    waiting: tuple[Micros, ...] = ()  # slots that came while the execution before them ran (overlap: queue)
+    waiting: tuple[
+        Micros, ...
+    ] = ()  # slots that came while the execution before them ran (overlap: queue)
     skipped: int = 0  # slots that were passed over for that reason (overlap: skip)
     last_at: Micros | None = None
     last_execution: ExecutionId | None = None
@@ -67,14 +69,18 @@ Begin = tuple[Start, dict[str, Any]]  # an execution to be started, and its work
 
 
 class Schedules(Protocol):
-    async def put(self, wanted: Wanted, next_at: Micros) -> Schedule:
+    async def put(self, wanted: ScheduleDefinition, next_at: Micros) -> Schedule:
         """In place of one of this name: what has become of it stays, a pause too."""
         ...
 
     async def find(self, tenant: Tenant, name: str) -> Schedule | None: ...
-    async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Schedule]: ...  # by name
+    async def stored(
+        self, tenant: Tenant, after: str = "", limit: int = 100
+    ) -> list[Schedule]: ...  # by name
     async def pause(self, tenant: Tenant, name: str) -> Schedule | None: ...
-    async def resume(self, tenant: Tenant, name: str, next_at: Micros | None) -> Schedule | None: ...
+    async def resume(
+        self, tenant: Tenant, name: str, next_at: Micros | None
+    ) -> Schedule | None: ...
     async def delete(self, tenant: Tenant, name: str) -> bool: ...
 
     async def due(self, limit: int) -> list[Due]:
@@ -86,7 +92,7 @@ class Schedules(Protocol):
         ...
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class HookDefinition(Struct, frozen=True, kw_only=True):
     """What people say of a hook: whoever calls it starts this playbook."""
 
     tenant: Tenant
@@ -99,14 +105,16 @@ class Call(Struct, frozen=True, kw_only=True):
     key_header: str | None = None  # names a call: one that is repeated starts nothing
 
 
-class Hook(Call, frozen=True, kw_only=True):
+class Hook(HookDefinition, frozen=True, kw_only=True):
     hook_id: int
     created_at: Micros
     changed_at: Micros
 
 
 class Hooks(Protocol):
-    async def put(self, call: Call) -> Hook: ...  # in place of one of this name
+    async def put(self, call: HookDefinition) -> Hook: ...  # in place of one of this name
     async def find(self, tenant: Tenant, name: str) -> Hook | None: ...
-    async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]: ...  # by name
+    async def stored(
+        self, tenant: Tenant, after: str = "", limit: int = 100
+    ) -> list[Hook]: ...  # by name
     async def delete(self, tenant: Tenant, name: str) -> bool: ...

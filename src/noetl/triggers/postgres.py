@@ -9,7 +9,7 @@ from noetl.database import Database, Record
 from noetl.model import codec
 from noetl.model.ids import ExecutionId, Micros, Tenant, shard_of
 from noetl.sql import Query, load
-from noetl.triggers.port import Begin, Call, Due, Hook, Rule, Schedule, Wanted
+from noetl.triggers.port import Begin, Due, Hook, HookDefinition, Rule, Schedule, ScheduleDefinition
 
 _SCHEDULES = load(Path(__file__).with_name("schedules.sql"))
 _HOOKS = load(Path(__file__).with_name("hooks.sql"))
@@ -22,7 +22,7 @@ class SchedulesPostgres:
         self._background = database.background
         self._shards = shards
 
-    async def put(self, wanted: Wanted, next_at: Micros) -> Schedule:
+    async def put(self, wanted: ScheduleDefinition, next_at: Micros) -> Schedule:
         row = await self._changed(
             _SCHEDULES["put"],
             tenant=wanted.tenant,
@@ -92,19 +92,33 @@ class SchedulesPostgres:
 def _schedule(row: Record) -> Schedule:
     """Columns stand in the order of the queries; `due` has two more."""
     return Schedule(
-        tenant=Tenant(row[0]), name=row[1], path=row[2], version=row[3], rule=_rule.decode(row[4]),
-        payload=msgspec.json.decode(row[5]), catch_up=row[6], overlap=row[7], schedule_id=row[8], paused=row[9],
-        next_at=row[10], waiting=tuple(row[11]), skipped=row[12], last_at=row[13],
-        last_execution=None if row[14] is None else ExecutionId(str(row[14])), error=row[15], revision=row[16],
-        created_at=row[17], changed_at=row[18],
-    )  # fmt: skip
+        tenant=Tenant(row[0]),
+        name=row[1],
+        path=row[2],
+        version=row[3],
+        rule=_rule.decode(row[4]),
+        payload=msgspec.json.decode(row[5]),
+        catch_up=row[6],
+        overlap=row[7],
+        schedule_id=row[8],
+        paused=row[9],
+        next_at=row[10],
+        waiting=tuple(row[11]),
+        skipped=row[12],
+        last_at=row[13],
+        last_execution=None if row[14] is None else ExecutionId(str(row[14])),
+        error=row[15],
+        revision=row[16],
+        created_at=row[17],
+        changed_at=row[18],
+    )
 
 
 class HooksPostgres:
     def __init__(self, database: Database) -> None:
         self._pool = database.main
 
-    async def put(self, call: Call) -> Hook:
+    async def put(self, call: HookDefinition) -> Hook:
         (row,) = await self._pool.write(_HOOKS["put"], **msgspec.structs.asdict(call))
         return _hook(row)
 
@@ -113,7 +127,12 @@ class HooksPostgres:
         return _hook(rows[0]) if rows else None
 
     async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]:
-        return [_hook(row) for row in await self._pool.read(_HOOKS["stored"], tenant=tenant, after=after, limit=limit)]
+        return [
+            _hook(row)
+            for row in await self._pool.read(
+                _HOOKS["stored"], tenant=tenant, after=after, limit=limit
+            )
+        ]
 
     async def delete(self, tenant: Tenant, name: str) -> bool:
         return bool(await self._pool.write(_HOOKS["delete"], tenant=tenant, name=name))
@@ -121,6 +140,15 @@ class HooksPostgres:
 
 def _hook(row: Record) -> Hook:
     return Hook(
-        tenant=Tenant(row[0]), name=row[1], path=row[2], version=row[3], into=row[4], secret=row[5],
-        signature_header=row[6], key_header=row[7], hook_id=row[8], created_at=row[9], changed_at=row[10],
-    )  # fmt: skip
+        tenant=Tenant(row[0]),
+        name=row[1],
+        path=row[2],
+        version=row[3],
+        into=row[4],
+        secret=row[5],
+        signature_header=row[6],
+        key_header=row[7],
+        hook_id=row[8],
+        created_at=row[9],
+        changed_at=row[10],
+    )

@@ -8,17 +8,19 @@ from noetl.model.ids import Micros
 from noetl.triggers import calendar
 from noetl.triggers.port import Due, Schedule
 
-GRACE = 10 * calendar.SECOND  # a slot that is later than this was missed: its catch-up policy says what becomes of it
+GRACE = (
+    10 * calendar.SECOND
+)  # a slot that is later than this was missed: its catch-up policy says what becomes of it
 MOST = 20  # slots of one turn, and slots that wait; what is beyond stays in the calendar
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TriggerTurn:
     starts: tuple[Micros, ...]
     after: Schedule
 
 
-def turn(due: Due) -> Turn:
+def turn(due: Due) -> TriggerTurn:
     schedule = due.schedule
     taken, next_at = _taken(schedule, due.now)
     ready = (*schedule.waiting, *taken)
@@ -34,7 +36,7 @@ def turn(due: Due) -> Turn:
         waiting=rest if queues else (),
         skipped=schedule.skipped + (0 if queues else len(rest)),
     )
-    return Turn(starts, after)
+    return TriggerTurn(starts, after)
 
 
 def _taken(schedule: Schedule, now: Micros) -> tuple[tuple[Micros, ...], Micros | None]:

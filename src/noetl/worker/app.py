@@ -22,9 +22,9 @@ from noetl.model.errors import Conflict
 from noetl.model.exchange import holder
 from noetl.model.ids import Micros
 from noetl.pipeline.redaction import Clean, Redactor
-from noetl.results.kv import Blobs, Near
-from noetl.results.router import Router
-from noetl.settings import Shards, Storage, Work
+from noetl.results.kv import Blobs, PayloadCache
+from noetl.results.router import ResultRouter
+from noetl.settings import ShardSettings, Storage, WorkerProcessSettings
 from noetl.tools import registry
 from noetl.tools.credentials import Credentials, EnvCredentials, FirstOf, missing
 from noetl.worker.channel import Channel
@@ -65,11 +65,17 @@ class Options:
     poll: float = 1.5
     drain: float = 30.0  # seconds for what runs when the worker is told to stop
     lease: float = 6.0  # seconds, as the servers give it
-    tools: Mapping[str, registry.Make] = field(default_factory=dict)  # kinds that stand beside the worker
-    find_data: Find = nowhere  # the address of the users' database on this machine, with its password
+    tools: Mapping[str, registry.Make] = field(
+        default_factory=dict
+    )  # kinds that stand beside the worker
+    find_data: Find = (
+        nowhere  # the address of the users' database on this machine, with its password
+    )
 
 
-def options(home: Path, work: Work, shards: Shards, storage: Storage) -> Options:
+def options(
+    home: Path, work: WorkerProcessSettings, shards: ShardSettings, storage: Storage
+) -> Options:
     return Options(
         home=home,
         storage=storage,
@@ -105,9 +111,15 @@ class Wired:
         redactor = Redactor()
         self._clean = Clean(redactor)
         self._worker = Worker(
-            channel, self._store, self._registry, SystemClock(), spool, settings,
-            credentials=credentials(channel, told.find_data), redactor=redactor,
-        )  # fmt: skip
+            channel,
+            self._store,
+            self._registry,
+            SystemClock(),
+            spool,
+            settings,
+            credentials=credentials(channel, told.find_data),
+            redactor=redactor,
+        )
 
     @property
     def holder(self) -> str:
@@ -124,8 +136,12 @@ class Wired:
             await self._run(stop)
 
     async def _run(self, stop: asyncio.Event) -> None:
-        log.info("worker started", extra={"worker": self.holder, "pools": ",".join(self._options.pools)})
-        await self._registry.start("python")  # the tool that most steps use, and the one that takes longest to begin
+        log.info(
+            "worker started", extra={"worker": self.holder, "pools": ",".join(self._options.pools)}
+        )
+        await self._registry.start(
+            "python"
+        )  # the tool that most steps use, and the one that takes longest to begin
         running = asyncio.ensure_future(self._worker.run())
         stopping = asyncio.ensure_future(stop.wait())
         sweeping = asyncio.ensure_future(self._sweep())
@@ -148,7 +164,9 @@ class Wired:
         await asyncio.sleep(min(FIRST_SWEEP, storage.storage_sweep_sec))
         while True:
             try:
-                swept = await self._store.sweep(self._channel.orphans, time.time() - storage.storage_orphan_age_sec)
+                swept = await self._store.sweep(
+                    self._channel.orphans, time.time() - storage.storage_orphan_age_sec
+                )
                 log.info("orphans swept", extra=asdict(swept))
             except Exception as error:  # a loop that must survive
                 log.warning("orphans not swept", extra={"error": str(error)})
@@ -164,7 +182,9 @@ class Wired:
         self._worker.hand_back()
         await asyncio.wait((running,), timeout=FAREWELL)
         if not running.done():
-            log.warning("worker leaves work behind", extra={"worker": self.holder, "held": self.held})
+            log.warning(
+                "worker leaves work behind", extra={"worker": self.holder, "held": self.held}
+            )
 
 
 def credentials(channel: Channel, find: Find) -> Credentials:
@@ -197,9 +217,13 @@ def _cleaned(clean: Clean) -> Iterator[None]:
             handler.removeFilter(clean)
 
 
-def open_store(blobs: Blobs, home: Path, storage: Storage, near: Near | None = None) -> Router:
+def open_store(
+    blobs: Blobs, home: Path, storage: Storage, near: PayloadCache | None = None
+) -> ResultRouter:
     """Small payloads live with the servers, large ones where the settings say."""
-    return Router(blobs, large(home, storage, time.monotonic), tier=storage.default_store_tier, near=near)
+    return ResultRouter(
+        blobs, large(home, storage, time.monotonic), tier=storage.default_store_tier, near=near
+    )
 
 
 async def serve(channel: Channel, told: Options, stop: asyncio.Event) -> None:
@@ -238,7 +262,8 @@ def named(told: Options) -> Iterator[tuple[str, Path]]:
             with suppress(OSError):
                 os.close(opened)
     raise Conflict(
-        f"a worker named {names[0]} runs already", hint="stop it, or give this one another name (NOETL_WORKER_ID)"
+        f"a worker named {names[0]} runs already",
+        hint="stop it, or give this one another name (NOETL_WORKER_ID)",
     )
 
 
@@ -250,4 +275,7 @@ def _names(pools: tuple[str, ...]) -> list[str]:
 def _host() -> str:
     """As it may stand in a name."""
     name = socket.gethostname().partition(".")[0]
-    return "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in name)[:60] or "worker"
+    return (
+        "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in name)[:60]
+        or "worker"
+    )

@@ -8,12 +8,12 @@ from noetl.model.envelope import failed
 from noetl.model.errors import Failure
 from noetl.model.exchange import Ack
 from noetl.model.messages import Report
-from noetl.pipeline import Sent
+from noetl.pipeline import OutgoingEvent
 
 REFUSED = "REPORT_REFUSED"
 
 
-def report(command: Command, worker: str, sent: Sent) -> Report:
+def report(command: Command, worker: str, sent: OutgoingEvent) -> Report:
     return Report(
         execution_id=command.execution_id,
         command_id=command.command_id,
@@ -24,24 +24,24 @@ def report(command: Command, worker: str, sent: Sent) -> Report:
     )
 
 
-def announcements(command: Command, worker: str) -> tuple[Sent, Sent]:
+def announcements(command: Command, worker: str) -> tuple[OutgoingEvent, OutgoingEvent]:
     named = {**_of(command), "worker": worker}
-    return Sent(e.CommandClaimed(**named)), Sent(e.CommandStarted(**named))
+    return OutgoingEvent(e.CommandClaimed(**named)), OutgoingEvent(e.CommandStarted(**named))
 
 
-def cancelled(command: Command) -> Sent:
-    return Sent(e.CommandCancelled(**_of(command)))
+def cancelled(command: Command) -> OutgoingEvent:
+    return OutgoingEvent(e.CommandCancelled(**_of(command)))
 
 
-def returned(command: Command) -> Sent:
-    return Sent(e.CommandReturned(**_of(command)))
+def returned(command: Command) -> OutgoingEvent:
+    return OutgoingEvent(e.CommandReturned(**_of(command)))
 
 
-def failure(command: Command, worker: str, reason: Failure) -> Sent:
+def failure(command: Command, worker: str, reason: Failure) -> OutgoingEvent:
     named = {**_of(command), "worker": worker}
     if command.kind in ("evaluate", "plan"):
-        return Sent(e.ExpressionEvaluated(site=command.site or "", error=reason, **named))
-    return Sent(e.CommandFailed(result=failed(reason), **named))
+        return OutgoingEvent(e.ExpressionEvaluated(site=command.site or "", error=reason, **named))
+    return OutgoingEvent(e.CommandFailed(result=failed(reason), **named))
 
 
 def refusal(ack: Ack) -> Failure:

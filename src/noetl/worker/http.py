@@ -22,7 +22,7 @@ from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
-from noetl.worker.wire import Answer, BrokenOff, NotConnected, Wire
+from noetl.worker.wire import BrokenOff, NotConnected, Wire, WireResponse
 
 EXCHANGE = "/api/worker/exchange"
 LOGS = "/api/worker/logs"
@@ -38,7 +38,9 @@ class HttpChannel:
 
     def __init__(self, servers: Sequence[str]) -> None:
         if not servers:
-            raise InvalidInput("no server to talk to", hint="NOETL_SERVER_URL=http://127.0.0.1:8082")
+            raise InvalidInput(
+                "no server to talk to", hint="NOETL_SERVER_URL=http://127.0.0.1:8082"
+            )
         self._wires = [Wire(server) for server in servers]
         self._current = 0
 
@@ -65,7 +67,9 @@ class HttpChannel:
 
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
         try:
-            return await self._ask("GET", f"/api/worker/payloads/{quote(ref_id, safe='')}?uri={quote(uri, safe='')}")
+            return await self._ask(
+                "GET", f"/api/worker/payloads/{quote(ref_id, safe='')}?uri={quote(uri, safe='')}"
+            )
         except Expired:
             raise
         except NotFound:
@@ -73,10 +77,17 @@ class HttpChannel:
 
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
         named = quote(codec.encode(reference), safe="")
-        await self._ask("PUT", f"/api/worker/payloads?reference={named}", payload, kind="application/octet-stream")
+        await self._ask(
+            "PUT",
+            f"/api/worker/payloads?reference={named}",
+            payload,
+            kind="application/octet-stream",
+        )
 
     async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
-        answer = await self._ask("POST", f"/api/worker/orphans/{quote(execution_id, safe='')}", codec.encode(uris))
+        answer = await self._ask(
+            "POST", f"/api/worker/orphans/{quote(execution_id, safe='')}", codec.encode(uris)
+        )
         try:
             return _addresses.decode(answer)
         except msgspec.DecodeError as error:
@@ -93,7 +104,12 @@ class HttpChannel:
         await self._ask("POST", LOGS, codec.encode(parts))
 
     async def _ask(
-        self, method: str, path: str, body: bytes = b"", wait: float = 0, kind: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        wait: float = 0,
+        kind: str = "application/json",
     ) -> bytes:
         """At the server that answered last, or the next one that can be reached. Once sent, it is not sent elsewhere: that is
         for the worker to decide."""
@@ -123,7 +139,7 @@ def place(wire: Wire, path: str) -> str:
     return wire.url + path.partition("?")[0]
 
 
-def refused(answer: Answer, where: str) -> NoetlError:
+def refused(answer: WireResponse, where: str) -> NoetlError:
     detail, hint = _told(answer)
     said = f"{where}: {answer.status} {detail}"
     match answer.status:
@@ -145,12 +161,14 @@ def fitted(request: ExchangeRequest) -> bytes:
     """As many reports as fit; the others are not acknowledged and go with the next exchange. The order is kept."""
     data = codec.encode(request)
     while len(data) > EXCHANGE_LIMIT and len(request.reports) > 1:
-        request = msgspec.structs.replace(request, reports=request.reports[: len(request.reports) // 2])
+        request = msgspec.structs.replace(
+            request, reports=request.reports[: len(request.reports) // 2]
+        )
         data = codec.encode(request)
     return data
 
 
-def _told(answer: Answer) -> tuple[str, str | None]:
+def _told(answer: WireResponse) -> tuple[str, str | None]:
     """What a problem says; any other answer is not worth repeating."""
     if not answer.kind.startswith("application/problem+json"):
         return "", None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from noetl.model.clock import Clock
 from noetl.model.commands import Command
 from noetl.model.errors import InvalidInput, Unavailable
-from noetl.model.exchange import Held
+from noetl.model.exchange import LeaseKey
 from noetl.model.messages import StoredRef
 from noetl.model.reference import address
 from noetl.model.steplogs import Line, encode, part_key
@@ -40,7 +40,7 @@ FAREWELL = 2.0  # seconds for what is left when the worker ends
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    held: Held
+    held: LeaseKey
     part: StoredRef
 
     @property
@@ -66,13 +66,22 @@ class AttemptLog:
     def __call__(self, task: str, item: int | None = None) -> Log:
         def write(stream: str, line: str) -> None:
             self._seq += 1
-            self._add(Line(seq=self._seq, at=self._logs.now(), stream=stream, line=cut(line), task=task, item=item))
+            self._add(
+                Line(
+                    seq=self._seq,
+                    at=self._logs.now(),
+                    stream=stream,
+                    line=cut(line),
+                    task=task,
+                    item=item,
+                )
+            )
 
         return write
 
     @property
-    def held(self) -> Held:
-        return Held(self._command.command_id, self._command.attempt)
+    def held(self) -> LeaseKey:
+        return LeaseKey(self._command.command_id, self._command.attempt)
 
     def close(self) -> None:
         """Nothing more is printed."""
@@ -108,7 +117,10 @@ class AttemptLog:
         if self._dropped_lines:
             text = f"({self._dropped_lines} lines, {self._dropped_bytes} bytes left out)"
             before = self._late[0][0]
-            self._keep(Line(seq=before.seq - 1, at=before.at, stream="noetl", line=text), len(text) + BESIDE)
+            self._keep(
+                Line(seq=before.seq - 1, at=before.at, stream="noetl", line=text),
+                len(text) + BESIDE,
+            )
         for line, size in self._late:
             self._keep(line, size)
         self._late.clear()
@@ -134,7 +146,9 @@ class AttemptLog:
         self._parts += 1
         data = encode(lines)
         uri = str(address(command.execution_id, "log", command.step, key))
-        return StoredRef(reference=reference_to(uri, "kv", checksum(data), len(data), len(lines)), payload=data)
+        return StoredRef(
+            reference=reference_to(uri, "kv", checksum(data), len(data), len(lines)), payload=data
+        )
 
 
 class StepLogs:
@@ -190,12 +204,14 @@ class StepLogs:
         if self._unsent:
             log.warning("step logs not stored", extra={"parts": len(self._unsent)})
 
-    def endings(self, held: Iterable[Held]) -> tuple[StoredRef, ...]:
+    def endings(self, held: Iterable[LeaseKey]) -> tuple[StoredRef, ...]:
         """Parts of these attempts that nobody has stored yet."""
         wanted = set(held)
         if not wanted or not self._unsent:
             return ()
-        return _within(WITH_ENDINGS, (each for each in self._unsent.values() if each.held in wanted))
+        return _within(
+            WITH_ENDINGS, (each for each in self._unsent.values() if each.held in wanted)
+        )
 
     def stored(self, parts: Iterable[StoredRef]) -> None:
         for part in parts:

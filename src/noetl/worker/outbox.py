@@ -6,18 +6,18 @@ from itertools import islice
 from msgspec import Struct
 
 from noetl.model.events import Ending
-from noetl.model.exchange import Ack, Held
+from noetl.model.exchange import Ack, LeaseKey
 from noetl.model.messages import Report
 
 AT_ONCE = 80  # reports in one exchange: about as many steps as one append takes; what is larger than an exchange may be is halved
 
 
-Place = tuple[Held, str]
+Place = tuple[LeaseKey, str]
 
 
-class Entry(Struct, eq=False):
+class OutboxEntry(Struct, eq=False):
     report: Report
-    held: Held
+    held: LeaseKey
     place: Place
     ending: bool  # the worker lets go of the command with it
     answer: asyncio.Future[Ack] | None = None  # a journal entry whose task waits for it
@@ -28,27 +28,29 @@ class Outbox:
     """In the order they were made; found by their command too, since a worker may hold hundreds."""
 
     def __init__(self) -> None:
-        self._entries: dict[Place, Entry] = {}
-        self._endings: dict[Place, Entry] = {}
-        self._of: dict[Held, dict[Place, None]] = {}
+        self._entries: dict[Place, OutboxEntry] = {}
+        self._endings: dict[Place, OutboxEntry] = {}
+        self._of: dict[LeaseKey, dict[Place, None]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, report: Report, answer: asyncio.Future[Ack] | None = None, *, spooled: bool = False) -> Entry:
-        held = Held(report.command_id, report.attempt)
+    def add(
+        self, report: Report, answer: asyncio.Future[Ack] | None = None, *, spooled: bool = False
+    ) -> OutboxEntry:
+        held = LeaseKey(report.command_id, report.attempt)
         place = held, report.key
-        entry = Entry(report, held, place, isinstance(report.event, Ending), answer, spooled)
+        entry = OutboxEntry(report, held, place, isinstance(report.event, Ending), answer, spooled)
         self._entries[place] = entry
         self._of.setdefault(held, {})[place] = None
         if entry.ending:
             self._endings[place] = entry
         return entry
 
-    def batch(self) -> list[Entry]:
+    def batch(self) -> list[OutboxEntry]:
         return list(islice(self._entries.values(), AT_ONCE))
 
-    def endings(self) -> list[Entry]:
+    def endings(self) -> list[OutboxEntry]:
         return list(self._endings.values())
 
     @property
@@ -56,20 +58,22 @@ class Outbox:
         """How many commands wait for their ending to be acknowledged."""
         return len(self._endings)
 
-    def acknowledged(self, entry: Entry) -> None:
+    def acknowledged(self, entry: OutboxEntry) -> None:
         self._remove(entry.place)
 
-    def answers(self, batch: list[Entry], acks: tuple[Ack, ...]) -> list[tuple[Entry, Ack]]:
+    def answers(
+        self, batch: list[OutboxEntry], acks: tuple[Ack, ...]
+    ) -> list[tuple[OutboxEntry, Ack]]:
         """Each entry of the batch that was answered, with its answer; a repeated acknowledgement changes nothing."""
         given = {(ack.command_id, ack.key): ack for ack in acks}
-        found: list[tuple[Entry, Ack]] = []
+        found: list[tuple[OutboxEntry, Ack]] = []
         for entry in batch:
             ack = given.get((entry.held.command_id, entry.place[1]))
             if ack is not None and self._entries.get(entry.place) is entry:
                 found.append((entry, ack))
         return found
 
-    def forget(self, held: Held) -> None:
+    def forget(self, held: LeaseKey) -> None:
         """Entries of a command that is no longer worked on as this attempt, its ending excepted."""
         for place in list(self._of.get(held, ())):
             entry = self._entries[place]
@@ -78,7 +82,7 @@ class Outbox:
                 if entry.answer is not None:
                     entry.answer.cancel()
 
-    def has_ending(self, held: Held) -> bool:
+    def has_ending(self, held: LeaseKey) -> bool:
         return any(place in self._endings for place in self._of.get(held, ()))
 
     def _remove(self, place: Place) -> None:

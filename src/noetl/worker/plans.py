@@ -13,7 +13,9 @@ from noetl.worker.channel import Channel
 
 
 class Plans:
-    def __init__(self, channel: Channel, kept: int, load: Callable[[str], Playbook] = load_registered) -> None:
+    def __init__(
+        self, channel: Channel, kept: int, load: Callable[[str], Playbook] = load_registered
+    ) -> None:
         self._channel = channel
         self._kept = kept
         self._load = load
@@ -52,5 +54,7 @@ class Plans:
 
 def _unusable(content: str, why: str) -> Failure:
     return Failure(
-        code="PLAYBOOK_UNUSABLE", kind="config", message=f"playbook {content[:12]} cannot be run: {why}"[:1_000]
+        code="PLAYBOOK_UNUSABLE",
+        kind="config",
+        message=f"playbook {content[:12]} cannot be run: {why}"[:1_000],
     )

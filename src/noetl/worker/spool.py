@@ -90,7 +90,9 @@ class FileSpool:
         return reports
 
     def _add(self, report: Report) -> None:
-        name = self._names.get(name_of(report)) or f"{self._next:012}-{name_of(report)[:16]}{_SUFFIX}"
+        name = (
+            self._names.get(name_of(report)) or f"{self._next:012}-{name_of(report)[:16]}{_SUFFIX}"
+        )
         data = msgspec.json.encode(report)
         whole = sha256(data).hexdigest().encode() + b"\n" + data
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -8,10 +8,10 @@ from urllib.parse import unquote, urlsplit
 
 from noetl.model.errors import InvalidInput
 from noetl.results.cached import Cached
-from noetl.results.files import Files
-from noetl.results.kv import Near
+from noetl.results.files import FileStore
+from noetl.results.kv import PayloadCache
 from noetl.results.large import Large
-from noetl.results.pool import Allowance, Pool
+from noetl.results.pool import Allowance, FilePool
 from noetl.results.port import Tier
 from noetl.results.staging import Staging
 from noetl.settings import Storage
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 def large(home: Path, storage: Storage, now: Callable[[], float]) -> Large:
     """The tier, with this machine's cache before it where it is far away."""
     kept, folder = tier(home, storage), storage.storage_local_cache_dir
-    if folder is not None or not isinstance(kept, Files):
+    if folder is not None or not isinstance(kept, FileStore):
         return _cached(kept, folder or home / "cache", storage, now)
     return Large(kept, kept.staging, patience=storage.storage_patience_sec)
 
 
-def shared_cache(storage: Storage) -> Near | None:
+def shared_cache(storage: Storage) -> PayloadCache | None:
     if storage.nats_url is None:
         return None
     from noetl.results.shared import SharedCache  # a process without NATS does not load its library
@@ -40,9 +40,9 @@ def tier(home: Path, storage: Storage) -> Tier:
     """The durable home of large results."""
     match storage.storage_cloud_tier:
         case None:
-            return Files(home / "results")
+            return FileStore(home / "results")
         case url if url.startswith("file://"):
-            return Files(directory_of(url), ours=False, once=home / "staging")
+            return FileStore(directory_of(url), ours=False, once=home / "staging")
         case url:
             return _objects(url, storage)
 
@@ -53,9 +53,11 @@ def _cached(kept: Tier, folder: Path, storage: Storage, now: Callable[[], float]
     name = f"{storage.storage_endpoint} {storage.storage_cloud_tier}"
     place = folder / sha256(name.encode()).hexdigest()[:16]  # one for each store
     allowance = Allowance(storage.storage_local_cache_rate, now)
-    meta = Pool(place / "meta", storage.storage_local_cache_meta_bytes, allowance)
-    data = Pool(place / "data", storage.storage_local_cache_bytes, allowance)
-    return Large(Cached(kept, meta, data), Staging(folder / "staging"), patience=storage.storage_patience_sec)
+    meta = FilePool(place / "meta", storage.storage_local_cache_meta_bytes, allowance)
+    data = FilePool(place / "data", storage.storage_local_cache_bytes, allowance)
+    return Large(
+        Cached(kept, meta, data), Staging(folder / "staging"), patience=storage.storage_patience_sec
+    )
 
 
 def _objects(url: str, storage: Storage) -> Tier:
@@ -69,7 +71,11 @@ def connect_object_store(url: str, storage: Storage) -> "ObjectStore":
     from noetl.results.objects import connect
 
     endpoint = storage.storage_endpoint
-    if endpoint is not None and not endpoint.startswith("https://") and not storage.storage_allow_http:
+    if (
+        endpoint is not None
+        and not endpoint.startswith("https://")
+        and not storage.storage_allow_http
+    ):
         raise InvalidInput(
             f"NOETL_STORAGE_ENDPOINT is {endpoint}, without TLS",
             hint="use https://, or set NOETL_STORAGE_ALLOW_HTTP=true where nobody listens in",

@@ -27,7 +27,7 @@ class BrokenOff(Exception):
 
 
 @dataclass(slots=True)
-class Answer:
+class WireResponse:
     status: int = 0
     kind: str = ""  # the content type
     body: bytes = b""
@@ -38,17 +38,17 @@ class Connection(asyncio.Protocol):
         self.closed = False
         self.used = 0.0
         self._transport: asyncio.Transport | None = None
-        self._waiting: asyncio.Future[Answer] | None = None
-        self._answer = Answer()
+        self._waiting: asyncio.Future[WireResponse] | None = None
+        self._answer = WireResponse()
         self._parts: list[bytes] = []
         self._size = 0
         self._parser = httptools.HttpResponseParser(self)
 
-    async def ask(self, head: bytes, body: bytes) -> Answer:
+    async def ask(self, head: bytes, body: bytes) -> WireResponse:
         """One at a time."""
         assert self._transport is not None
         assert self._waiting is None
-        self._answer, self._parts, self._size = Answer(), [], 0
+        self._answer, self._parts, self._size = WireResponse(), [], 0
         self._parser = httptools.HttpResponseParser(self)
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(head + body)
@@ -62,7 +62,9 @@ class Connection(asyncio.Protocol):
     # -- the transport --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # that of uvloop is one by its methods only
+        self._transport = cast(
+            asyncio.Transport, transport
+        )  # that of uvloop is one by its methods only
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
@@ -111,8 +113,15 @@ class Wire:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-            raise InvalidInput(f"{url!r} is not the address of a server", hint="http://127.0.0.1:8082")
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.username
+            or parts.query
+        ):
+            raise InvalidInput(
+                f"{url!r} is not the address of a server", hint="http://127.0.0.1:8082"
+            )
         self.url = url.rstrip("/")
         self._host = parts.hostname
         self._secure = ssl.create_default_context() if parts.scheme == "https" else None
@@ -122,8 +131,13 @@ class Wire:
         self._idle: deque[Connection] = deque()
 
     async def ask(
-        self, method: str, path: str, body: bytes = b"", patience: float = 5.0, kind: str = "application/json"
-    ) -> Answer:
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        patience: float = 5.0,
+        kind: str = "application/json",
+    ) -> WireResponse:
         """NotConnected or BrokenOff when no answer came in time."""
         connection = self._kept() or await self._connect()
         lines = f"{method} {self._prefix}{path} HTTP/1.1\r\nHost: {self._authority}\r\nContent-Length: {len(body)}\r\n"
@@ -135,7 +149,9 @@ class Wire:
         except TimeoutError as error:
             connection.abort()
             raise BrokenOff(f"no answer within {patience} s") from error
-        except BaseException:  # also when the caller gives up: the server sees that nobody waits any more
+        except (
+            BaseException
+        ):  # also when the caller gives up: the server sees that nobody waits any more
             connection.abort()
             raise
         self._keep(connection)

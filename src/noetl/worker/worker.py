@@ -23,9 +23,9 @@ from msgspec import structs
 from noetl.model.clock import Clock
 from noetl.model.commands import Command
 from noetl.model.errors import Failure, Unreached
-from noetl.model.exchange import PROGRESS, Ack, ExchangeReply, ExchangeRequest, Held, Progress
+from noetl.model.exchange import PROGRESS, Ack, ExchangeReply, ExchangeRequest, LeaseKey, Progress
 from noetl.model.messages import StoredRef
-from noetl.pipeline import Environment, Sent, execute
+from noetl.pipeline import Environment, OutgoingEvent, execute
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.redaction import Redactor
 from noetl.results.port import ResultStore
@@ -34,7 +34,7 @@ from noetl.tools.registry import Registry
 from noetl.worker import endings
 from noetl.worker.channel import Channel
 from noetl.worker.logs import StepLogs
-from noetl.worker.outbox import Entry, Outbox
+from noetl.worker.outbox import Outbox, OutboxEntry
 from noetl.worker.plans import Plans
 from noetl.worker.settings import WorkerSettings
 from noetl.worker.spool import Spool
@@ -46,18 +46,18 @@ MOST_AHEAD = 16  # times the slots
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class RunningCommand:
     """A command being worked on. `renewed` is when its lease was last known to be renewed."""
 
     command: Command
-    held: Held
+    held: LeaseKey
     renewed: float
     claimed_at: int
     launch: int = 1
     task: asyncio.Task[None] | None = None
     notice: asyncio.TimerHandle | None = None
     announced: bool = False
-    told: Sent | None = None  # to stop: what it says when it has
+    told: OutgoingEvent | None = None  # to stop: what it says when it has
     progress: str = ""  # what its tool said last
 
     def say(self, progress: str) -> None:
@@ -70,7 +70,7 @@ class Job:
             self.task.cancel()
 
 
-class Refused(Exception):
+class JournalRefused(Exception):
     """A server will never take this journal entry."""
 
     def __init__(self, ack: Ack) -> None:
@@ -79,7 +79,7 @@ class Refused(Exception):
 
 
 @dataclass(slots=True)
-class Pace:
+class Backoff:
     """Delays that grow with every failure in a row."""
 
     shortest: float
@@ -96,7 +96,7 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Lately:
+class DecayingCount:
     """How many in the last so many seconds, about: what is longer ago counts less and less."""
 
     seconds: float
@@ -115,48 +115,64 @@ class Memory:
     """The last few of many."""
 
     most: int
-    kept: OrderedDict[Held, int] = field(default_factory=OrderedDict)
+    kept: OrderedDict[LeaseKey, int] = field(default_factory=OrderedDict)
 
-    def count(self, held: Held) -> int:
+    def count(self, held: LeaseKey) -> int:
         number = self.kept[held] = self.kept.get(held, 0) + 1
         self.kept.move_to_end(held)
         while len(self.kept) > self.most:
             self.kept.popitem(last=False)
         return number
 
-    def __contains__(self, held: Held) -> bool:
+    def __contains__(self, held: LeaseKey) -> bool:
         return held in self.kept
 
 
 class Worker:
     def __init__(
-        self, channel: Channel, store: ResultStore, registry: Registry, clock: Clock, spool: Spool, settings: WorkerSettings,
-        *, credentials: Credentials | None = None, redactor: Redactor | None = None, plans: Plans | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        channel: Channel,
+        store: ResultStore,
+        registry: Registry,
+        clock: Clock,
+        spool: Spool,
+        settings: WorkerSettings,
+        *,
+        credentials: Credentials | None = None,
+        redactor: Redactor | None = None,
+        plans: Plans | None = None,
+    ) -> None:
         self._channel = channel
         self._clock = clock
         self._spool = spool
         self._settings = settings
         self._plans = plans or Plans(channel, settings.plans)
         self._env = Environment(
-            store, registry, clock, settings.worker_id, channel.manifest,
-            credentials=credentials or EnvCredentials(), redactor=Redactor() if redactor is None else redactor,
+            store,
+            registry,
+            clock,
+            settings.worker_id,
+            channel.manifest,
+            credentials=credentials or EnvCredentials(),
+            redactor=Redactor() if redactor is None else redactor,
             context_limit=settings.context_limit,
-        )  # fmt: skip
+        )
         self._logs = StepLogs(channel, clock)
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, RunningCommand] = {}
         self._dying: dict[asyncio.Task[None], None] = {}
         self._outbox = Outbox()
         self._room = asyncio.Semaphore(settings.slots)
-        self._ended_lately = Lately(AHEAD)
+        self._ended_lately = DecayingCount(AHEAD)
         self._launched = Memory(REMEMBERED)
         self._journaled = Memory(REMEMBERED)
         self._ended = Memory(REMEMBERED)
         self._wake = asyncio.Event()
         self._poll: asyncio.Task[None] | None = None
-        self._talking = Pace(settings.shortest_delay, min(settings.longest_delay, 1.0))
-        self._polling = Pace(settings.shortest_delay, settings.longest_delay)
-        self._behind = False  # an ending report could not be delivered: nothing is claimed until all are
+        self._talking = Backoff(settings.shortest_delay, min(settings.longest_delay, 1.0))
+        self._polling = Backoff(settings.shortest_delay, settings.longest_delay)
+        self._behind = (
+            False  # an ending report could not be delivered: nothing is claimed until all are
+        )
         self._draining = False
         self._unreached = False  # there was no server when one was last asked
         self._parted = False  # a server has answered since it claims nothing more
@@ -201,9 +217,11 @@ class Worker:
             self._stop(job, endings.returned(job.command))
 
     @property
-    def holds(self) -> tuple[Held, ...]:
+    def holds(self) -> tuple[LeaseKey, ...]:
         """Everything this worker answers for: commands it works on, and those whose ending nobody has acknowledged."""
-        found = {job.held for job in self._jobs.values()} | {entry.held for entry in self._outbox.endings()}
+        found = {job.held for job in self._jobs.values()} | {
+            entry.held for entry in self._outbox.endings()
+        }
         return tuple(sorted(found, key=attrgetter("command_id", "attempt")))
 
     def _now(self) -> float:
@@ -268,7 +286,9 @@ class Worker:
     async def _poll_once(self) -> None:
         try:
             request = self._request(self._free(), self._settings.poll)
-            await self._exchange(request, self._settings.poll + self._settings.patience, self._polling)
+            await self._exchange(
+                request, self._settings.poll + self._settings.patience, self._polling
+            )
         finally:
             self._poll = None
             self._wake.set()
@@ -276,13 +296,23 @@ class Worker:
     # ---- talking ---------------------------------------------------------------------------------------------------------
 
     def _request(
-        self, free: int, wait: float, batch: Iterable[Entry] = (), logs: tuple[StoredRef, ...] = ()
+        self,
+        free: int,
+        wait: float,
+        batch: Iterable[OutboxEntry] = (),
+        logs: tuple[StoredRef, ...] = (),
     ) -> ExchangeRequest:
         """Leases are asked for now and then, not with every report; and always where a word may have been lost."""
         settings = self._settings
         lost = self._talking.failures or self._polling.failures or self._draining
-        renew = bool(lost) or self._now() >= min(self._renewal_due(), self._asked + settings.heartbeat / 2)
-        told = [Progress(job.held, job.progress) for job in self._jobs.values() if job.progress] if renew else []
+        renew = bool(lost) or self._now() >= min(
+            self._renewal_due(), self._asked + settings.heartbeat / 2
+        )
+        told = (
+            [Progress(job.held, job.progress) for job in self._jobs.values() if job.progress]
+            if renew
+            else []
+        )
         return ExchangeRequest(
             worker=settings.worker_id,
             incarnation=settings.incarnation,
@@ -318,13 +348,17 @@ class Worker:
         elif not self._outbox.ending:
             self._behind = False
 
-    async def _exchange(self, request: ExchangeRequest, patience: float, pace: Pace) -> ExchangeReply | None:
+    async def _exchange(
+        self, request: ExchangeRequest, patience: float, pace: Backoff
+    ) -> ExchangeReply | None:
         """None when no answer came; the next one waits a little longer."""
         sent = self._now()
         try:
             async with asyncio.timeout(patience):
                 reply = await self._channel.exchange(request)
-        except Exception as error:  # whatever is wrong with the way to the servers, the worker goes on
+        except (
+            Exception
+        ) as error:  # whatever is wrong with the way to the servers, the worker goes on
             self._unreached = isinstance(error, Unreached)
             pace.failed(self._now())
             log.warning("exchange failed", extra={"error": str(error), "failures": pace.failures})
@@ -338,7 +372,9 @@ class Worker:
             pace.failed(self._now())
         for command in reply.commands:
             self._begin(command, sent)
-        for held in reply.stop:  # perhaps a command that this reply brings: its tool is not called then
+        for (
+            held
+        ) in reply.stop:  # perhaps a command that this reply brings: its tool is not called then
             job = self._jobs.get(held.command_id)
             if job is not None and job.held == held:
                 self._stop(job, endings.cancelled(job.command))
@@ -361,7 +397,7 @@ class Worker:
                 except OSError as error:  # it stays in memory and is sent from there
                     log.error("report not spooled", extra={"error": str(error)})
 
-    async def _answered(self, entry: Entry, ack: Ack) -> None:
+    async def _answered(self, entry: OutboxEntry, ack: Ack) -> None:
         if ack.status == "retry":
             return
         self._outbox.acknowledged(entry)
@@ -384,7 +420,7 @@ class Worker:
         """Its lease is not younger than the exchange that brought it. One that may have run out is left to be sent again."""
         if self._now() - sent >= self._settings.deadline:
             return
-        held = Held(command.command_id, command.attempt)
+        held = LeaseKey(command.command_id, command.attempt)
         running = self._jobs.get(command.command_id)
         if held in self._ended or self._outbox.has_ending(held):
             return
@@ -396,7 +432,7 @@ class Worker:
             if running.command.attempt >= command.attempt:
                 return
             self._drop(running.held)
-        job = Job(command, held, sent, self._clock.now(), self._launched.count(held))
+        job = RunningCommand(command, held, sent, self._clock.now(), self._launched.count(held))
         self._jobs[command.command_id] = job
         job.task = asyncio.ensure_future(self._work(job))
         job.task.add_done_callback(lambda task: self._end_if_cut_off(job, task))
@@ -404,13 +440,13 @@ class Worker:
             self._announce(job)
         self._wake.set()
 
-    def _return_if_it_waits(self, job: Job) -> None:
+    def _return_if_it_waits(self, job: RunningCommand) -> None:
         """It was fetched ahead because others were short; if those before it are long, another worker may have room."""
         if self._room.locked():
             late, ending = self._settings.longest_wait, endings.returned(job.command)
             job.notice = asyncio.get_running_loop().call_later(late, self._stop, job, ending)
 
-    def _announce_if_it_lasts(self, job: Job) -> None:
+    def _announce_if_it_lasts(self, job: RunningCommand) -> None:
         """At once when it was somebody's before."""
         if job.notice is not None:
             job.notice.cancel()
@@ -422,12 +458,12 @@ class Worker:
             delay = self._settings.chunk_notice if job.command.count > 1 else self._settings.notice
             job.notice = asyncio.get_running_loop().call_later(delay, self._announce, job)
 
-    def _announce(self, job: Job) -> None:
+    def _announce(self, job: RunningCommand) -> None:
         job.announced = True
         for sent in endings.announcements(job.command, self._settings.worker_id):
             self._post(job.command, sent)
 
-    async def _work(self, job: Job) -> None:
+    async def _work(self, job: RunningCommand) -> None:
         command = job.command
         printed = self._logs.of(command, job.launch)
         self._return_if_it_waits(job)
@@ -449,7 +485,7 @@ class Worker:
             ending = job.told
         except Failing as failing:
             ending = self._failed(command, failing.failure)
-        except Refused as refused:
+        except JournalRefused as refused:
             ending = self._failed(command, endings.refusal(refused.ack))
         except Exception as error:  # a bug must end one step, not the worker
             log.exception("command failed by a bug")
@@ -458,14 +494,18 @@ class Worker:
             printed.close()
         self._end(job, ending)
 
-    def _failed(self, command: Command, reason: Failure) -> Sent:
-        return self._env.clean(endings.failure(command, self._settings.worker_id, self._env.redactor.failure(reason)))
+    def _failed(self, command: Command, reason: Failure) -> OutgoingEvent:
+        return self._env.clean(
+            endings.failure(command, self._settings.worker_id, self._env.redactor.failure(reason))
+        )
 
-    def _failed_by_a_bug(self, command: Command, why: str) -> Sent:
+    def _failed_by_a_bug(self, command: Command, why: str) -> OutgoingEvent:
         message = f"the worker could not run this command: {why}"
-        return self._failed(command, Failure(code="INTERNAL", kind="internal", message=message[:1_000]))
+        return self._failed(
+            command, Failure(code="INTERNAL", kind="internal", message=message[:1_000])
+        )
 
-    def _end_if_cut_off(self, job: Job, task: asyncio.Task[None]) -> None:
+    def _end_if_cut_off(self, job: RunningCommand, task: asyncio.Task[None]) -> None:
         """End a job if its task is over and did not end it; else its lease would be renewed for ever. A task that is cancelled
         before its first step runs no line of `_work`, so a command that is stopped as it arrives ends here."""
         if self._jobs.get(job.command.command_id) is not job:
@@ -473,11 +513,15 @@ class Worker:
         if job.told is not None:
             self._end(job, job.told)
             return
-        why = "something it waited for was cancelled" if task.cancelled() else repr(task.exception())
-        log.error("command cut off by a bug", extra={"command_id": job.command.command_id, "error": why})
+        why = (
+            "something it waited for was cancelled" if task.cancelled() else repr(task.exception())
+        )
+        log.error(
+            "command cut off by a bug", extra={"command_id": job.command.command_id, "error": why}
+        )
         self._end(job, self._failed_by_a_bug(job.command, why))
 
-    def _end(self, job: Job, ending: Sent) -> None:
+    def _end(self, job: RunningCommand, ending: OutgoingEvent) -> None:
         """From job to unacknowledged ending in one instant: at no moment is the command not held."""
         if job.notice is not None:
             job.notice.cancel()
@@ -489,29 +533,31 @@ class Worker:
             del self._jobs[job.command.command_id]
         self._wake.set()
 
-    def _post(self, command: Command, sent: Sent, answer: asyncio.Future[Ack] | None = None) -> None:
+    def _post(
+        self, command: Command, sent: OutgoingEvent, answer: asyncio.Future[Ack] | None = None
+    ) -> None:
         self._outbox.add(endings.report(command, self._settings.worker_id, sent), answer)
         self._wake.set()
 
-    async def _journal(self, job: Job, sent: Sent) -> None:
+    async def _journal(self, job: RunningCommand, sent: OutgoingEvent) -> None:
         """Returns when the entry is recorded. A stale one never returns: the job is dropped."""
         answer: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
         self._journaled.count(job.held)
         self._post(job.command, sent, answer)
         ack = await answer
         if ack.status == "refused":
-            raise Refused(ack)
+            raise JournalRefused(ack)
 
     # ---- stopping --------------------------------------------------------------------------------------------------------
 
-    def _stop(self, job: Job, ending: Sent) -> None:
+    def _stop(self, job: RunningCommand, ending: OutgoingEvent) -> None:
         """The tool is stopped, and the stop reported."""
         if job.told is None:
             job.told = ending
             self._outbox.forget(job.held)
             job.cancel()
 
-    def _drop(self, held: Held) -> None:
+    def _drop(self, held: LeaseKey) -> None:
         """No longer ours, or perhaps not: the tool is stopped and nothing more is said of it."""
         job = self._jobs.get(held.command_id)
         if job is None or job.held != held:
@@ -534,7 +580,13 @@ class Worker:
             deadline = self._settings.deadline
             for job in list(self._jobs.values()):
                 if self._now() - job.renewed >= deadline:
-                    log.warning("lease not renewed, tool stopped", extra={"command_id": job.command.command_id})
+                    log.warning(
+                        "lease not renewed, tool stopped",
+                        extra={"command_id": job.command.command_id},
+                    )
                     self._drop(job.held)
-            soonest = min((job.renewed + deadline for job in self._jobs.values()), default=self._now() + deadline)
+            soonest = min(
+                (job.renewed + deadline for job in self._jobs.values()),
+                default=self._now() + deadline,
+            )
             await asyncio.sleep(max(soonest - self._now(), 0.001))

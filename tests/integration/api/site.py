@@ -17,11 +17,11 @@ from noetl.catalog.memory import CatalogMemory, VaultMemory
 from noetl.cli.embedded import opened
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
-from noetl.log.tables import Database
+from noetl.log.tables import MemoryDatabase
 from noetl.pipeline.reading import Reading
 from noetl.results.memory import ResultsMemory
 from noetl.results.port import ResultStore
-from noetl.server.app import Node, Ports, address, assemble, listen, serve
+from noetl.server.app import Node, ServerPorts, address, assemble, listen, serve
 from noetl.server.node import Server
 from noetl.server.services.keys import KeyFile
 from noetl.server.settings import ServerSettings
@@ -64,11 +64,11 @@ class Clock:
         return time.time_ns() // 1000
 
 
-def twins(shards: int = SHARDS, home: Path = Path("/dev/null")) -> Ports:
+def twins(shards: int = SHARDS, home: Path = Path("/dev/null")) -> ServerPorts:
     """A key file is not made before something is stored; whoever stores gives a folder that goes away."""
     rows, clock = shard_rows(shards), Clock()
-    log = LogMemory(Database(rows, clock))
-    return Ports(
+    log = LogMemory(MemoryDatabase(rows, clock))
+    return ServerPorts(
         log, LeasesMemory(rows, clock), BusMemory(), CatalogMemory(), clock,
         VaultMemory(clock), KeyFile(home), SchedulesMemory(log, clock), HooksMemory(clock),
     )  # fmt: skip
@@ -83,7 +83,9 @@ class Site:
     serving: "asyncio.Task[None]"
 
     async def register(self, text: str) -> None:
-        answer = await self.http.post("/api/catalog/register", content=text, headers={"Content-Type": "text/yaml"})
+        answer = await self.http.post(
+            "/api/catalog/register", content=text, headers={"Content-Type": "text/yaml"}
+        )
         assert answer.status_code in (200, 201), answer.text
 
     async def start(self, path: str = "tests/simple", **body: Any) -> str:
@@ -137,7 +139,7 @@ async def messages(stream: httpx.Response) -> AsyncIterator[tuple[str, int | Non
 
 @asynccontextmanager
 async def site(
-    ports: Ports | None = None,
+    ports: ServerPorts | None = None,
     name: str = "s1",
     several: bool = False,
     store: ResultStore | None = None,
@@ -159,7 +161,9 @@ async def site(
     stop = asyncio.Event()
     serving = asyncio.ensure_future(serve(node, opened, several=several, stop=stop))
     try:
-        async with httpx.AsyncClient(base_url=url, timeout=10, trust_env=False, verify=False) as http:
+        async with httpx.AsyncClient(
+            base_url=url, timeout=10, trust_env=False, verify=False
+        ) as http:
             yield Site(node, url, http, stop, serving)
             stop.set()
     finally:
@@ -175,7 +179,7 @@ async def on_postgres(
     monkeypatch.setenv("NOETL_DB_URL", dsn)
     monkeypatch.setenv("NOETL_SHARD_COUNT", str(SHARDS))
     async with opened(home) as here:
-        ports = Ports(
+        ports = ServerPorts(
             here.log, here.leases, here.bus, here.catalog, here.clock, here.vault, KeyFile(here.home), here.schedules, here.hooks
         )  # fmt: skip
         async with site(ports, name, several) as made:
@@ -190,7 +194,13 @@ async def working(
     settings = WorkerSettings(worker_id=name, incarnation="1", slots=slots)
     stored = StoredCredentials(channel)
     worker = Worker(
-        channel, store or ResultsMemory(), registry.default(), Clock(), MemorySpool(), settings, credentials=stored
+        channel,
+        store or ResultsMemory(),
+        registry.default(),
+        Clock(),
+        MemorySpool(),
+        settings,
+        credentials=stored,
     )
     running = asyncio.ensure_future(worker.run())
     try:

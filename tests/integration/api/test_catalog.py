@@ -17,7 +17,12 @@ async def test_the_text_registered_last_is_the_latest_version() -> None:
         code, second = await put(here, NOOP.replace("{n: 1}", "{n: 2}"))
         assert (code, second["version"]) == (201, 2)
         code, again = await put(here, NOOP.replace("{n: 1}", "{n: 2}"))
-        assert (code, again["version"], again["created"], again["hash"]) == (200, 2, False, second["hash"])
+        assert (code, again["version"], again["created"], again["hash"]) == (
+            200,
+            2,
+            False,
+            second["hash"],
+        )
         latest = await here.get("/api/catalog/playbooks/tests/simple")
         assert (latest["version"], "{n: 2}" in latest["content"]) == (2, True)
         older = await here.get("/api/catalog/playbooks/tests/simple", version=1)
@@ -47,10 +52,15 @@ async def test_versions_and_their_difference() -> None:
 async def test_json_may_name_another_path_and_the_list_is_by_path() -> None:
     async with site() as here:
         for path in ("b/two", "a/one", "b/one"):
-            answer = await here.http.post("/api/catalog/register", json={"content": NOOP, "path": path})
+            answer = await here.http.post(
+                "/api/catalog/register", json={"content": NOOP, "path": path}
+            )
             assert (answer.status_code, answer.json()["path"]) == (201, path)
         page = await here.get("/api/catalog", limit=2)
-        assert ([entry["path"] for entry in page["playbooks"]], page["next"]) == (["a/one", "b/one"], "b/one")
+        assert ([entry["path"] for entry in page["playbooks"]], page["next"]) == (
+            ["a/one", "b/one"],
+            "b/one",
+        )
         page = await here.get("/api/catalog", limit=2, after=page["next"])
         assert ([entry["path"] for entry in page["playbooks"]], page["next"]) == (["b/two"], None)
         assert len((await here.get("/api/catalog", prefix="b/"))["playbooks"]) == 2

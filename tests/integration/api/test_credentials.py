@@ -44,7 +44,11 @@ async def test_values_go_in_and_do_not_come_out(tmp_path: Path) -> None:
         added = await add(here, "tokens", "bearer", token=CANARY)
         assert (added.status_code, added.json()["created"]) == (201, True)
         again = await add(here, "tokens", "generic", token=CANARY + "2", more=[1])
-        assert (again.status_code, again.json()["created"], again.json()["kind"]) == (200, False, "generic")
+        assert (again.status_code, again.json()["created"], again.json()["kind"]) == (
+            200,
+            False,
+            "generic",
+        )
         listed = await here.http.get("/api/credentials")
         (row,) = listed.json()["credentials"]
         assert row == {name: value for name, value in again.json().items() if name != "created"}
@@ -114,7 +118,9 @@ async def test_a_run_uses_it_fails_with_it_and_leaves_no_trace_of_it(tmp_path: P
         assert CANARY not in everything
 
 
-async def test_a_credential_that_is_not_there_names_itself_the_step_and_the_remedy(tmp_path: Path) -> None:
+async def test_a_credential_that_is_not_there_names_itself_the_step_and_the_remedy(
+    tmp_path: Path,
+) -> None:
     async with site(twins(home=tmp_path)) as here, working(here):
         await here.register(MISSING)
         failure = (await here.ended(await here.start("tests/missing")))["failure"]

@@ -31,26 +31,34 @@ async def test_only_loopback_names_are_answered() -> None:
 async def test_other_sites_are_refused_and_there_is_no_cors() -> None:
     async with site() as here:
         for origin in ("http://evil.example", "https://localhost.evil.example", "null"):
-            answer = await here.http.post("/api/execute", json={"path": "x"}, headers={"Origin": origin})
+            answer = await here.http.post(
+                "/api/execute", json={"path": "x"}, headers={"Origin": origin}
+            )
             assert (answer.status_code, answer.json()["code"]) == (403, "FOREIGN_ORIGIN")
         answer = await here.http.get("/health", headers={"Origin": "http://localhost:5173"})
         assert answer.status_code == 200
         assert not [name for name in answer.headers if name.startswith("access-control")]
         assert answer.headers["x-content-type-options"] == "nosniff"
-        answer = await here.http.post("/api/execute", content=b'{"path": "x"}', headers={"Content-Type": "text/plain"})
+        answer = await here.http.post(
+            "/api/execute", content=b'{"path": "x"}', headers={"Content-Type": "text/plain"}
+        )
         assert answer.status_code == 422  # a form of another site could send this type
 
 
 async def test_bodies_are_bounded_before_they_are_read() -> None:
     async with site() as here:
-        answer = await here.http.post("/api/execute", json={"path": "x", "payload": {"a": "b" * 3_000_000}})
+        answer = await here.http.post(
+            "/api/execute", json={"path": "x", "payload": {"a": "b" * 3_000_000}}
+        )
         assert (answer.status_code, answer.json()["code"]) == (413, "TOO_LARGE")
 
         async def chunks():  # type: ignore[no-untyped-def]
             for _ in range(40):
                 yield b" " * 100_000
 
-        answer = await here.http.post("/api/execute", content=chunks(), headers={"Content-Type": "application/json"})
+        answer = await here.http.post(
+            "/api/execute", content=chunks(), headers={"Content-Type": "application/json"}
+        )
         assert (answer.status_code, answer.json()["code"]) == (413, "TOO_LARGE")
 
 
@@ -77,7 +85,9 @@ async def test_json_is_taken_strictly() -> None:
     async with site() as here:
         await here.register(NOOP)
         for body, status in BODIES:
-            answer = await here.http.post("/api/execute", content=body, headers={"Content-Type": "application/json"})
+            answer = await here.http.post(
+                "/api/execute", content=body, headers={"Content-Type": "application/json"}
+            )
             assert answer.status_code == status, (body, answer.text)
             if status != 202:
                 assert answer.headers["content-type"] == "application/problem+json"
@@ -87,14 +97,23 @@ async def test_json_is_taken_strictly() -> None:
 async def test_what_is_wrong_with_a_body_is_said() -> None:
     async with site() as here:
         given = {"Content-Type": "application/json"}
-        broken = (await here.http.post("/api/execute", content=b'{"path": "x",\n "payload" 1}', headers=given)).json()
+        broken = (
+            await here.http.post(
+                "/api/execute", content=b'{"path": "x",\n "payload" 1}', headers=given
+            )
+        ).json()
         assert (broken["code"], "line 2, column" in broken["detail"]) == ("BAD_JSON", True)
-        text = (await here.http.post("/api/execute", content=b'{"path": "a\\u0000"}', headers=given)).json()
+        text = (
+            await here.http.post("/api/execute", content=b'{"path": "a\\u0000"}', headers=given)
+        ).json()
         assert "NUL" in text["detail"]
         plain = (await here.http.post("/api/execute", content=b'{"path": "x"}')).json()
         assert "Content-Type is application/json" in plain["hint"]
         missing = (await here.http.get("/api/executions/0")).json()
-        assert (missing["code"], missing["hint"]) == ("NOT_FOUND", "noetl exec list shows those there are")
+        assert (missing["code"], missing["hint"]) == (
+            "NOT_FOUND",
+            "noetl exec list shows those there are",
+        )
 
 
 async def test_a_refusal_does_not_repeat_what_was_sent() -> None:
@@ -110,7 +129,10 @@ async def test_a_bug_is_answered_without_its_trace(caplog: pytest.LogCaptureFixt
         async def broken(*args: object) -> object:
             raise RuntimeError("canary")
 
-        here.node.services.queue.__class__.pools, kept = broken, here.node.services.queue.__class__.pools  # type: ignore[method-assign,assignment]
+        here.node.services.queue.__class__.pools, kept = (
+            broken,
+            here.node.services.queue.__class__.pools,
+        )  # type: ignore[method-assign,assignment]
         try:
             answer = await here.http.get("/api/pools")
         finally:
@@ -131,10 +153,17 @@ async def test_unknown_routes_and_methods_are_problems() -> None:
             (await here.http.get(f"/api/executions/{'9' * 30}"), 404),
             (await here.http.get("/api/executions?limit=0"), 422),
             (await here.http.get("/api/executions?since=soon"), 422),
-            (await here.http.post("/api/executions/1/cancel", headers={"Idempotency-Key": "x" * 201}), 422),
+            (
+                await here.http.post(
+                    "/api/executions/1/cancel", headers={"Idempotency-Key": "x" * 201}
+                ),
+                422,
+            ),
         ):
             assert answer.status_code == status
-            assert answer.headers["content-type"] == "application/problem+json", json.dumps(answer.text)
+            assert answer.headers["content-type"] == "application/problem+json", json.dumps(
+                answer.text
+            )
 
 
 def test_nothing_but_loopback_is_bound() -> None:

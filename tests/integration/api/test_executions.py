@@ -11,7 +11,7 @@ import pytest
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
 from noetl.log.port import Received
-from noetl.log.tables import Database
+from noetl.log.tables import MemoryDatabase
 from noetl.model.errors import StoreUnavailable
 from noetl.model.ids import ExecutionId
 from noetl.twins import shard_rows
@@ -23,13 +23,20 @@ async def test_an_execution_runs_to_its_end_over_http() -> None:
         await here.register(NOOP)
         execution_id = await here.start(payload={"n": 7})
         row = await here.ended(execution_id)
-        assert (row["status"], row["path"], row["execution_id"]) == ("completed", "tests/simple", execution_id)
+        assert (row["status"], row["path"], row["execution_id"]) == (
+            "completed",
+            "tests/simple",
+            execution_id,
+        )
         assert {name: (step["status"], step["runs"]) for name, step in row["steps"].items()} == {
             "one": ("completed", 1),
             "two": ("completed", 1),
         }
         assert all(step["seconds"] >= 0 for step in row["steps"].values())
-        assert await here.get(f"/api/vars/{execution_id}") == {"execution_id": execution_id, "vars": {"n": 7}}
+        assert await here.get(f"/api/vars/{execution_id}") == {
+            "execution_id": execution_id,
+            "vars": {"n": 7},
+        }
         assert (await here.get(f"/api/vars/{execution_id}/n"))["value"] == 7
         status = await here.get(f"/api/executions/{execution_id}/status")
         assert (status["status"], status["ended"]) == ("completed", True)
@@ -44,7 +51,12 @@ async def test_what_was_just_started_can_be_read() -> None:
         row = await here.get(f"/api/executions/{execution_id}", min_seq=1)
         assert (row["status"], list(row["steps"])) == ("running", ["one"])
         step = row["steps"]["one"]
-        assert (step["status"], step["runs"], step["ended_at"], step["seconds"]) == ("running", 1, None, None)
+        assert (step["status"], step["runs"], step["ended_at"], step["seconds"]) == (
+            "running",
+            1,
+            None,
+            None,
+        )
         assert row["last_seq"] >= 1
 
 
@@ -52,7 +64,9 @@ async def test_one_idempotency_key_starts_one_execution() -> None:
     async with site() as here:
         await here.register(NOOP)
         answers = [
-            await here.http.post(path, json={"path": "tests/simple"}, headers={"Idempotency-Key": "k1"})
+            await here.http.post(
+                path, json={"path": "tests/simple"}, headers={"Idempotency-Key": "k1"}
+            )
             for path in ("/api/execute", "/api/executions/execute")
         ]
         first, second = [answer.json() for answer in answers]
@@ -76,7 +90,10 @@ async def test_one_idempotency_key_is_for_one_request() -> None:
             await ask(path="tests/simple", version="latest", payload=again),
             await ask(path="tests/simple", version=1, payload=again),
         ):
-            assert (repeated.status_code, repeated.json()["execution_id"]) == (202, first["execution_id"])
+            assert (repeated.status_code, repeated.json()["execution_id"]) == (
+                202,
+                first["execution_id"],
+            )
         for other in (
             await ask(path="tests/simple"),
             await ask(path="tests/simple", payload={**again, "n": True}),
@@ -114,10 +131,21 @@ async def test_events_come_in_order_by_page_and_by_type() -> None:
         assert events[0]["type"] == "playbook.initialized"
         assert events[-1]["type"] == "playbook.completed"
         assert all(event["execution_id"] == execution_id for event in events)
-        exits = await here.get(f"/api/executions/{execution_id}/events", types="step.exit,step.enter", limit=3)
-        assert [event["type"] for event in exits["events"]] == ["step.enter", "step.exit", "step.enter"]
-        more = await here.get(f"/api/executions/{execution_id}/events", types="step.exit", after=exits["next"])
-        assert ([event["data"]["step"] for event in more["events"]], more["next"]) == (["two"], None)
+        exits = await here.get(
+            f"/api/executions/{execution_id}/events", types="step.exit,step.enter", limit=3
+        )
+        assert [event["type"] for event in exits["events"]] == [
+            "step.enter",
+            "step.exit",
+            "step.enter",
+        ]
+        more = await here.get(
+            f"/api/executions/{execution_id}/events", types="step.exit", after=exits["next"]
+        )
+        assert ([event["data"]["step"] for event in more["events"]], more["next"]) == (
+            ["two"],
+            None,
+        )
 
 
 LOOPS = """
@@ -158,7 +186,11 @@ async def test_older_names_are_views_over_the_same_events() -> None:
         ]  # fmt: skip
         (first, _) = await older_events(here, execution_id, types="action_completed")
         (started, _) = await older_events(here, execution_id, types="action_started")
-        assert (first["of"], started["of"], first["key"]) == ("command.completed", "command.completed", started["key"])
+        assert (first["of"], started["of"], first["key"]) == (
+            "command.completed",
+            "command.completed",
+            started["key"],
+        )
         assert started["at"] < first["at"]
         path = f"/api/executions/{execution_id}/events"
         refused = await here.http.get(path, params={"names": "older", "types": "step.exit"})
@@ -170,13 +202,22 @@ async def test_a_loop_has_its_older_names_and_each_iteration_begins_and_ends() -
         await here.register(LOOPS)
         execution_id = await here.start("tests/loops")
         await here.ended(execution_id)
-        events = [event for event in await older_events(here, execution_id) if event["data"].get("step") == "each"]
+        events = [
+            event
+            for event in await older_events(here, execution_id)
+            if event["data"].get("step") == "each"
+        ]
         names = Counter(event["type"] for event in events)
         assert {name: names[name] for name in ("loop.started", "loop_started", "loop.finished", "loop_completed")} == {
             "loop.started": 1, "loop_started": 1, "loop.finished": 1, "loop_completed": 1,
         }  # fmt: skip
         assert names["step.finished"] == names["result"] == 1
-        assert names["loop.iteration.started"] == names["loop.iteration.finished"] == names["command.issued"] > 0
+        assert (
+            names["loop.iteration.started"]
+            == names["loop.iteration.finished"]
+            == names["command.issued"]
+            > 0
+        )
 
 
 async def test_a_cancelled_execution_has_ended_under_its_older_name_too() -> None:
@@ -205,14 +246,23 @@ async def test_pages_of_the_list_go_back_in_time() -> None:
         assert len((await here.get("/api/executions", status="running"))["executions"]) == 5
         assert (await here.get("/api/executions", status="failed"))["executions"] == []
         assert (await here.get("/api/executions", since="2100-01-01T00:00:00Z"))["executions"] == []
-        assert len((await here.get("/api/executions", since="2020-01-01", path="tests/simple"))["executions"]) == 5
+        assert (
+            len(
+                (await here.get("/api/executions", since="2020-01-01", path="tests/simple"))[
+                    "executions"
+                ]
+            )
+            == 5
+        )
 
 
 async def test_a_start_is_seen_by_the_list_that_follows() -> None:
     async with site() as here, working(here):
         await here.register(NOOP)
         for _ in range(8):
-            began = (await here.http.post("/api/execute?wait=true", json={"path": "tests/simple"})).json()
+            began = (
+                await here.http.post("/api/execute?wait=true", json={"path": "tests/simple"})
+            ).json()
             rows = (await here.get("/api/executions", min_seq=began["seq"]))["executions"]
             assert rows[0]["execution_id"] == began["execution_id"]
             row = await here.get(f"/api/executions/{began['execution_id']}", min_seq=began["seq"])
@@ -220,7 +270,9 @@ async def test_a_start_is_seen_by_the_list_that_follows() -> None:
             events = await here.get(f"/api/executions/{began['execution_id']}/events", limit=1)
             assert events["events"][0]["seq"] == began["seq"]
         await here.ended(began["execution_id"])
-        again = (await here.http.post(f"/api/executions/{began['execution_id']}/rerun?wait=true")).json()
+        again = (
+            await here.http.post(f"/api/executions/{began['execution_id']}/rerun?wait=true")
+        ).json()
         rows = (await here.get("/api/executions", min_seq=again["seq"]))["executions"]
         assert rows[0]["execution_id"] == again["execution_id"]
 
@@ -234,11 +286,15 @@ class Mute(LogMemory):
 
 async def test_a_start_that_was_accepted_is_answered_so_whatever_follows() -> None:
     rows, clock = shard_rows(SHARDS), Clock()
-    log, leases = Mute(Database(rows, clock)), LeasesMemory(rows, clock)
+    log, leases = Mute(MemoryDatabase(rows, clock)), LeasesMemory(rows, clock)
     async with site(dataclasses.replace(twins(), log=log, leases=leases, clock=clock)) as here:
         await here.register(NOOP)
         answer = await here.http.post("/api/execute?wait=true", json={"path": "tests/simple"})
-        assert (answer.status_code, answer.json()["created"], answer.json()["seq"]) == (202, True, 1)
+        assert (answer.status_code, answer.json()["created"], answer.json()["seq"]) == (
+            202,
+            True,
+            1,
+        )
         await here.get(f"/api/executions/{answer.json()['execution_id']}", min_seq=1)
 
 
@@ -264,7 +320,9 @@ async def test_an_unknown_event_type_is_refused_with_a_suggestion() -> None:
         assert (answer.status_code, answer.json()["hint"]) == (422, "did you mean step.exit?")
         assert "'step.exits'" in answer.json()["detail"]
         assert (await here.http.get(events, params={"types": "step.started"})).status_code == 422
-        assert (await here.http.get(events, params={"types": "step.started", "names": "older"})).status_code == 200
+        assert (
+            await here.http.get(events, params={"types": "step.started", "names": "older"})
+        ).status_code == 200
 
 
 async def test_pause_holds_and_resume_goes_on() -> None:
@@ -272,12 +330,21 @@ async def test_pause_holds_and_resume_goes_on() -> None:
         await here.register(NOOP)
         execution_id = await here.start()
         answer = (await here.http.post(f"/api/executions/{execution_id}/pause")).json()
-        assert (await here.get(f"/api/executions/{execution_id}/status", min_seq=answer["seq"]))["status"] == "paused"
+        assert (await here.get(f"/api/executions/{execution_id}/status", min_seq=answer["seq"]))[
+            "status"
+        ] == "paused"
         second = (await here.http.post(f"/api/executions/{execution_id}/pause")).json()
-        assert (answer["reason"], second["status"], second["reason"]) == (None, "refused", "it is paused already")
+        assert (answer["reason"], second["status"], second["reason"]) == (
+            None,
+            "refused",
+            "it is paused already",
+        )
         answer = (await here.http.post(f"/api/executions/{execution_id}/resume")).json()
         second = (await here.http.post(f"/api/executions/{execution_id}/resume")).json()
-        assert (second["status"], second["reason"]) == ("refused", "it is not paused; it is running")
+        assert (second["status"], second["reason"]) == (
+            "refused",
+            "it is not paused; it is running",
+        )
         async with working(here):
             assert (await here.ended(execution_id))["status"] == "completed"
 
@@ -290,13 +357,19 @@ async def test_a_signal_ends_a_wait_and_explain_says_so() -> None:
         found = await here.get(f"/api/executions/{execution_id}/explain/one")
         assert found["verdict"] == "waiting"
         assert "signal" in found["because"][0]
-        answer = await here.http.post(f"/api/executions/{execution_id}/signals/go", json={"payload": {"by": "ada"}})
+        answer = await here.http.post(
+            f"/api/executions/{execution_id}/signals/go", json={"payload": {"by": "ada"}}
+        )
         assert answer.status_code == 202
         assert (await here.ended(execution_id))["status"] == "completed"
 
 
-@pytest.mark.parametrize("payload", [None, {}, "yes", True, {"approved": "no"}, {"approved": 0}, {"approved": None}])
-async def test_a_signal_that_neither_approves_nor_rejects_is_refused_and_not_recorded(payload: Any) -> None:
+@pytest.mark.parametrize(
+    "payload", [None, {}, "yes", True, {"approved": "no"}, {"approved": 0}, {"approved": None}]
+)
+async def test_a_signal_that_neither_approves_nor_rejects_is_refused_and_not_recorded(
+    payload: Any,
+) -> None:
     async with site() as here, working(here):
         await here.register(WAITS.replace("signal: go", "approval: ship it?"))
         execution_id = await here.start("tests/waits")
@@ -334,10 +407,14 @@ async def test_explain_says_how_the_child_is_that_a_step_waits_for() -> None:
         await here.register(CALLS)
         execution_id = await here.start("tests/calls")
         await here.seen(execution_id, "child.started")
-        (started,) = (await here.get(f"/api/executions/{execution_id}/events", types="child.started"))["events"]
+        (started,) = (
+            await here.get(f"/api/executions/{execution_id}/events", types="child.started")
+        )["events"]
         child = started["data"]["child"]
         await here.seen(child, "command.parked")
-        (parked,) = (await here.get(f"/api/executions/{child}/events", types="command.parked"))["events"]
+        (parked,) = (await here.get(f"/api/executions/{child}/events", types="command.parked"))[
+            "events"
+        ]
         await here.get(f"/api/executions/{child}/status", min_seq=parked["seq"])
         found = await here.get(f"/api/executions/{execution_id}/explain/call")
         assert found["verdict"] == "waiting"
@@ -359,12 +436,17 @@ async def test_retry_and_rerun_make_new_executions_of_ended_ones() -> None:
     async with site() as here, working(here):
         await here.register(NOOP)
         execution_id = await here.start()
-        assert (await here.http.post(f"/api/executions/{execution_id}/cancel")).status_code in (202, 409)
+        assert (await here.http.post(f"/api/executions/{execution_id}/cancel")).status_code in (
+            202,
+            409,
+        )
         await here.ended(execution_id)
         for what in ("retry", "rerun"):
             headers = {"Idempotency-Key": "again"}
             answer = await here.http.post(f"/api/executions/{execution_id}/{what}", headers=headers)
-            repeated = await here.http.post(f"/api/executions/{execution_id}/{what}", headers=headers)
+            repeated = await here.http.post(
+                f"/api/executions/{execution_id}/{what}", headers=headers
+            )
             assert answer.json()["execution_id"] == repeated.json()["execution_id"] != execution_id
             assert (answer.json()["created"], repeated.json()["created"]) == (True, False)
             row = await here.ended(answer.json()["execution_id"])
@@ -394,7 +476,9 @@ async def test_a_read_that_waits_too_long_says_try_again() -> None:
 
         patience, service.PATIENCE = service.PATIENCE, 0.05
         try:
-            answer = await here.http.get(f"/api/executions/{execution_id}", params={"min_seq": 10_000})
+            answer = await here.http.get(
+                f"/api/executions/{execution_id}", params={"min_seq": 10_000}
+            )
         finally:
             service.PATIENCE = patience
         assert (answer.status_code, answer.json()["code"]) == (503, "NOT_YET")
@@ -408,9 +492,13 @@ async def test_the_quick_way_answers_as_the_route_does() -> None:
     async with site() as here:
         await here.register(NOOP)
         body = b'{"path": "tests/simple", "payload": {"n": 2}}'
-        kinds = ("application/json", "application/json; charset=utf-8")  # the second is left to the route
+        kinds = (
+            "application/json",
+            "application/json; charset=utf-8",
+        )  # the second is left to the route
         quick, route = [
-            await here.http.post("/api/execute", content=body, headers={"Content-Type": kind}) for kind in kinds
+            await here.http.post("/api/execute", content=body, headers={"Content-Type": kind})
+            for kind in kinds
         ]
         assert quick.status_code == route.status_code == 202
         assert quick.json().keys() == route.json().keys()
@@ -423,7 +511,9 @@ async def test_the_quick_way_answers_as_the_route_does() -> None:
         assert missing[0].status_code == missing[1].status_code == 404
         assert missing[0].json()["code"] == missing[1].json()["code"]
         unknown = [
-            await here.http.post("/api/execute", content=b'{"path": "no/such"}', headers={"Content-Type": kind})
+            await here.http.post(
+                "/api/execute", content=b'{"path": "no/such"}', headers={"Content-Type": kind}
+            )
             for kind in kinds
         ]
         assert unknown[0].status_code == unknown[1].status_code == 404

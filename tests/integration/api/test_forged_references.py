@@ -12,7 +12,7 @@ import pytest
 
 from noetl.results.large import Large
 from noetl.results.memory import TierMemory
-from noetl.results.router import Router
+from noetl.results.router import ResultRouter
 from noetl.server.node import Server
 from tests.integration.api.site import Site, site, twins, working
 
@@ -74,7 +74,9 @@ WAYS = {
     'tool: {kind: playbook, path: tests/outer}, next: report}\n' + report("a.rows[0].seen"),
 }  # fmt: skip
 ECHO = HEAD.format(name="echo") + "workflow:\n  " + report("workload.m").replace("report", "echo")
-OUTER = HEAD.format(name="outer") + "workflow:\n  " + report("iter.parent.i").replace("report", "outer")
+OUTER = (
+    HEAD.format(name="outer") + "workflow:\n  " + report("iter.parent.i").replace("report", "outer")
+)
 
 
 async def stolen(here: Site) -> dict[str, Any]:
@@ -101,16 +103,22 @@ async def played(here: Site, text: str, payload: dict[str, Any], forged: Any) ->
 
 
 def indented(steps: str) -> str:
-    return HEAD.format(name="attack") + "workflow:\n" + "".join(f"  {line}\n" for line in steps.splitlines())
+    return (
+        HEAD.format(name="attack")
+        + "workflow:\n"
+        + "".join(f"  {line}\n" for line in steps.splitlines())
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("form", ["reference", "address", "neither", "escaped"])
-async def test_a_map_that_looks_like_a_link_is_plain_data(way: str, form: str, tmp_path: Path) -> None:
+async def test_a_map_that_looks_like_a_link_is_plain_data(
+    way: str, form: str, tmp_path: Path
+) -> None:
     tier = TierMemory()
 
-    def open_store(server: Server) -> Router:
-        return Router(server, Large(tier, tier.staging))
+    def open_store(server: Server) -> ResultRouter:
+        return ResultRouter(server, Large(tier, tier.staging))
 
     async with (
         site(twins(home=tmp_path), open_store=open_store) as here,

@@ -28,7 +28,9 @@ class Fuzz:
             case 1:
                 return self.dice.random() < 0.5
             case 2:
-                bits = self.dice.choice([8, 31, 53, 62, 62, 62, 62, 70])  # the last are refused: they do not fit
+                bits = self.dice.choice(
+                    [8, 31, 53, 62, 62, 62, 62, 70]
+                )  # the last are refused: they do not fit
                 return self.dice.randrange(-(2**bits), 2**bits)
             case 3:
                 return self.dice.random() * 1e300
@@ -41,7 +43,9 @@ class Fuzz:
             case 7:
                 return [self.value(depth + 1) for _ in range(self.dice.randrange(4))]
             case _:
-                names = self.dice.choices(["a", "name", "payload", "execution_id", "template", "x{{"], k=3)
+                names = self.dice.choices(
+                    ["a", "name", "payload", "execution_id", "template", "x{{"], k=3
+                )
                 return {name: self.value(depth + 1) for name in names}
 
     def word(self, name: str = "") -> str:
@@ -49,7 +53,12 @@ class Fuzz:
         return self.dice.choice(self.executions if likely and self.dice.random() < 0.6 else WORDS)
 
     def body(self, operation: dict[str, Any]) -> Any:
-        schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+        schema = (
+            operation.get("requestBody", {})
+            .get("content", {})
+            .get("application/json", {})
+            .get("schema", {})
+        )
         found = re.search(r"#/components/schemas/(\w+)", json.dumps(schema))
         if found is None or self.dice.random() < 0.2:
             return self.value()
@@ -59,20 +68,33 @@ class Fuzz:
     def field(self, name: str) -> Any:
         if self.dice.random() < 0.4:
             return self.value()
-        return {"execution_id": self.dice.choice(self.executions), "path": "tests/simple", "name": "go"}.get(
-            name, self.value()
-        )
+        return {
+            "execution_id": self.dice.choice(self.executions),
+            "path": "tests/simple",
+            "name": "go",
+        }.get(name, self.value())
 
     def request(self) -> tuple[str, str, dict[str, Any]]:
-        path, operations = self.dice.choice([each for each in self.spec["paths"].items() if "stream" not in each[0]])
+        path, operations = self.dice.choice(
+            [each for each in self.spec["paths"].items() if "stream" not in each[0]]
+        )
         method, operation = self.dice.choice(list(operations.items()))
         url = re.sub(r"{(\w+)}", lambda part: self.word(part[1]), path)
-        queries = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
-        params = {name: self.word(name) for name in queries if name != "min_seq" and self.dice.random() < 0.5}
+        queries = [
+            each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"
+        ]
+        params = {
+            name: self.word(name)
+            for name in queries
+            if name != "min_seq" and self.dice.random() < 0.5
+        }
         rest: dict[str, Any] = {"params": params or None}
         if method == "post":
             kind = self.dice.choice(["application/json", "application/json", "text/yaml", "x"])
-            rest["headers"] = {"Content-Type": kind, "Idempotency-Key": self.dice.choice(["a", "b", "x" * 300])}
+            rest["headers"] = {
+                "Content-Type": kind,
+                "Idempotency-Key": self.dice.choice(["a", "b", "x" * 300]),
+            }
             rest["content"] = json.dumps(self.body(operation)).encode()
         return method, url, rest
 

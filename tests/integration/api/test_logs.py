@@ -50,7 +50,9 @@ async def page(here: Site, execution_id: str, **params: Any) -> list[dict[str, A
 
 @asynccontextmanager
 async def followed(here: Site, execution_id: str, **params: Any) -> AsyncIterator[Any]:
-    async with here.http.stream("GET", f"/api/executions/{execution_id}/logs/stream", params=params) as stream:
+    async with here.http.stream(
+        "GET", f"/api/executions/{execution_id}/logs/stream", params=params
+    ) as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
         yield messages(stream)
 
@@ -108,10 +110,16 @@ async def test_a_reader_goes_on_where_it_stopped_and_may_ask_for_one_step(tmp_pa
             assert (await here.http.get(f"/api/executions/77/{place}")).status_code == 404
 
 
-async def test_lines_stored_at_another_server_wake_readers_here(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_lines_stored_at_another_server_wake_readers_here(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(live, "COUNT_EVERY", 0.2)
     file, ports = tmp_path / "go", twins()
-    async with site(ports, "s1", several=True) as one, site(ports, "s2", several=True) as two, working(one):
+    async with (
+        site(ports, "s1", several=True) as one,
+        site(ports, "s2", several=True) as two,
+        working(one),
+    ):
         two.node.services.logs._every = 60.0
         execution_id = await begun(one, file)
         async with followed(two, execution_id) as stream:
@@ -122,11 +130,15 @@ async def test_lines_stored_at_another_server_wake_readers_here(tmp_path: Path, 
                     break
 
 
-async def test_what_is_no_log_is_passed_over_and_what_cannot_be_read_says_so(tmp_path: Path) -> None:
+async def test_what_is_no_log_is_passed_over_and_what_cannot_be_read_says_so(
+    tmp_path: Path,
+) -> None:
     async with site() as here:
         execution_id = await begun(here, tmp_path / "go")
         head = f"noetl://execution/{execution_id}"
-        good = stored(f"{head}/log/one/c-1-0", b'[{"seq":1,"at":1,"stream":"stdout","line":"hi"}]', "1")
+        good = stored(
+            f"{head}/log/one/c-1-0", b'[{"seq":1,"at":1,"stream":"stdout","line":"hi"}]', "1"
+        )
         wrong = [
             stored(f"{head}/result/one/k", b"[]", "2"),
             stored("elsewhere", b"[]", "3"),
@@ -136,7 +148,10 @@ async def test_what_is_no_log_is_passed_over_and_what_cannot_be_read_says_so(tmp
         for parts in ([good, *wrong], [good, broken]):
             answer = await here.http.post("/api/worker/logs", content=msgspec.json.encode(parts))
             assert answer.status_code == 200, answer.text
-        assert [row["line"] for row in await page(here, execution_id)] == ["hi", f"({broken.reference.uri} is damaged)"]
+        assert [row["line"] for row in await page(here, execution_id)] == [
+            "hi",
+            f"({broken.reference.uri} is damaged)",
+        ]
         no_number = msgspec.json.encode([stored(f"{head}/log/one/c-1-2", b"[]", "x")])
         for malformed in (b"[1]", no_number):
             assert (await here.http.post("/api/worker/logs", content=malformed)).status_code == 422
@@ -144,7 +159,9 @@ async def test_what_is_no_log_is_passed_over_and_what_cannot_be_read_says_so(tmp
 
 def stored(uri: str, payload: bytes, ref_id: str, sha: str | None = None) -> StoredRef:
 
-    reference = Reference(ref_id=RefId(ref_id), type="kv", uri=uri, sha256=sha or sha256(payload).hexdigest())
+    reference = Reference(
+        ref_id=RefId(ref_id), type="kv", uri=uri, sha256=sha or sha256(payload).hexdigest()
+    )
     return StoredRef(reference=reference, payload=payload)
 
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from noetl.model import events as e
-from noetl.model.exchange import ExchangeReply, ExchangeRequest, Held, Progress
+from noetl.model.exchange import ExchangeReply, ExchangeRequest, LeaseKey, Progress
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import Address, Reference
@@ -63,7 +63,9 @@ def exchange(execution_id: str, command_id: str, attempt: int) -> dict[str, Any]
         reference=Reference(ref_id=RefId("77"), type="kv", uri=uri, sha256="0" * 64, bytes=2, rows=1),
         parent=RefId("78"), inputs=(RefId("79"),), payload=b"{}",
     )  # fmt: skip
-    event = e.CommandStarted(command_id=command_id, attempt=attempt, worker="w", step="one", activation="a", at=1)  # type: ignore[call-arg]
+    event = e.CommandStarted(
+        command_id=command_id, attempt=attempt, worker="w", step="one", activation="a", at=1
+    )  # type: ignore[call-arg]
     report = Report(
         execution_id=ExecutionId(execution_id),
         command_id=command_id,
@@ -72,7 +74,7 @@ def exchange(execution_id: str, command_id: str, attempt: int) -> dict[str, Any]
         event=event,
         refs=(stored,),  # type: ignore[arg-type]
     )
-    held = Held(command_id, attempt)  # type: ignore[arg-type]
+    held = LeaseKey(command_id, attempt)  # type: ignore[arg-type]
     request = ExchangeRequest(
         worker="w", incarnation="1", free=1, held=(held,), reports=(report,), logs=(stored,), progress=(Progress(held, "half"),), wait=1
     )  # fmt: skip
@@ -83,7 +85,13 @@ def exchange(execution_id: str, command_id: str, attempt: int) -> dict[str, Any]
 def paths(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     if at:
         yield at
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    parts = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, part in parts:
         yield from paths(part, (*at, key))
 
@@ -124,10 +132,18 @@ async def test_a_body_that_is_not_what_was_agreed_on_is_refused(path: str) -> No
         assert (await here.http.get("/api/health")).is_success
 
 
-@pytest.mark.parametrize("kind", ["", "text/plain", "application/xml", "application/json; charset=latin-1", "x"])
+@pytest.mark.parametrize(
+    "kind", ["", "text/plain", "application/xml", "application/json; charset=latin-1", "x"]
+)
 async def test_a_body_of_another_type_is_refused(kind: str) -> None:
     async with site() as here:
-        for path in ("/api/execute", "/api/credentials", "/api/schedules", "/api/hooks", "/api/context/render"):
+        for path in (
+            "/api/execute",
+            "/api/credentials",
+            "/api/schedules",
+            "/api/hooks",
+            "/api/context/render",
+        ):
             answer = await sent(here, path, b"\xff\xfe", {"Content-Type": kind})
             refused(answer, path, kind)
 
@@ -152,15 +168,24 @@ async def test_every_field_of_an_exchange_may_be_wrong(
         assert answer.is_success
 
 
-@pytest.mark.parametrize("event", get_args(e.Reported), ids=lambda event: str(event.__struct_config__.tag))
+@pytest.mark.parametrize(
+    "event", get_args(e.Reported), ids=lambda event: str(event.__struct_config__.tag)
+)
 async def test_every_field_of_a_reported_event_may_be_wrong(event: Any) -> None:
     async with site() as here:
         right = exchange(*await leased(here))
         known = right["reports"][0]["event"]
         fields = [field.encode_name for field in msgspec.structs.fields(event)]
-        likely = {name: known[name] for name in fields if name in known} | {"type": event.__struct_config__.tag}
+        likely = {name: known[name] for name in fields if name in known} | {
+            "type": event.__struct_config__.tag
+        }
         for name in fields:
-            for part in (*WRONG, {"status": "x"}, {"status": "ok", "context": {"a": [1]}}, {"code": "", "message": ""}):
+            for part in (
+                *WRONG,
+                {"status": "x"},
+                {"status": "ok", "context": {"a": [1]}},
+                {"code": "", "message": ""},
+            ):
                 body = changed(right, ("reports", 0, "event"), {**likely, name: part})
                 answer = await sent(here, EXCHANGE, json.dumps({**body, "logs": []}).encode())
                 if not answer.is_success:
@@ -187,7 +212,11 @@ async def test_what_an_exchange_cannot_mean_is_refused() -> None:
         right = exchange(*await leased(here))
         for field, values in IMPOSSIBLE.items():
             for value in values:
-                refused(await sent(here, EXCHANGE, json.dumps({**right, field: value}).encode()), field, value)
+                refused(
+                    await sent(here, EXCHANGE, json.dumps({**right, field: value}).encode()),
+                    field,
+                    value,
+                )
         for field, values in IMPOSSIBLE_REPORTS.items():
             for value in values:
                 body = changed(right, ("reports", 0, field), value)
@@ -198,7 +227,12 @@ async def test_the_same_report_twice_in_an_exchange_is_recorded_once() -> None:
     async with site() as here:
         execution_id, command_id, attempt = await leased(here)
         right = exchange(execution_id, command_id, attempt)
-        doubled = {**right, "reports": right["reports"] * 3, "held": right["held"] * 3, "pools": ["cpu"] * 3}
+        doubled = {
+            **right,
+            "reports": right["reports"] * 3,
+            "held": right["held"] * 3,
+            "pools": ["cpu"] * 3,
+        }
         assert (await sent(here, EXCHANGE, json.dumps(doubled).encode())).is_success
         events = (await here.get(f"/api/executions/{execution_id}/events"))["events"]
         assert [event["type"] for event in events].count("command.started") == 1
@@ -214,7 +248,9 @@ async def test_a_payload_without_a_sound_reference_is_refused() -> None:
             '{"ref_id": "x", "type": "kv", "uri": "noetl://x"}',
             "[" * 10_000,
         ):
-            answer = await here.http.put("/api/worker/payloads", params={"reference": reference}, content=b"{}")
+            answer = await here.http.put(
+                "/api/worker/payloads", params={"reference": reference}, content=b"{}"
+            )
             refused(answer, reference)
 
 
@@ -236,12 +272,18 @@ def is_integer(schema: dict[str, Any]) -> bool:
 
 async def test_parameters_out_of_range_are_refused_by_name() -> None:
     async with site() as here:
-        integers = [(method, path, name) for method, path, name, schema in query_parameters() if is_integer(schema)]
+        integers = [
+            (method, path, name)
+            for method, path, name, schema in query_parameters()
+            if is_integer(schema)
+        ]
         assert len(integers) >= 20
         for method, path, name in integers:
             for value in ("-1", str(1 << 70), "x", "1.5", ""):
                 answer = await here.http.request(method, path, params={name: value})
-                assert answer.status_code == 422, f"{method} {path}?{name}={value}: {answer.status_code}"
+                assert answer.status_code == 422, (
+                    f"{method} {path}?{name}={value}: {answer.status_code}"
+                )
                 assert method == "HEAD" or f"query.{name}" in answer.text, answer.text
 
 
@@ -260,7 +302,10 @@ async def test_parameters_that_a_route_does_not_know_are_refused_by_name(query: 
 async def test_a_parameter_given_twice_is_refused() -> None:
     async with site() as here:
         answer = await here.http.get("/api/executions?limit=1&limit=2")
-        assert (answer.status_code, answer.json()["detail"]) == (422, "query.limit: given more than once")
+        assert (answer.status_code, answer.json()["detail"]) == (
+            422,
+            "query.limit: given more than once",
+        )
 
 
 @pytest.mark.parametrize("since", ["-1d", "yesterday", "1x", "99999999999999999d"])
@@ -274,5 +319,7 @@ async def test_rows_that_end_before_they_begin_are_refused() -> None:
     async with site() as here:
         await here.register(NOOP)
         execution_id = await here.start()
-        answer = await here.http.get(f"/api/executions/{execution_id}/result/one/data?start=5&stop=2")
+        answer = await here.http.get(
+            f"/api/executions/{execution_id}/result/one/data?start=5&stop=2"
+        )
         assert (answer.status_code, "stop" in answer.json()["detail"]) == (422, True), answer.text

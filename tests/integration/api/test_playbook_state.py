@@ -46,10 +46,18 @@ async def test_people_read_write_and_unset_values() -> None:
         written = await here.http.put(VALUE, json={"value": 7})
         assert (written.status_code, written.headers["ETag"]) == (200, '"1"')
         row = written.json()
-        assert (row["path"], row["name"], row["version"], row["value"]) == ("tests/etl/counts", "n", 1, 7)
+        assert (row["path"], row["name"], row["version"], row["value"]) == (
+            "tests/etl/counts",
+            "n",
+            1,
+            7,
+        )
         assert (row["by"], row["execution_id"], row["seq"]) == ("local", None, None)
         assert await here.get(VALUE) == row
-        assert await here.get("/api/state/values/tests/etl/counts") == {"path": "tests/etl/counts", "state": [row]}
+        assert await here.get("/api/state/values/tests/etl/counts") == {
+            "path": "tests/etl/counts",
+            "state": [row],
+        }
         assert await here.get("/api/state") == {"state": [row], "next": None}
         gone = await here.http.delete(VALUE)
         assert gone.json() == {"path": "tests/etl/counts", "name": "n", "version": 2}
@@ -65,12 +73,18 @@ async def test_people_read_write_and_unset_values() -> None:
 async def test_a_write_with_another_version_is_a_conflict() -> None:
     async with site() as here:
         await here.register(COUNTS)
-        assert (await here.http.put(VALUE, json={"value": 1, "expected_version": 0})).status_code == 200
+        assert (
+            await here.http.put(VALUE, json={"value": 1, "expected_version": 0})
+        ).status_code == 200
         refused = await here.http.put(VALUE, json={"value": 2, "expected_version": 0})
         assert (refused.status_code, refused.json()["code"]) == (409, "CONFLICT")
         assert "has version 1, not 0" in refused.json()["detail"]
-        assert (await here.http.put(VALUE, json={"value": 2}, headers={"If-Match": '"2"'})).status_code == 409
-        assert (await here.http.put(VALUE, json={"value": 2}, headers={"If-Match": '"1"'})).status_code == 200
+        assert (
+            await here.http.put(VALUE, json={"value": 2}, headers={"If-Match": '"2"'})
+        ).status_code == 409
+        assert (
+            await here.http.put(VALUE, json={"value": 2}, headers={"If-Match": '"1"'})
+        ).status_code == 200
         assert (await here.http.delete(VALUE, params={"expected_version": 1})).status_code == 409
         assert (await here.http.delete(VALUE, headers={"If-Match": "2"})).status_code == 200
 
@@ -88,7 +102,9 @@ async def test_a_write_with_another_version_is_a_conflict() -> None:
         (VALUE, {}, 422),
     ],
 )
-async def test_what_cannot_be_kept_is_refused(place: str, body: dict[str, object], code: int) -> None:
+async def test_what_cannot_be_kept_is_refused(
+    place: str, body: dict[str, object], code: int
+) -> None:
     async with site() as here:
         await here.register(COUNTS)
         refused = await here.http.put(place, json=body)
@@ -101,12 +117,22 @@ async def test_executions_write_it_and_say_so() -> None:
         await here.register(COUNTS)
         first, second = [await done(here, "tests/etl/counts") for _ in range(2)]
         row = await here.get(VALUE)
-        assert (row["value"], row["version"], row["execution_id"], row["by"]) == (2, 2, second, None)
+        assert (row["value"], row["version"], row["execution_id"], row["by"]) == (
+            2,
+            2,
+            second,
+            None,
+        )
         events = (await here.get(f"/api/executions/{second}/events"))["events"]
         (reporting,) = [event for event in events if event["seq"] == row["seq"]]
         assert (reporting["type"], reporting["data"]["set"]) == ("step.exit", {"state.n": 2})
         shown = (await here.get(f"/api/executions/{second}"))["state"]["n"]
-        assert (shown["read_version"], shown["version"], shown["value"], shown["writes"]) == (1, 2, 2, 1)
+        assert (shown["read_version"], shown["version"], shown["value"], shown["writes"]) == (
+            1,
+            2,
+            2,
+            1,
+        )
         versions = (await here.get("/api/state/history/n/tests/etl/counts"))["versions"]
         assert [each["execution_id"] for each in versions] == [second, first]
 
@@ -137,7 +163,9 @@ async def test_another_tenant_finds_nothing() -> None:
         app.dependency_overrides[identity] = stranger
         assert (await here.http.get(VALUE)).status_code == 404
         assert (await here.get("/api/state"))["state"] == []
-        assert (await here.http.put(VALUE, json={"value": 8})).status_code == 404  # they have no such playbook
+        assert (
+            await here.http.put(VALUE, json={"value": 8})
+        ).status_code == 404  # they have no such playbook
         assert (await here.http.get("/api/state/history/n/tests/etl/counts")).status_code == 404
         app.dependency_overrides.clear()
         assert (await here.get(VALUE))["value"] == 7
@@ -186,7 +214,9 @@ async def test_executions_of_two_servers_that_write_one_name_lose_nothing(
         await one.register(WAITS)
         for turn in range(1, ROUNDS + 1):
             racers: list[str] = []
-            while len(racers) < RACERS or not all(any(owns(each, racer) for racer in racers) for each in (one, two)):
+            while len(racers) < RACERS or not all(
+                any(owns(each, racer) for racer in racers) for each in (one, two)
+            ):
                 racers.append(await (one, two)[len(racers) % 2].start("tests/waits"))
             for racer in racers:
                 await one.seen(racer, "command.parked")
@@ -199,6 +229,10 @@ async def test_executions_of_two_servers_that_write_one_name_lose_nothing(
             assert {row["failure"]["code"] for row in losers} == {"STATE_CONFLICT"}
             assert {row["failure"]["detail"]["by"] for row in losers} == {winner["execution_id"]}
             value = await two.get(place)
-            assert (value["value"], value["version"], value["execution_id"]) == (turn, turn, winner["execution_id"])
+            assert (value["value"], value["version"], value["execution_id"]) == (
+                turn,
+                turn,
+                winner["execution_id"],
+            )
         versions = (await one.get("/api/state/history/n/tests/waits"))["versions"]
         assert [(each["version"], each["value"]) for each in versions] == [(3, 3), (2, 2), (1, 1)]

@@ -30,15 +30,22 @@ async def test_a_batch_is_taken_in_order_and_once() -> None:
         await here.register(WAITS)
         execution_id = await here.start("tests/waits")
         await here.get(f"/api/executions/{execution_id}", min_seq=1)
-        body = {"execution_id": execution_id, "events": [{"name": "x", "payload": number} for number in range(3)]}
+        body = {
+            "execution_id": execution_id,
+            "events": [{"name": "x", "payload": number} for number in range(3)],
+        }
         for _ in range(2):
-            answer = await here.http.post("/api/events/batch", json=body, headers={"Idempotency-Key": "b"})
+            answer = await here.http.post(
+                "/api/events/batch", json=body, headers={"Idempotency-Key": "b"}
+            )
             assert answer.status_code == 202, answer.text
         status = await here.get(answer.json()["status_url"])
         while status["status"] == "accepted":
             status = await here.get(answer.json()["status_url"])
         assert (status["status"], status["recorded"], status["count"]) == ("recorded", 3, 3)
-        events = (await here.get(f"/api/executions/{execution_id}/events", types="signal.received"))["events"]
+        events = (
+            await here.get(f"/api/executions/{execution_id}/events", types="signal.received")
+        )["events"]
         assert [event["data"]["payload"] for event in events] == [0, 1, 2]
 
 
@@ -46,10 +53,17 @@ async def test_a_batch_with_one_event_that_is_too_large_is_refused_whole() -> No
     async with site() as here:
         await here.register(WAITS)
         execution_id = await here.start("tests/waits")
-        body = {"execution_id": execution_id, "events": [{"name": "x"}, {"name": "x", "payload": "a" * 9000}]}
-        answer = await here.http.post("/api/events/batch", json=body, headers={"Idempotency-Key": "b"})
+        body = {
+            "execution_id": execution_id,
+            "events": [{"name": "x"}, {"name": "x", "payload": "a" * 9000}],
+        }
+        answer = await here.http.post(
+            "/api/events/batch", json=body, headers={"Idempotency-Key": "b"}
+        )
         assert answer.status_code == 422
-        status = await here.get("/api/events/batch/status", execution_id=execution_id, request="b", count=2)
+        status = await here.get(
+            "/api/events/batch/status", execution_id=execution_id, request="b", count=2
+        )
         assert (status["status"], status["refused"]) == ("refused", 2)
 
 
@@ -58,7 +72,9 @@ async def test_the_queue_shows_commands_and_never_what_they_carry() -> None:
         await here.register(NOOP)
         execution_id = await here.start(payload={"n": "canary"})
         await here.get(f"/api/executions/{execution_id}", min_seq=1)
-        answer = await here.http.get("/api/queue", params={"status": "queued", "execution_id": execution_id})
+        answer = await here.http.get(
+            "/api/queue", params={"status": "queued", "execution_id": execution_id}
+        )
         (command,) = answer.json()["commands"]
         assert (command["step"], command["pool"], command["attempt"]) == ("one", "cpu", 1)
         assert "canary" not in answer.text
@@ -71,7 +87,12 @@ async def test_a_worker_is_listed_with_its_pools() -> None:
         rows: list[dict[str, Any]] = []
         while not rows:
             rows = await here.get("/api/workers")
-        assert (rows[0]["worker"], rows[0]["server"], rows[0]["pools"], rows[0]["free"]) == ("w7/1", "s1", ["cpu"], 3)
+        assert (rows[0]["worker"], rows[0]["server"], rows[0]["pools"], rows[0]["free"]) == (
+            "w7/1",
+            "s1",
+            ["cpu"],
+            3,
+        )
         assert (await here.get("/api/pools"))[0]["workers"] == 1
 
 
@@ -99,9 +120,14 @@ async def test_templates_are_rendered_on_what_the_control_plane_knows() -> None:
             return (await here.http.post("/api/context/render", json=body)).json()
 
         template = {"a": ["{{ workload.n + ctx.n }}"], "b": "n is {{ n }}"}
-        assert (await render(template=template, execution_id=execution_id))["result"] == {"a": [10], "b": "n is 5"}
+        assert (await render(template=template, execution_id=execution_id))["result"] == {
+            "a": [10],
+            "b": "n is 5",
+        }
         assert (await render(template="{{ x | upper }}", context={"x": "a"}))["result"] == "A"
-        assert (await render(template="{{ n }}", context={"n": 1}, execution_id=execution_id))["result"] == 1
+        assert (await render(template="{{ n }}", context={"n": 1}, execution_id=execution_id))[
+            "result"
+        ] == 1
         assert (await render(template="{{ one.data }}", execution_id=execution_id))["status"] == 422
         assert (await render(template="{{ missing }}"))["status"] == 422
         assert (await render(template="{{ missing }}", strict=False))["code"] == "INVALID_REQUEST"

@@ -56,7 +56,9 @@ LINES = (
 
 
 @asynccontextmanager
-async def ran(text: str = LINES, *more: str, store: ResultsMemory | None = None) -> AsyncIterator[tuple[Site, str]]:
+async def ran(
+    text: str = LINES, *more: str, store: ResultsMemory | None = None
+) -> AsyncIterator[tuple[Site, str]]:
     """An execution that has ended, and where it is."""
     store = store or ResultsMemory()
     async with site(store=store) as here, working(here, store=store):
@@ -79,8 +81,16 @@ async def test_a_result_is_traced_across_steps_and_executions() -> None:
         root, fetch = nodes["t.task_0"], nodes["fetch.task_0"]
         assert trace["roots"] == [root["ref_id"]] == [trace["reference"]["ref_id"]]
         assert (root["depth"], fetch["depth"], nodes["each.chunk"]["depth"]) == (0, 1, 2)
-        assert (fetch["rows"], fetch["format"], fetch["provenance"]) == (300, "arrow", {"source": "here"})
-        assert (fetch["tool"]["kind"], fetch["attempt"], fetch["input"]) == ("python", 1, {"value": {"count": 300}})
+        assert (fetch["rows"], fetch["format"], fetch["provenance"]) == (
+            300,
+            "arrow",
+            {"source": "here"},
+        )
+        assert (fetch["tool"]["kind"], fetch["attempt"], fetch["input"]) == (
+            "python",
+            1,
+            {"value": {"count": 300}},
+        )
         assert nodes["s.sum"]["input"]["ref"].split("/")[4] == "input"
         assert nodes["each.chunk"]["execution_id"] != root["execution_id"]
         assert nodes["each.chunk"]["tool"]["kind"] == "python"
@@ -94,13 +104,17 @@ async def test_a_trace_comes_in_pages_and_ends_at_its_depth() -> None:
         whole = await here.get(f"{place}/trace/t")
         found, after = [], None
         while True:
-            page = await here.get(f"{place}/trace/t", limit=1, **({} if after is None else {"after": after}))
+            page = await here.get(
+                f"{place}/trace/t", limit=1, **({} if after is None else {"after": after})
+            )
             found += page["nodes"]
             after = page["next"]
             if after is None:
                 break
         assert found == whole["nodes"]
-        assert [node["step"] for node in (await here.get(f"{place}/trace/t", depth=0))["nodes"]] == ["t"]
+        assert [
+            node["step"] for node in (await here.get(f"{place}/trace/t", depth=0))["nodes"]
+        ] == ["t"]
         refused = await here.http.get(f"{place}/trace/t", params={"after": "x"})
         assert (refused.status_code, refused.json()["code"]) == (422, "INVALID_INPUT")
 
@@ -156,7 +170,15 @@ async def test_a_result_is_shown_with_its_beginning() -> None:
     async with ran() as (here, place):
         shown = await here.get(f"{place}/result/fetch", rows=2)
         assert (shown["status"], shown["context"]["row_count"]) == ("ok", 300)
-        assert shown["reference"].keys() == {"ref_id", "uri", "tier", "bytes", "rows", "format", "sha256"}
+        assert shown["reference"].keys() == {
+            "ref_id",
+            "uri",
+            "tier",
+            "bytes",
+            "rows",
+            "format",
+            "sha256",
+        }
         assert shown["meta"]["provenance"] == {"source": "here"}
         assert shown["meta"]["input"] == {"value": {"count": 300}}
         preview = shown["preview"]
@@ -166,7 +188,11 @@ async def test_a_result_is_shown_with_its_beginning() -> None:
         assert (await here.get(f"{place}/result/t"))["preview"]["value"] == {"x": 12}
         assert (await here.get(f"{place}/result/nothing"))["preview"] is None
         bad = await here.get(f"{place}/result/bad")
-        assert (bad["status"], bad["error"]["code"], bad["preview"]) == ("error", "PYTHON_ERROR", None)
+        assert (bad["status"], bad["error"]["code"], bad["preview"]) == (
+            "error",
+            "PYTHON_ERROR",
+            None,
+        )
         assert bad["meta"]["tool"]["kind"] == "python"
         missing = await here.http.get(f"{place}/result/nope")
         assert (missing.status_code, "steps that have one" in missing.json()["hint"]) == (404, True)
@@ -190,7 +216,10 @@ async def test_data_is_streamed_by_ranges() -> None:
             assert part.headers["Content-Length"] == str(span[1] - span[0])
         for asked in ("bytes=99999-", "bytes=-0", "bytes=5-4"):
             refused = await here.http.get(f"{place}/result/s/data", headers={"Range": asked})
-            assert (refused.status_code, refused.headers["Content-Range"]) == (416, f"bytes */{size}"), asked
+            assert (refused.status_code, refused.headers["Content-Range"]) == (
+                416,
+                f"bytes */{size}",
+            ), asked
         for ignored in ("lines=1-2", "bytes=0-1,3-4", "bytes=-", "bytes=x-1"):
             all_of_it = await here.http.get(f"{place}/result/s/data", headers={"Range": ignored})
             assert (all_of_it.status_code, all_of_it.content) == (200, whole.content), ignored
@@ -204,7 +233,9 @@ async def test_data_is_described_without_being_sent() -> None:
     async with ran() as (here, place):
         for params in ({}, {"format": "csv"}, {"format": "parquet", "start": 5}):
             whole = await here.http.get(f"{place}/result/fetch/data", params=params)
-            told = await here.http.head(f"{place}/result/fetch/data", params=params, headers={"Range": "bytes=0-3"})
+            told = await here.http.head(
+                f"{place}/result/fetch/data", params=params, headers={"Range": "bytes=0-3"}
+            )
             assert (told.status_code, told.content) == (200, b"")
             for name in (
                 "Content-Type",
@@ -215,16 +246,22 @@ async def test_data_is_described_without_being_sent() -> None:
                 "Content-Disposition",
             ):
                 assert told.headers.get(name) == whole.headers.get(name), (params, name)
-        assert (await here.http.head(f"{place}/result/t/data", params={"format": "csv"})).status_code == 422
+        assert (
+            await here.http.head(f"{place}/result/t/data", params={"format": "csv"})
+        ).status_code == 422
         assert (await here.http.head(f"{place}/result/nope/data")).status_code == 404
 
 
 async def test_data_comes_in_other_formats() -> None:
     async with ran() as (here, place):
-        lines = await here.http.get(f"{place}/result/fetch/data", params={"format": "jsonl", "start": 5, "stop": 7})
+        lines = await here.http.get(
+            f"{place}/result/fetch/data", params={"format": "jsonl", "start": 5, "stop": 7}
+        )
         assert [json.loads(line)["id"] for line in lines.text.splitlines()] == [5, 6]
         assert lines.headers["Accept-Ranges"] == "none"
-        text = await here.http.get(f"{place}/result/fetch/data", params={"format": "csv", "stop": 1})
+        text = await here.http.get(
+            f"{place}/result/fetch/data", params={"format": "csv", "stop": 1}
+        )
         assert text.text == "id,password,next_page_token\n0,p,t\n"
         stored = await here.http.get(f"{place}/result/fetch/data")
         assert stored.headers["Content-Type"] == "application/vnd.apache.arrow.stream"
@@ -256,7 +293,10 @@ async def test_another_tenant_finds_nothing() -> None:
     async with ran() as (here, place):
         app = here.node.app._app._app  # type: ignore[attr-defined]  # behind the guard and the quick way
         app.dependency_overrides[identity] = stranger
-        paths = [place, *(f"{place}/{what}" for what in ("result/t", "result/t/data", "trace/t", "status"))]
+        paths = [
+            place,
+            *(f"{place}/{what}" for what in ("result/t", "result/t/data", "trace/t", "status")),
+        ]
         answers = await asyncio.gather(*map(here.http.get, paths))
         assert [answer.status_code for answer in answers] == [404] * len(paths)
 

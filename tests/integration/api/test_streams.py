@@ -43,7 +43,9 @@ async def test_a_reader_is_woken_rather_than_polled(monkeypatch: pytest.MonkeyPa
         assert row["status"] == "completed"
 
 
-async def test_a_stream_of_another_servers_execution_comes_by_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_of_another_servers_execution_comes_by_looking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(streams, "LOOK_EVERY", 0.1)
     ports = twins()
     async with site(ports, "s1") as one, site(ports, "s2") as two, working(one), working(two, "w2"):
@@ -53,7 +55,9 @@ async def test_a_stream_of_another_servers_execution_comes_by_looking(monkeypatc
             assert (await two.ended(execution_id))["status"] == "completed"
 
 
-async def test_a_stream_of_another_servers_execution_is_woken_by_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_of_another_servers_execution_is_woken_by_hints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(streams, "LOOK_EVERY", 60.0)
     monkeypatch.setattr(live, "COUNT_EVERY", 0.2)
     ports = twins()
@@ -85,7 +89,9 @@ async def test_the_list_is_followed_as_it_changes() -> None:
         await here.register(NOOP)
         first = await here.start()
         await here.get(f"/api/executions/{first}", min_seq=1)
-        async with here.http.stream("GET", "/api/executions/stream", params={"status": "running"}) as stream:
+        async with here.http.stream(
+            "GET", "/api/executions/stream", params={"status": "running"}
+        ) as stream:
             told = messages(stream)
             name, _, data = await anext(told)
             assert (name, data["execution_id"]) == ("execution", first)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from noetl.model.ids import DEFAULT_TENANT
-from noetl.triggers.port import Every, Wanted
+from noetl.triggers.port import Every, ScheduleDefinition
 from tests.integration.api.site import NOOP, WAITS, Clock, Site, site, twins, working
 from tests.waiting import comes
 
@@ -17,22 +17,32 @@ MINUTE = 60_000_000
 
 
 async def add(here: Site, **body: Any) -> Any:
-    return await here.http.post("/api/schedules", json={"name": "s", "path": "tests/simple", **body})
+    return await here.http.post(
+        "/api/schedules", json={"name": "s", "path": "tests/simple", **body}
+    )
 
 
 async def due(here: Site, name: str, missed: int, **fields: Any) -> list[int]:
     """A schedule by the minute with these slots behind it, as after an outage."""
     first = Clock().now() - missed * MINUTE + MINUTE // 2
     rule = Every(MINUTE, first - MINUTE)
-    usual = {"tenant": DEFAULT_TENANT, "name": name, "path": "tests/simple", "rule": rule, "catch_up": "all"}
-    await here.node.ports.schedules.put(Wanted(**{**usual, **fields}), first)
+    usual = {
+        "tenant": DEFAULT_TENANT,
+        "name": name,
+        "path": "tests/simple",
+        "rule": rule,
+        "catch_up": "all",
+    }
+    await here.node.ports.schedules.put(ScheduleDefinition(**{**usual, **fields}), first)
     return [first + number * MINUTE for number in range(missed)]
 
 
 async def test_a_schedule_is_kept_shown_paused_and_deleted() -> None:
     async with site() as here:
         await here.register(NOOP)
-        added = await add(here, cron="30 2 * * *", timezone="Europe/Berlin", payload={"n": 3}, overlap="skip")
+        added = await add(
+            here, cron="30 2 * * *", timezone="Europe/Berlin", payload={"n": 3}, overlap="skip"
+        )
         assert (added.status_code, added.json()["created"]) == (201, True)
         row = await here.get("/api/schedules/s")
         assert row == {name: value for name, value in added.json().items() if name != "created"}
@@ -43,14 +53,29 @@ async def test_a_schedule_is_kept_shown_paused_and_deleted() -> None:
         assert len(slots) == 3
         assert all("T02:30:00+0" in slot or "T03:00:00+0" in slot for slot in slots)
         again = await add(here, every="90s")
-        assert (again.status_code, again.json()["created"], again.json()["every"]) == (200, False, "90s")
-        assert (await here.get("/api/schedules"))["schedules"] == [await here.get("/api/schedules/s")]
+        assert (again.status_code, again.json()["created"], again.json()["every"]) == (
+            200,
+            False,
+            "90s",
+        )
+        assert (await here.get("/api/schedules"))["schedules"] == [
+            await here.get("/api/schedules/s")
+        ]
         assert (await here.http.post("/api/schedules/s/pause")).json()["paused"] is True
         assert (await here.http.post("/api/schedules/s/resume")).json()["paused"] is False
         assert (await here.http.delete("/api/schedules/s")).json() == {"name": "s"}
-        for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/pause"), ("POST", "/resume"), ("GET", "/next")):
+        for method, path in (
+            ("GET", ""),
+            ("DELETE", ""),
+            ("POST", "/pause"),
+            ("POST", "/resume"),
+            ("GET", "/next"),
+        ):
             gone = await here.http.request(method, f"/api/schedules/s{path}")
-            assert (gone.status_code, gone.json()["hint"]) == (404, "noetl schedule list shows those there are")
+            assert (gone.status_code, gone.json()["hint"]) == (
+                404,
+                "noetl schedule list shows those there are",
+            )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +94,9 @@ async def test_a_schedule_is_kept_shown_paused_and_deleted() -> None:
         ({"every": "1h", "colour": "red"}, 422, "Extra inputs"),
     ],
 )
-async def test_a_schedule_that_could_not_fire_is_refused(body: dict[str, Any], status: int, words: str) -> None:
+async def test_a_schedule_that_could_not_fire_is_refused(
+    body: dict[str, Any], status: int, words: str
+) -> None:
     async with site() as here:
         await here.register(NOOP)
         answer = await add(here, **body)
@@ -138,7 +165,9 @@ async def test_a_playbook_that_is_gone_is_said_and_the_schedule_goes_on() -> Non
 
         async def said() -> Any:
             row = await here.get("/api/schedules/broken")
-            return row["error"], (await here.get("/api/schedules/fine"))["last_execution"] is not None
+            return row["error"], (await here.get("/api/schedules/fine"))[
+                "last_execution"
+            ] is not None
 
         await comes(said, ("no playbook 'tests/nowhere'", True))
         row = await here.get("/api/schedules/broken")
@@ -156,14 +185,22 @@ async def test_a_call_starts_the_playbook_with_its_body_and_a_repeat_starts_noth
     async with site() as here:
         await here.register(NOOP)
         added = await hook(here)
-        assert (added.status_code, added.json()["created"], added.json()["path"]) == (201, True, "tests/simple")
+        assert (added.status_code, added.json()["created"], added.json()["path"]) == (
+            201,
+            True,
+            "tests/simple",
+        )
         calls = [
             await here.http.post("/api/hooks/h", json={"n": 5}, headers={"Idempotency-Key": key})
             for key in ("one", "one", "two")
         ]
         assert [call.status_code for call in calls] == [202] * 3
         first, again, other = [call.json() for call in calls]
-        assert (first["created"], again["created"], again["execution_id"]) == (True, False, first["execution_id"])
+        assert (first["created"], again["created"], again["execution_id"]) == (
+            True,
+            False,
+            first["execution_id"],
+        )
         assert other["execution_id"] != first["execution_id"]
         pinned = await here.node.ports.log.pinned(first["execution_id"])
         assert pinned is not None
@@ -180,7 +217,10 @@ async def test_a_body_may_stand_under_a_key_and_a_header_may_name_the_call() -> 
         await here.register(NOOP)
         assert (await hook(here, into="push", key_header="X-GitHub-Delivery")).status_code == 201
         assert (await here.http.post("/api/hooks/h", json=[1])).status_code == 422
-        calls = [await here.http.post("/api/hooks/h", json=[1], headers={"x-github-delivery": "d-1"}) for _ in range(2)]
+        calls = [
+            await here.http.post("/api/hooks/h", json=[1], headers={"x-github-delivery": "d-1"})
+            for _ in range(2)
+        ]
         assert len({call.json()["execution_id"] for call in calls}) == 1
         pinned = await here.node.ports.log.pinned(calls[0].json()["execution_id"])
         assert pinned is not None
@@ -203,7 +243,9 @@ async def test_a_signed_hook_takes_signed_calls_only(tmp_path: Path) -> None:
             assert answer.status_code == status, answer.text
             assert "s3cr3t" not in answer.text
         assert (
-            await here.http.post("/api/hooks/h", content=body + b" ", headers={"X-Hub-Signature-256": good})
+            await here.http.post(
+                "/api/hooks/h", content=body + b" ", headers={"X-Hub-Signature-256": good}
+            )
         ).status_code == 401
         assert (await hook(here, signature_header="X-S")).status_code == 422
         assert "s3cr3t" not in (await here.http.get("/api/hooks/h")).text

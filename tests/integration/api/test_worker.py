@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 
 from noetl.model.errors import InvalidInput, NotFound, OutcomeUnknown, Unavailable, Unreached
-from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest, Held
+from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest, LeaseKey
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference
 from noetl.server.app import listen
@@ -26,9 +26,15 @@ async def channel(*urls: str) -> AsyncIterator[HttpChannel]:
 
 
 def asking(
-    free: int = 1, wait: float = 0, worker: str = "w1", life: str = "1", held: tuple[Held, ...] = ()
+    free: int = 1,
+    wait: float = 0,
+    worker: str = "w1",
+    life: str = "1",
+    held: tuple[LeaseKey, ...] = (),
 ) -> ExchangeRequest:
-    return ExchangeRequest(worker=worker, incarnation=life, free=free, wait=round(wait * 1e6), held=held)
+    return ExchangeRequest(
+        worker=worker, incarnation=life, free=free, wait=round(wait * 1e6), held=held
+    )
 
 
 async def started(here: Site) -> str:
@@ -64,7 +70,9 @@ async def test_small_payloads_are_kept_by_the_server() -> None:
         execution_id = ExecutionId(await started(here))
         data = bytes(range(256)) * 100
         uri = str(Address(execution_id, "result", "one", "k-1"))
-        reference = Reference(ref_id=RefId("77"), type="kv", uri=uri, sha256=sha256(data).hexdigest(), bytes=len(data))
+        reference = Reference(
+            ref_id=RefId("77"), type="kv", uri=uri, sha256=sha256(data).hexdigest(), bytes=len(data)
+        )
         assert await way.payload(reference.ref_id, uri) is None
         await way.put_payload(reference, data)
         await way.put_payload(reference, data)
@@ -148,8 +156,12 @@ async def test_a_worker_whose_connection_broke_is_lost_soon() -> None:
             while not reply.commands:
                 reply = await other.exchange(asking(worker="w2", wait=0.2))
             assert "noetl_workers_lost_total 1.0" in (await here.http.get("/metrics")).text
-        assert [(each.command_id, each.attempt) for each in reply.commands] == [(command.command_id, 2)]
-        assert (await here.get("/api/queue", execution_id=execution_id))["commands"][0]["worker"] == "w2/1"
+        assert [(each.command_id, each.attempt) for each in reply.commands] == [
+            (command.command_id, 2)
+        ]
+        assert (await here.get("/api/queue", execution_id=execution_id))["commands"][0][
+            "worker"
+        ] == "w2/1"
 
 
 async def test_a_worker_that_comes_back_in_time_keeps_its_work() -> None:
@@ -161,7 +173,7 @@ async def test_a_worker_that_comes_back_in_time_keeps_its_work() -> None:
             (command,) = (await way.exchange(asking())).commands
         while not presence._missing:
             await here.get("/health")
-        held = (Held(command.command_id, command.attempt),)
+        held = (LeaseKey(command.command_id, command.attempt),)
         async with channel(here.url) as way:
             await way.exchange(asking(free=0, held=held))
             assert not presence._missing  # nobody waits any more to give it up
@@ -178,7 +190,7 @@ async def test_a_worker_that_another_server_hears_of_is_not_lost() -> None:
             command = None
             while command is None:
                 command = next(iter((await first.exchange(asking())).commands), None)
-            held = (Held(command.command_id, command.attempt),)
+            held = (LeaseKey(command.command_id, command.attempt),)
             await first.close()
             await second.exchange(asking(free=0, held=held))
             while one.node.presence._open or one.node.presence._missing or one.node.presence._tasks:
@@ -223,7 +235,9 @@ async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
             await way.exchange(asking(free=0))
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:8082", "ftp://x", "http://", "http://u:p@x", "http://x?y"])
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:8082", "ftp://x", "http://", "http://u:p@x", "http://x?y"]
+)
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput):
         HttpChannel([url])

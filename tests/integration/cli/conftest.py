@@ -71,7 +71,9 @@ class Noetl:
             text=True,
         )
 
-    def wait(self, process: "subprocess.Popen[str]", text: str | None = None, within: float = PATIENCE) -> Done:
+    def wait(
+        self, process: "subprocess.Popen[str]", text: str | None = None, within: float = PATIENCE
+    ) -> Done:
         out, err = process.communicate(text, timeout=within)
         return Done(process.returncode, out, err)
 
@@ -126,5 +128,7 @@ def ready(url: str) -> None:
 
 def playbook(folder: Path, name: str, steps: str) -> Path:
     file = folder / f"{name}.yaml"
-    file.write_text(f"apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: {name}}}\nworkflow:\n{steps}")
+    file.write_text(
+        f"apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: {name}}}\nworkflow:\n{steps}"
+    )
     return file

@@ -41,7 +41,9 @@ KEYCHAIN = "keychain: [{name: api, kind: bearer, credential: tokens}]\nworkflow:
 
 def stored(noetl: Noetl, name: str, kind: str, **fields: str) -> Done:
     """By standard input: on no command line."""
-    return noetl.fed(json.dumps(fields), "credential", "add", name, "--kind", kind, "--file", "-", "--json")
+    return noetl.fed(
+        json.dumps(fields), "credential", "add", name, "--kind", kind, "--file", "-", "--json"
+    )
 
 
 def uses(folder: Path, flag: Path) -> Path:
@@ -57,7 +59,15 @@ def test_credentials_without_a_server(noetl: Noetl, tmp_path: Path) -> None:
     added = noetl("credential", "add", "tokens", "--kind", "bearer", "--file", file)
     assert (added.code, added.out) == (0, "credential tokens (bearer) is stored\n"), added.err
     assert stat.S_IMODE((noetl.home / "credentials.key").stat().st_mode) == 0o600
-    again = noetl.json("credential", "add", "tokens", "--kind", "bearer", "--data", json.dumps({"token": "abcdefgh"}))
+    again = noetl.json(
+        "credential",
+        "add",
+        "tokens",
+        "--kind",
+        "bearer",
+        "--data",
+        json.dumps({"token": "abcdefgh"}),
+    )
     assert (again["created"], again["kind"]) == (False, "bearer")
     assert [row["name"] for row in noetl.json("credential", "list")] == ["tokens"]
     assert "tokens" in noetl("credential", "list").out
@@ -80,7 +90,9 @@ def test_a_stored_database_is_used_by_its_name(noetl: Noetl, tmp_path: Path) -> 
     try:
         added = stored(noetl, "warehouse", "postgres", dsn=str(embedded.serve().data))
         assert added.code == 0, added.err
-        query = "  - step: q\n    tool: {kind: postgres, auth: warehouse, query: 'select 42 as n'}\n"
+        query = (
+            "  - step: q\n    tool: {kind: postgres, auth: warehouse, query: 'select 42 as n'}\n"
+        )
         assert noetl.json("run", playbook(tmp_path, "asks", query))["result"]["rows"] == [{"n": 42}]
     finally:
         embedded.halt()
@@ -104,12 +116,17 @@ def test_what_cannot_be_stored_is_explained(noetl: Noetl, tmp_path: Path) -> Non
         assert "Traceback" not in done.err
 
 
-def test_a_key_that_others_can_read_stops_a_server_before_it_starts(noetl: Noetl, free_port: int) -> None:
+def test_a_key_that_others_can_read_stops_a_server_before_it_starts(
+    noetl: Noetl, free_port: int
+) -> None:
     assert stored(noetl, "tokens", "bearer", token="abcdefgh").code == 0
     key = noetl.home / "credentials.key"
     key.chmod(0o644)
     try:
-        for done in (noetl("server", "start", "--port", free_port), stored(noetl, "more", "bearer", token="t")):
+        for done in (
+            noetl("server", "start", "--port", free_port),
+            stored(noetl, "more", "bearer", token="t"),
+        ):
             assert done.code == 2, done.err
             assert f"error: {key} is open to other users (mode 0644)" in done.err
             assert f"hint: chmod 600 {key}" in done.err
@@ -132,7 +149,11 @@ def test_a_secret_that_a_failing_run_used_is_nowhere(tmp_path: Path, free_port: 
             added = stored(client, "tokens", "bearer", token=CANARY)
             assert added.code == 0, added.err
             running = client.start("run", uses(tmp_path, flag), "--json")
-            until(lambda: asked(dsns.control, "select from noetl.event where event_type = 'task.done'"))
+            until(
+                lambda: asked(
+                    dsns.control, "select from noetl.event where event_type = 'task.done'"
+                )
+            )
             found["arguments"] = b"".join(everything_running())
         flag.touch()
         spool = noetl.home / "spool" / "w"
@@ -141,7 +162,10 @@ def test_a_secret_that_a_failing_run_used_is_nowhere(tmp_path: Path, free_port: 
         with serving(loud, free_port, found):
             said = client.wait(running)
             place = f"{url}/api/executions/{said.json['execution_id']}"
-            told = [httpx.get(f"{place}{what}", trust_env=False).text for what in ("", "/events?limit=500", "/stream")]
+            told = [
+                httpx.get(f"{place}{what}", trust_env=False).text
+                for what in ("", "/events?limit=500", "/stream")
+            ]
             worker.terminate()
             logged = noetl.wait(worker)
     finally:
@@ -192,7 +216,9 @@ def asked(dsn: str, query: str) -> bool:
 def dump(dsn: str) -> Iterator[bytes]:
     """Every value of every row of every table."""
     with psycopg.connect(dsn) as connection:
-        tables = connection.execute("select schemaname, relname from pg_stat_user_tables").fetchall()
+        tables = connection.execute(
+            "select schemaname, relname from pg_stat_user_tables"
+        ).fetchall()
         for schema, table in tables:
             with connection.cursor().copy(
                 f'copy (select * from "{schema}"."{table}") to stdout (format binary)'

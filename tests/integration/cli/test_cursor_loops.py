@@ -54,7 +54,9 @@ WANTED = [{"id": number, "square": number * number} for number in range(1, 21)]
 
 @pytest.mark.parametrize("lanes", [1, 3])
 @pytest.mark.parametrize("claim", [1, 3, 5, 8])
-def test_cursor_loop_has_one_result_per_claimed_row(noetl: Noetl, tmp_path: Path, claim: int, lanes: int) -> None:
+def test_cursor_loop_has_one_result_per_claimed_row(
+    noetl: Noetl, tmp_path: Path, claim: int, lanes: int
+) -> None:
     file = tmp_path / "drain.yaml"
     file.write_text(QUEUE.format(claim=claim, lanes=lanes))
     found = noetl.json("run", str(file))["result"]

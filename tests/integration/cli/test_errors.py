@@ -76,12 +76,20 @@ def test_a_port_that_is_in_use(noetl: Noetl) -> None:
 
 def test_a_home_that_cannot_be_used(noetl: Noetl, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    complains(Noetl(tmp_path / "file" / "home"), 2, "a file is in the way", "run", "examples/hello.yaml")
+    complains(
+        Noetl(tmp_path / "file" / "home"), 2, "a file is in the way", "run", "examples/hello.yaml"
+    )
     complains(Noetl(Path("/proc/none")), 2, "set NOETL_HOME", "run", "examples/hello.yaml")
 
 
 def test_a_setting_that_makes_no_sense(noetl: Noetl) -> None:
-    complains(noetl.with_env(NOETL_WORKER_SLOTS="many"), 2, "NOETL_WORKER_SLOTS", "run", "examples/hello.yaml")
+    complains(
+        noetl.with_env(NOETL_WORKER_SLOTS="many"),
+        2,
+        "NOETL_WORKER_SLOTS",
+        "run",
+        "examples/hello.yaml",
+    )
     complains(noetl, 2, "will not listen on 0.0.0.0", "server", "start", "--host", "0.0.0.0")
 
 

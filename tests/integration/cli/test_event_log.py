@@ -59,7 +59,9 @@ DEPTHS = (
     "SELECT COUNT(*) FROM noetl.queue WHERE status = 'queued'",
     "SELECT COUNT(*) FROM noetl.queue WHERE status = 'leased'",
 )
-UTILIZATION = "SELECT worker_id, COUNT(*) FROM noetl.queue WHERE status = 'leased' GROUP BY worker_id"
+UTILIZATION = (
+    "SELECT worker_id, COUNT(*) FROM noetl.queue WHERE status = 'leased' GROUP BY worker_id"
+)
 WORKLOAD = "SELECT data FROM noetl.workload WHERE execution_id = %s"
 
 
@@ -74,7 +76,9 @@ def database(noetl: Noetl) -> Iterator["psycopg.Connection[Any]"]:
 def test_printed_queries_find_what_was_completed(
     noetl: Noetl, database: "psycopg.Connection[Any]", tmp_path: Path
 ) -> None:
-    execution_id = noetl.json("run", playbook(tmp_path, "sums", STEPS), "--set", "n=1")["execution_id"]
+    execution_id = noetl.json("run", playbook(tmp_path, "sums", STEPS), "--set", "n=1")[
+        "execution_id"
+    ]
     results = database.execute(RESULTS, [execution_id]).fetchall()
     assert {name for name, _ in results} == {"each", "last"}
     assert {result["status"] for _, result in results} == {"ok"}
@@ -87,7 +91,9 @@ def test_printed_queries_find_what_was_completed(
     assert database.execute(UTILIZATION).fetchall() == []
 
 
-def test_the_log_has_the_printed_names_once(noetl: Noetl, database: "psycopg.Connection[Any]", tmp_path: Path) -> None:
+def test_the_log_has_the_printed_names_once(
+    noetl: Noetl, database: "psycopg.Connection[Any]", tmp_path: Path
+) -> None:
     execution_id = noetl.json("run", playbook(tmp_path, "once", STEPS))["execution_id"]
     query = """
         select event_type, node_name, node_type, "timestamp" from noetl.event_log where execution_id = %s
@@ -112,9 +118,7 @@ def test_an_execution_is_stuck_until_it_ends_in_whatever_way(
     noetl: Noetl, database: "psycopg.Connection[Any]", tmp_path: Path
 ) -> None:
     failed = noetl.json("run", playbook(tmp_path, "broken", BROKEN), code=1)["execution_id"]
-    query = (
-        "select event_type from noetl.event_log where execution_id = %s and node_type = 'task' order by \"timestamp\""
-    )
+    query = "select event_type from noetl.event_log where execution_id = %s and node_type = 'task' order by \"timestamp\""
     assert database.execute(query, [failed]).fetchall() == [("action_started",), ("action_error",)]
     waiting = noetl.start("run", playbook(tmp_path, "waiting", WAITING), "--json")
     until(lambda: len(database.execute(STUCK).fetchall()) == 1)

@@ -27,7 +27,9 @@ RUNS = {
     "fan_out.yaml": Run({"open": 18, "revenue": 2934, "best": 226, "failed": [9, 19]}),
     "hello.yaml": Run("HELLO, ADA!", ("--set", "name=Ada")),
     "loop.yaml": Run({"squares": 100, "total": 338350}, ("--set", "count=100")),
-    "pipeline.yaml": Run({"verdict": "many", "words": 8, "text": "the quick brown fox jumps over the lazy dog"}),
+    "pipeline.yaml": Run(
+        {"verdict": "many", "words": 8, "text": "the quick brown fox jumps over the lazy dog"}
+    ),
     "retry.yaml": Run(None, failed=("hopeless",)),
     "shell.yaml": Run({"lines": 5, "last": "order 21 of O'Hara & Sons; echo $HOME"}),
 }
@@ -58,7 +60,11 @@ ELSEWHERE = {
 
 def test_every_example_has_a_row() -> None:
     files = [*(ROOT / "examples").rglob("*.yaml"), *(ROOT / "examples").rglob("*.yml")]
-    names = {str(file.relative_to(ROOT / "examples")) for file in files if not file.name.endswith(".test.yaml")}
+    names = {
+        str(file.relative_to(ROOT / "examples"))
+        for file in files
+        if not file.name.endswith(".test.yaml")
+    }
     assert names == {*RUNS, *ELSEWHERE}
 
 
@@ -74,5 +80,7 @@ def test_an_example_ends_as_it_says(noetl: Noetl, example: str) -> None:
     said = noetl.json("run", "--memory", f"examples/{example}", *expected.arguments)
     assert (said["status"], said["result"]) == (expected.status, expected.result)
     steps = said["steps"]
-    assert {name for name, step in steps.items() if step["status"] == "failed"} == set(expected.failed)
+    assert {name for name, step in steps.items() if step["status"] == "failed"} == set(
+        expected.failed
+    )
     assert not set(expected.left_out) & set(steps)

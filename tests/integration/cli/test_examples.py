@@ -52,11 +52,16 @@ def test_a_table_is_worked_through_as_a_queue(noetl: Noetl) -> None:
 def test_each_incremental_load_goes_on_where_the_last_one_stopped(noetl: Noetl) -> None:
     for arriving, expected in ((100, (100, 100, 100)), (20, (20, 120, 120)), (0, (0, 120, 120))):
         said = noetl.json("run", "examples/incremental.yaml", "--set", f"arriving={arriving}")
-        assert said["result"]["rows"] == [dict(zip(("new", "loaded", "watermark"), expected, strict=True))]
+        assert said["result"]["rows"] == [
+            dict(zip(("new", "loaded", "watermark"), expected, strict=True))
+        ]
     assert noetl.json("state", "get", "examples/incremental", "watermark")["value"] == 120
     written = noetl.json("state", "history", "examples/incremental", "watermark")
     assert [(row["version"], row["value"]) for row in written] == [(2, 120), (1, 100)]
-    assert noetl("state", "set", "examples/incremental", "watermark", "50", "--if-version", "1").code == 2
+    assert (
+        noetl("state", "set", "examples/incremental", "watermark", "50", "--if-version", "1").code
+        == 2
+    )
     noetl.json("state", "set", "examples/incremental", "watermark", "50", "--if-version", "2")
     said = noetl.json("run", "examples/incremental.yaml", "--set", "arriving=0")
     assert said["result"]["rows"] == [{"new": 70, "loaded": 120, "watermark": 120}]
@@ -71,9 +76,15 @@ def test_a_failure_that_is_handled_is_none(noetl: Noetl) -> None:
     assert said["steps"]["from_primary"]["status"] == "failed"
 
 
-def test_a_loop_that_fails_at_its_end_is_retried_where_it_failed(noetl: Noetl, tmp_path: Path) -> None:
+def test_a_loop_that_fails_at_its_end_is_retried_where_it_failed(
+    noetl: Noetl, tmp_path: Path
+) -> None:
     said = noetl.json("run", "examples/at_end.yaml", "--set", f"stock={tmp_path}", code=1)
-    assert (said["status"], said["error"]["step"], said["error"]["code"]) == ("failed", "count", "LOOP_FAILED")
+    assert (said["status"], said["error"]["step"], said["error"]["code"]) == (
+        "failed",
+        "count",
+        "LOOP_FAILED",
+    )
     assert "2 of 6 items of loop count failed" in said["error"]["message"]
     assert "report" not in said["steps"]
     for shop in ("berlin", "oslo"):
@@ -113,7 +124,9 @@ def test_children_are_executions_of_their_own(noetl: Noetl) -> None:
 def job_api() -> Iterator[str]:
     """The simulated quantum computer; its address."""
     script = "examples/quantum/jobs.py"
-    with subprocess.Popen([sys.executable, script, "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, script, "--port", "0"], stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             yield process.stdout.readline().split()[-1]
@@ -128,7 +141,11 @@ def test_a_sweep_submits_each_job_once_though_answers_are_lost(noetl: Noetl) -> 
     (report,) = said["result"]["rows"]
     assert report == {"points": 9, "jobs": 9, "lowest_at": 3.141593, "as_theory_says": True}
     assert len(jobs) == 9
-    assert sum(job["submitted"] for job in jobs) > 9, "an answer was lost, and its job submitted again"
+    assert sum(job["submitted"] for job in jobs) > 9, (
+        "an answer was lost, and its job submitted again"
+    )
     events = noetl("exec", "events", said["execution_id"], "--json").out.splitlines()
-    issued = [event["data"] for event in map(json.loads, events) if event["type"] == "command.issued"]
+    issued = [
+        event["data"] for event in map(json.loads, events) if event["type"] == "command.issued"
+    ]
     assert {event["pool"] for event in issued if event["step"] == "measure"} == {"qpu"}

@@ -45,7 +45,9 @@ def test_retry_runs_the_failed_items_and_the_steps_after_the_loop(
     code = 0 if status == "completed" else 1
     first = noetl.json("run", file, "--set", f"mended={mended}", "--set", f"ran={ran}", code=code)
     assert first["status"] == status
-    assert {each.name: len(each.read_text()) for each in ran.iterdir()} == {str(n): 1 for n in range(8)}
+    assert {each.name: len(each.read_text()) for each in ran.iterdir()} == {
+        str(n): 1 for n in range(8)
+    }
     if status == "completed":
         assert first["result"] == [None if n in (3, 5) else n * n for n in range(8)]
     else:

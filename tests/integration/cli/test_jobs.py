@@ -36,7 +36,9 @@ def answers(client: Noetl, execution: str) -> list[object]:
     ]
 
 
-def test_every_command_answers_the_same_when_events_are_in_files(here: Noetl, tmp_path: Path) -> None:
+def test_every_command_answers_the_same_when_events_are_in_files(
+    here: Noetl, tmp_path: Path
+) -> None:
     done = here.json("run", playbook(tmp_path, "sums", STEPS))
     assert done["status"] == "completed"
     before = answers(here, done["execution_id"])
@@ -53,7 +55,9 @@ def test_a_planted_difference_is_found_and_mended(here: Noetl, tmp_path: Path) -
     done = here.json("run", playbook(tmp_path, "sums", STEPS))
     embedded = Embedded(here.home)
     with psycopg.connect(embedded.serve().control) as connection:
-        connection.execute("update noetl.execution set steps = 7 where execution_id = %s", [done["execution_id"]])
+        connection.execute(
+            "update noetl.execution set steps = 7 where execution_id = %s", [done["execution_id"]]
+        )
     embedded.halt()
     found = here("verify")
     assert found.code == 1
@@ -68,7 +72,9 @@ def test_sql_without_spark_says_what_to_do(here: Noetl) -> None:
     assert "NOETL_SPARK_PROFILE" in refused.err
 
 
-def test_a_server_compacts_by_itself_when_it_is_told_to(here: Noetl, tmp_path: Path, free_port: int) -> None:
+def test_a_server_compacts_by_itself_when_it_is_told_to(
+    here: Noetl, tmp_path: Path, free_port: int
+) -> None:
     done = here.json("run", playbook(tmp_path, "sums", STEPS))
     server = here.and_env(NOETL_COMPACTOR_ENABLED="true", NOETL_RETENTION_DAYS="0")
     with server.running("server", "start", "--port", free_port):

@@ -5,7 +5,11 @@ from pathlib import Path
 from tests.integration.cli.conftest import Noetl, playbook, ready
 from tests.waiting import until
 
-NOW = {"NOETL_STORAGE_SWEEP_SEC": "1", "NOETL_STORAGE_ORPHAN_AGE_SEC": "0", "NOETL_STORAGE_RETENTION_SEC": "0"}
+NOW = {
+    "NOETL_STORAGE_SWEEP_SEC": "1",
+    "NOETL_STORAGE_ORPHAN_AGE_SEC": "0",
+    "NOETL_STORAGE_RETENTION_SEC": "0",
+}
 STEPS = """  - step: small
     tool: {kind: python, code: "result = {'n': 1}"}
     next: large
@@ -32,14 +36,24 @@ def files(home: Path) -> list[str]:
 def test_results_go_when_their_time_is_over_and_what_is_pinned_stays(
     noetl: Noetl, tmp_path: Path, free_port: int
 ) -> None:
-    said = noetl.json("run", playbook(tmp_path, "lives", STEPS.replace("rows | length", "len(rows)")))
+    said = noetl.json(
+        "run", playbook(tmp_path, "lives", STEPS.replace("rows | length", "len(rows)"))
+    )
     assert said["status"] == "completed"
     id_ = said["execution_id"]
     assert noetl("result", "pin", id_, "pinned").out == "the result of pinned stays\n"
-    assert noetl.json("result", "pin", id_, "pinned") == {"execution_id": id_, "step": "pinned", "pinned": True}
+    assert noetl.json("result", "pin", id_, "pinned") == {
+        "execution_id": id_,
+        "step": "pinned",
+        "pinned": True,
+    }
     assert files(noetl.home) == ["large", "pinned"]
     before = noetl.json("result", "usage", id_)
-    assert (before["expired"], before["pinned"], set(before["tiers"])) == (0, ["pinned"], {"kv", "disk"})
+    assert (before["expired"], before["pinned"], set(before["tiers"])) == (
+        0,
+        ["pinned"],
+        {"kv", "disk"},
+    )
     assert "pinned" in noetl("result", "show", id_, "pinned").out
 
     url = f"http://127.0.0.1:{free_port}"
@@ -63,9 +77,15 @@ def test_results_go_when_their_time_is_over_and_what_is_pinned_stays(
         assert {node["step"]: node["expired_at"] is not None for node in trace["nodes"]} == {
             "kept": False, "large": True, "small": True,
         }  # fmt: skip
-        assert sum("  expired 20" in line for line in here("trace", id_, "kept").out.splitlines()) == 2
+        assert (
+            sum("  expired 20" in line for line in here("trace", id_, "kept").out.splitlines()) == 2
+        )
         after = here.json("result", "usage", id_)
-        assert (after["tiers"]["disk"]["count"], after["expired"] > 1, after["pinned"]) == (1, True, ["pinned"])
+        assert (after["tiers"]["disk"]["count"], after["expired"] > 1, after["pinned"]) == (
+            1,
+            True,
+            ["pinned"],
+        )
         page = here.json("result", "usage", "--limit", 1)
         assert (page["executions"], page["next"]) == ([after], id_)
         assert [total["path"] for total in page["playbooks"]] == ["lives"]
@@ -79,7 +99,9 @@ def test_results_go_when_their_time_is_over_and_what_is_pinned_stays(
         until(lambda: here("result", "show", id_, "pinned").code == 2)
 
 
-def test_a_retry_that_needs_what_has_expired_says_so(noetl: Noetl, tmp_path: Path, free_port: int) -> None:
+def test_a_retry_that_needs_what_has_expired_says_so(
+    noetl: Noetl, tmp_path: Path, free_port: int
+) -> None:
     steps = STEPS.split("    next: kept")[0] + (
         "    next: fails\n"
         '  - step: fails\n    tool: {kind: python, code: "raise ValueError(rows)", input: {rows: "{{ large.rows }}"}}\n'
@@ -94,4 +116,6 @@ def test_a_retry_that_needs_what_has_expired_says_so(noetl: Noetl, tmp_path: Pat
             until(lambda: not [name for name in files(noetl.home) if name == "large"])
             again = here.json("exec", "retry", id_, "--watch", code=1)
             assert again["error"]["code"] == "RESULT_EXPIRED"
-            assert f"the result of step large of execution {id_} expired" in again["error"]["message"]
+            assert (
+                f"the result of step large of execution {id_} expired" in again["error"]["message"]
+            )

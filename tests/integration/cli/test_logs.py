@@ -73,7 +73,9 @@ def test_lines_are_seen_while_the_step_runs_after_its_end_and_without_its_worker
         assert client.json("exec", "logs", execution_id, "--step", "talk")["seq"] == 1
         go.touch()
         assert client.wait(running).json["status"] == "completed"
-        assert [json.loads(line)["line"] for line in client.wait(following).out.splitlines()] == ["ended"]
+        assert [json.loads(line)["line"] for line in client.wait(following).out.splitlines()] == [
+            "ended"
+        ]
     shutil.rmtree(apart.home)
     said = client("exec", "logs", execution_id)
     assert [line.partition(" ")[0] for line in said.out.splitlines()] == ["talk", "talk"]
@@ -83,7 +85,9 @@ def test_lines_are_seen_while_the_step_runs_after_its_end_and_without_its_worker
     assert "steps: talk" in other.err
 
 
-def test_run_prints_lines_in_order_as_they_come(client: Noetl, apart: Noetl, tmp_path: Path) -> None:
+def test_run_prints_lines_in_order_as_they_come(
+    client: Noetl, apart: Noetl, tmp_path: Path
+) -> None:
     file, go = prints(tmp_path, "ordered")
     with apart.running("worker", "start"):
         running = client.start("run", file, "--logs")
@@ -119,7 +123,9 @@ def test_a_worker_that_is_killed_loses_no_line_that_was_seen_and_the_next_attemp
     assert first["line"] != second["line"]
 
 
-def test_a_worker_that_is_told_to_stop_hands_its_step_back(client: Noetl, apart: Noetl, tmp_path: Path) -> None:
+def test_a_worker_that_is_told_to_stop_hands_its_step_back(
+    client: Noetl, apart: Noetl, tmp_path: Path
+) -> None:
     file, go = prints(tmp_path, "returned")
     with apart.running("worker", "start"):
         running, execution_id = begun(client, file)
@@ -130,7 +136,10 @@ def test_a_worker_that_is_told_to_stop_hands_its_step_back(client: Noetl, apart:
         go.touch()
         assert client.wait(running).json["status"] == "completed"
     client.wait(following)
-    types = [json.loads(line)["type"] for line in client("exec", "events", execution_id, "--json").out.splitlines()]
+    types = [
+        json.loads(line)["type"]
+        for line in client("exec", "events", execution_id, "--json").out.splitlines()
+    ]
     assert "command.returned" in types
     assert "command.reclaimed" not in types
 

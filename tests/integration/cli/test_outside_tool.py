@@ -18,10 +18,16 @@ def installed(noetl: Noetl, tmp_path_factory: pytest.TempPathFactory) -> Noetl:
     """The example as an installer leaves it, in a folder of its own."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
     folder = tmp_path_factory.mktemp("site")
-    shutil.copytree(EXAMPLE / "noetl_checksum", folder / "noetl_checksum", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        EXAMPLE / "noetl_checksum",
+        folder / "noetl_checksum",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     info = folder / f"noetl_checksum-{project['version']}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
     points = [
         f"[{group}]\n" + "\n".join(f"{name} = {place}" for name, place in named.items())
         for group, named in project["entry-points"].items()
@@ -44,7 +50,10 @@ def test_with_the_package_it_is_known_checked_and_runs(installed: Noetl, tmp_pat
     for where in ((), ("--memory",)):
         said = installed.json("run", PLAYBOOK, "--set", f"file={file}", *where)
         assert (said["status"], said["steps"]["sum"]["status"]) == ("completed", "completed")
-    assert installed.json("result", "show", "@latest", "sum")["digest"] == hashlib.sha256(b"abc").hexdigest()
+    assert (
+        installed.json("result", "show", "@latest", "sum")["digest"]
+        == hashlib.sha256(b"abc").hexdigest()
+    )
 
 
 def test_a_server_without_the_package_leaves_it_to_workers_that_have_it(
@@ -54,15 +63,22 @@ def test_a_server_without_the_package_leaves_it_to_workers_that_have_it(
     client = noetl.with_env(NOETL_SERVER_URL=url)
     with noetl.running("server", "start", "--port", free_port):
         ready(url)
-        with installed.with_env(**dict(installed.more), NOETL_SERVER_URL=url).running("worker", "start"):
+        with installed.with_env(**dict(installed.more), NOETL_SERVER_URL=url).running(
+            "worker", "start"
+        ):
             done = client("run", PLAYBOOK, "--set", f"file={PLAYBOOK}", "--json")
             assert done.json["status"] == "completed"
             assert "no tool `checksum` here" in done.err
             slip = playbook(tmp_path, "slip", "  - step: a\n    tool: {kind: pyton, code: x}\n")
-            assert client.json("run", slip, code=2)["error"]["findings"][0]["hint"] == "did you mean `python`?"
+            assert (
+                client.json("run", slip, code=2)["error"]["findings"][0]["hint"]
+                == "did you mean `python`?"
+            )
 
 
-def test_without_the_package_validating_warns_and_the_step_says_what_is_missing(noetl: Noetl) -> None:
+def test_without_the_package_validating_warns_and_the_step_says_what_is_missing(
+    noetl: Noetl,
+) -> None:
     done = noetl("validate", "examples")
     assert done.code == 0, done.out
     assert "playbook.yml:7:18: warning UNKNOWN_KIND no tool `checksum` here (step sum)" in done.out

@@ -22,7 +22,9 @@ LASTS = """\
 """
 
 
-def test_a_server_and_a_worker_run_what_commands_ask_for(noetl: Noetl, tmp_path: Path, free_port: int) -> None:
+def test_a_server_and_a_worker_run_what_commands_ask_for(
+    noetl: Noetl, tmp_path: Path, free_port: int
+) -> None:
     url = f"http://127.0.0.1:{free_port}"
     client = noetl.with_env(NOETL_SERVER_URL=url)
     with noetl.running("server", "start", "--port", free_port):
@@ -34,7 +36,9 @@ def test_a_server_and_a_worker_run_what_commands_ask_for(noetl: Noetl, tmp_path:
             said = client.json("run", "examples/hello.yaml")
             assert (said["status"], said["result"]) == ("completed", "HELLO, WORLD!")
 
-            asking = client.start("run", playbook(tmp_path, "asks", WAITS + DONE), "--json", "--watch")
+            asking = client.start(
+                "run", playbook(tmp_path, "asks", WAITS + DONE), "--json", "--watch"
+            )
             while not (rows := client.json("exec", "list", "--path", "asks")):
                 pass
             execution_id = rows[0]["execution_id"]
@@ -45,10 +49,14 @@ def test_a_server_and_a_worker_run_what_commands_ask_for(noetl: Noetl, tmp_path:
             assert client.wait(asking).json["result"] == 5
             assert client.json("result", "show", execution_id, "done") == 5
             assert {found["status"] for found in client.json("doctor")} == {"ok"}
-    assert noetl.json("exec", "get", "@latest")["status"] == "completed"  # the same home, without the server
+    assert (
+        noetl.json("exec", "get", "@latest")["status"] == "completed"
+    )  # the same home, without the server
 
 
-def test_dev_registers_playbooks_as_they_are_saved(noetl: Noetl, tmp_path: Path, free_port: int) -> None:
+def test_dev_registers_playbooks_as_they_are_saved(
+    noetl: Noetl, tmp_path: Path, free_port: int
+) -> None:
     url = f"http://127.0.0.1:{free_port}"
     playbook(tmp_path, "saved", DONE)
     with noetl.running("dev", tmp_path, "--port", free_port) as process:
@@ -61,7 +69,9 @@ def test_dev_registers_playbooks_as_they_are_saved(noetl: Noetl, tmp_path: Path,
         assert noetl.with_env(NOETL_SERVER_URL=url).json("run", "saved")["result"] == 6
 
 
-def test_a_worker_of_its_own_finds_the_database_for_tables(noetl: Noetl, tmp_path: Path, free_port: int) -> None:
+def test_a_worker_of_its_own_finds_the_database_for_tables(
+    noetl: Noetl, tmp_path: Path, free_port: int
+) -> None:
     query = "  - step: one\n    tool: {kind: postgres, auth: local, query: SELECT 40 + 2 AS n}\n"
     there = noetl.with_env(NOETL_SERVER_URL=f"http://127.0.0.1:{free_port}")
     with noetl.running("server", "start", "--port", free_port):
@@ -77,7 +87,10 @@ def test_a_worker_told_to_stop_does_not_wait_for_a_server_that_is_gone(
     url = f"http://127.0.0.1:{free_port}"
     patient = noetl.with_env(NOETL_SHARD_LEASE_SEC="60")
     there = noetl.with_env(
-        NOETL_SERVER_URL=url, NOETL_SHARD_LEASE_SEC="60", NOETL_WORKER_DRAIN_SEC="3600", NOETL_WORKER_ID="stays"
+        NOETL_SERVER_URL=url,
+        NOETL_SHARD_LEASE_SEC="60",
+        NOETL_WORKER_DRAIN_SEC="3600",
+        NOETL_WORKER_ID="stays",
     )
     begun, go = tmp_path / "begun", tmp_path / "go"
     file = playbook(tmp_path, "lasts", LASTS.format(begun=str(begun), go=str(go)))
@@ -85,7 +98,9 @@ def test_a_worker_told_to_stop_does_not_wait_for_a_server_that_is_gone(
         ready(url)
         worker = there.start("worker", "start")
         there.json("catalog", "register", file)
-        execution_id = httpx.post(f"{url}/api/execute", json={"path": "lasts"}, trust_env=False).json()["execution_id"]
+        execution_id = httpx.post(
+            f"{url}/api/execute", json={"path": "lasts"}, trust_env=False
+        ).json()["execution_id"]
         until(begun.exists)
     worker.send_signal(signal.SIGTERM)
     go.touch()

@@ -12,7 +12,9 @@ PARENT = (
 )
 
 
-def test_register_warns_of_children_and_credentials_that_are_not_there(noetl: Noetl, tmp_path: Path) -> None:
+def test_register_warns_of_children_and_credentials_that_are_not_there(
+    noetl: Noetl, tmp_path: Path
+) -> None:
     parent = playbook(tmp_path, "parent", PARENT)
     done = noetl("catalog", "register", str(parent))
     assert done.code == 0, done.err
@@ -31,16 +33,26 @@ def test_register_warns_of_children_and_credentials_that_are_not_there(noetl: No
     assert "etl/child" not in noetl("catalog", "register", str(parent)).err
 
 
-def test_validate_warns_of_what_a_server_does_not_have(noetl: Noetl, tmp_path: Path, free_port: int) -> None:
+def test_validate_warns_of_what_a_server_does_not_have(
+    noetl: Noetl, tmp_path: Path, free_port: int
+) -> None:
     children = "".join(
         f"  - step: {step}\n    tool: {{kind: playbook, path: {path}}}\n    next: {following}\n"
-        for step, path, following in [("a", "lake/stored", "b"), ("b", "lake/beside", "c"), ("c", "lake/nowhere", "d")]
+        for step, path, following in [
+            ("a", "lake/stored", "b"),
+            ("b", "lake/beside", "c"),
+            ("c", "lake/nowhere", "d"),
+        ]
     )
     parent = playbook(
-        tmp_path, "family", f"{children}  - step: d\n    tool: {{kind: postgres, auth: lake, query: select 1}}\n"
+        tmp_path,
+        "family",
+        f"{children}  - step: d\n    tool: {{kind: postgres, auth: lake, query: select 1}}\n",
     )
     beside = playbook(tmp_path, "beside", "  - step: only\n")
-    beside.write_text(beside.read_text().replace("{name: beside}", "{name: beside, path: lake/beside}"))
+    beside.write_text(
+        beside.read_text().replace("{name: beside}", "{name: beside, path: lake/beside}")
+    )
     assert noetl("catalog", "register", beside, "--path", "lake/stored").code == 0
 
     url = f"http://127.0.0.1:{free_port}"

@@ -19,15 +19,25 @@ def playbook(folder: Path, path: str, steps: str) -> Path:
     return file
 
 
-def test_a_retry_says_what_it_will_do_and_takes_overrides_and_versions(noetl: Noetl, tmp_path: Path) -> None:
+def test_a_retry_says_what_it_will_do_and_takes_overrides_and_versions(
+    noetl: Noetl, tmp_path: Path
+) -> None:
     file = playbook(tmp_path, "etl/one", FIRST + BAD + LAST)
     failed = noetl.json("run", file, code=1)["execution_id"]
     planned = noetl.json("exec", "retry", failed, "--set", "n=6", "--dry-run")
-    assert (planned["inherited"], planned["begins"], planned["again"]) == (["first"], ["bad"], ["bad", "last"])
+    assert (planned["inherited"], planned["begins"], planned["again"]) == (
+        ["first"],
+        ["bad"],
+        ["bad", "last"],
+    )
     assert planned["workload_changes"] == {"n": {"before": 1, "after": 6}}
     assert len(noetl.json("exec", "list")) == 1
     shown = noetl("exec", "retry", failed, "--set", "n=6")
-    assert (shown.code, "takes over    first" in shown.out, "n: 1 becomes 6" in shown.out) == (0, True, True), shown
+    assert (shown.code, "takes over    first" in shown.out, "n: 1 becomes 6" in shown.out) == (
+        0,
+        True,
+        True,
+    ), shown
     assert noetl.json("exec", "get", "@latest")["workload"] == {"n": 6}
     assert f"retry of   {failed}" in noetl("exec", "get", "@latest").out
     new = noetl("exec", "retry", failed, "--set", "day=monday", "--dry-run").out
@@ -46,7 +56,10 @@ def test_a_retry_says_what_it_will_do_and_takes_overrides_and_versions(noetl: No
     playbook(tmp_path, "etl/one", BAD + LAST)
     assert noetl("catalog", "register", file).code == 0
     refused = noetl("exec", "retry", failed, "--version", "3")
-    assert (refused.code, "it has no step 'first', whose result would be taken over" in refused.err) == (2, True)
+    assert (
+        refused.code,
+        "it has no step 'first', whose result would be taken over" in refused.err,
+    ) == (2, True)
     unknown = noetl("exec", "rerun", "@latest", "--from", "nowhere")
     assert (unknown.code, "no step 'nowhere'" in unknown.err) == (2, True)
 
@@ -58,7 +71,10 @@ def test_many_that_failed_are_retried_once(noetl: Noetl, tmp_path: Path) -> None
     ]
     many = ("exec", "retry", "--failed", "--since", "1d", "--path", "etl/*")
     planned = noetl.json(*many, "--dry-run")
-    assert [(row["execution_id"], row["retried_by"]) for row in planned] == [(failed[0], None), (failed[1], None)]
+    assert [(row["execution_id"], row["retried_by"]) for row in planned] == [
+        (failed[0], None),
+        (failed[1], None),
+    ]
     done = noetl.json(*many, "--set", "n=7")
     assert [row["status"] for row in done] == ["completed", "completed"]
     assert noetl.json("exec", "get", done[0]["retried_by"])["retry_of"] == failed[0]
@@ -81,11 +97,17 @@ OVERWRITES = """
 """
 
 
-def test_rerun_from_the_middle_gives_the_same_result_as_the_first_time(noetl: Noetl, tmp_path: Path) -> None:
+def test_rerun_from_the_middle_gives_the_same_result_as_the_first_time(
+    noetl: Noetl, tmp_path: Path
+) -> None:
     first = noetl.json("run", playbook(tmp_path, "etl/over", OVERWRITES))
     assert first["result"] == 1102
     planned = noetl.json("exec", "rerun", first["execution_id"], "--from", "middle", "--dry-run")
-    assert (planned["inherited"], planned["begins"], planned["entered"]["run"]) == (["first"], ["middle"], 1)
+    assert (planned["inherited"], planned["begins"], planned["entered"]["run"]) == (
+        ["first"],
+        ["middle"],
+        1,
+    )
     shown = noetl("exec", "rerun", first["execution_id"], "--from", "middle", "--dry-run")
     assert "when middle was entered for its only run" in shown.out
     again = noetl.json("exec", "rerun", first["execution_id"], "--from", "middle")
@@ -94,7 +116,10 @@ def test_rerun_from_the_middle_gives_the_same_result_as_the_first_time(noetl: No
     assert f"rerun of   {first['execution_id']} from step middle" in told
     assert "retry of" not in told
     inherited = noetl("exec", "rerun", again["execution_id"], "--from", "first")
-    assert (inherited.code, f"rerun execution {first['execution_id']} from this step" in inherited.err) == (2, True)
+    assert (
+        inherited.code,
+        f"rerun execution {first['execution_id']} from this step" in inherited.err,
+    ) == (2, True)
 
 
 def at_a_terminal(noetl: Noetl, answer: str, *arguments: object) -> tuple[int, str]:

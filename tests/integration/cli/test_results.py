@@ -42,7 +42,9 @@ def looks(client: Noetl, folder: Path) -> None:
     assert f"{MANY} rows" in shown.out
     assert client.json("result", "show", "@latest", "total") == {"sum": 45, "of": MANY}
     assert len(client.json("result", "show", "@latest", "fetch")) == MANY
-    assert client.json("result", "show", "@latest", "each") == [{"n": n, "l": [n]} for n in range(3)]
+    assert client.json("result", "show", "@latest", "each") == [
+        {"n": n, "l": [n]} for n in range(3)
+    ]
 
     kept = client("result", "get", "@latest", "fetch", "-o", folder / "kept.parquet")
     assert kept.code == 0, kept.err
@@ -77,7 +79,10 @@ def looks(client: Noetl, folder: Path) -> None:
     assert told[0].split() == ["total", "ok"]
     assert told[1].startswith("└─ total.task_0  python")
     assert told[2].startswith("   └─ input fetch.task_0  python")
-    assert "fetch" not in client("trace", "@latest", "total", "--depth", 0, "--json").json["nodes"][0]["uri"]
+    assert (
+        "fetch"
+        not in client("trace", "@latest", "total", "--depth", 0, "--json").json["nodes"][0]["uri"]
+    )
     assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
 
 
@@ -93,7 +98,9 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
             return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_results_are_looked_at_saved_and_traced(noetl: Noetl, tmp_path: Path, free_port: int) -> None:
+def test_results_are_looked_at_saved_and_traced(
+    noetl: Noetl, tmp_path: Path, free_port: int
+) -> None:
     assert noetl.json("run", playbook(tmp_path, "makes", STEPS))["status"] == "completed"
     (tmp_path / "here").mkdir()
     looks(noetl, tmp_path / "here")
@@ -153,7 +160,9 @@ PLANTED = f"""  - step: small
 """
 
 
-def test_planted_secrets_are_in_no_table_file_log_preview_or_trace(tmp_path: Path, free_port: int) -> None:
+def test_planted_secrets_are_in_no_table_file_log_preview_or_trace(
+    tmp_path: Path, free_port: int
+) -> None:
     noetl, url = Noetl(tmp_path / "home"), f"http://127.0.0.1:{free_port}"
     client = noetl.with_env(NOETL_SERVER_URL=url)
     loud = noetl.with_env(NOETL_LOG_LEVEL="debug", NOETL_SERVER_URL=url)
@@ -184,10 +193,16 @@ def test_planted_secrets_are_in_no_table_file_log_preview_or_trace(tmp_path: Pat
     assert "no ***tokens.token***" in said.json["error"]["message"]
     assert said.json["ctx"]["page"] == "page-2"
     statuses = [answer.status_code for answer in looked]
-    assert statuses == [200] * 14 + [404], [answer.text[:300] for answer in looked]  # a step that failed has no data
+    assert statuses == [200] * 14 + [404], [
+        answer.text[:300] for answer in looked
+    ]  # a step that failed has no data
     assert "no ***tokens.token***" in looked[14].json()["detail"]
     small, large = looked[0].json(), looked[3].json()
-    assert small["preview"]["value"]["next_page_token"] == small["context"]["next_page_token"] == "page-2"
+    assert (
+        small["preview"]["value"]["next_page_token"]
+        == small["context"]["next_page_token"]
+        == "page-2"
+    )
     assert large["context"]["next_page_token"] == "page-3"
     assert small["meta"]["input"] == {"value": {"t": "***tokens.token***"}}
     assert small["meta"]["provenance"] == {"by": "***tokens.token***"}
@@ -199,7 +214,9 @@ def test_planted_secrets_are_in_no_table_file_log_preview_or_trace(tmp_path: Pat
     found["worker's log"] = f"{logged.out}{logged.err}{said.out}{said.err}".encode()
     files = [each for each in noetl.home.rglob("*") if each.is_file()]
     found["home"] = b"".join(each.read_bytes() for each in files)
-    kept = b"".join(each.read_bytes() for each in files if each.is_relative_to(noetl.home / "results"))
+    kept = b"".join(
+        each.read_bytes() for each in files if each.is_relative_to(noetl.home / "results")
+    )
     assert b"***tokens.token***" in kept
     assert b"***tokens.token***" in found["database"]
     for where, content in found.items():

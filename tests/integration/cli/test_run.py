@@ -44,7 +44,9 @@ def test_a_path_of_the_catalog_runs_too_and_says_where_to_look(noetl: Noetl) -> 
     assert "noetl exec get @latest" in done.out
 
 
-def test_the_first_causal_failure_is_told_and_a_retry_runs_the_rest(noetl: Noetl, tmp_path: Path) -> None:
+def test_the_first_causal_failure_is_told_and_a_retry_runs_the_rest(
+    noetl: Noetl, tmp_path: Path
+) -> None:
     flag = tmp_path / "mended"
     code = f"import os; result = 7 if os.path.exists({str(flag)!r}) else 1 / 0"
     file = playbook(tmp_path, "breaks", AFTER.replace("step: after", "step: first") + "    next: bad\n"
@@ -58,12 +60,16 @@ def test_the_first_causal_failure_is_told_and_a_retry_runs_the_rest(noetl: Noetl
     assert (again["status"], again["result"]) == ("completed", 7)
     assert noetl.json("exec", "get", again["execution_id"])["retry_of"] == said["execution_id"]
     done = noetl("exec", "retry", "@latest")
-    assert (done.code, "nothing is left to run" in done.err, "noetl exec rerun" in done.err) == (2, True, True), (
-        done.err
-    )
+    assert (done.code, "nothing is left to run" in done.err, "noetl exec rerun" in done.err) == (
+        2,
+        True,
+        True,
+    ), done.err
 
 
-def test_long_work_is_not_waited_for_in_silence_where_nothing_is_drawn(noetl: Noetl, tmp_path: Path) -> None:
+def test_long_work_is_not_waited_for_in_silence_where_nothing_is_drawn(
+    noetl: Noetl, tmp_path: Path
+) -> None:
     done = noetl("run", playbook(tmp_path, "slow", SLOW % 4 + AFTER))
     assert done.code == 0, done.err
     latest = noetl.json("exec", "get", "@latest")["execution_id"]
@@ -72,7 +78,9 @@ def test_long_work_is_not_waited_for_in_silence_where_nothing_is_drawn(noetl: No
 
 def test_of_many_rows_the_first_are_shown(noetl: Noetl, tmp_path: Path) -> None:
     query = "select i as id, 'n' || i as name from range(20000) t(i)"
-    file = playbook(tmp_path, "many", f"  - step: many\n    tool: {{kind: duckdb, query: {query!r}}}\n")
+    file = playbook(
+        tmp_path, "many", f"  - step: many\n    tool: {{kind: duckdb, query: {query!r}}}\n"
+    )
     said = noetl.json("run", file)["result"]
     assert (said["reference"]["rows"], said["preview"][:2]) == (
         20_000,
@@ -115,7 +123,10 @@ def test_versions_of_a_playbook_can_be_compared(noetl: Noetl, tmp_path: Path) ->
     for number in (1, 2):
         file = playbook(tmp_path, "changing", SLOW % number + AFTER)
         assert noetl.json("catalog", "register", file)[0]["version"] == number
-    assert "+    tool: {kind: python, code: 'import time; time.sleep(2)" in noetl("catalog", "diff", "changing").out
+    assert (
+        "+    tool: {kind: python, code: 'import time; time.sleep(2)"
+        in noetl("catalog", "diff", "changing").out
+    )
     assert "sleep(1)" in noetl("catalog", "get", "changing", "--version", "1").out
 
 
@@ -125,25 +136,40 @@ def test_rows_keep_their_types_from_one_database_to_another(noetl: Noetl) -> Non
         assert said["result"] == {
             "rows": 1000,
             "last": "2030-01-01T16:40:00+00:00",
-            "lines": [f"customer {n}: {sum(g for g in range(1, 1001) if g % 7 == n) / 100}" for n in range(7)],
+            "lines": [
+                f"customer {n}: {sum(g for g in range(1, 1001) if g % 7 == n) / 100}"
+                for n in range(7)
+            ],
             "copied": 7,
         }
 
 
-def test_a_file_is_run_as_it_is_also_when_a_later_text_is_registered(noetl: Noetl, tmp_path: Path) -> None:
+def test_a_file_is_run_as_it_is_also_when_a_later_text_is_registered(
+    noetl: Noetl, tmp_path: Path
+) -> None:
     step = "  - {{step: one, tool: {{kind: python, code: 'result = {}'}}}}\n"
-    results = [noetl.json("run", playbook(tmp_path, "edited", step.format(n)))["result"] for n in (1, 2, 1)]
+    results = [
+        noetl.json("run", playbook(tmp_path, "edited", step.format(n)))["result"] for n in (1, 2, 1)
+    ]
     assert results == [1, 2, 1]
 
 
 @pytest.mark.parametrize("how", [[], ["--memory"]])
-def test_a_pool_of_the_playbooks_own_is_served(noetl: Noetl, tmp_path: Path, how: list[str]) -> None:
+def test_a_pool_of_the_playbooks_own_is_served(
+    noetl: Noetl, tmp_path: Path, how: list[str]
+) -> None:
     step = "  - {step: one, spec: {pool: 'my-lab'}, tool: {kind: python, code: 'result = 7'}}\n"
     assert noetl.json("run", *how, playbook(tmp_path, "lab", step))["result"] == 7
 
 
-def test_the_latest_execution_is_none_that_another_has_started(noetl: Noetl, tmp_path: Path) -> None:
-    noetl.json("catalog", "register", playbook(tmp_path, "beside", "  - step: one\n    tool: {kind: noop}\n"))
+def test_the_latest_execution_is_none_that_another_has_started(
+    noetl: Noetl, tmp_path: Path
+) -> None:
+    noetl.json(
+        "catalog",
+        "register",
+        playbook(tmp_path, "beside", "  - step: one\n    tool: {kind: noop}\n"),
+    )
     detaches = "  - step: go\n    tool: {kind: playbook, path: beside, wait: false}\n"
     said = noetl.json("run", playbook(tmp_path, "detaches", detaches))
     beside = noetl.json("exec", "get", said["result"]["execution_id"])
@@ -171,14 +197,19 @@ def test_a_dry_run_says_which_state_is_read_and_written(noetl: Noetl, tmp_path: 
     assert noetl("run", file).code == 0
     state = noetl.json("run", file, "--dry-run")["state"]
     assert state["writes"] == ["runs", "watermark"]
-    assert (state["reads"], state["now"]) == (["runs", "watermark"], {"runs": {"last": 1}, "watermark": 1})
+    assert (state["reads"], state["now"]) == (
+        ["runs", "watermark"],
+        {"runs": {"last": 1}, "watermark": 1},
+    )
     shown = noetl("run", file, "--dry-run").out
     assert "state        reads watermark: 1" in shown
     assert "state        writes runs, watermark" in shown
     assert noetl.json("state", "get", "test/stateful", "watermark")["version"] == 1
 
 
-def test_a_dry_run_names_credentials_and_children_that_are_not_there(noetl: Noetl, tmp_path: Path) -> None:
+def test_a_dry_run_names_credentials_and_children_that_are_not_there(
+    noetl: Noetl, tmp_path: Path
+) -> None:
     steps = """\
   - {step: rows, tool: {kind: postgres, auth: nobodys, query: select 1}, next: here}
   - {step: here, tool: {kind: postgres, auth: local, query: select 1}, next: child}

@@ -5,10 +5,17 @@ import signal
 from tests.integration.cli.conftest import Noetl
 
 
-def test_run_warns_of_settings_that_do_not_exist_and_of_another_number_of_shards(noetl: Noetl) -> None:
+def test_run_warns_of_settings_that_do_not_exist_and_of_another_number_of_shards(
+    noetl: Noetl,
+) -> None:
     first = noetl("run", "examples/hello.yaml", "--json")
     assert (first.code, first.err) == (0, "")
-    odd = noetl.with_env(NOETL_SHARD_COUNT="3", NOETL_SHARD_LEASE_SECS="7", NOETL_NOTHING_LIKE_IT="1", NOETL_ENV_X="1")
+    odd = noetl.with_env(
+        NOETL_SHARD_COUNT="3",
+        NOETL_SHARD_LEASE_SECS="7",
+        NOETL_NOTHING_LIKE_IT="1",
+        NOETL_ENV_X="1",
+    )
     done = odd("run", "examples/hello.yaml", "--json")
     assert done.json["status"] == "completed"
     assert "warning: NOETL_SHARD_LEASE_SECS is set, and no setting has that name" in done.err
@@ -20,7 +27,9 @@ def test_run_warns_of_settings_that_do_not_exist_and_of_another_number_of_shards
 
 
 def test_worker_warns_of_settings_that_do_not_exist(noetl: Noetl) -> None:
-    process = noetl.with_env(NOETL_WORKER_SLOT="2", NOETL_SERVER_URL="http://127.0.0.1:9").start("worker", "start")
+    process = noetl.with_env(NOETL_WORKER_SLOT="2", NOETL_SERVER_URL="http://127.0.0.1:9").start(
+        "worker", "start"
+    )
     assert process.stdout is not None
     process.stdout.readline()  # it says whose worker it is, after the warnings
     process.send_signal(signal.SIGTERM)

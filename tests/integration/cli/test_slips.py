@@ -36,7 +36,11 @@ def waiting(client: Noetl, tmp_path: Path) -> str:
     """An execution whose first step waits for the signal `go`."""
     client.json("catalog", "register", playbook(tmp_path, "asks", WAITS))
     url = dict(client.more)["NOETL_SERVER_URL"]
-    execution_id = str(httpx.post(f"{url}/api/execute", json={"path": "asks"}, trust_env=False).json()["execution_id"])
+    execution_id = str(
+        httpx.post(f"{url}/api/execute", json={"path": "asks"}, trust_env=False).json()[
+            "execution_id"
+        ]
+    )
     until(lambda: client.json("exec", "explain", execution_id, "ask")["verdict"] == "waiting")
     return execution_id
 
@@ -66,36 +70,60 @@ def test_a_hint_is_a_command_here_and_a_route_there(client: Noetl) -> None:
     refused(done, 2, "noetl exec list shows those there are")
     assert "/api/" not in done.err
     url = dict(client.more)["NOETL_SERVER_URL"]
-    assert httpx.get(f"{url}/api/executions/99", trust_env=False).json()["routes"] == ["GET /api/executions"]
+    assert httpx.get(f"{url}/api/executions/99", trust_env=False).json()["routes"] == [
+        "GET /api/executions"
+    ]
 
 
 def test_a_step_that_there_is_not(client: Noetl, ended: str) -> None:
     for more in (), ("--follow",):
-        refused(client("exec", "logs", ended, "--step", "bda", *more), 2, "no step 'bda'", "ask, bad")
+        refused(
+            client("exec", "logs", ended, "--step", "bda", *more), 2, "no step 'bda'", "ask, bad"
+        )
     assert client.json("exec", "logs", ended, "--step", "bad")["line"] == "here"
     assert client("exec", "logs", ended, "--step", "ask").out == "nothing was printed\n"
 
 
-def test_a_signal_that_nothing_waits_for_is_sent_with_a_warning(client: Noetl, waiting: str) -> None:
+def test_a_signal_that_nothing_waits_for_is_sent_with_a_warning(
+    client: Noetl, waiting: str
+) -> None:
     done = client("exec", "signal", waiting, "og")
     assert (done.code, done.out) == (0, f"signal og sent to execution {waiting}\n")
     assert done.err == "warning: no step of asks waits for the signal 'og'; it waits for go\n"
     assert client("exec", "signal", waiting, "go").err == ""
 
 
-def test_an_approval_that_does_not_say_true_or_false_is_refused(client: Noetl, waiting: str) -> None:
+def test_an_approval_that_does_not_say_true_or_false_is_refused(
+    client: Noetl, waiting: str
+) -> None:
     done = client("exec", "signal", waiting, "approve:ask", "--payload", '{approved: "no"}')
-    refused(done, 2, "neither approves nor rejects", "its `approved` is a text", '{"approved": true, "by": "ada"}')
+    refused(
+        done,
+        2,
+        "neither approves nor rejects",
+        "its `approved` is a text",
+        '{"approved": true, "by": "ada"}',
+    )
 
 
 def test_the_result_of_a_step_that_failed_is_its_failure(client: Noetl, ended: str) -> None:
     for more in (), ("--json",):
-        refused(client("result", "show", ended, "bad", *more), 1, "step bad failed", "no such luck", "exec explain")
+        refused(
+            client("result", "show", ended, "bad", *more),
+            1,
+            "step bad failed",
+            "no such luck",
+            "exec explain",
+        )
     refused(client("result", "show", ended, "bda"), 2, "'bda' has no result")
 
 
 def test_a_step_that_failed_has_nothing_to_save(client: Noetl, noetl: Noetl, ended: str) -> None:
-    words = ("step bad failed and left no result: PYTHON_ERROR: ", "no such luck", f"noetl exec retry {ended}")
+    words = (
+        "step bad failed and left no result: PYTHON_ERROR: ",
+        "no such luck",
+        f"noetl exec retry {ended}",
+    )
     refused(client("result", "export", ended, "bad", "--format", "csv"), 2, *words)
     for command in "get", "export", "pin":
         refused(noetl("result", command, ended, "bad"), 2, *words)
@@ -111,7 +139,9 @@ def test_a_playbook_that_there_is_not(client: Noetl, noetl: Noetl, waiting: str)
 def test_a_folder_without_playbooks(client: Noetl, noetl: Noetl, tmp_path: Path) -> None:
     (tmp_path / "some.test.yaml").write_text("")
     for each in client, noetl:
-        refused(each("catalog", "register", tmp_path), 2, f"no playbooks in {tmp_path}", ".yaml or .yml")
+        refused(
+            each("catalog", "register", tmp_path), 2, f"no playbooks in {tmp_path}", ".yaml or .yml"
+        )
 
 
 def test_a_change_says_what_the_execution_is_then(client: Noetl, waiting: str) -> None:
@@ -128,7 +158,9 @@ def test_an_execution_that_has_not_ended_cannot_be_retried_and_may_have_been_lef
     refused(noetl("exec", "retry", waiting), 2, "has not ended", cancel, "noetl server start")
 
 
-def test_a_dead_command_is_a_finding_until_its_execution_has_ended(client: Noetl, noetl: Noetl, waiting: str) -> None:
+def test_a_dead_command_is_a_finding_until_its_execution_has_ended(
+    client: Noetl, noetl: Noetl, waiting: str
+) -> None:
     mark = "update noetl.command set status = %s where execution_id = %s and step = 'ask'"
     with psycopg.connect(Embedded(noetl.home).serve().control, autocommit=True) as database:
         database.execute(mark, ("dead", waiting))

@@ -23,9 +23,13 @@ def test_large_results_are_in_the_store_and_read_from_there(noetl: Noetl, tmp_pa
     here = noetl.with_env(**settings)
     said = here.json("run", playbook(tmp_path, "large", LARGE))
     assert (said["status"], said["result"]) == ("completed", 20_000)
-    elsewhere = noetl.with_env(**settings, NOETL_STORAGE_LOCAL_CACHE_DIR=str(tmp_path / "another machine"))
+    elsewhere = noetl.with_env(
+        **settings, NOETL_STORAGE_LOCAL_CACHE_DIR=str(tmp_path / "another machine")
+    )
     assert len(elsewhere.json("result", "show", said["execution_id"], "many")) == 30_000
-    assert {finding["check"]: finding["status"] for finding in here.json("doctor")}["storage"] == "ok"
+    assert {finding["check"]: finding["status"] for finding in here.json("doctor")}[
+        "storage"
+    ] == "ok"
 
 
 def test_a_store_that_refuses_is_said(noetl: Noetl, tmp_path: Path) -> None:

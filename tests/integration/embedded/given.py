@@ -24,7 +24,11 @@ class Process:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.popen = subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            [sys.executable, "-c", HOLD, str(home)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
         )
 
     def begin(self) -> None:

@@ -90,7 +90,9 @@ def test_a_runtime_that_the_server_cannot_reach_is_copied_once(
         assert connection.execute("SELECT 1").fetchone() == (1,)
     embedded.halt()
     assert (copied.stat().st_mtime_ns, copied.stat().st_ino) == made
-    assert [path.name for path in (open_directory / "noetl").iterdir()] == [runtime.bin.parents[2].name]
+    assert [path.name for path in (open_directory / "noetl").iterdir()] == [
+        runtime.bin.parents[2].name
+    ]
 
 
 @AS_ROOT
@@ -98,13 +100,17 @@ def test_an_ordinary_user_has_a_server_of_his_own(open_directory: Path) -> None:
     home = open_directory / "his"
     home.mkdir(mode=0o700)
     shutil.chown(home, "nobody")
-    done = subprocess.run([sys.executable, "-c", ORDINARY, str(home)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", ORDINARY, str(home)], capture_output=True, text=True
+    )
     assert done.stdout == "fine\n", done.stderr
 
 
 @AS_ROOT
 def test_an_ordinary_user_who_may_not_write_there_is_told_so(open_directory: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", ORDINARY, str(open_directory)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", ORDINARY, str(open_directory)], capture_output=True, text=True
+    )
     assert "HomeUnusable: cannot use" in done.stderr
     assert "Permission denied" in done.stderr
 
@@ -127,13 +133,17 @@ def test_data_of_a_version_that_nobody_here_serves_are_left_alone(tmp_path: Path
     data = tmp_path / "postgres" / "data"
     data.mkdir(parents=True)
     (data / "PG_VERSION").write_text("99\n")
-    with pytest.raises(VersionMismatch, match=r"written by Postgres 99, but this machine has \d+ in") as refused:
+    with pytest.raises(
+        VersionMismatch, match=r"written by Postgres 99, but this machine has \d+ in"
+    ) as refused:
         Embedded(tmp_path).serve()
     assert "NOETL_POSTGRES_BIN" in str(refused.value.hint)
     assert [path.name for path in data.iterdir()] == ["PG_VERSION"]
 
 
-def test_who_names_a_postgres_means_that_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_names_a_postgres_means_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NOETL_POSTGRES_BIN", str(tmp_path))
     with pytest.raises(PostgresMissing, match="NOETL_POSTGRES_BIN: ") as refused:
         Embedded(tmp_path / "home").serve()

@@ -17,7 +17,9 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def test_it_is_used_as_given_and_nothing_is_started(database: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_used_as_given_and_nothing_is_started(
+    database: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NOETL_DB_URL", database)
     dsns = asyncio.run(ensure(home))
 
@@ -25,7 +27,9 @@ def test_it_is_used_as_given_and_nothing_is_started(database: str, home: Path, m
     assert not home.exists()
 
 
-def test_one_that_does_not_answer_is_named_without_its_password(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_answer_is_named_without_its_password(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -38,10 +42,17 @@ def test_one_that_does_not_answer_is_named_without_its_password(home: Path, monk
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"password": "hush"}, "does not let us in"), ({"path": "/absent"}, "there is no database absent")],
+    [
+        ({"password": "hush"}, "does not let us in"),
+        ({"path": "/absent"}, "there is no database absent"),
+    ],
 )
 def test_one_that_refuses_is_named_with_the_reason(
-    postgres: Postgres, home: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, str], said: str
+    postgres: Postgres,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, str],
+    said: str,
 ) -> None:
     address = postgres.address(change.get("path", "/noetl").lstrip("/"))
     if password := change.get("password"):

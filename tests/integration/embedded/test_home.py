@@ -77,12 +77,17 @@ def test_a_deep_home_is_fine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
 def test_a_home_that_is_not_writable_is_named(code: int) -> None:
-    with pytest.raises(HomeUnusable, match="cannot use /somewhere as home") as refused, explained(Path("/somewhere")):
+    with (
+        pytest.raises(HomeUnusable, match="cannot use /somewhere as home") as refused,
+        explained(Path("/somewhere")),
+    ):
         raise OSError(code, os.strerror(code), "/somewhere/postgres.lock")
     assert "writable" in str(refused.value.hint)
 
 
-def test_home_is_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_is_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NOETL_HOME", str(tmp_path))
     assert locate() == tmp_path
     monkeypatch.delenv("NOETL_HOME")

@@ -51,7 +51,9 @@ def test_the_first_process_starts_it_and_the_second_attaches(home: Path, process
     assert one(dsn, "SELECT 1") == 1
 
 
-def test_four_processes_at_once_make_one_home_and_one_server(tmp_path: Path, process: Start) -> None:
+def test_four_processes_at_once_make_one_home_and_one_server(
+    tmp_path: Path, process: Start
+) -> None:
     home = tmp_path / "home"
     processes = [process(home) for _ in range(4)]
     for each in processes:
@@ -59,7 +61,11 @@ def test_four_processes_at_once_make_one_home_and_one_server(tmp_path: Path, pro
 
     assert len({each.answer() for each in processes}) == 1
     assert parent(postmaster(home).pid) in {each.popen.pid for each in processes}
-    assert sorted(path.name for path in home.iterdir()) == ["postgres", "postgres.lock", "postgres.log"]
+    assert sorted(path.name for path in home.iterdir()) == [
+        "postgres",
+        "postgres.lock",
+        "postgres.log",
+    ]
     assert (home / "postgres.log").read_text().count("ready to accept connections") == 1
 
 
@@ -71,7 +77,9 @@ def test_it_ends_when_its_parent_is_killed(home: Path, process: Start) -> None:
     gone(home, within_sec=10)
 
 
-def test_whoever_outlives_the_starter_starts_it_again_at_the_same_address(home: Path, process: Start) -> None:
+def test_whoever_outlives_the_starter_starts_it_again_at_the_same_address(
+    home: Path, process: Start
+) -> None:
     starter, other = process(home), process(home)
     dsn = starter.ask()
     other.ask()
@@ -84,7 +92,9 @@ def test_whoever_outlives_the_starter_starts_it_again_at_the_same_address(home: 
     assert one(dsn, "SELECT count(*) > 0 FROM kept")
 
 
-def test_a_starter_killed_while_it_starts_leaves_nothing_in_the_way(home: Path, process: Start) -> None:
+def test_a_starter_killed_while_it_starts_leaves_nothing_in_the_way(
+    home: Path, process: Start
+) -> None:
     for _ in range(3):
         starter, other = process(home), process(home)
         starter.begin()
@@ -92,7 +102,9 @@ def test_a_starter_killed_while_it_starts_leaves_nothing_in_the_way(home: Path, 
         other.begin()
         starter.kill()
         other.answer()
-        until(lambda other=other: answers(other.ask()))  # the one it attached to may just have been about to end
+        until(
+            lambda other=other: answers(other.ask())
+        )  # the one it attached to may just have been about to end
         other.kill()
         gone(home)
 
@@ -105,7 +117,11 @@ def test_a_home_whose_maker_is_killed_is_made_by_the_next(tmp_path: Path, proces
     maker.kill()
 
     assert one(process(home).ask(), "SELECT 1") == 1
-    assert sorted(path.name for path in home.iterdir()) == ["postgres", "postgres.lock", "postgres.log"]
+    assert sorted(path.name for path in home.iterdir()) == [
+        "postgres",
+        "postgres.lock",
+        "postgres.log",
+    ]
 
 
 def test_a_killed_postmaster_comes_back_with_its_data(home: Path, embedded: Embedded) -> None:
@@ -117,12 +133,16 @@ def test_a_killed_postmaster_comes_back_with_its_data(home: Path, embedded: Embe
             os.kill(killed, signal.SIGKILL)
             with pytest.raises(psycopg.OperationalError):
                 session.execute("SELECT pg_sleep(10)")
-            assert embedded.serve().control == dsn  # asked for by one who lost his session, without a pause
+            assert (
+                embedded.serve().control == dsn
+            )  # asked for by one who lost his session, without a pause
         assert postmaster(home).pid != killed
         assert one(dsn, "SELECT x FROM survived") == 42
 
 
-def test_a_postmaster_that_is_about_to_die_is_waited_for_and_replaced(home: Path, embedded: Embedded) -> None:
+def test_a_postmaster_that_is_about_to_die_is_waited_for_and_replaced(
+    home: Path, embedded: Embedded
+) -> None:
     """Its signal may be on its way for a while: it looks alive, and answers nobody any more."""
     dsn = embedded.serve().control
     dying = postmaster(home).pid
@@ -179,7 +199,9 @@ def test_ctrl_c_at_the_terminal_is_not_for_the_server(home: Path, embedded: Embe
     assert os.getsid(postmaster(home).pid) != os.getsid(0)
 
 
-def test_it_outlives_the_event_loop_and_ends_on_request(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_outlives_the_event_loop_and_ends_on_request(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("NOETL_DB_URL", raising=False)
     monkeypatch.setenv("NOETL_HOME", str(home))
     dsns = asyncio.run(ensure())
@@ -215,7 +237,10 @@ def test_the_loop_goes_on_while_the_server_starts(embedded: Embedded) -> None:
 def test_idle_it_is_small(home: Path, embedded: Embedded) -> None:
     embedded.serve()
     server = postmaster(home).pid
-    family = [server, *(int(path.name) for path in Path("/proc").glob("[0-9]*") if parent_of(path) == server)]
+    family = [
+        server,
+        *(int(path.name) for path in Path("/proc").glob("[0-9]*") if parent_of(path) == server),
+    ]
 
     assert len(family) <= 5
     assert sum(proportional_kb(pid) for pid in family) < 50_000
@@ -236,7 +261,9 @@ def proportional_kb(pid: int) -> int:
 def test_where_the_kernel_does_not_tie_a_shell_watches() -> None:
     victim = subprocess.Popen(["sleep", "60"])
     code = "import sys, time; from noetl.embedded.process import watcher; w = watcher(int(sys.argv[1])); print(); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-u", "-c", code, str(victim.pid)], stdout=subprocess.PIPE) as watched:
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", code, str(victim.pid)], stdout=subprocess.PIPE
+    ) as watched:
         assert watched.stdout is not None
         watched.stdout.readline()
         watched.kill()

@@ -35,7 +35,9 @@ def test_each_role_owns_its_database(dsns: Dsns) -> None:
             connection.execute("CREATE SCHEMA mine")
             connection.execute("CREATE TABLE mine.t (x int)")
             connection.execute("CREATE TABLE public.t (x int)")
-            row = connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()
+            row = connection.execute(
+                "SELECT rolsuper FROM pg_roles WHERE rolname = current_user"
+            ).fetchone()
             assert row == (False,)
             connection.rollback()
 
@@ -62,17 +64,28 @@ def test_no_superuser_can_log_in(dsns: Dsns) -> None:
 
 
 def test_it_is_durable_and_checks_its_pages(dsns: Dsns) -> None:
-    expected = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "data_checksums": "on"}
+    expected = {
+        "fsync": "on",
+        "synchronous_commit": "on",
+        "full_page_writes": "on",
+        "data_checksums": "on",
+    }
     expected |= {"server_encoding": "UTF8", "TimeZone": "UTC", "listen_addresses": "127.0.0.1"}
     with psycopg.connect(at(dsns.control)) as connection:
         for name, value in expected.items():
-            assert connection.execute("SELECT current_setting(%s)", [name]).fetchone() == (value,), name
+            assert connection.execute("SELECT current_setting(%s)", [name]).fetchone() == (
+                value,
+            ), name
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root changes user")
 def test_as_root_the_server_is_an_ordinary_user_and_home_stays_ours(home: Path, dsns: Dsns) -> None:
     pid = int((home / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
-    ids = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("Uid:"))
+    ids = next(
+        line
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line.startswith("Uid:")
+    )
 
     assert "0" not in ids.split()[1:]
     assert home.stat().st_uid == (home / "postgres").stat().st_uid == 0

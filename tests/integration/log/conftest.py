@@ -10,7 +10,7 @@ import pytest
 
 from noetl.database import Database, connect
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.port import Appended, Batch, Outcome, Part
+from noetl.log.port import AppendBatch, Appended, ExecutionPart, Outcome
 from noetl.log.postgres import LogPostgres
 from noetl.migrations import migrate
 from noetl.model.events import Event
@@ -46,17 +46,27 @@ class Store:
     async def own(self, lease: Micros = HOUR) -> None:
         runtime = await self.leases.register("server", None, lease)
         self.runtime_id = runtime.runtime_id
-        self.epochs = {each.shard: each.epoch for each in await self.leases.claim(runtime.runtime_id, SHARDS)}
+        self.epochs = {
+            each.shard: each.epoch for each in await self.leases.claim(runtime.runtime_id, SHARDS)
+        }
 
-    def part(self, execution_id: ExecutionId, after: int, *events: Event) -> Part:
+    def part(self, execution_id: ExecutionId, after: int, *events: Event) -> ExecutionPart:
         shard = shard_of(execution_id, SHARDS)
-        return Part(execution_id=execution_id, shard=shard, tenant=DEFAULT_TENANT, after=after, events=events)
+        return ExecutionPart(
+            execution_id=execution_id,
+            shard=shard,
+            tenant=DEFAULT_TENANT,
+            after=after,
+            events=events,
+        )
 
-    async def append(self, *parts: Part) -> list[Outcome]:
-        return await self.log.append(Batch(epochs=self.epochs, parts=parts, lease=LEASE))
+    async def append(self, *parts: ExecutionPart) -> list[Outcome]:
+        return await self.log.append(AppendBatch(epochs=self.epochs, parts=parts, lease=LEASE))
 
     async def write(self, execution_id: ExecutionId, *events: Event) -> Appended:
-        (outcome,) = await self.append(self.part(execution_id, await self.log.last_seq(execution_id), *events))
+        (outcome,) = await self.append(
+            self.part(execution_id, await self.log.last_seq(execution_id), *events)
+        )
         assert isinstance(outcome, Appended), outcome
         return outcome
 

@@ -15,12 +15,18 @@ from noetl.log.arrays import documents, numbers, texts
         (numbers, "bigint", [1, None, -(2**63)]),
         (texts, "text", []),
         (texts, "text", [None]),
-        (texts, "text", ["", None, "null", "NULL", "None", "{}", ",", " a ", '"', "\\", '\\"', '","', "ü\n\t"]),
+        (
+            texts,
+            "text",
+            ["", None, "null", "NULL", "None", "{}", ",", " a ", '"', "\\", '\\"', '","', "ü\n\t"],
+        ),
         (texts, "text", ["\x01", None, "\x1f", "\\n"]),
         (documents, "text", ['{"a":"\\u0000 \\" \\\\ \\n"}', None, "x" * 100_000]),
     ],
 )
-async def test_an_array_comes_back_as_it_was(migrated: str, written: Any, kind: str, values: list[Any]) -> None:
+async def test_an_array_comes_back_as_it_was(
+    migrated: str, written: Any, kind: str, values: list[Any]
+) -> None:
     connection = await connect(migrated)
     assert await connection.fetchval(f"select $1::text::{kind}[]", written(values)) == values
     await connection.close()
@@ -28,5 +34,8 @@ async def test_an_array_comes_back_as_it_was(migrated: str, written: Any, kind: 
 
 async def test_a_character_that_postgres_has_not_is_replaced(migrated: str) -> None:
     connection = await connect(migrated)
-    assert await connection.fetchval("select $1::text::text[]", texts(["a\0b", None])) == ["a\ufffdb", None]
+    assert await connection.fetchval("select $1::text::text[]", texts(["a\0b", None])) == [
+        "a\ufffdb",
+        None,
+    ]
     await connection.close()

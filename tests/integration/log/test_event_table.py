@@ -10,7 +10,14 @@ from noetl.log.writes import join, split
 from noetl.model.codec import encode
 from noetl.model.envelope import Envelope, has_rows, without_rows
 from noetl.model.errors import Failure
-from noetl.model.events import CallDone, CommandCompleted, Event, PlaybookCompleted, SignalReceived, StepExit
+from noetl.model.events import (
+    CallDone,
+    CommandCompleted,
+    Event,
+    PlaybookCompleted,
+    SignalReceived,
+    StepExit,
+)
 from noetl.model.ids import ActivationId, CommandId, ExecutionId
 from noetl.model.reference import Reference
 from tests.integration.log.conftest import store
@@ -47,8 +54,20 @@ FLAT: list[dict[str, Any]] = [
     {"http": {"status": 200, "headers": {"a": "b"}}, "spark": {"expect": {"positive": 3}}},
     {"stats": {"total": 1}, "results": {"a": REFERENCE, "b": None}},
     {"results": {"$reference": REFERENCE}},
-    {"selections": {"a": {"value": 1}, "b": {"missing": "x"}, "c": {"stored": {**REFERENCE, "rows": 3}}}},
-    {"selections": {"a": {}, "b": {"error": "x"}, "c": {"reference": "noetl://execution/7/result/s/k"}}},
+    {
+        "selections": {
+            "a": {"value": 1},
+            "b": {"missing": "x"},
+            "c": {"stored": {**REFERENCE, "rows": 3}},
+        }
+    },
+    {
+        "selections": {
+            "a": {},
+            "b": {"error": "x"},
+            "c": {"reference": "noetl://execution/7/result/s/k"},
+        }
+    },
 ]
 
 
@@ -91,8 +110,15 @@ async def test_a_payload_is_refused_by_the_database(migrated: str, result: Any) 
 @pytest.mark.corrupts  # its rows are envelopes and nothing else
 async def test_an_envelope_is_taken_with_whatever_its_scalars_hold(migrated: str) -> None:
     connection = await connect(migrated)
-    envelope = {"status": "error", "reference": REFERENCE, "parent_ref": None, "context": {"a": "\u0000 \\u0000"}}
-    await connection.execute(INSERT, json.dumps({**envelope, "error": {"code": "X"}, "meta": {}}), '{"a": "\\u0000"}')
+    envelope = {
+        "status": "error",
+        "reference": REFERENCE,
+        "parent_ref": None,
+        "context": {"a": "\u0000 \\u0000"},
+    }
+    await connection.execute(
+        INSERT, json.dumps({**envelope, "error": {"code": "X"}, "meta": {}}), '{"a": "\\u0000"}'
+    )
     row = await connection.fetchrow("select context, metadata from noetl.event_log")
     assert row["metadata"] == '{"a": "\\u0000"}'
     await connection.close()
@@ -105,7 +131,9 @@ OK = Envelope(
 )
 ACTIVATION = ActivationId("a")
 EVENTS: list[Event] = [
-    CommandCompleted(command_id=CommandId("c"), attempt=2, result=OK, set={"ctx.z": 1, "ctx.a": {"y": 1, "b": 2}}),
+    CommandCompleted(
+        command_id=CommandId("c"), attempt=2, result=OK, set={"ctx.z": 1, "ctx.a": {"y": 1, "b": 2}}
+    ),
     CallDone(step="s", activation=ACTIVATION, result=OK),
     PlaybookCompleted(),
     PlaybookCompleted(step="s", result=OK),
@@ -120,7 +148,9 @@ EVENTS: list[Event] = [
         set={"a": {"b": 1, "result": {"status": "ok"}}},
     ),
     CallDone(
-        step="t", activation=ActivationId("b"), result=Envelope(status="error", error=Failure(code="X", message="'"))
+        step="t",
+        activation=ActivationId("b"),
+        result=Envelope(status="error", error=Failure(code="X", message="'")),
     ),
 ]
 
@@ -138,7 +168,8 @@ async def test_events_come_back_byte_for_byte(migrated: str) -> None:
         await here.write(id_, *[each for each in EVENTS if each.key != "terminal"], EVENTS[3])
         read = [each.event for each in await here.log.events(id_)]
         assert [encode(each) for each in read] == [
-            encode(each) for each in (*[each for each in EVENTS if each.key != "terminal"], EVENTS[3])
+            encode(each)
+            for each in (*[each for each in EVENTS if each.key != "terminal"], EVENTS[3])
         ]
 
 
@@ -155,7 +186,9 @@ async def test_the_view_and_the_api_agree_on_older_names(migrated: str) -> None:
     for event in get_args(Event):
         current = event.__struct_config__.tag
         older = [name for name in event.older if name in EVENT_LOG_NAMES] or [current]
-        assert await connection.fetchval(names, current, '{"started_at": 1, "a": "\\u0000"}') == older
+        assert (
+            await connection.fetchval(names, current, '{"started_at": 1, "a": "\\u0000"}') == older
+        )
         older = [name for name in older if name != "action_started"]
         assert await connection.fetchval(names, current, '{"a": "\\u0000"}') == older
     await connection.close()

@@ -15,7 +15,9 @@ from tests.waiting import comes
 KILL = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and query like $1"
 
 
-async def test_a_server_whose_connection_is_gone_is_dead_at_once_whatever_its_lease(migrated: str) -> None:
+async def test_a_server_whose_connection_is_gone_is_dead_at_once_whatever_its_lease(
+    migrated: str,
+) -> None:
     async with store(migrated) as here:
         first, second = LeasesPostgres(here.database), LeasesPostgres(here.database)
         one = await first.register("one", "http://one", HOUR)
@@ -33,7 +35,9 @@ async def test_a_server_that_comes_back_lives_again(migrated: str) -> None:
         leases, peer = LeasesPostgres(here.database), LeasesPostgres(here.database)
         one = await leases.register("one", None, HOUR)
         other = await connect(migrated)
-        await other.fetch("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 2")
+        await other.fetch(
+            "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 2"
+        )
         await comes(lambda: peer.servers(), 0)
         try:
             renewed = await leases.renew(one.runtime_id, HOUR)
@@ -45,14 +49,18 @@ async def test_a_server_that_comes_back_lives_again(migrated: str) -> None:
             await each.close()
 
 
-async def test_after_a_restart_of_the_database_leases_count_until_they_are_renewed(migrated: str) -> None:
+async def test_after_a_restart_of_the_database_leases_count_until_they_are_renewed(
+    migrated: str,
+) -> None:
     """Locks are gone with the old server; nobody may take that for a death."""
     async with store(migrated) as here:
         leases, peer = LeasesPostgres(here.database), LeasesPostgres(here.database)
         await leases.register("one", None, HOUR)
         await leases.close()
         async with here.database.main.transaction() as session:
-            await session.execute("update noetl.runtime set renewed_at = pg_postmaster_start_time() - interval '1 s'")
+            await session.execute(
+                "update noetl.runtime set renewed_at = pg_postmaster_start_time() - interval '1 s'"
+            )
         assert await peer.servers() == 1
         await peer.close()
 
@@ -78,7 +86,9 @@ async def test_a_statement_of_the_lease_ends_before_a_third_of_it(migrated: str)
 
 async def test_hints_reach_other_processes_and_survive_a_lost_connection(migrated: str) -> None:
     async with AsyncExitStack() as stack:
-        database = await stack.enter_async_context(Database(migrated, main_size=1, background_size=1))
+        database = await stack.enter_async_context(
+            Database(migrated, main_size=1, background_size=1)
+        )
         here, there = [await stack.enter_async_context(BusPostgres(database)) for _ in range(2)]
         hints = there.subscribe("a", "b")
         for subject in ("a", "b", "a"):
@@ -87,7 +97,10 @@ async def test_hints_reach_other_processes_and_survive_a_lost_connection(migrate
         other = await connect(migrated)
         await other.fetch(KILL, "LISTEN%")
         await other.fetch(KILL, "%pg_notify%")
-        assert {await anext(hints), await anext(hints)} == {"a", "b"}  # it came back: look everywhere
+        assert {await anext(hints), await anext(hints)} == {
+            "a",
+            "b",
+        }  # it came back: look everywhere
         await asyncio.wait_for(here.connected.wait(), 5)
         await asyncio.wait_for(there.connected.wait(), 5)
         await here.publish("b")

@@ -23,7 +23,15 @@ insert into noetl.start_key (tenant, key, execution_id, at)
 select 1, 'child:1:' || n, n, now() from generate_series(11, {MANY}) n where n % 2 = 1
 union all select 1, 'key:' || n, n, now() from generate_series(1, 10) n
 """
-ANY = {"tenant": 1, "status": None, "path": None, "pattern": None, "parent": None, "since": 0, "floor": 0}
+ANY = {
+    "tenant": 1,
+    "status": None,
+    "path": None,
+    "pattern": None,
+    "parent": None,
+    "since": 0,
+    "floor": 0,
+}
 
 
 def rows_read(node: dict[str, Any]) -> int:
@@ -58,5 +66,7 @@ async def test_a_list_reads_no_more_than_it_must(migrated: str, plans: str) -> N
     assert await reads(**late, status="failed") == 0
     assert await reads(roots=True, **late) == 0
     roots = await reads(roots=True, limit=1)
-    assert roots <= MANY + 100, "each child that is newer and has no parent costs one look into an index"
+    assert roots <= MANY + 100, (
+        "each child that is newer and has no parent costs one look into an index"
+    )
     await connection.close()

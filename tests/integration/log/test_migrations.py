@@ -37,7 +37,9 @@ async def shape(connection: Connection) -> dict[str, list[tuple[Any, ...]]]:
         "views": "select viewname, definition from pg_views where schemaname = 'noetl' order by 1",
         "versions": "select version, name, sha256 from noetl.schema_version order by 1",
     }
-    return {name: [tuple(row) for row in await connection.fetch(text)] for name, text in queries.items()}
+    return {
+        name: [tuple(row) for row in await connection.fetch(text)] for name, text in queries.items()
+    }
 
 
 async def test_step_by_step_gives_the_same_schema_as_at_once(
@@ -65,7 +67,9 @@ async def test_migrating_again_changes_nothing_and_the_shards_stay(database: str
 
 
 @pytest.mark.corrupts  # rows without a log
-async def test_what_waited_for_an_age_alone_is_judged_anew(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_waited_for_an_age_alone_is_judged_anew(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before 0011 it may have forgotten the retention."""
     known = migrations.migrations()
     connection = await connect(database)
@@ -80,7 +84,9 @@ async def test_what_waited_for_an_age_alone_is_judged_anew(database: str, monkey
     )
     monkeypatch.setattr(migrations, "migrations", lambda: known)
     await migrate(connection, shards=SHARDS)
-    rows = await connection.fetch("select execution_id, judge_at, retained_at from noetl.execution order by 1")
+    rows = await connection.fetch(
+        "select execution_id, judge_at, retained_at from noetl.execution order by 1"
+    )
     assert [tuple(row) for row in rows] == [
         (1, None, None), (2, None, None), (3, -1, None), (4, over, None), (5, over + 7, None), (6, None, None), (7, 5, None),
     ]  # fmt: skip
@@ -89,7 +95,10 @@ async def test_what_waited_for_an_age_alone_is_judged_anew(database: str, monkey
 
 async def test_many_processes_may_migrate_at_once(database: str) -> None:
     connections = [await connect(database) for _ in range(5)]
-    assert await asyncio.gather(*[migrate(each, shards=SHARDS) for each in connections]) == [SHARDS] * 5
+    assert (
+        await asyncio.gather(*[migrate(each, shards=SHARDS) for each in connections])
+        == [SHARDS] * 5
+    )
     for each in connections:
         await each.close()
 
@@ -103,9 +112,13 @@ async def test_an_older_program_is_refused(migrated: str) -> None:
     await connection.close()
 
 
-async def test_a_migration_that_was_changed_is_refused(migrated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_migration_that_was_changed_is_refused(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     connection = await connect(migrated)
-    changed = [Migration(each.version, each.name, each.text, "other") for each in migrations.migrations()]
+    changed = [
+        Migration(each.version, each.name, each.text, "other") for each in migrations.migrations()
+    ]
     monkeypatch.setattr(migrations, "migrations", lambda: changed)
     with pytest.raises(SchemaMismatch, match="migration 1"):
         await migrate(connection)
@@ -164,9 +177,13 @@ async def test_views_have_the_columns_of_the_specification(migrated: str) -> Non
         "insert into noetl.queue (execution_id, node_id, action) values (1, 'a', 'b')",
     ],
 )
-async def test_the_queue_view_is_read_only_and_says_what_to_use_instead(migrated: str, statement: str) -> None:
+async def test_the_queue_view_is_read_only_and_says_what_to_use_instead(
+    migrated: str, statement: str
+) -> None:
     connection = await connect(migrated)
-    with pytest.raises(asyncpg.ReadOnlySQLTransactionError, match=r"noetl\.queue is read-only") as raised:
+    with pytest.raises(
+        asyncpg.ReadOnlySQLTransactionError, match=r"noetl\.queue is read-only"
+    ) as raised:
         await connection.execute(statement)
     assert "noetl doctor" in str(raised.value.hint)
     await connection.close()

@@ -4,12 +4,12 @@ import asyncio
 from collections import Counter, defaultdict
 from random import Random
 
-from noetl.log.port import Appended, Batch, Known, Part, StaleAttempt
+from noetl.log.port import AppendBatch, Appended, ExecutionPart, Known, StaleAttempt
 from noetl.model.commands import Command, Journal
 from noetl.model.decisions import Effect, Finish, Issue, Requeue
 from noetl.model.envelope import Envelope
 from noetl.model.events import CommandCompleted, CommandIssued, CommandReclaimed, Event
-from noetl.model.exchange import Held
+from noetl.model.exchange import LeaseKey
 from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, shard_of
 from noetl.model.messages import LeaseLost, Report
 from tests.integration.log.conftest import SHARDS, Store, store
@@ -21,7 +21,9 @@ LEASE = 400_000
 
 
 def ending(command: Command) -> CommandCompleted:
-    return CommandCompleted(command_id=command.command_id, attempt=command.attempt, result=Envelope(status="ok"))
+    return CommandCompleted(
+        command_id=command.command_id, attempt=command.attempt, result=Envelope(status="ok")
+    )
 
 
 class Owner:
@@ -32,9 +34,11 @@ class Owner:
         self.turn: dict[ExecutionId, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.live: dict[CommandId, ExecutionId] = {}
 
-    async def write(self, execution_id: ExecutionId, events: tuple[Event, ...], **fields: object) -> object:
+    async def write(
+        self, execution_id: ExecutionId, events: tuple[Event, ...], **fields: object
+    ) -> object:
         async with self.turn[execution_id]:
-            part = Part(
+            part = ExecutionPart(
                 execution_id=execution_id,
                 shard=shard_of(execution_id, SHARDS),
                 tenant=DEFAULT_TENANT,
@@ -42,7 +46,9 @@ class Owner:
                 events=events,
                 **fields,  # type: ignore[arg-type]
             )
-            (outcome,) = await self.here.log.append(Batch(epochs=self.here.epochs, parts=(part,), lease=LEASE))
+            (outcome,) = await self.here.log.append(
+                AppendBatch(epochs=self.here.epochs, parts=(part,), lease=LEASE)
+            )
             return outcome
 
     async def issue(self) -> None:
@@ -58,11 +64,19 @@ class Owner:
                 for number in range(COMMANDS)
             ]
             events: list[Event] = [
-                CommandIssued(command_id=each.command_id, step="s", activation=each.activation, kind="run", pool="cpu")
+                CommandIssued(
+                    command_id=each.command_id,
+                    step="s",
+                    activation=each.activation,
+                    kind="run",
+                    pool="cpu",
+                )
                 for each in commands
             ]
             effects: tuple[Effect, ...] = tuple(Issue(each) for each in commands)
-            assert isinstance(await self.write(execution_id, tuple(events), effects=effects), Appended)
+            assert isinstance(
+                await self.write(execution_id, tuple(events), effects=effects), Appended
+            )
             self.live |= {each.command_id: execution_id for each in commands}
 
     async def drain(self) -> None:
@@ -78,7 +92,9 @@ class Owner:
                         effect = Requeue(command_id, attempt + 1, Journal())
                     case _:
                         raise AssertionError(row)
-                outcome = await self.write(row.execution_id, (event,), effects=(effect,), inbox=(row.inbox_id,))
+                outcome = await self.write(
+                    row.execution_id, (event,), effects=(effect,), inbox=(row.inbox_id,)
+                )
                 assert isinstance(outcome, Appended), (row, outcome)
                 if isinstance(event, CommandCompleted):
                     self.live.pop(event.command_id)
@@ -97,9 +113,11 @@ async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
         async def report(command: Command, way: int) -> None:
             nonlocal stale
             if way == 0:
-                held = (Held(command.command_id, command.attempt),)
+                held = (LeaseKey(command.command_id, command.attempt),)
                 finish = (Finish(command.command_id),)
-                outcome = await owner.write(command.execution_id, (ending(command),), taken=held, effects=finish)
+                outcome = await owner.write(
+                    command.execution_id, (ending(command),), taken=held, effects=finish
+                )
                 if isinstance(outcome, Appended):
                     accepted[command.command_id] += 1
                     owner.live.pop(command.command_id)
@@ -137,7 +155,7 @@ async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
                         continue  # forgotten: its lease runs out
                     if way == 4 and command.attempt < 4:
                         await comes(lambda held=command: leased(worker, held), False)  # too late
-                    await log.renew(worker, (Held(command.command_id, command.attempt),), LEASE)
+                    await log.renew(worker, (LeaseKey(command.command_id, command.attempt),), LEASE)
                     await report(command, way % 2)
                 if not claimed:
                     await asyncio.sleep(0)
@@ -147,10 +165,16 @@ async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
                 await log.expire(7)
                 await asyncio.sleep(0)
 
-        await asyncio.gather(owner.drain(), expire(), expire(), *[work(number) for number in range(6)])
+        await asyncio.gather(
+            owner.drain(), expire(), expire(), *[work(number) for number in range(6)]
+        )
         assert set(holders.values()) == {1}, "an attempt was leased twice"
         assert set(accepted.values()) == {1}
         assert len(accepted) == len(EXECUTIONS) * COMMANDS
         for execution_id in EXECUTIONS:
-            ends = [each for each in await log.events(execution_id) if isinstance(each.event, CommandCompleted)]
+            ends = [
+                each
+                for each in await log.events(execution_id)
+                if isinstance(each.event, CommandCompleted)
+            ]
             assert len(ends) == COMMANDS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from noetl.log.port import Appended, Batch, Handoff, Outcome, Part
+from noetl.log.port import AppendBatch, Appended, ExecutionPart, Handoff, Outcome
 from noetl.model.commands import Journal
 from noetl.model.decisions import (
     AddPart,
@@ -26,12 +26,21 @@ from noetl.model.decisions import (
 )
 from noetl.model.errors import NoetlError
 from noetl.model.events import Event, Parent
-from noetl.model.exchange import Held
+from noetl.model.exchange import LeaseKey
 from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, TimerId, shard_of
 from noetl.model.messages import Cancel, Pause, Start, StoredRef
 from noetl.model.reference import Reference
 from tests.conformance.conftest import SHARDS, World, memory, postgres
-from tests.conformance.given import LEASE, command, completed, ended, journal, report, signal_like, started
+from tests.conformance.given import (
+    LEASE,
+    command,
+    completed,
+    ended,
+    journal,
+    report,
+    signal_like,
+    started,
+)
 
 STEPS = 150
 SEEDS = range(int(os.environ.get("NOETL_TEST_SEEDS", "4")))
@@ -83,11 +92,16 @@ class Both:
         found = []
         for world in self.worlds:
             rows = await world.log.inbox(list(range(SHARDS)), 10_000)
-            mine = sorted((row for row in rows if row.execution_id == execution_id), key=lambda row: row.message.key)
+            mine = sorted(
+                (row for row in rows if row.execution_id == execution_id),
+                key=lambda row: row.message.key,
+            )
             found.append([row.inbox_id for row in mine])
         return found
 
-    async def effects(self, execution_id: ExecutionId, others: list[ExecutionId]) -> tuple[list[Effect], list[Start]]:
+    async def effects(
+        self, execution_id: ExecutionId, others: list[ExecutionId]
+    ) -> tuple[list[Effect], list[Start]]:
         made: list[Effect] = []
         starts: list[Start] = []
         for _ in range(self.random.randrange(5)):
@@ -96,7 +110,10 @@ class Both:
             match self.random.randrange(13):
                 case 0 | 1 | 2:
                     new = command(
-                        execution_id, f"c{self.number}", pool=self.one("cpu", "gpu"), priority=self.one(0, 0, 5)
+                        execution_id,
+                        f"c{self.number}",
+                        pool=self.one("cpu", "gpu"),
+                        priority=self.one(0, 0, 5),
                     )
                     self.commands[new.command_id] = execution_id
                     made.append(Issue(new, self.one(None, None, self.clock() + 1_000_000)))
@@ -110,11 +127,18 @@ class Both:
                     status = await self.each("command_status", mine)
                     if status is not None and status[0] not in ("done", "dead", "cancelled"):
                         again = Requeue(
-                            mine, status[1] + 1, Journal(goto=self.number), self.one(None, self.clock() + 500)
+                            mine,
+                            status[1] + 1,
+                            Journal(goto=self.number),
+                            self.one(None, self.clock() + 500),
                         )
                         made.append(again)
                 case 7:
-                    made.append(SetTimer(TimerId(self.one("a", "b")), self.clock() + self.one(0, 1_000, LEASE)))
+                    made.append(
+                        SetTimer(
+                            TimerId(self.one("a", "b")), self.clock() + self.one(0, 1_000, LEASE)
+                        )
+                    )
                 case 8:
                     made.append(ClearTimer(TimerId(self.one("a", "b"))))
                 case 9:
@@ -122,28 +146,42 @@ class Both:
                     to = self.random.choice([each for each in EXECUTIONS if each not in others])
                     made.append(Send(to, Cancel(request=f"r{self.random.randrange(5)}")))
                 case 10:
-                    page = Reference(ref_id="1", type="kv", uri="noetl://execution/1/result/s/k", rows=self.number)  # type: ignore[arg-type]
-                    made.append(AddPart(f"m{execution_id}", self.random.randrange(3) * 10, 10, page))
+                    page = Reference(
+                        ref_id="1",
+                        type="kv",
+                        uri="noetl://execution/1/result/s/k",
+                        rows=self.number,
+                    )  # type: ignore[arg-type]
+                    made.append(
+                        AddPart(f"m{execution_id}", self.random.randrange(3) * 10, 10, page)
+                    )
                 case 11:
                     path = self.one("p", "q")
                     made.append(self.one(AskAdmission(path, self.one(1, 2)), LeaveAdmission(path)))
                 case 12:
                     parent = Parent(execution_id, f"call{self.random.randrange(3)}")
-                    made.append(StartChild(parent=parent, path="child", workload={"n": self.number}))
+                    made.append(
+                        StartChild(parent=parent, path="child", workload={"n": self.number})
+                    )
                     child = self.random.choice(CHILDREN)
-                    starts.append(Start(execution_id=child, path="child", playbook="h", parent=parent))
+                    starts.append(
+                        Start(execution_id=child, path="child", playbook="h", parent=parent)
+                    )
         return made, starts
 
-    async def parts(self) -> list[tuple[Part, ...]]:
+    async def parts(self) -> list[tuple[ExecutionPart, ...]]:
         """The same parts for both worlds; inbox rows by each one's own numbers."""
-        batch: list[list[Part]] = [[], []]
+        batch: list[list[ExecutionPart]] = [[], []]
         chosen = self.random.sample(EXECUTIONS, self.random.randrange(1, 5))
         for execution_id in chosen:
             self.number += 1
-            effects, starts = await self.effects(execution_id, [each for each in chosen if each != execution_id])
+            effects, starts = await self.effects(
+                execution_id, [each for each in chosen if each != execution_id]
+            )
             last = await self.each("last_seq", execution_id)
             events: list[Event] = [
-                signal_like(f"e{self.random.randrange(200)}") for _ in range(self.random.randrange(3))
+                signal_like(f"e{self.random.randrange(200)}")
+                for _ in range(self.random.randrange(3))
             ]
             if last == 0 and self.random.random() < 0.8:
                 events.insert(0, started(execution_id))
@@ -153,7 +191,7 @@ class Both:
             mine = self.some_command(execution_id)
             if self.random.random() < 0.4:
                 status = await self.each("command_status", mine)
-                taken.append(Held(mine, self.one(1, status[1] if status else 2)))
+                taken.append(LeaseKey(mine, self.one(1, status[1] if status else 2)))
                 events.append(self.one(completed(mine), journal(mine, run=self.number)))
             if self.random.random() < 0.2:
                 timers.append(TimerId(self.one("a", "b")))
@@ -165,10 +203,12 @@ class Both:
             rows = await self.inbox_of(execution_id)
             count = self.one(0, 0, len(rows[0]), min(1, len(rows[0])))
             gone = self.random.random() < 0.05
-            reference = Reference(ref_id=str(self.random.randrange(1, 50)), type="kv", uri=f"u{self.number}")  # type: ignore[arg-type]
+            reference = Reference(
+                ref_id=str(self.random.randrange(1, 50)), type="kv", uri=f"u{self.number}"
+            )  # type: ignore[arg-type]
             for world, ids in zip(batch, rows, strict=True):
                 world.append(
-                    Part(
+                    ExecutionPart(
                         execution_id=execution_id,
                         shard=shard_of(execution_id, SHARDS),
                         tenant=DEFAULT_TENANT,
@@ -193,7 +233,9 @@ class Both:
         answers: list[list[Outcome] | type] = []
         for world, parts in zip(self.worlds, await self.parts(), strict=True):
             try:
-                answers.append(await world.log.append(Batch(epochs=epochs, parts=parts, lease=LEASE)))
+                answers.append(
+                    await world.log.append(AppendBatch(epochs=epochs, parts=parts, lease=LEASE))
+                )
             except NoetlError as error:
                 answers.append(type(error))
         assert answers[0] == answers[1]
@@ -205,9 +247,11 @@ class Both:
         execution_id = self.commands.get(mine, EXECUTIONS[0])
         match self.random.randrange(12):
             case 0:
-                await self.each("claim", self.one(*WORKERS), self.one(("cpu",), ("cpu", "gpu")), 2, LEASE)
+                await self.each(
+                    "claim", self.one(*WORKERS), self.one(("cpu",), ("cpu", "gpu")), 2, LEASE
+                )
             case 1:
-                held = (Held(mine, 1), Held(self.some_command(), 1))
+                held = (LeaseKey(mine, 1), LeaseKey(self.some_command(), 1))
                 await self.each("renew", self.one(*WORKERS), held, LEASE)
             case 2:
                 await self.each("expire", 10_000)
@@ -221,7 +265,11 @@ class Both:
             case 6:
                 await self.pass_time()
             case 7:
-                await self.each("post", self.random.choice(EXECUTIONS), Pause(request=f"r{self.random.randrange(4)}"))
+                await self.each(
+                    "post",
+                    self.random.choice(EXECUTIONS),
+                    Pause(request=f"r{self.random.randrange(4)}"),
+                )
             case 8:
                 start = Start(
                     execution_id=self.random.choice(EXECUTIONS),
@@ -242,7 +290,9 @@ class Both:
         await self.each("due_timers", shards, 1000)
         await self.each("depths")
         for shard in shards:
-            assert sorted(await self.worlds[0].log.live(shard)) == sorted(await self.worlds[1].log.live(shard))
+            assert sorted(await self.worlds[0].log.live(shard)) == sorted(
+                await self.worlds[1].log.live(shard)
+            )
         for each in self.commands:
             await self.each("command_status", each)
         for each in (*EXECUTIONS, *CHILDREN):
@@ -251,7 +301,9 @@ class Both:
             await self.each("last_seq", each)
         for worker in WORKERS:
             leased = [await world.log.leased(worker) for world in self.worlds]
-            assert sorted(leased[0], key=lambda c: c.command_id) == sorted(leased[1], key=lambda c: c.command_id)
+            assert sorted(leased[0], key=lambda c: c.command_id) == sorted(
+                leased[1], key=lambda c: c.command_id
+            )
 
     async def _inbox(self, world: int) -> list[tuple[str, str, str]]:
         rows = await self.worlds[world].log.inbox(list(range(SHARDS)), 10_000)
@@ -261,10 +313,17 @@ class Both:
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_both_logs_answer_alike(seed: int) -> None:
     async with AsyncExitStack() as stack:
-        both = Both(await stack.enter_async_context(memory()), await stack.enter_async_context(postgres()), seed)
+        both = Both(
+            await stack.enter_async_context(memory()),
+            await stack.enter_async_context(postgres()),
+            seed,
+        )
         for world in both.worlds:
             runtime = await world.leases.register("server", None, 10**15)
-            both.epochs = {each.shard: each.epoch for each in await world.leases.claim(runtime.runtime_id, SHARDS)}
+            both.epochs = {
+                each.shard: each.epoch
+                for each in await world.leases.claim(runtime.runtime_id, SHARDS)
+            }
         for _ in range(STEPS):
             await both.step()
             if both.random.random() < 0.1:

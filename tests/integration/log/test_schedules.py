@@ -8,7 +8,7 @@ from noetl.model.ids import DEFAULT_TENANT
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
 from noetl.sql import Query
-from noetl.triggers.port import Every, Wanted
+from noetl.triggers.port import Every, ScheduleDefinition
 from noetl.triggers.postgres import SchedulesPostgres
 from noetl.triggers.turns import MOST
 from noetl.worker.app import SystemClock
@@ -24,9 +24,14 @@ workflow: [{step: one}]
 """
 
 
-async def test_every_slot_starts_one_execution_whatever_the_number_of_servers(migrated: str) -> None:
+async def test_every_slot_starts_one_execution_whatever_the_number_of_servers(
+    migrated: str,
+) -> None:
     async with store(migrated, connections=8) as here:
-        schedules, catalog = SchedulesPostgres(here.database, SHARDS), CatalogPostgres(here.database)
+        schedules, catalog = (
+            SchedulesPostgres(here.database, SHARDS),
+            CatalogPostgres(here.database),
+        )
         await catalog.register("p", PLAYBOOK)
         servers = [
             Server(here.log, here.leases, BusMemory(), catalog, SystemClock(),
@@ -36,7 +41,13 @@ async def test_every_slot_starts_one_execution_whatever_the_number_of_servers(mi
         for server in servers:
             await server.keeper.run_once()
         first = (await here.leases.now()) - SLOTS * MINUTE + MINUTE // 2
-        wanted = Wanted(tenant=DEFAULT_TENANT, name="s", path="p", rule=Every(MINUTE, first - MINUTE), catch_up="all")
+        wanted = ScheduleDefinition(
+            tenant=DEFAULT_TENANT,
+            name="s",
+            path="p",
+            rule=Every(MINUTE, first - MINUTE),
+            catch_up="all",
+        )
         await schedules.put(wanted, first)
 
         async def fire(server: Server) -> int:

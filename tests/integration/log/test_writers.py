@@ -12,7 +12,7 @@ import pytest
 from noetl.database import Database, connect
 from noetl.embedded import Embedded
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.port import Appended, Batch, Known, Recorded, ShardLost
+from noetl.log.port import AppendBatch, Appended, Known, Recorded, ShardLost
 from noetl.log.postgres import LogPostgres
 from noetl.migrations import migrate
 from noetl.model.errors import Unavailable
@@ -79,7 +79,12 @@ async def test_readers_by_shard_and_sequence_miss_nothing(migrated: str) -> None
                 random.shuffle(chosen)
                 parts = [
                     here.part(
-                        run, last[run], *[signal_event(f"{number}.{each}") for each in range(random.randrange(1, 4))]
+                        run,
+                        last[run],
+                        *[
+                            signal_event(f"{number}.{each}")
+                            for each in range(random.randrange(1, 4))
+                        ],
                     )
                     for run in chosen
                 ]
@@ -131,11 +136,17 @@ async def test_a_former_owner_never_writes_again(migrated: str) -> None:
             number = 0
             while not done.is_set():
                 runtime = await leases.register(f"s{name}", None, HOUR)
-                async with here.database.main.transaction() as session:  # the other one seems dead, whatever it thinks
+                async with (
+                    here.database.main.transaction() as session
+                ):  # the other one seems dead, whatever it thinks
                     await session.execute(
-                        "update noetl.runtime set leased_until = now() where runtime_id <> $1", runtime.runtime_id
+                        "update noetl.runtime set leased_until = now() where runtime_id <> $1",
+                        runtime.runtime_id,
                     )
-                epochs = {each.shard: each.epoch for each in await leases.claim(runtime.runtime_id, SHARDS)}
+                epochs = {
+                    each.shard: each.epoch
+                    for each in await leases.claim(runtime.runtime_id, SHARDS)
+                }
                 stolen.append(len(epochs))
                 if len(stolen) >= rounds:
                     done.set()
@@ -145,8 +156,14 @@ async def test_a_former_owner_never_writes_again(migrated: str) -> None:
                     runs = [ExecutionId(str(random.randrange(1, 40))) for _ in range(3)]
                     parts = []
                     for run in dict.fromkeys(runs):
-                        parts.append(here.part(run, await log.last_seq(run), signal_event(f"{name}.{number}")))
-                    outcomes = await log.append(Batch(epochs=epochs, parts=tuple(parts), lease=LEASE))
+                        parts.append(
+                            here.part(
+                                run, await log.last_seq(run), signal_event(f"{name}.{number}")
+                            )
+                        )
+                    outcomes = await log.append(
+                        AppendBatch(epochs=epochs, parts=tuple(parts), lease=LEASE)
+                    )
                     for part, outcome in zip(parts, outcomes, strict=True):
                         if isinstance(outcome, Appended):
                             acked[part.shard].append((outcome.last_seq, epochs[part.shard]))
@@ -189,13 +206,17 @@ async def test_what_was_acknowledged_survives_a_database_that_is_killed(tmp_path
                 while not killed.is_set() or number % 5:
                     event = signal_event(str(number))
                     try:
-                        outcome = (await here.append(here.part(run, await here.log.last_seq(run), event)))[0]
+                        outcome = (
+                            await here.append(here.part(run, await here.log.last_seq(run), event))
+                        )[0]
                         await here.log.post(run, Pause(request=str(number)))
                     except Unavailable as error:
                         trouble.add(error.code)
                         await asyncio.sleep(0)
                         continue  # the same again: the keys absorb it
-                    assert isinstance(outcome, Appended) or outcome == Known(run, event.key), outcome
+                    assert isinstance(outcome, Appended) or outcome == Known(run, event.key), (
+                        outcome
+                    )
                     acked.add((run, event.key))
                     posted.add((run, f"pause:{number}"))
                     number += 1
@@ -216,7 +237,8 @@ async def test_what_was_acknowledged_survives_a_database_that_is_killed(tmp_path
                 stored |= {(each.execution_id, each.event.key) for each in seen}
             assert acked <= stored
             inbox = {
-                (row.execution_id, row.message.key) for row in await here.log.inbox(list(range(SHARDS)), 1_000_000)
+                (row.execution_id, row.message.key)
+                for row in await here.log.inbox(list(range(SHARDS)), 1_000_000)
             }
             assert posted <= inbox
             assert trouble & {"STORE_UNAVAILABLE", "OUTCOME_UNKNOWN"}
@@ -231,7 +253,9 @@ async def test_a_database_that_is_not_there_says_so() -> None:
     assert refused.value.code == "STORE_UNAVAILABLE"
 
 
-async def test_a_broken_connection_means_unknown_for_a_write_and_unavailable_for_a_read(migrated: str) -> None:
+async def test_a_broken_connection_means_unknown_for_a_write_and_unavailable_for_a_read(
+    migrated: str,
+) -> None:
     async with store(migrated, connections=1) as here:
         await here.own()
         other = await connect(migrated)
@@ -240,12 +264,16 @@ async def test_a_broken_connection_means_unknown_for_a_write_and_unavailable_for
         await holder.start()
         await other.execute("select from noetl.execution_shard for update")
         waits = asyncio.create_task(here.write(ExecutionId("1"), signal_event("a")))
-        await comes(lambda: other.fetchval("select exists (select from pg_locks where not granted)"), True)
+        await comes(
+            lambda: other.fetchval("select exists (select from pg_locks where not granted)"), True
+        )
         await other.fetch(kill, "%noetl.append%")
         with pytest.raises(Unavailable) as unknown:
             await waits
         assert unknown.value.code == "OUTCOME_UNKNOWN"
         await holder.rollback()
-        assert (await here.write(ExecutionId("1"), signal_event("a"))).last_seq == 1  # a new connection
+        assert (
+            await here.write(ExecutionId("1"), signal_event("a"))
+        ).last_seq == 1  # a new connection
         await other.close()
         assert isinstance(here.log, LogPostgres)

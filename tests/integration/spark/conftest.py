@@ -12,9 +12,9 @@ import pytest
 
 from noetl.model.ids import ExecutionId
 from noetl.results.staging import Staging
-from noetl.results.tables import Parts, Table, Tables
-from noetl.spark.tool import Settings, Spark
-from noetl.tools.port import Call, Failed, Identity, Outcome, Success
+from noetl.results.tables import EncodedTable, Parts, Tables
+from noetl.spark.tool import Settings, SparkTool
+from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Success
 from tests.spark import spark_url
 from tests.unit.tools.calls import Scope
 
@@ -30,8 +30,10 @@ def loop() -> Iterator[asyncio.Runner]:
 
 
 @pytest.fixture(scope="session")
-def tool(loop: asyncio.Runner, spark_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    made = Spark(Settings(tmp_path_factory.mktemp("home"), spark_url))
+def tool(
+    loop: asyncio.Runner, spark_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkTool]:
+    made = SparkTool(Settings(tmp_path_factory.mktemp("home"), spark_url))
     yield made
     loop.run(made.close())
 
@@ -40,11 +42,13 @@ def tool(loop: asyncio.Runner, spark_url: str, tmp_path_factory: pytest.TempPath
 class Runner:
     """The tool, for calls that are each their own unless they say otherwise."""
 
-    tool: Spark
+    tool: SparkTool
     loop: asyncio.Runner
     folder: Path
 
-    def call(self, config: dict[str, Any], scope: dict[str, Any] | None = None, **more: Any) -> Call:
+    def call(
+        self, config: dict[str, Any], scope: dict[str, Any] | None = None, **more: Any
+    ) -> Call:
         tables = Tables(Staging(self.folder / "results" / "staging"))
         given = {"input": {}, "key": uuid4().hex, "identity": identity(), "tables": tables}
         return Call(config=config, rendering=Scope(scope or {}), **{**given, **more})
@@ -52,26 +56,32 @@ class Runner:
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run(asyncio.wait_for(work, LONGEST))
 
-    def __call__(self, config: dict[str, Any], scope: dict[str, Any] | None = None, **more: Any) -> Outcome:
+    def __call__(
+        self, config: dict[str, Any], scope: dict[str, Any] | None = None, **more: Any
+    ) -> Outcome:
         outcome: Outcome = self.run(self.tool.run(self.call(config, scope, **more)))
         return outcome
 
-    def rows(self, config: dict[str, Any], scope: dict[str, Any] | None = None, **more: Any) -> list[dict[str, Any]]:
+    def rows(
+        self, config: dict[str, Any], scope: dict[str, Any] | None = None, **more: Any
+    ) -> list[dict[str, Any]]:
         return rows_of(self(config, scope, **more))
 
-    def failure(self, config: dict[str, Any], scope: dict[str, Any] | None = None, **more: Any) -> Any:
+    def failure(
+        self, config: dict[str, Any], scope: dict[str, Any] | None = None, **more: Any
+    ) -> Any:
         outcome = self(config, scope, **more)
         assert isinstance(outcome, Failed), outcome
         return outcome.failure
 
 
 @pytest.fixture
-def spark(tool: Spark, loop: asyncio.Runner, tmp_path: Path) -> Runner:
+def spark(tool: SparkTool, loop: asyncio.Runner, tmp_path: Path) -> Runner:
     return Runner(tool, loop, tmp_path)
 
 
-def identity(**more: Any) -> Identity:
-    return Identity(ExecutionId("1"), "totals", "t", **more)
+def identity(**more: Any) -> CallIdentity:
+    return CallIdentity(ExecutionId("1"), "totals", "t", **more)
 
 
 def rows_of(outcome: Outcome) -> list[dict[str, Any]]:
@@ -81,9 +91,11 @@ def rows_of(outcome: Outcome) -> list[dict[str, Any]]:
 
 def of(value: Any) -> list[dict[str, Any]]:
     try:
-        if isinstance(value, Table):
+        if isinstance(value, EncodedTable):
             return list(value.value()["rows"])
         assert isinstance(value, Parts)
-        return [row for table in value.tables for row in pq.read_table(table.staged.path).to_pylist()]
+        return [
+            row for table in value.tables for row in pq.read_table(table.staged.path).to_pylist()
+        ]
     finally:
         value.close()

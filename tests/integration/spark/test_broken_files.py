@@ -25,10 +25,17 @@ def _file(tmp_path: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("sql", ["select * from p", "select id from p", "select count(*) as n from p"])
+@pytest.mark.parametrize(
+    "sql", ["select * from p", "select id from p", "select count(*) as n from p"]
+)
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("a.jsonl", LINES), ("long.csv", LONG), ("short.csv", SHORT), ("lines.csv", BROKEN_LINE_BREAK)],
+    [
+        ("a.jsonl", LINES),
+        ("long.csv", LONG),
+        ("short.csv", SHORT),
+        ("lines.csv", BROKEN_LINE_BREAK),
+    ],
 )
 def test_a_broken_record_fails_the_step_and_names_the_file(
     spark: Runner, tmp_path: Path, name: str, text: str, sql: str
@@ -46,7 +53,9 @@ def test_the_broken_file_of_a_folder_is_named(spark: Runner, tmp_path: Path) -> 
     broken = _file(tmp_path, "lines/b.jsonl", LINES)
     given = {"p": {"path": str(tmp_path / "lines"), "format": "json"}}
     failure = spark.failure({"inputs": given, "sql": "select count(*) as n from p"})
-    assert failure.message.startswith(f"input p: file://{broken} has a record that cannot be read"), failure
+    assert failure.message.startswith(
+        f"input p: file://{broken} has a record that cannot be read"
+    ), failure
 
 
 @pytest.mark.parametrize(("mode", "ids"), [("PERMISSIVE", [1, 2, 3]), ("DROPMALFORMED", [1, 3])])
@@ -59,11 +68,16 @@ def test_an_input_may_say_what_to_do_with_broken_records(
     assert [row["id"] for row in rows] == ids
 
 
-def test_an_input_that_names_a_column_for_broken_records_gets_it(spark: Runner, tmp_path: Path) -> None:
+def test_an_input_that_names_a_column_for_broken_records_gets_it(
+    spark: Runner, tmp_path: Path
+) -> None:
     path = _file(tmp_path, "a.jsonl", LINES)
     inputs = _input(path, columnNameOfCorruptRecord="broken")
     rows = spark.rows(
-        {"inputs": inputs, "sql": "select id, broken is not null as is_broken from p order by id nulls last"}
+        {
+            "inputs": inputs,
+            "sql": "select id, broken is not null as is_broken from p order by id nulls last",
+        }
     )
     assert [row["is_broken"] for row in rows] == [False, False, True]
 
@@ -89,7 +103,9 @@ def test_whole_files_are_read_as_ever(spark: Runner, tmp_path: Path) -> None:
 
 
 def test_xml_with_a_broken_record_fails_too(spark: Runner, tmp_path: Path) -> None:
-    path = _file(tmp_path, "a.xml", "<rows><row><id>1</id></row><row><id>2</row><row><id>3</id></row></rows>")
+    path = _file(
+        tmp_path, "a.xml", "<rows><row><id>1</id></row><row><id>2</row><row><id>3</id></row></rows>"
+    )
     inputs = {"p": {"path": str(path), "options": {"rowTag": "row"}}}
     failure = spark.failure({"inputs": inputs, "sql": "select * from p"})
     assert "a.xml has a record that cannot be read" in failure.message

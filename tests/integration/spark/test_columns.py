@@ -28,11 +28,15 @@ def _write(spark: Runner, path: str, sql: str, format: str = "parquet", **more: 
 def _refused(spark: Runner, path: str, sql: str, format: str = "parquet", **more: Any) -> str:
     output = {"path": path, "format": format, "mode": "append", **more}
     failure = spark.failure({"sql": sql, "output": output})
-    assert (failure.code, failure.kind, failure.retryable) == ("SPARK_CONFIG", "config", False), failure
+    assert (failure.code, failure.kind, failure.retryable) == ("SPARK_CONFIG", "config", False), (
+        failure
+    )
     return str(failure.message)
 
 
-def _rows(spark: Runner, path: str, format: str = "parquet", **options: Any) -> list[dict[str, Any]]:
+def _rows(
+    spark: Runner, path: str, format: str = "parquet", **options: Any
+) -> list[dict[str, Any]]:
     options = {"header": True, "inferSchema": True} | options if format == "csv" else options
     config = {
         "inputs": {"p": {"path": path, "format": format, "options": options}},
@@ -43,7 +47,9 @@ def _rows(spark: Runner, path: str, format: str = "parquet", **options: Any) -> 
 
 @everywhere
 @pytest.mark.parametrize("format", FORMATS)
-def test_columns_in_another_order_are_put_in_order(spark: Runner, tmp_path: Path, format: str, before: str) -> None:
+def test_columns_in_another_order_are_put_in_order(
+    spark: Runner, tmp_path: Path, format: str, before: str
+) -> None:
     path = f"{before}{tmp_path}/lake"
     for sql in (FIRST, SWAPPED):
         outcome = _write(spark, path, sql, format)
@@ -62,9 +68,12 @@ def test_csv_that_others_wrote_is_asked_for_its_header(spark: Runner, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("format", "place"), [*[(each, "") for each in FORMATS], ("parquet", ELSEWHERE), ("csv", ELSEWHERE)]
+    ("format", "place"),
+    [*[(each, "") for each in FORMATS], ("parquet", ELSEWHERE), ("csv", ELSEWHERE)],
 )
-def test_other_columns_are_refused_by_name(spark: Runner, tmp_path: Path, format: str, place: str) -> None:
+def test_other_columns_are_refused_by_name(
+    spark: Runner, tmp_path: Path, format: str, place: str
+) -> None:
     path = f"{place}{tmp_path}/lake"
     _write(spark, path, FIRST, format)
     said = _refused(spark, path, "select 2 as id, 'y' as w", format)
@@ -75,8 +84,12 @@ def test_other_columns_are_refused_by_name(spark: Runner, tmp_path: Path, format
     assert _rows(spark, path, format) == BOTH[:1]
 
 
-@pytest.mark.parametrize(("format", "place"), [("parquet", ""), ("orc", ""), ("json", ""), ("parquet", ELSEWHERE)])
-def test_other_types_are_refused_by_name(spark: Runner, tmp_path: Path, format: str, place: str) -> None:
+@pytest.mark.parametrize(
+    ("format", "place"), [("parquet", ""), ("orc", ""), ("json", ""), ("parquet", ELSEWHERE)]
+)
+def test_other_types_are_refused_by_name(
+    spark: Runner, tmp_path: Path, format: str, place: str
+) -> None:
     path = f"{place}{tmp_path}/lake"
     _write(spark, path, FIRST, format)
     said = _refused(spark, path, "select 'two' as id, 5 as v", format)
@@ -93,7 +106,11 @@ def test_narrower_types_are_stored_as_those_that_are_there(spark: Runner, tmp_pa
     assert "amount is decimal(12,2) there" in said
     outcome = _write(spark, path, second)
     assert isinstance(outcome, Success), outcome
-    (added,) = [table for table in map(pq.read_table, Path(path).glob("*.parquet")) if table["id"][0].as_py() == 2]
+    (added,) = [
+        table
+        for table in map(pq.read_table, Path(path).glob("*.parquet"))
+        if table["id"][0].as_py() == 2
+    ]
     assert added.schema.names == ["id", "v", "amount", "list"]
     assert added.schema.types[:3] == [pa.int64(), pa.float64(), pa.decimal128(12, 2)]
     assert added.schema.field("list").type.value_type == pa.int64()
@@ -108,8 +125,12 @@ def test_columns_of_partitions_are_compared_too(
 ) -> None:
     path = f"{before}{tmp_path}/lake"
     more = {"mode": mode, "partition_by": ["day"]}
-    assert isinstance(_write(spark, path, "select '01' as day, 1 as id, 'x' as v", format, **more), Success)
-    assert isinstance(_write(spark, path, "select 'y' as v, 2 as day, 2 as id", format, **more), Success)
+    assert isinstance(
+        _write(spark, path, "select '01' as day, 1 as id, 'x' as v", format, **more), Success
+    )
+    assert isinstance(
+        _write(spark, path, "select 'y' as v, 2 as day, 2 as id", format, **more), Success
+    )
     assert _rows(spark, path, format) == BOTH
     assert "it lacks v" in _refused(spark, path, "select '03' as day, 3 as id", format, **more)
     assert "is partitioned by day" in _refused(spark, path, "select 3 as id, 'z' as v", format)
@@ -134,7 +155,9 @@ def test_overwrite_takes_any_columns(spark: Runner, tmp_path: Path) -> None:
     assert "it lacks w; it adds id, v" in _refused(spark, path, FIRST, "json")
 
 
-def test_json_columns_without_values_are_known_from_the_commit(spark: Runner, tmp_path: Path) -> None:
+def test_json_columns_without_values_are_known_from_the_commit(
+    spark: Runner, tmp_path: Path
+) -> None:
     path = f"{tmp_path}/lake"
     _write(spark, path, "select 1 as id, cast(null as string) as v", "json")
     assert isinstance(_write(spark, path, SWAPPED, "json"), Success)
@@ -159,16 +182,21 @@ def test_csv_with_a_header_takes_no_files_without_one(spark: Runner, tmp_path: P
     assert "have a header, and this step writes none" in said
 
 
-def test_types_of_files_that_others_wrote_are_taken_from_their_footer(spark: Runner, tmp_path: Path) -> None:
+def test_types_of_files_that_others_wrote_are_taken_from_their_footer(
+    spark: Runner, tmp_path: Path
+) -> None:
     lake = tmp_path / "lake"
     lake.mkdir()
-    pq.write_table(pa.table({"id": pa.array([1], pa.int64()), "v": pa.array(["x"])}), lake / "mine.parquet")
+    pq.write_table(
+        pa.table({"id": pa.array([1], pa.int64()), "v": pa.array(["x"])}), lake / "mine.parquet"
+    )
     assert isinstance(_write(spark, str(lake), SWAPPED), Success)
     assert _rows(spark, str(lake)) == BOTH
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"), [("'w': [1], 'id': [1]", "it lacks w"), ("'v': [1], 'id': [1]", "another step has written to")]
+    ("columns", "said"),
+    [("'w': [1], 'id': [1]", "it lacks w"), ("'v': [1], 'id': [1]", "another step has written to")],
 )
 def test_columns_that_come_while_rows_are_computed_are_seen(
     spark: Runner, tmp_path: Path, columns: str, said: str

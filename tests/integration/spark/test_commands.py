@@ -6,15 +6,26 @@ from tests.integration.cli.conftest import Noetl
 
 
 def test_status_and_doctor_know_a_server_of_others(spark_url: str, tmp_path: Path) -> None:
-    noetl, named = Noetl(tmp_path).with_env(NOETL_SPARK_PROFILE=spark_url), spark_url.partition(";")[0]
+    noetl, named = (
+        Noetl(tmp_path).with_env(NOETL_SPARK_PROFILE=spark_url),
+        spark_url.partition(";")[0],
+    )
     assert {found["check"]: found["status"] for found in noetl.json("spark", "doctor")} == {
         "pyspark": "ok",
         "server": "ok",
     }
     status = noetl("spark", "status")
-    assert (status.code, status.out.startswith(f"profile {named}: "), "token" in status.out) == (1, True, False)
+    assert (status.code, status.out.startswith(f"profile {named}: "), "token" in status.out) == (
+        1,
+        True,
+        False,
+    )
     wrong = noetl.with_env(NOETL_SPARK_PROFILE=f"{spark_url}x")("spark", "doctor")
-    assert (wrong.code, "UNAUTHENTICATED" in wrong.out, spark_url.rpartition("=")[2] in wrong.out) == (1, True, False)
+    assert (
+        wrong.code,
+        "UNAUTHENTICATED" in wrong.out,
+        spark_url.rpartition("=")[2] in wrong.out,
+    ) == (1, True, False)
 
 
 def test_a_setting_that_is_wrong_is_said(tmp_path: Path) -> None:

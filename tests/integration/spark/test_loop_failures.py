@@ -64,8 +64,12 @@ def test_the_failure_policy_decides_and_a_retry_runs_the_failed_items_only(
     folder = tmp_path / "runs"
     folder.mkdir()
     steps = STEPS.replace("FOLDER", str(folder)).replace("FAILURE", policy.failure)
-    first = noetl.json("run", playbook(tmp_path, "policies", steps), code=0 if policy.completes else 1)
-    assert runs_of(folder) == dict.fromkeys(range(ITEMS), 1), "every item runs once, whatever the policy"
+    first = noetl.json(
+        "run", playbook(tmp_path, "policies", steps), code=0 if policy.completes else 1
+    )
+    assert runs_of(folder) == dict.fromkeys(range(ITEMS), 1), (
+        "every item runs once, whatever the policy"
+    )
     assert first["recovered"] == (len(FAILED) if policy.completes else 0)
     if policy.completes:
         check_completed(first)
@@ -82,14 +86,24 @@ def check_completed(said: dict[str, Any]) -> None:
     assert said["status"] == "completed"
     assert said["result"]["stats"] == STATS
     rows = said["result"]["rows"]
-    assert [row for n, row in enumerate(rows) if n not in FAILED] == [n * n for n in range(ITEMS) if n not in FAILED]
+    assert [row for n, row in enumerate(rows) if n not in FAILED] == [
+        n * n for n in range(ITEMS) if n not in FAILED
+    ]
     assert [rows[n]["error"]["code"] for n in FAILED] == ["PYTHON_ERROR", "TIMEOUT"]
 
 
 def check_failed(said: dict[str, Any]) -> None:
-    assert (said["status"], said["error"]["step"], said["error"]["code"]) == ("failed", "each", "LOOP_FAILED")
-    assert "2 of 12 items of loop each failed; item 3: ValueError: bad 3" in said["error"]["message"]
+    assert (said["status"], said["error"]["step"], said["error"]["code"]) == (
+        "failed",
+        "each",
+        "LOOP_FAILED",
+    )
+    assert (
+        "2 of 12 items of loop each failed; item 3: ValueError: bad 3" in said["error"]["message"]
+    )
 
 
 def runs_of(folder: Path) -> dict[int, int]:
-    return {int(file.name): len(file.read_text()) for file in folder.iterdir() if file.name != "mended"}
+    return {
+        int(file.name): len(file.read_text()) for file in folder.iterdir() if file.name != "mended"
+    }

@@ -90,7 +90,11 @@ def test_a_failed_item_is_a_row_and_the_rest_is_right(noetl: Noetl, tmp_path: Pa
     assert result["total"] == sum(2 * index for index in range(1000) if index not in bad)
     lines = noetl("exec", "events", "@latest", "--json").out.splitlines()
     events = Counter(json.loads(line)["type"] for line in lines)
-    assert (events["loop.shard.done"], events["loop.fanin.completed"], events["loop.done"]) == (12, 1, 1)
+    assert (events["loop.shard.done"], events["loop.fanin.completed"], events["loop.done"]) == (
+        12,
+        1,
+        1,
+    )
     assert events.total() <= 10 * 12 + 20
 
 
@@ -99,12 +103,19 @@ def test_a_retry_runs_the_failed_items_only(noetl: Noetl, tmp_path: Path) -> Non
     runs.mkdir()
     said = noetl.json("run", playbook(tmp_path, "again", python(runs, "fail_fast")), code=1)
     assert said["error"]["code"] == "LOOP_FAILED"
-    assert "10 of 1000 items of loop each failed; item 7: ValueError: bad 7" in said["error"]["message"]
+    assert (
+        "10 of 1000 items of loop each failed; item 7: ValueError: bad 7"
+        in said["error"]["message"]
+    )
     (runs / "mended").touch()
     said = noetl.json("exec", "retry", "@latest")
     assert said["status"] == "completed", said
     assert said["result"]["rows"] == [right(index) for index in range(1000)]
-    twice = {int(file.name) for file in runs.iterdir() if file.name != "mended" and file.read_text() == "xx"}
+    twice = {
+        int(file.name)
+        for file in runs.iterdir()
+        if file.name != "mended" and file.read_text() == "xx"
+    }
     assert twice == set(range(7, 1000, 100))
 
 
@@ -112,7 +123,9 @@ def test_requests_are_made_from_tasks(noetl: Noetl, tmp_path: Path, api: Api) ->
     said = noetl.json("run", playbook(tmp_path, "requests", HTTP.replace("BASE", api.url)))
     assert said["status"] == "completed", said
     assert said["result"]["stats"] == {"total": 60, "ok": 57, "failed": 3, "skipped": 0}
-    assert [n for n in said["result"]["rows"] if isinstance(n, int)] == [n + 1 for n in range(60) if n % 20]
+    assert [n for n in said["result"]["rows"] if isinstance(n, int)] == [
+        n + 1 for n in range(60) if n % 20
+    ]
 
 
 def test_what_cannot_run_in_a_task_is_told_at_once(noetl: Noetl, tmp_path: Path) -> None:
@@ -172,9 +185,14 @@ def test_tasks_ask_for_secrets_which_are_nowhere_else(
         if n % 10:
             assert row == [f"Bearer {shown}", shown, shown, len(CANARY)]
         else:
-            assert (row["error"]["code"], "'nobodys'" in row["error"]["message"]) == ("CREDENTIAL_MISSING", True)
+            assert (row["error"]["code"], "'nobodys'" in row["error"]["message"]) == (
+                "CREDENTIAL_MISSING",
+                True,
+            )
     written = [noetl.home, *tmp_path_factory.getbasetemp().parent.rglob("spark-home")]
-    assert [path for folder in written for path in folder.rglob("*") if _holds(path, CANARY.encode())] == []
+    assert [
+        path for folder in written for path in folder.rglob("*") if _holds(path, CANARY.encode())
+    ] == []
 
 
 def _holds(path: Path, secret: bytes) -> bool:
@@ -195,11 +213,15 @@ def test_an_example_grades_many_items(noetl: Noetl) -> None:
 def test_an_example_goes_from_postgres_to_postgres(noetl: Noetl) -> None:
     for _ in range(2):
         said = noetl.json("run", "examples/spark_postgres.yaml", "--set", "visits=6130")
-        assert said["result"]["rows"] == [{"days": 30, "visits": 6120, "seconds": 10 * 612 * 613 // 2}]
+        assert said["result"]["rows"] == [
+            {"days": 30, "visits": 6120, "seconds": 10 * 612 * 613 // 2}
+        ]
 
 
 def test_an_example_joins_an_api_with_a_folder(noetl: Noetl, tmp_path: Path) -> None:
-    said = noetl.json("run", "examples/spark_join.yaml", "--set", f"folder={tmp_path / 'discounts'}")
+    said = noetl.json(
+        "run", "examples/spark_join.yaml", "--set", f"folder={tmp_path / 'discounts'}"
+    )
     rows = said["result"]["rows"]
     assert [(row["country"], row["percent"], row["customers"]) for row in rows] == [
         ("Egypt", 25, 40), ("Chad", 20, 40), ("Brazil", 10, 40), ("Austria", 5, 40), ("Denmark", 0, 40),

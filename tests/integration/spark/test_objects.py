@@ -96,4 +96,6 @@ def test_rows_go_from_the_store_through_spark_to_the_store(result: Any) -> None:
 def test_no_key_of_the_store_is_in_a_plan_or_a_setting(result: Any) -> None:
     assert "noetl" in result["plan"]  # it is read by the data source
     told = f"{result['plan']} {result['conf']}"
-    assert not [word for word in (s3.SECRET, s3.KEY, "X-Amz-Signature", "127.0.0.1:") if word in told]
+    assert not [
+        word for word in (s3.SECRET, s3.KEY, "X-Amz-Signature", "127.0.0.1:") if word in told
+    ]

@@ -75,11 +75,15 @@ def test_rows_flow_through_spark_and_back(noetl: Noetl, tmp_path: Path) -> None:
         "columns": ["user", "amount", "id", "x"],
         "item": {"user": 0, "amount": 0, "id": 501},
         "slice": [{"user": 2, "amount": 299, "id": 0}, {"user": 0, "amount": 0, "id": 1}],
-        "sums": [{"user": user, "sum(amount)": 1000 * sum(range(user, 300, 3))} for user in range(3)],
+        "sums": [
+            {"user": user, "sum(amount)": 1000 * sum(range(user, 300, 3))} for user in range(3)
+        ],
         "n": 300,
         "ducks": {"n": 300_000, "total": 1000 * sum(range(300)), "ids": 1000},
     }
-    assert not list((noetl.home / "results" / ".staging" / "spark").iterdir())  # what is stored is stored once
+    assert not list(
+        (noetl.home / "results" / ".staging" / "spark").iterdir()
+    )  # what is stored is stored once
 
 
 def test_a_failure_names_the_step_and_the_cause(noetl: Noetl, tmp_path: Path) -> None:
@@ -97,7 +101,9 @@ UNMET = """\
 """
 
 
-def test_rows_that_fail_a_check_are_found_by_reference_and_stand_in_no_event(noetl: Noetl, tmp_path: Path) -> None:
+def test_rows_that_fail_a_check_are_found_by_reference_and_stand_in_no_event(
+    noetl: Noetl, tmp_path: Path
+) -> None:
     said = noetl.json("run", playbook(tmp_path, "unmet", UNMET), code=1)
     where = said["execution_id"]
     assert said["error"]["code"] == "EXPECTATION_FAILED"
@@ -160,11 +166,17 @@ DYNAMIC = """\
 
 
 @pytest.mark.parametrize("how", ["conf", "option", "mode", "code"])
-def test_a_day_that_is_written_leaves_the_other_days(noetl: Noetl, tmp_path: Path, how: str) -> None:
-    file = playbook(tmp_path, "dynamic", f"{DYNAMIC}workload: {{folder: {tmp_path}/lake, day: a, how: {how}}}\n")
+def test_a_day_that_is_written_leaves_the_other_days(
+    noetl: Noetl, tmp_path: Path, how: str
+) -> None:
+    file = playbook(
+        tmp_path, "dynamic", f"{DYNAMIC}workload: {{folder: {tmp_path}/lake, day: a, how: {how}}}\n"
+    )
     for day in ("a", "b", "b"):
         assert noetl.json("run", file, "--set", f"day={day}")["status"] == "completed"
-    assert sorted(path.name for path in (tmp_path / "lake").glob("day=*") if list(path.glob("*.parquet"))) == [
+    assert sorted(
+        path.name for path in (tmp_path / "lake").glob("day=*") if list(path.glob("*.parquet"))
+    ) == [
         "day=a",
         "day=b",
     ]
@@ -191,7 +203,9 @@ ONE_COLUMN = """\
 
 
 @pytest.mark.parametrize("column", ["day", "[day]"])
-def test_one_column_is_the_same_with_and_without_a_list(noetl: Noetl, tmp_path: Path, column: str) -> None:
+def test_one_column_is_the_same_with_and_without_a_list(
+    noetl: Noetl, tmp_path: Path, column: str
+) -> None:
     texts = {
         "OLD": "\"select 1 as n, 'a' as day union all select 2, 'b'\"",
         "NEW": "\"select 3 as n, 'b' as day\"",
@@ -204,5 +218,7 @@ def test_one_column_is_the_same_with_and_without_a_list(noetl: Noetl, tmp_path: 
         steps = steps.replace(name, text)
     expected = [{"n": 1, "day": "a"}, {"n": 3, "day": "b"}]
     assert noetl.json("run", playbook(tmp_path, "columns", steps))["result"]["rows"] == expected
-    found = ds.dataset(tmp_path / "lake", format="parquet", partitioning="hive").to_table().to_pylist()
+    found = (
+        ds.dataset(tmp_path / "lake", format="parquet", partitioning="hive").to_table().to_pylist()
+    )
     assert sorted(found, key=lambda row: int(row["n"])) == expected

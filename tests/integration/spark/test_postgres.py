@@ -29,11 +29,17 @@ def taken(dsn: str, **more: Any) -> dict[str, Any]:
 
 
 def test_a_table_of_postgres_is_an_input_by_its_name(spark: Runner, dsn: str) -> None:
-    does(dsn, "create schema other", """create table other."A {{ b }}" as select 1 as i, 'x' as "T" """)
+    does(
+        dsn,
+        "create schema other",
+        """create table other."A {{ b }}" as select 1 as i, 'x' as "T" """,
+    )
     given = taken(dsn, table="{{ schema }}.A {{ '{{ b }}' }}")
     config = {"sql": "select * from t", "inputs": {"t": given}}
     assert spark.rows(config, {"schema": "other"}) == [{"i": 1, "T": "x"}]
-    failure = spark.failure({"sql": "select * from t", "inputs": {"t": taken(dsn, table="nothing")}})
+    failure = spark.failure(
+        {"sql": "select * from t", "inputs": {"t": taken(dsn, table="nothing")}}
+    )
     assert failure.message.startswith("input t: ")
     assert '"nothing" does not exist' in failure.message
 
@@ -50,7 +56,13 @@ def test_a_name_of_a_table_is_a_name_whatever_is_in_it(spark: Runner, dsn: str) 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------------
 
-FITTING = ["0.0000001", "-99999999999999999999.999999999999999999", "1.50000000000000000000000", "0", "-0.5"]
+FITTING = [
+    "0.0000001",
+    "-99999999999999999999.999999999999999999",
+    "1.50000000000000000000000",
+    "0",
+    "-0.5",
+]
 
 
 @pytest.mark.parametrize("rows", [1, 30_000])  # these come another way
@@ -63,8 +75,12 @@ def test_a_numeric_without_precision_keeps_every_digit(spark: Runner, dsn: str, 
     assert found == [{"kind": "decimal(38,18)", "text": "string", "n": rows}]
 
 
-@pytest.mark.parametrize("text", ["0.12345678901234567890123456789", "123456789012345678901", "'NaN'", "'-Infinity'"])
-def test_a_numeric_that_would_lose_something_is_refused_by_name(spark: Runner, dsn: str, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["0.12345678901234567890123456789", "123456789012345678901", "'NaN'", "'-Infinity'"]
+)
+def test_a_numeric_that_would_lose_something_is_refused_by_name(
+    spark: Runner, dsn: str, text: str
+) -> None:
     given = taken(dsn, query=f'select {text}::numeric as "n.`x", 1 as m')
     failure = spark.failure({"sql": "select * from t", "inputs": {"t": given}})
     assert (failure.code, failure.kind) == ("SPARK_INPUT", "data")
@@ -83,14 +99,18 @@ NESTED = (
     "array(named_struct('q', 1)) as j, cast(null as struct<x: int>) as nothing"
 )
 ROW = (1, {"x": 1, "y": 'é"'}, {"a": 1.5}, [1, 2], [3], [{"q": 1}], None)
-MADE = "create table t (i int primary key, s jsonb, m json, a int[], l jsonb, j jsonb, nothing jsonb)"
+MADE = (
+    "create table t (i int primary key, s jsonb, m json, a int[], l jsonb, j jsonb, nothing jsonb)"
+)
 
 
 def stored(dsn: str, **more: Any) -> dict[str, Any]:
     return {"kind": "postgres", "auth": {"dsn": dsn}, "table": "t", **more}
 
 
-@pytest.mark.parametrize("mode", [{"mode": "insert"}, {"mode": "upsert", "key": ["i"]}, {"mode": "replace"}])
+@pytest.mark.parametrize(
+    "mode", [{"mode": "insert"}, {"mode": "upsert", "key": ["i"]}, {"mode": "replace"}]
+)
 def test_structs_and_maps_go_into_json(spark: Runner, dsn: str, mode: dict[str, Any]) -> None:
     does(dsn, MADE)
     outcome = spark({"sql": NESTED, "output": stored(dsn, **mode)})
@@ -102,15 +122,23 @@ def test_structs_and_maps_are_jsonb_in_a_new_table(spark: Runner, dsn: str) -> N
     outcome = spark({"sql": NESTED, "output": stored(dsn, mode="replace")})
     assert isinstance(outcome, Success), outcome
     assert does(dsn, "select * from t") == [ROW]
-    kinds = does(dsn, "select pg_typeof(s)::text, pg_typeof(m)::text, pg_typeof(a)::text, pg_typeof(j)::text from t")
+    kinds = does(
+        dsn,
+        "select pg_typeof(s)::text, pg_typeof(m)::text, pg_typeof(a)::text, pg_typeof(j)::text from t",
+    )
     assert kinds == [("jsonb", "jsonb", "integer[]", "jsonb")]
 
 
 def test_a_struct_for_another_column_is_refused_by_its_name(spark: Runner, dsn: str) -> None:
     does(dsn, "create table t (i int, s text)")
-    failure = spark.failure({"sql": "select 1 as i, named_struct('x', 1) as s", "output": stored(dsn)})
+    failure = spark.failure(
+        {"sql": "select 1 as i, named_struct('x', 1) as s", "output": stored(dsn)}
+    )
     assert failure.code == "SINK_COLUMN"
-    assert failure.message == """column 's': its structs and maps need json or jsonb, and in "t" it is text"""
+    assert (
+        failure.message
+        == """column 's': its structs and maps need json or jsonb, and in "t" it is text"""
+    )
     strange = {"sql": "select map('a', 1) as z", "output": stored(dsn)}
     assert "no column 'z'" in spark.failure(strange).message
 
@@ -141,7 +169,9 @@ def test_spark_output_refuses_values_that_the_column_would_change(
 
 
 def test_spark_output_stores_whole_numbers_in_integer_columns(spark: Runner, dsn: str) -> None:
-    does(dsn, "create table t (i int, s smallint, a int[], b boolean, n numeric(5, 2), v varchar(3))")
+    does(
+        dsn, "create table t (i int, s smallint, a int[], b boolean, n numeric(5, 2), v varchar(3))"
+    )
     row = "select 2d as i, 3.0bd as s, array(4d) as a, 1 as b, 1.239d as n, 'abc' as v"
     sql = f"{row} union all select null, null, null, null, null, null"
     assert isinstance(spark({"sql": sql, "output": stored(dsn)}), Success)
@@ -165,23 +195,37 @@ def test_spark_upsert_refuses_a_row_without_a_key(spark: Runner, dsn: str, table
 
 def test_spark_upsert_refuses_rows_with_the_same_key(spark: Runner, dsn: str) -> None:
     does(dsn, "create table t (id int primary key, v int)", "insert into t values (3, 1)")
-    failure = spark.failure({"sql": "select 3 as id, 7 as v union all select 3, 8", "output": stored(dsn, **UPSERT)})
+    failure = spark.failure(
+        {"sql": "select 3 as id, 7 as v union all select 3, 8", "output": stored(dsn, **UPSERT)}
+    )
     assert failure.code == "SINK_KEY_NOT_UNIQUE"
     assert "several rows have the key (id) = (3)" in failure.message
     assert does(dsn, "select * from t") == [(3, 1)]
 
 
 @pytest.mark.parametrize("index", ["", "create unique index on t (v)"])
-def test_spark_upsert_says_which_unique_index_the_table_needs(spark: Runner, dsn: str, index: str) -> None:
-    does(dsn, "create table t (id int, v int)", "insert into t values (1, 1), (1, 2)", index or "select 1")
+def test_spark_upsert_says_which_unique_index_the_table_needs(
+    spark: Runner, dsn: str, index: str
+) -> None:
+    does(
+        dsn,
+        "create table t (id int, v int)",
+        "insert into t values (1, 1), (1, 2)",
+        index or "select 1",
+    )
     failure = spark.failure({"sql": "select 1 as id, 7 as v", "output": stored(dsn, **UPSERT)})
     assert failure.code == "SINK_KEY_NOT_UNIQUE"
-    assert failure.message == """"t" has no unique index on its key (id): CREATE UNIQUE INDEX ON "t" ("id")"""
+    assert (
+        failure.message
+        == """"t" has no unique index on its key (id): CREATE UNIQUE INDEX ON "t" ("id")"""
+    )
     indexes = does(dsn, "select count(*) from pg_indexes where tablename = 't'")
     assert indexes == [(1 if index else 0,)]
 
 
-def test_spark_upsert_makes_a_new_table_with_a_unique_index_on_its_key(spark: Runner, dsn: str) -> None:
+def test_spark_upsert_makes_a_new_table_with_a_unique_index_on_its_key(
+    spark: Runner, dsn: str
+) -> None:
     for value in (7, 8):
         outcome = spark({"sql": f"select 1 as id, {value} as v", "output": stored(dsn, **UPSERT)})
         assert isinstance(outcome, Success), outcome

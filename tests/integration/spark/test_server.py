@@ -13,7 +13,7 @@ import pytest
 from noetl.spark.place import SparkPlace
 from noetl.spark.serve import Serving
 from noetl.spark.starting import answering, stop
-from noetl.spark.tool import Settings, Spark
+from noetl.spark.tool import Settings, SparkTool
 from tests.integration.spark.conftest import Runner, rows_of
 from tests.processes import children
 from tests.waiting import comes
@@ -37,17 +37,23 @@ result = spark.range(0, 1, 1, 1).select(held('id').alias('x'))
 @pytest.fixture
 def own(loop: asyncio.Runner, tmp_path: Path) -> Iterator[Runner]:
     home = tmp_path / "home"
-    tool = Spark(Settings(home, serving=Serving(java_options="-Xmx512m -XX:TieredStopAtLevel=1")))
+    tool = SparkTool(
+        Settings(home, serving=Serving(java_options="-Xmx512m -XX:TieredStopAtLevel=1"))
+    )
     yield Runner(tool, loop, tmp_path)
     loop.run(tool.close())
     stop(SparkPlace.below(home))
 
 
-def test_a_server_that_is_lost_is_started_again_and_the_command_with_it(own: Runner, tmp_path: Path) -> None:
+def test_a_server_that_is_lost_is_started_again_and_the_command_with_it(
+    own: Runner, tmp_path: Path
+) -> None:
     place = SparkPlace.below(tmp_path / "home")
     begun = tmp_path / "begun"
     printed: list[str] = []
-    call = own.call({"code": HELD.format(begun=str(begun))}, log=lambda _, line: printed.append(line))
+    call = own.call(
+        {"code": HELD.format(begun=str(begun))}, log=lambda _, line: printed.append(line)
+    )
 
     async def killed() -> Any:
         running = asyncio.ensure_future(own.tool.run(call))
@@ -67,7 +73,9 @@ def test_a_server_that_is_lost_is_started_again_and_the_command_with_it(own: Run
     too_much = "select length(repeat('x', 1500000000 + cast(id as int))) as n from range(1)"  # at once, not bit by bit
     failure = own.failure({"sql": too_much})
     assert failure.code == "SPARK_OUT_OF_MEMORY", failure
-    assert own.rows({"sql": "select 1 as x"}) == [{"x": 1}]  # it goes on, with the same server or another
+    assert own.rows({"sql": "select 1 as x"}) == [
+        {"x": 1}
+    ]  # it goes on, with the same server or another
 
     assert stop(place)
     assert answering(place) is None

@@ -43,9 +43,21 @@ SHORT = """
 ANSWER = [{"odd": 0, "n": 500}, {"odd": 1, "n": 500}]
 
 
-def test_a_short_query_is_answered_beside_a_long_job_and_a_cancelled_job_ends(tmp_path: Path) -> None:
-    told = {"enabled": "true", "dir": f"file:{tmp_path}", "rolling.enabled": "false", "compress": "false"}
-    options = " ".join(("-Xmx512m -XX:TieredStopAtLevel=1", *(f"-Dspark.eventLog.{k}={v}" for k, v in told.items())))
+def test_a_short_query_is_answered_beside_a_long_job_and_a_cancelled_job_ends(
+    tmp_path: Path,
+) -> None:
+    told = {
+        "enabled": "true",
+        "dir": f"file:{tmp_path}",
+        "rolling.enabled": "false",
+        "compress": "false",
+    }
+    options = " ".join(
+        (
+            "-Xmx512m -XX:TieredStopAtLevel=1",
+            *(f"-Dspark.eventLog.{k}={v}" for k, v in told.items()),
+        )
+    )
     with server().database() as dsn, house(dsn, NOETL_SPARK_JAVA_OPTIONS=options) as here:
         try:
             asyncio.run(asyncio.wait_for(_shared(here, tmp_path), PATIENCE))
@@ -58,7 +70,9 @@ async def _shared(here: House, events: Path) -> None:
     begun = here.home / "begun"
     async with here.client() as client:
         for name, steps in (("long", LONG), ("short", SHORT)):
-            await client.register(workflow(steps, metadata={"name": name, "path": name}, workload={"begun": ""}))
+            await client.register(
+                workflow(steps, metadata={"name": name, "path": name}, workload={"begun": ""})
+            )
         for _ in range(2):
             alone = await _asked(client)
         long = await client.start("long", None, {"begun": str(begun)})
@@ -95,7 +109,18 @@ async def _status(client: Remote, execution_id: ExecutionId) -> Any:
 
 def _ended(events: Path, execution_id: ExecutionId) -> list[dict[str, Any]]:
     """What Spark says of the jobs of an execution that have ended."""
-    lines = [line for file in events.iterdir() for line in file.read_text().splitlines() if "SparkListenerJob" in line]
+    lines = [
+        line
+        for file in events.iterdir()
+        for line in file.read_text().splitlines()
+        if "SparkListenerJob" in line
+    ]
     said = [json.loads(line) for line in lines if line.endswith("}")]
-    ours = {each["Job ID"] for each in said if str(execution_id) in json.dumps(each.get("Properties", {}))}
-    return [each for each in said if each["Event"] == "SparkListenerJobEnd" and each["Job ID"] in ours]
+    ours = {
+        each["Job ID"]
+        for each in said
+        if str(execution_id) in json.dumps(each.get("Properties", {}))
+    }
+    return [
+        each for each in said if each["Event"] == "SparkListenerJobEnd" and each["Job ID"] in ours
+    ]

@@ -24,7 +24,8 @@ ORDERS = [{"user": number % 3, "amount": number * 1.5} for number in range(10)]
 
 def test_inputs_are_views_and_values_are_parameters(spark: Runner, tmp_path: Path) -> None:
     pq.write_table(
-        pa.table({"user": [0, 1, 2], "name": ["a", "b'", "c"], "more": [1, 2, 3]}), tmp_path / "users.parquet"
+        pa.table({"user": [0, 1, 2], "name": ["a", "b'", "c"], "more": [1, 2, 3]}),
+        tmp_path / "users.parquet",
     )
     config = {
         "sql": """
@@ -40,7 +41,9 @@ def test_inputs_are_views_and_values_are_parameters(spark: Runner, tmp_path: Pat
     hostile = "x' or '1'='1 \\\" -- ` ; drop"
     scope = {"orders": ORDERS, "least": 3, "column": "name", "hostile": hostile, "none": None}
     said = {"said": f"{hostile}!", "again": hostile}
-    assert spark.rows(config, scope) == [{"name": name, "n": n, **said} for name, n in (("a", 3), ("b'", 2), ("c", 3))]
+    assert spark.rows(config, scope) == [
+        {"name": name, "n": n, **said} for name, n in (("a", 3), ("b'", 2), ("c", 3))
+    ]
 
 
 def test_many_rows_come_as_files_in_their_order_and_few_as_they_are(spark: Runner) -> None:
@@ -52,9 +55,15 @@ def test_many_rows_come_as_files_in_their_order_and_few_as_they_are(spark: Runne
     assert facts["files"] == len(outcome.value.tables)
     assert facts["bytes"] == sum(table.staged.size for table in outcome.value.tables)
     assert [row["id"] for row in of(outcome.value)] == list(range(200_000))
-    assert list((spark.folder / "results" / "staging").rglob("*.parquet")) == []  # nothing stays behind
+    assert (
+        list((spark.folder / "results" / "staging").rglob("*.parquet")) == []
+    )  # nothing stays behind
 
-    assert spark.rows({"sql": "select id from range(3) order by id"}) == [{"id": 0}, {"id": 1}, {"id": 2}]
+    assert spark.rows({"sql": "select id from range(3) order by id"}) == [
+        {"id": 0},
+        {"id": 1},
+        {"id": 2},
+    ]
     assert spark.rows({"sql": "select id from range(0)"}) == []
 
 
@@ -78,7 +87,10 @@ def test_a_value_may_be_large(spark: Runner) -> None:
 
 def test_partitions_keep_their_column(spark: Runner) -> None:
     outcome = spark(
-        {"sql": "select id, id % 4 as part from range(40000)", "output": {"partition_by": ["part"]}},
+        {
+            "sql": "select id, id % 4 as part from range(40000)",
+            "output": {"partition_by": ["part"]},
+        },
     )
     assert outcome.facts["spark"]["partitions"] == 4
     assert {(row["id"] % 4 == row["part"]) for row in rows_of(outcome)} == {True}
@@ -109,9 +121,16 @@ result = orders.filter(F.col("amount") >= least).groupBy("user").agg(F.sum("amou
 """
     config = {"code": code, "inputs": {"orders": "{{ orders }}"}}
     found = spark.rows(
-        config, {"orders": ORDERS}, input={"least": 3}, log=lambda stream, line: printed.append((stream, line))
+        config,
+        {"orders": ORDERS},
+        input={"least": 3},
+        log=lambda stream, line: printed.append((stream, line)),
     )
-    assert found == [{"user": 0, "total": 27.0}, {"user": 1, "total": 16.5}, {"user": 2, "total": 22.5}]
+    assert found == [
+        {"user": 0, "total": 27.0},
+        {"user": 1, "total": 16.5},
+        {"user": 2, "total": 22.5},
+    ]
     assert ("stdout", "least 3") in printed
 
 
@@ -120,7 +139,10 @@ def test_code_may_give_several_frames_or_none(spark: Runner) -> None:
     outcome = spark({"code": f"return {{'few': spark.range(2), 'many': {many}, 'count': 7}}"})
     assert isinstance(outcome, Success)
     assert outcome.value["count"] == 7
-    assert (of(outcome.value["few"]), len(of(outcome.value["many"]))) == ([{"id": 0}, {"id": 1}], 20_000)
+    assert (of(outcome.value["few"]), len(of(outcome.value["many"]))) == (
+        [{"id": 0}, {"id": 1}],
+        20_000,
+    )
     counted = spark({"code": "result = spark.range(5).count()"})
     assert isinstance(counted, Success)
     assert counted.value == 5
@@ -131,7 +153,9 @@ def test_code_may_give_several_frames_or_none(spark: Runner) -> None:
 ROWS = "select id, if(id = 3, null, id) as x from range(10)"
 
 
-def test_rows_that_do_not_meet_what_is_expected_are_counted_dropped_or_refused(spark: Runner) -> None:
+def test_rows_that_do_not_meet_what_is_expected_are_counted_dropped_or_refused(
+    spark: Runner,
+) -> None:
     checks = [
         {"name": "known", "sql": "x is not null", "on_fail": "drop"},
         {"name": "small", "sql": "id < 8", "on_fail": "warn"},
@@ -145,13 +169,22 @@ def test_rows_that_do_not_meet_what_is_expected_are_counted_dropped_or_refused(s
     assert "known" in failure.message
     assert "1 rows" in failure.message
 
-    assert "expect" in spark.failure({"sql": ROWS, "expect": [{"name": "bad", "sql": "nowhere > 1"}]}).message
+    assert (
+        "expect"
+        in spark.failure({"sql": ROWS, "expect": [{"name": "bad", "sql": "nowhere > 1"}]}).message
+    )
 
 
 @pytest.mark.parametrize("format", [None, "parquet", "csv", "json"])
-def test_rows_that_fail_a_check_are_shown_up_to_twenty(spark: Runner, tmp_path: Path, format: str | None) -> None:
+def test_rows_that_fail_a_check_are_shown_up_to_twenty(
+    spark: Runner, tmp_path: Path, format: str | None
+) -> None:
     sql = "select cast(id as int) as id, if(id % 2 = 0, null, repeat('x', 2000)) as x, 'a' as day from range(100)"
-    output = {} if format is None else {"path": f"{tmp_path}/lake", "format": format, "partition_by": ["day"]}
+    output = (
+        {}
+        if format is None
+        else {"path": f"{tmp_path}/lake", "format": format, "partition_by": ["day"]}
+    )
     check = {"name": "small", "sql": "id < {{ least }}"}
     outcome = spark({"sql": sql, "expect": [check], "output": output}, {"least": 97})
     assert isinstance(outcome, Failed)
@@ -168,7 +201,9 @@ def test_rows_that_fail_a_check_are_shown_up_to_twenty(spark: Runner, tmp_path: 
     "asked", [{"expect": [{"name": "few", "sql": "id < 3"}]}, {"output": {"path": "/nowhere/out"}}]
 )
 @pytest.mark.parametrize("result", ["5", "None", "{'a': spark.range(3)}"])
-def test_what_is_for_a_frame_is_not_passed_over_for_a_value(spark: Runner, asked: dict[str, Any], result: str) -> None:
+def test_what_is_for_a_frame_is_not_passed_over_for_a_value(
+    spark: Runner, asked: dict[str, Any], result: str
+) -> None:
     failure = spark.failure({"code": f"result = {result}", **asked})
     assert failure.code == "SPARK_CONFIG"
     assert "it is for a step that gives one DataFrame, not" in failure.message
@@ -177,7 +212,9 @@ def test_what_is_for_a_frame_is_not_passed_over_for_a_value(spark: Runner, asked
 # ---- paths -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_path_is_written_once_however_often_the_call_is_made(spark: Runner, tmp_path: Path) -> None:
+def test_a_path_is_written_once_however_often_the_call_is_made(
+    spark: Runner, tmp_path: Path
+) -> None:
     lake = tmp_path / "lake"
     config = {"sql": "select id from range(100)", "output": {"path": str(lake), "mode": "append"}}
     key = uuid4().hex
@@ -193,7 +230,9 @@ def test_a_path_is_written_once_however_often_the_call_is_made(spark: Runner, tm
 
 
 @pytest.mark.parametrize("format", ["parquet", "csv", "json", "orc"])
-def test_rows_that_went_to_a_path_are_counted_whatever_their_format(spark: Runner, tmp_path: Path, format: str) -> None:
+def test_rows_that_went_to_a_path_are_counted_whatever_their_format(
+    spark: Runner, tmp_path: Path, format: str
+) -> None:
     config = {
         "sql": "select id, id % 3 as part from range(0, 3000, 1, 4)",
         "expect": [{"name": "few", "sql": "id >= 5", "on_fail": "drop"}],
@@ -207,15 +246,26 @@ def test_rows_that_went_to_a_path_are_counted_whatever_their_format(spark: Runne
 
 
 def test_csv_goes_out_with_a_header_and_comes_back_as_it_was(spark: Runner, tmp_path: Path) -> None:
-    hostile = [{"id": 0, "text": 'say "hi", \\"you\\"'}, {"id": 1, "text": "a,b;c\\"}, {"id": 2, "text": None}]
+    hostile = [
+        {"id": 0, "text": 'say "hi", \\"you\\"'},
+        {"id": 1, "text": "a,b;c\\"},
+        {"id": 2, "text": None},
+    ]
     lake = tmp_path / "lake.csv"
     written = {"sql": "select * from given order by id", "inputs": {"given": "{{ given }}"}}
     spark({**written, "output": {"path": str(lake)}}, {"given": hostile})
-    ((count,),) = duckdb.sql(f"select count(*) from read_csv('{lake}/*.csv', header=true)").fetchall()
+    ((count,),) = duckdb.sql(
+        f"select count(*) from read_csv('{lake}/*.csv', header=true)"
+    ).fetchall()
     assert count == 3
     read = {"path": str(lake), "options": {"header": True, "inferSchema": True}}
-    assert spark.rows({"sql": "select * from given order by id", "inputs": {"given": read}}) == hostile
-    spark({**written, "output": {"path": str(lake), "options": {"header": False, "sep": "|"}}}, {"given": hostile})
+    assert (
+        spark.rows({"sql": "select * from given order by id", "inputs": {"given": read}}) == hostile
+    )
+    spark(
+        {**written, "output": {"path": str(lake), "options": {"header": False, "sep": "|"}}},
+        {"given": hostile},
+    )
     lines = [line for file in lake.glob("*.csv") for line in file.read_text().splitlines()]
     assert sorted(lines)[0].startswith("0|")
     assert len(lines) == 3
@@ -225,7 +275,10 @@ def test_several_paths_are_one_input(spark: Runner, tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}.json").write_text(f'{{"n": {number}}}\n')
     paths = [str(tmp_path / f"{number}.json") for number in range(2)]
-    assert spark.rows({"sql": "select n from a order by n", "inputs": {"a": {"path": paths}}}) == [{"n": 0}, {"n": 1}]
+    assert spark.rows({"sql": "select n from a order by n", "inputs": {"a": {"path": paths}}}) == [
+        {"n": 0},
+        {"n": 1},
+    ]
     mixed = {"sql": "select 1", "inputs": {"a": {"path": [*paths, str(tmp_path / "x.csv")]}}}
     assert "input a: its paths are of several formats" in spark.failure(mixed).message
 
@@ -238,7 +291,9 @@ def test_a_relative_path_is_refused_where_spark_is_not_of_this_machine(spark: Ru
 
 
 def _count(folder: Path) -> int:
-    ((count,),) = duckdb.sql(f"select count(*) from read_parquet('{folder}/**/*.parquet')").fetchall()
+    ((count,),) = duckdb.sql(
+        f"select count(*) from read_parquet('{folder}/**/*.parquet')"
+    ).fetchall()
     return int(count)
 
 
@@ -292,7 +347,9 @@ def _count(folder: Path) -> int:
     ],
     ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",
 )  # fmt: skip
-def test_a_failure_says_what_and_where(spark: Runner, config: dict[str, Any], code: str, kind: str, said: str) -> None:
+def test_a_failure_says_what_and_where(
+    spark: Runner, config: dict[str, Any], code: str, kind: str, said: str
+) -> None:
     failure = spark.failure(config)
     assert (failure.code, failure.kind) == (code, kind)
     assert said in failure.message
@@ -309,7 +366,9 @@ def test_conf_that_is_allowed_is_in_force(spark: Runner) -> None:
     assert outcome.value == "3"
 
 
-def test_a_session_that_brings_nothing_shares_what_spark_has_compiled(spark: Runner, tmp_path: Path) -> None:
+def test_a_session_that_brings_nothing_shares_what_spark_has_compiled(
+    spark: Runner, tmp_path: Path
+) -> None:
     (tmp_path / "note.txt").write_text("of one session")
     isolated = "set spark.sql.artifact.isolation.enabled"
 
@@ -348,7 +407,9 @@ def test_a_call_that_is_cancelled_is_stopped_in_spark(spark: Runner, tmp_path: P
         running.cancel()
         await asyncio.wait([running])
         assert running.cancelled()
-        return await spark.tool.run(spark.call({"sql": "select count(*) as x from range(0, 9, 1, 2)"}))
+        return await spark.tool.run(
+            spark.call({"sql": "select count(*) as x from range(0, 9, 1, 2)"})
+        )
 
     assert rows_of(spark.run(cancelled())) == [{"x": 9}]  # both cores are free again
     assert not done.exists()
@@ -390,7 +451,9 @@ def test_a_new_lease_ends_the_session_of_the_one_before(spark: Runner, tmp_path:
     async def taken_over() -> tuple[Any, Any]:
         running = asyncio.ensure_future(spark.tool.run(zombie))
         await comes(partial(_exists, begun))
-        outcome = await spark.tool.run(spark.call({"sql": "select 2 as x"}, key=key, identity=identity(lease=2)))
+        outcome = await spark.tool.run(
+            spark.call({"sql": "select 2 as x"}, key=key, identity=identity(lease=2))
+        )
         return outcome, await running
 
     outcome, left = spark.run(taken_over())

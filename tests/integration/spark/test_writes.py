@@ -53,7 +53,9 @@ def _fill_folder(folder: Path, *, partitioned: bool = True) -> None:
     for number, day in OLD:
         parent = folder / f"day={day}" if partitioned else folder
         parent.mkdir(parents=True, exist_ok=True)
-        columns = {"n": pa.array([number], pa.int32())} | ({} if partitioned else {"day": pa.array([day])})
+        columns = {"n": pa.array([number], pa.int32())} | (
+            {} if partitioned else {"day": pa.array([day])}
+        )
         pq.write_table(pa.table(columns), parent / f"part-{number:05}-{uuid4()}.snappy.parquet")
 
 
@@ -93,7 +95,10 @@ def _rows_of_table(dsn: str, name: str) -> Rows:
     with psycopg.connect(dsn, autocommit=True) as connection:
         if connection.execute("select to_regclass(%s)", [name]).fetchone() == (None,):
             return []
-        return [(int(n), str(day)) for n, day in connection.execute(f"select n, day from {name} order by n").fetchall()]  # type: ignore[arg-type]
+        return [
+            (int(n), str(day))
+            for n, day in connection.execute(f"select n, day from {name} order by n").fetchall()
+        ]  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,11 @@ MODES = {
 PATHS = ("path", "path elsewhere")
 PARTITIONED = ("partitioned path", "partitioned path elsewhere")
 CELLS = [
-    *[(place, mode) for place in (*PATHS, *PARTITIONED) for mode in ("append", "overwrite", "error", "ignore")],
+    *[
+        (place, mode)
+        for place in (*PATHS, *PARTITIONED)
+        for mode in ("append", "overwrite", "error", "ignore")
+    ],
     *[(place, "overwrite_partitions") for place in PARTITIONED],
     *[("table", mode) for mode in MODES],
 ]
@@ -135,7 +144,9 @@ def _cell(place: str, mode: str) -> Any:
     return pytest.param(place, mode, id=f"{mode}-{place}", marks=marks)
 
 
-cells = pytest.mark.parametrize(("place", "mode"), [_cell(*cell) for cell in CELLS], indirect=["place"])
+cells = pytest.mark.parametrize(
+    ("place", "mode"), [_cell(*cell) for cell in CELLS], indirect=["place"]
+)
 
 
 @pytest.fixture
@@ -152,7 +163,9 @@ def test_what_there_is_after_a_step(spark: Runner, place: Place, mode: str) -> N
         place.write(spark, SQL["empty"], said)
     place.fill()
 
-    unread = mode == "ignore" and "path" in place.output  # there is nothing to compute where there are rows
+    unread = (
+        mode == "ignore" and "path" in place.output
+    )  # there is nothing to compute where there are rows
     failed = place.write(spark, SQL["fails"], said)
     assert isinstance(failed, Success) == unread, failed
     assert place.look() == OLD, "the job failed half-way"
@@ -210,7 +223,9 @@ DYNAMIC = "spark.sql.sources.partitionOverwriteMode"
     ],
     ids=["conf", "conf and the default mode", "option", "option in other letters", "mode"],
 )
-def test_partitions_that_are_not_written_stay(spark: Runner, tmp_path: Path, how: dict[str, Any], before: str) -> None:
+def test_partitions_that_are_not_written_stay(
+    spark: Runner, tmp_path: Path, how: dict[str, Any], before: str
+) -> None:
     _fill_folder(tmp_path / "lake")
     output = {"path": f"{before}{tmp_path}/lake", "partition_by": ["day"], **how["output"]}
     outcome = spark({**how, "sql": SQL["rows"], "output": output})
@@ -219,7 +234,11 @@ def test_partitions_that_are_not_written_stay(spark: Runner, tmp_path: Path, how
 
 
 def test_an_option_wins_over_a_setting(spark: Runner, tmp_path: Path) -> None:
-    output = {"path": f"{tmp_path}/lake", "partition_by": ["day"], "options": {"partitionOverwriteMode": "static"}}
+    output = {
+        "path": f"{tmp_path}/lake",
+        "partition_by": ["day"],
+        "options": {"partitionOverwriteMode": "static"},
+    }
     _fill_folder(tmp_path / "lake")
     spark({"conf": {DYNAMIC: "dynamic"}, "sql": SQL["rows"], "output": output})
     assert _rows_of(tmp_path / "lake") == NEW
@@ -232,10 +251,14 @@ def test_a_partition_of_null_is_one_as_any_other(spark: Runner, tmp_path: Path, 
             sql = f"select {number} as n, cast(null as string) as day union all select {number}, 'd{number}'"
             mode = {"mode": "overwrite_partitions", "partition_by": ["day"]}
             assert isinstance(spark({"sql": sql, "output": {**output, **mode}}), Success)
-    folders = {path.name: len(list(path.glob("*.parquet"))) for path in (tmp_path / "lake").glob("day=*")}
+    folders = {
+        path.name: len(list(path.glob("*.parquet"))) for path in (tmp_path / "lake").glob("day=*")
+    }
     assert folders == {"day=__HIVE_DEFAULT_PARTITION__": 1, "day=d1": 1, "day=d2": 1}
     with psycopg.connect(dsn) as connection:
-        found = connection.execute(f"select n, day from {table['table']} order by n, day").fetchall()
+        found = connection.execute(
+            f"select n, day from {table['table']} order by n, day"
+        ).fetchall()
     assert found == [(1, "d1"), (2, "d2"), (2, None)]
 
 
@@ -244,7 +267,9 @@ def test_the_partitions_of_null_and_of_an_empty_text_are_one(spark: Runner, tmp_
     output = {"path": f"{tmp_path}/lake", "partition_by": ["day"], "mode": "overwrite_partitions"}
     for sql in ("select 1 as n, '' as day", "select 2 as n, cast(null as string) as day"):
         assert isinstance(spark({"sql": sql, "output": output}), Success)
-    rows = spark.rows({"inputs": {"p": {"path": f"{tmp_path}/lake"}}, "sql": "select n, day from p"})
+    rows = spark.rows(
+        {"inputs": {"p": {"path": f"{tmp_path}/lake"}}, "sql": "select n, day from p"}
+    )
     assert rows == [{"n": 2, "day": None}]
 
 
@@ -253,7 +278,9 @@ def test_the_partitions_of_null_and_of_an_empty_text_are_one(spark: Runner, tmp_
 
 @pytest.mark.parametrize("before", ["", ELSEWHERE])
 @pytest.mark.parametrize("mode", ["overwrite", "overwrite_partitions", "append"])
-def test_a_step_may_replace_what_it_reads_once(spark: Runner, tmp_path: Path, mode: str, before: str) -> None:
+def test_a_step_may_replace_what_it_reads_once(
+    spark: Runner, tmp_path: Path, mode: str, before: str
+) -> None:
     path = f"{before}{tmp_path}/lake"
     _fill_folder(tmp_path / "lake")
     config = {
@@ -322,7 +349,10 @@ def test_rows_that_may_have_been_added_are_not_added_again(spark: Runner, tmp_pa
     begun = spark.folder / "results" / "staging" / "spark-copies" / key[:16]
     begun.parent.mkdir(parents=True)
     begun.touch()
-    config = {"sql": SQL["rows"], "output": {"path": f"{ELSEWHERE}{tmp_path}/lake", "mode": "append"}}
+    config = {
+        "sql": SQL["rows"],
+        "output": {"path": f"{ELSEWHERE}{tmp_path}/lake", "mode": "append"},
+    }
     failure = spark.failure(config, key=key, identity=identity(lease=2))
     assert (failure.code, failure.retryable) == ("SPARK_OUTPUT", False)
     assert "a second copy would double them" in failure.message

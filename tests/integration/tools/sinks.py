@@ -5,19 +5,23 @@ from typing import Any
 from noetl.tools.http import Http
 from noetl.tools.port import Outcome
 from noetl.tools.postgres import Postgres
-from noetl.tools.sink import Sink
+from noetl.tools.sink import SinkTool
 from tests.unit.tools.calls import call, run
 
 
-def outcomes(*calls: tuple[dict[str, Any], Any, str], auth: Any = None, **more: Any) -> list[Outcome]:
+def outcomes(
+    *calls: tuple[dict[str, Any], Any, str], auth: Any = None, **more: Any
+) -> list[Outcome]:
     """Of calls made one after the other: target, data, key."""
 
     async def played() -> list[Outcome]:
         postgres, http = Postgres(), Http()
-        tool = Sink(lambda: postgres, lambda: http)
+        tool = SinkTool(lambda: postgres, lambda: http)
         try:
             return [
-                await tool.run(call({"target": target, "data": data}, {}, key=key, auth=auth, **more))
+                await tool.run(
+                    call({"target": target, "data": data}, {}, key=key, auth=auth, **more)
+                )
                 for target, data, key in calls
             ]
         finally:

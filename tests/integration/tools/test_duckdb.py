@@ -16,7 +16,9 @@ from tests.unit.tools.calls import call, failure, run, value
 from tests.unit.tools.injections import come_back_unchanged, leave_the_canary_alone
 
 
-async def ask(query: str | list[str], scope: dict[str, Any] | None = None, **config: Any) -> Outcome:
+async def ask(
+    query: str | list[str], scope: dict[str, Any] | None = None, **config: Any
+) -> Outcome:
     return await Duckdb().run(call({"query": query, **config}, scope))
 
 
@@ -26,7 +28,12 @@ def outcome(query: str | list[str], scope: dict[str, Any] | None = None, **confi
 
 
 def test_the_last_statement_gives_the_rows() -> None:
-    found = value(outcome("CREATE TABLE t (a int); INSERT INTO t VALUES ({{ n }}), (2); FROM t ORDER BY a", {"n": 1}))
+    found = value(
+        outcome(
+            "CREATE TABLE t (a int); INSERT INTO t VALUES ({{ n }}), (2); FROM t ORDER BY a",
+            {"n": 1},
+        )
+    )
     assert found == {"rows": [{"a": 1}, {"a": 2}], "row_count": 2, "columns": ["a"]}
 
 
@@ -36,13 +43,20 @@ def test_a_statement_that_gives_no_rows_counts_what_it_changed() -> None:
 
 
 def test_no_rows_have_columns_still() -> None:
-    assert value(outcome("SELECT 1 AS a WHERE false")) == {"rows": [], "row_count": 0, "columns": ["a"]}
+    assert value(outcome("SELECT 1 AS a WHERE false")) == {
+        "rows": [],
+        "row_count": 0,
+        "columns": ["a"],
+    }
 
 
 def test_inputs_are_tables() -> None:
     rows = [{"a": 1, "b": "x"}, {"a": 2, "c": [1]}, {"a": 3, "b": 4}]
     found = value(
-        outcome("SELECT sum(a) AS s, count(b) AS b, count(c) AS c FROM r, n", inputs={"r": rows, "n": {"rows": [1]}})
+        outcome(
+            "SELECT sum(a) AS s, count(b) AS b, count(c) AS c FROM r, n",
+            inputs={"r": rows, "n": {"rows": [1]}},
+        )
     )
     assert found["rows"] == [{"s": 6, "b": 2, "c": 1}]
 
@@ -77,9 +91,17 @@ FAR = """SELECT d, d::TIMESTAMP AS at, [d] AS days, {'d': d} AS inside FROM (VAL
 
 def test_moments_that_python_does_not_count_are_text() -> None:
     days = ["infinity", "-infinity", "20000-01-01", "0044-03-15 (BC)", "2030-01-02", None]
-    moments = ["infinity", "-infinity", "20000-01-01T00:00:00", "0044-03-15 (BC) 00:00:00", "2030-01-02T00:00:00", None]
+    moments = [
+        "infinity",
+        "-infinity",
+        "20000-01-01T00:00:00",
+        "0044-03-15 (BC) 00:00:00",
+        "2030-01-02T00:00:00",
+        None,
+    ]
     assert value(outcome(FAR))["rows"] == [
-        {"d": day, "at": at, "days": [day], "inside": {"d": day}} for day, at in zip(days, moments, strict=True)
+        {"d": day, "at": at, "days": [day], "inside": {"d": day}}
+        for day, at in zip(days, moments, strict=True)
     ]
     query = """SELECT timestamptz 'infinity' AS a, timestamp_s '-infinity' AS b, timestamp_ms 'infinity' AS c,
                timestamp_ns '-infinity' AS d, timestamptz '10000-01-01 00:00:00.5+00' AS e, time '24:00:00' AS f,
@@ -104,7 +126,10 @@ def test_infinity_is_what_it_was_for_whoever_reads_the_rows(count: int) -> None:
         [row] = reader.rows(count - 1, count)
         assert [row[name] for name in names] == ["infinity"] * 6
         texts = ", ".join(f"min({name}::text)" for name in names)
-        with duckdb.connect() as connection, registered(connection, "r", reader, call({}).tables.staging):
+        with (
+            duckdb.connect() as connection,
+            registered(connection, "r", reader, call({}).tables.staging),
+        ):
             assert connection.sql(f"SELECT {texts} FROM r").fetchall() == [("infinity",) * 6]
     finally:
         found.value.close()
@@ -116,7 +141,9 @@ def test_a_file_keeps_what_was_committed_and_nothing_of_a_failure(tmp_path: Path
     found = failure(outcome("INSERT INTO t VALUES (1); SELECT nonsense", database=database))
     assert (found.code, found.kind) == ("SQL_ERROR", "syntax")
     assert value(outcome("FROM t", database=database))["rows"] == []
-    found = failure(outcome("INSERT INTO t VALUES (1); SELECT nonsense", database=database, autocommit=True))
+    found = failure(
+        outcome("INSERT INTO t VALUES (1); SELECT nonsense", database=database, autocommit=True)
+    )
     assert value(outcome("FROM t", database=database))["rows"] == [{"a": 1}]
 
 
@@ -124,7 +151,9 @@ def test_a_file_keeps_what_was_committed_and_nothing_of_a_failure(tmp_path: Path
 def test_autocommit_task_fails_when_it_leaves_a_transaction_open(tmp_path: Path, last: str) -> None:
     database = str(tmp_path / "d.duckdb")
     value(outcome("CREATE TABLE t (a int)", database=database))
-    left = failure(outcome(f"BEGIN; INSERT INTO t VALUES (1); {last}", database=database, autocommit=True))
+    left = failure(
+        outcome(f"BEGIN; INSERT INTO t VALUES (1); {last}", database=database, autocommit=True)
+    )
     assert left.code == "SQL_TRANSACTION"
     assert "add `commit`" in left.message
     value(outcome("BEGIN; INSERT INTO t VALUES (3); COMMIT", database=database, autocommit=True))
@@ -153,7 +182,9 @@ def test_a_script_is_not_a_template(tmp_path: Path) -> None:
 
 def test_cancelling_interrupts_the_statement() -> None:
     async def test() -> None:
-        endless = "SELECT count(*) FROM range(1000000000) a, range(1000000) b WHERE a.range + b.range = 7"
+        endless = (
+            "SELECT count(*) FROM range(1000000000) a, range(1000000) b WHERE a.range + b.range = 7"
+        )
         task = asyncio.ensure_future(ask(endless))
         done, _ = await asyncio.wait([task], timeout=0.2)
         assert not done

@@ -9,7 +9,7 @@ import pytest
 
 from noetl.model.ids import ExecutionId
 from noetl.tools.nats import Nats
-from noetl.tools.port import Call, Failed, Identity, Outcome, Success
+from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Success
 from tests.nats import server
 
 
@@ -17,7 +17,12 @@ def call(**config: Any) -> Call:
     auth = config.pop("auth", None)
     timeout = config.pop("timeout", None)
     return Call(
-        config=config, input={}, key="k1", identity=Identity(ExecutionId("1"), "s", "t"), auth=auth, timeout=timeout
+        config=config,
+        input={},
+        key="k1",
+        identity=CallIdentity(ExecutionId("1"), "s", "t"),
+        auth=auth,
+        timeout=timeout,
     )
 
 
@@ -38,7 +43,9 @@ def test_a_subscriber_gets_what_is_published_with_the_key_of_the_call() -> None:
         try:
             heard = await client.subscribe("orders.new")
             await client.flush()
-            outcome = await Nats(server().url).run(call(operation="publish", subject="orders.new", value={"id": 7}))
+            outcome = await Nats(server().url).run(
+                call(operation="publish", subject="orders.new", value={"id": 7})
+            )
             message = await heard.next_msg(timeout=10)
             return outcome, message.data, message.headers
         finally:
@@ -99,17 +106,31 @@ def test_a_key_is_put_read_and_deleted() -> None:
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        ({"operation": "request", "subject": "nobody.home", "value": 1}, ("NATS_NO_RESPONDERS", True)),
-        ({"operation": "kv_get", "bucket": "no_such_bucket", "key": "k"}, ("NATS_BUCKET_MISSING", False)),
+        (
+            {"operation": "request", "subject": "nobody.home", "value": 1},
+            ("NATS_NO_RESPONDERS", True),
+        ),
+        (
+            {"operation": "kv_get", "bucket": "no_such_bucket", "key": "k"},
+            ("NATS_BUCKET_MISSING", False),
+        ),
         ({"operation": "publish", "subject": "noetl.commands.1", "value": 1}, ("NATS_OWN", False)),
-        ({"operation": "kv_put", "bucket": "noetl_results", "key": "k", "value": 1}, ("NATS_OWN", False)),
+        (
+            {"operation": "kv_put", "bucket": "noetl_results", "key": "k", "value": 1},
+            ("NATS_OWN", False),
+        ),
         ({"operation": "publish", "subject": "", "value": 1}, ("NATS_FIELD", False)),
     ],
 )
-def test_what_cannot_be_done_is_a_failure(config: dict[str, Any], expected: tuple[str, bool]) -> None:
+def test_what_cannot_be_done_is_a_failure(
+    config: dict[str, Any], expected: tuple[str, bool]
+) -> None:
     assert code(server().url, **config) == expected
 
 
 def test_without_a_server_it_says_what_to_set() -> None:
     assert code(None, operation="publish", subject="a", value=1) == ("NATS_MISSING", False)
-    assert code("nats://127.0.0.1:9", operation="publish", subject="a", value=1) == ("NATS_UNAVAILABLE", True)
+    assert code("nats://127.0.0.1:9", operation="publish", subject="a", value=1) == (
+        "NATS_UNAVAILABLE",
+        True,
+    )

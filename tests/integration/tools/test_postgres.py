@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from noetl.results import rowsets
-from noetl.results.sources import Held
+from noetl.results.sources import MemorySource
 from noetl.results.staging import Staging
 from noetl.results.tables import Tables
 from noetl.tools.port import Outcome, Success
@@ -26,11 +26,15 @@ def play(database: str, test: Callable[[Ask], Awaitable[Any]]) -> Any:
     async def played() -> Any:
         tool = Postgres()
 
-        async def ask(query: str | list[str], scope: dict[str, Any] | None = None, **more: Any) -> Outcome:
+        async def ask(
+            query: str | list[str], scope: dict[str, Any] | None = None, **more: Any
+        ) -> Outcome:
             timeout = more.pop("timeout", None)
             auth = more.pop("auth", {"dsn": database})
             tables = more.pop("tables", Tables())
-            return await tool.run(call({"query": query, **more}, scope, auth=auth, timeout=timeout, tables=tables))
+            return await tool.run(
+                call({"query": query, **more}, scope, auth=auth, timeout=timeout, tables=tables)
+            )
 
         try:
             return await test(ask)
@@ -67,7 +71,9 @@ def test_the_last_statement_gives_the_rows(database: str) -> None:
 
 def test_values_have_types(database: str) -> None:
     async def test(ask: Ask) -> Any:
-        await ask("CREATE TABLE t (i int, b bigint, f float8, t text, j jsonb, a int[], o bool, d date)")
+        await ask(
+            "CREATE TABLE t (i int, b bigint, f float8, t text, j jsonb, a int[], o bool, d date)"
+        )
         scope = {
             "i": 1,
             "b": 2**40,
@@ -81,12 +87,24 @@ def test_values_have_types(database: str) -> None:
         }
         names = "{{ i }}, {{ b }}, {{ f }}, {{ t }}, {{ j | tojson }}, {{ a }}, {{ o }}, {{ d }}"
         await ask(f"INSERT INTO t VALUES ({names})", scope)
-        await ask("INSERT INTO t (i, j) SELECT {{ n }}, '{{ j | tojson }}'::jsonb WHERE 1 = ANY({{ a }})", scope)
+        await ask(
+            "INSERT INTO t (i, j) SELECT {{ n }}, '{{ j | tojson }}'::jsonb WHERE 1 = ANY({{ a }})",
+            scope,
+        )
         return value(await ask("SELECT * FROM t ORDER BY i"))["rows"]
 
     nothing = dict.fromkeys("i b f t a o d".split())
     assert play(database, test) == [
-        {"i": 1, "b": 2**40, "f": 1.5, "t": "x", "j": {"k": [1]}, "a": [1, 2], "o": True, "d": "2030-01-02"},
+        {
+            "i": 1,
+            "b": 2**40,
+            "f": 1.5,
+            "t": "x",
+            "j": {"k": [1]},
+            "a": [1, 2],
+            "o": True,
+            "d": "2030-01-02",
+        },
         {**nothing, "j": {"k": [1]}},
     ]
 
@@ -117,18 +135,29 @@ def test_a_task_is_one_transaction_unless_it_says_otherwise(database: str) -> No
     assert (failure(first).sqlstate, failure(second).code) == ("22012", "SQL_TRANSACTION")
     assert value(count)["rows"] == value(again)["rows"] == [{"n": 0}]
     kept, vacuum, count = outcomes(
-        database, "INSERT INTO t VALUES (1); SELECT 1 / 0", "VACUUM", "SELECT count(*) AS n FROM t", autocommit=True
+        database,
+        "INSERT INTO t VALUES (1); SELECT 1 / 0",
+        "VACUUM",
+        "SELECT count(*) AS n FROM t",
+        autocommit=True,
     )
     assert failure(kept).code == "SQL_ERROR"
     assert value(vacuum)["row_count"] == 0
     assert value(count)["rows"] == [{"n": 1}]
 
 
-@pytest.mark.parametrize("query", ["INSERT INTO c VALUES (1)", "INSERT INTO c VALUES (1) RETURNING id"])
+@pytest.mark.parametrize(
+    "query", ["INSERT INTO c VALUES (1)", "INSERT INTO c VALUES (1) RETURNING id"]
+)
 def test_autocommit_task_fails_when_a_constraint_fails_at_commit(database: str, query: str) -> None:
     tables = "CREATE TABLE p (id int PRIMARY KEY); CREATE TABLE c (id int REFERENCES p DEFERRABLE INITIALLY DEFERRED)"
     _, last, first, count = outcomes(
-        database, tables, query, f"{query}; SELECT 1", "SELECT count(*) AS n FROM c", autocommit=True
+        database,
+        tables,
+        query,
+        f"{query}; SELECT 1",
+        "SELECT count(*) AS n FROM c",
+        autocommit=True,
     )
     assert (failure(last).code, failure(last).sqlstate) == ("SQL_ERROR", "23503")
     assert (failure(first).code, failure(first).sqlstate) == ("SQL_ERROR", "23503")
@@ -161,13 +190,24 @@ def test_autocommit_task_fails_when_it_leaves_a_transaction_open(database: str, 
         ("VACUUM", "transaction", "25001", False),
     ],
 )
-def test_errors_say_what_they_are(database: str, query: str, kind: str, sqlstate: str, retryable: bool) -> None:
+def test_errors_say_what_they_are(
+    database: str, query: str, kind: str, sqlstate: str, retryable: bool
+) -> None:
     found = failure(outcomes(database, "CREATE TABLE u (a int PRIMARY KEY)", query)[1])
-    assert (found.code, found.kind, found.sqlstate, found.retryable) == ("SQL_ERROR", kind, sqlstate, retryable)
+    assert (found.code, found.kind, found.sqlstate, found.retryable) == (
+        "SQL_ERROR",
+        kind,
+        sqlstate,
+        retryable,
+    )
 
 
-@pytest.mark.parametrize("query", ["INSERT INTO w VALUES ('secret', NULL)", "INSERT INTO w VALUES ('secret', -1)"])
-def test_error_names_the_column_or_constraint_and_does_not_quote_the_row(database: str, query: str) -> None:
+@pytest.mark.parametrize(
+    "query", ["INSERT INTO w VALUES ('secret', NULL)", "INSERT INTO w VALUES ('secret', -1)"]
+)
+def test_error_names_the_column_or_constraint_and_does_not_quote_the_row(
+    database: str, query: str
+) -> None:
     table = "CREATE TABLE w (t text, n int NOT NULL CONSTRAINT positive CHECK (n > 0))"
     _, insert = outcomes(database, table, f"{query}; SELECT 1")
     found = failure(insert)
@@ -186,15 +226,18 @@ def test_a_server_that_is_not_there_is_a_connection_failure() -> None:
 
 def test_a_credential_may_come_in_fields(database: str) -> None:
     parts = urlsplit(database)
-    auth = {"host": parts.hostname, "port": parts.port, "username": parts.username, "password": parts.password}
+    auth = {
+        "host": parts.hostname,
+        "port": parts.port,
+        "username": parts.username,
+        "password": parts.password,
+    }
     [found] = outcomes("", "SELECT current_database() AS d", auth=auth, database=parts.path[1:])
     assert value(found)["rows"] == [{"d": parts.path[1:]}]
 
 
 def test_nothing_of_a_call_is_left_for_the_next(database: str) -> None:
-    query = (
-        "SELECT pg_backend_pid() AS pid, current_setting('work_mem') AS m, to_regclass('pg_temp.x') IS NULL AS clean"
-    )
+    query = "SELECT pg_backend_pid() AS pid, current_setting('work_mem') AS m, to_regclass('pg_temp.x') IS NULL AS clean"
     _, first, _, second = outcomes(
         database, "SELECT 1", query, "SET work_mem = '77MB'; CREATE TEMP TABLE x (a int)", query
     )
@@ -205,8 +248,14 @@ def test_a_connection_that_the_server_closed_is_replaced(database: str) -> None:
     async def test(ask: Ask) -> Any:
         [row] = value(await ask("SELECT pg_backend_pid() AS pid"))["rows"]
         other = Postgres()
-        await other.run(call({"query": "SELECT pg_terminate_backend({{ pid }})"}, row, auth={"dsn": database}))
-        gone = call({"query": "SELECT 1 FROM pg_stat_activity WHERE pid = {{ pid }}"}, row, auth={"dsn": database})
+        await other.run(
+            call({"query": "SELECT pg_terminate_backend({{ pid }})"}, row, auth={"dsn": database})
+        )
+        gone = call(
+            {"query": "SELECT 1 FROM pg_stat_activity WHERE pid = {{ pid }}"},
+            row,
+            auth={"dsn": database},
+        )
         while value(await other.run(gone))["rows"]:
             pass
         await other.close()
@@ -215,9 +264,7 @@ def test_a_connection_that_the_server_closed_is_replaced(database: str) -> None:
     assert play(database, test) == [{"a": 1}]
 
 
-RUNNING = (
-    "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(6%' AND state = 'active' AND pid <> pg_backend_pid()"
-)
+RUNNING = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(6%' AND state = 'active' AND pid <> pg_backend_pid()"
 
 
 def test_cancelling_cancels_in_the_server(database: str) -> None:
@@ -229,7 +276,9 @@ def test_cancelling_cancels_in_the_server(database: str) -> None:
         await asyncio.wait([task])
         assert task.cancelled()
         assert value(await ask(RUNNING))["rows"] == []
-        assert value(await ask("SELECT to_regclass('t') IS NULL AS gone"))["rows"] == [{"gone": True}]
+        assert value(await ask("SELECT to_regclass('t') IS NULL AS gone"))["rows"] == [
+            {"gone": True}
+        ]
 
     play(database, test)
 
@@ -243,7 +292,9 @@ def test_the_server_knows_the_timeout_too(database: str) -> None:
 
 
 def test_rows_of_statements_before_the_last_go_nowhere(database: str) -> None:
-    [discarded] = outcomes(database, "SELECT generate_series(1, 20000); SELECT to_regclass('t') AS t")
+    [discarded] = outcomes(
+        database, "SELECT generate_series(1, 20000); SELECT to_regclass('t') AS t"
+    )
     assert value(discarded)["rows"] == [{"t": None}]
 
 
@@ -257,13 +308,18 @@ COLUMNS = """
     CASE WHEN g > 5 THEN 'v' || g END AS v, NULL AS w"""
 
 
-def test_many_rows_come_in_bulk_as_they_come_one_by_one(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_come_in_bulk_as_they_come_one_by_one(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same values of the same types; the second way has no bulk, since it has two statements."""
     query = f"SELECT {COLUMNS} FROM generate_series(1, 25000) g"
     bulk, rows = outcomes(database, query, f"SELECT 1; {query}")
     assert isinstance(bulk, Success)
     assert isinstance(rows, Success)
-    one, other = (rowsets.read(Held(b"".join(found.value.staged.parts())), "") for found in (bulk, rows))
+    one, other = (
+        rowsets.read(MemorySource(b"".join(found.value.staged.parts())), "")
+        for found in (bulk, rows)
+    )
     assert one.schema.equals(other.schema, check_metadata=True)
     found = one.value()
     assert found == other.value()
@@ -291,21 +347,34 @@ def test_types_that_arrow_has_no_like_for_become_json_or_text(database: str) -> 
 
 def test_a_year_is_twelve_months_of_thirty_days(database: str) -> None:
     """As DuckDB gives it, and as Postgres compares."""
-    spans = ("1 year", "13 months", "-1 year -2 days +00:00:01.5", "2 years -1 month", "-400 years", "3 days 04:05:06")
+    spans = (
+        "1 year",
+        "13 months",
+        "-1 year -2 days +00:00:01.5",
+        "2 years -1 month",
+        "-400 years",
+        "3 days 04:05:06",
+    )
     query = f"SELECT s, array[s] AS some FROM unnest(array{list(spans)!r}::interval[]) s"
     [found] = outcomes(database, query)
     day = 86_400.0
     expected = [360 * day, 390 * day, -362 * day + 1.5, 690 * day, -144_000 * day, 3 * day + 14_706]
-    assert [(row["s"], row["some"]) for row in value(found)["rows"]] == [(span, [span]) for span in expected]
+    assert [(row["s"], row["some"]) for row in value(found)["rows"]] == [
+        (span, [span]) for span in expected
+    ]
 
 
 @pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
 @pytest.mark.parametrize("sign", ["", "-"])
-def test_infinity_is_refused_however_many_rows_there_are(database: str, kind: str, sign: str) -> None:
+def test_infinity_is_refused_however_many_rows_there_are(
+    database: str, kind: str, sign: str
+) -> None:
     _refused(database, f"SELECT {kind} '{sign}infinity' AS a")
 
 
-def test_a_moment_that_no_column_holds_is_refused_however_many_rows_there_are(database: str) -> None:
+def test_a_moment_that_no_column_holds_is_refused_however_many_rows_there_are(
+    database: str,
+) -> None:
     _refused(database, "SELECT timestamp '294276-12-31' AS a")
 
 
@@ -349,7 +418,9 @@ def test_an_infinite_moment_in_a_list_is_refused_with_its_column(database: str) 
 
 
 def test_an_interval_without_end_is_refused(database: str) -> None:
-    found = outcomes(database, "SELECT interval '-infinity' AS a", "SELECT interval '2000000 years' AS a")
+    found = outcomes(
+        database, "SELECT interval '-infinity' AS a", "SELECT interval '2000000 years' AS a"
+    )
     assert [failure(one).kind for one in found] == ["data", "data"]
     assert all("column 'a'" in failure(one).message for one in found)
 
@@ -366,8 +437,14 @@ def test_an_interval_without_end_is_refused(database: str) -> None:
         ("WITH gone AS (DELETE FROM many RETURNING g) SELECT g FROM gone", 30_000),
     ],
 )
-def test_any_statement_that_the_planner_expects_much_of(database: str, query: str, count: int) -> None:
-    _, found = outcomes(database, "CREATE TABLE many AS SELECT g FROM generate_series(1, 30000) g; ANALYZE many", query)
+def test_any_statement_that_the_planner_expects_much_of(
+    database: str, query: str, count: int
+) -> None:
+    _, found = outcomes(
+        database,
+        "CREATE TABLE many AS SELECT g FROM generate_series(1, 30000) g; ANALYZE many",
+        query,
+    )
     assert value(found)["row_count"] == count
 
 
@@ -386,8 +463,12 @@ def test_values_in_a_bulk_read_are_data(database: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["", "SELECT 1; "])
-def test_what_fails_in_the_middle_fails_and_leaves_nothing(database: str, first: str, tmp_path: Path) -> None:
-    query = f"{first}SELECT g, repeat('x', 300), 1 / (49000 - g) AS d FROM generate_series(1, 50000) g"
+def test_what_fails_in_the_middle_fails_and_leaves_nothing(
+    database: str, first: str, tmp_path: Path
+) -> None:
+    query = (
+        f"{first}SELECT g, repeat('x', 300), 1 / (49000 - g) AS d FROM generate_series(1, 50000) g"
+    )
 
     async def test(ask: Ask) -> Outcome:
         return await ask(query, tables=Tables(Staging(tmp_path)))
@@ -419,7 +500,12 @@ def test_a_payload_is_data_wherever_it_stands(database: str) -> None:
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0")), max_size=5))
+@given(
+    st.lists(
+        st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+        max_size=5,
+    )
+)
 def test_any_text_comes_back_unchanged(database: str, texts: list[str]) -> None:
     async def test(ask: Ask) -> None:
         for x in texts:
@@ -431,7 +517,10 @@ def test_any_text_comes_back_unchanged(database: str, texts: list[str]) -> None:
 @pytest.mark.parametrize("x", ["a\0b", "\ud800"])
 def test_a_text_that_postgres_cannot_hold_is_refused(database: str, x: str) -> None:
     async def test(ask: Ask) -> list[Outcome]:
-        return [await ask("SELECT {{ x }}", {"x": x}), await ask("CREATE VIEW v AS SELECT {{ x }} AS a", {"x": x})]
+        return [
+            await ask("SELECT {{ x }}", {"x": x}),
+            await ask("CREATE VIEW v AS SELECT {{ x }} AS a", {"x": x}),
+        ]
 
     for found in play(database, test):
         assert failure(found).kind in ("data", "sql")

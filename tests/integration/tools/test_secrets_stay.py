@@ -6,14 +6,15 @@ import json
 import msgspec
 import pytest
 
-from noetl.cli.memory import Cluster
+from noetl.cli.memory import MemoryCluster
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, empty
 from tests.play import workflow
 
 WAIT = 60.0
 CANARIES = {
-    name: f"canary-{name}-3f9a1c77" for name in ("cred", "envvar", "bearer", "basic", "static", "handle", "inline")
+    name: f"canary-{name}-3f9a1c77"
+    for name in ("cred", "envvar", "bearer", "basic", "static", "handle", "inline")
 }
 KEYCHAIN = [
     {"name": "c", "kind": "credential", "credential": "stored"},
@@ -78,7 +79,13 @@ STEPS = """
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = {"token": CANARIES["cred"], "host": "127.0.0.1", "port": 1, "user": "u", "password": CANARIES["static"]}
+    stored = {
+        "token": CANARIES["cred"],
+        "host": "127.0.0.1",
+        "port": 1,
+        "user": "u",
+        "password": CANARIES["static"],
+    }
     credentials = {
         "STORED": stored,
         "TOKENS": {"token": CANARIES["bearer"]},
@@ -93,7 +100,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
 async def left_behind(text: str) -> tuple[Execution, list[str]]:
     """The end of a run, and everything it wrote: events, references, payloads, step logs."""
     wrote: list[str] = []
-    async with Cluster() as cluster, asyncio.timeout(WAIT):
+    async with MemoryCluster() as cluster, asyncio.timeout(WAIT):
         execution = await cluster.start(text, "test.yaml", {})
         state, seq = empty(execution), 0
         while not state.terminal:
@@ -103,22 +110,45 @@ async def left_behind(text: str) -> tuple[Execution, list[str]]:
         for name, step in state.steps.items():
             result = step.result
             if result is not None and result.reference is not None:
-                wrote.append(f"{name}: {json.dumps(await cluster.resolve(result.reference), ensure_ascii=False)}")
+                wrote.append(
+                    f"{name}: {json.dumps(await cluster.resolve(result.reference), ensure_ascii=False)}"
+                )
         async for rows in cluster.logs(execution):
             wrote += [f"printed: {row['line']}" for row in rows]
         wrote.append(repr(vars(cluster._log)))
-        wrote.append(repr({name: vars(part) for name, part in vars(cluster._log).items() if hasattr(part, "__dict__")}))
+        wrote.append(
+            repr(
+                {
+                    name: vars(part)
+                    for name, part in vars(cluster._log).items()
+                    if hasattr(part, "__dict__")
+                }
+            )
+        )
     return state, wrote
 
 
-def test_planted_secrets_are_in_nothing_that_a_run_leaves(planted: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_planted_secrets_are_in_nothing_that_a_run_leaves(
+    planted: None, caplog: pytest.LogCaptureFixture
+) -> None:
     text = workflow(STEPS, keychain=KEYCHAIN)
     with caplog.at_level("DEBUG"):
         state, wrote = asyncio.run(left_behind(text))
     assert state.status == "completed", wrote[-5:]
     assert [
         name
-        for name in ("start", "raises", "shell", "http", "sql", "duck", "use", "each", "crash", "end")
+        for name in (
+            "start",
+            "raises",
+            "shell",
+            "http",
+            "sql",
+            "duck",
+            "use",
+            "each",
+            "crash",
+            "end",
+        )
         if name not in state.steps
     ] == []
     everything = "\n".join([*wrote, caplog.text])

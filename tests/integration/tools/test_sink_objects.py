@@ -28,7 +28,9 @@ class Bucket:
 
     def sink(self, name: str, data: Any, again: str = "k", **more: Any) -> Outcome:
         auth = more.pop("auth", self.auth)
-        return sinks.outcome({"kind": "object", "path": f"{self.url}/{name}", **more}, data, again, auth=auth)
+        return sinks.outcome(
+            {"kind": "object", "path": f"{self.url}/{name}", **more}, data, again, auth=auth
+        )
 
     def names(self) -> list[str]:
         return sorted(each["path"] for some in self._store.list() for each in some)
@@ -49,10 +51,16 @@ def records(count: int) -> list[dict[str, Any]]:
 def test_an_object_is_named_by_its_key_and_written_once(bucket: Bucket) -> None:
     made = {"row_count": MANY, "path": f"{bucket.url}/out/orders-k.jsonl"}
     assert value(bucket.sink("out/orders.jsonl", records(MANY))) == made
-    assert value(bucket.sink("out/orders.jsonl", records(3))) == {**made, "row_count": 0, "repeated": True}
+    assert value(bucket.sink("out/orders.jsonl", records(3))) == {
+        **made,
+        "row_count": 0,
+        "repeated": True,
+    }
     value(bucket.sink("out", records(2), "other", format="csv"))
     assert bucket.names() == ["out/orders-k.jsonl", "out/other.csv"]
-    assert [json.loads(line) for line in bucket.read("out/orders-k.jsonl").splitlines()] == records(MANY)
+    assert [json.loads(line) for line in bucket.read("out/orders-k.jsonl").splitlines()] == records(
+        MANY
+    )
 
 
 def test_an_object_that_is_replaced_has_the_name_it_was_given(bucket: Bucket) -> None:
@@ -67,12 +75,18 @@ def test_an_object_that_fails_is_not_there(bucket: Bucket) -> None:
 
 
 def test_what_is_wrong_with_an_object_target_is_named(bucket: Bucket) -> None:
-    refused = failure(bucket.sink("x.csv", records(1), auth={**bucket.auth, "secret_access_key": "another"}))
+    refused = failure(
+        bucket.sink("x.csv", records(1), auth={**bucket.auth, "secret_access_key": "another"})
+    )
     assert (refused.code, refused.kind, refused.retryable) == ("SINK_OBJECT", "auth", False)
     assert "another" not in refused.message
     assert failure(bucket.sink("x.csv", records(1), auth=None)).code == "SINK_TARGET"
     assert failure(bucket.sink("x.csv", records(1), mode="upsert", key=["a"])).code == "SINK_TARGET"
-    nowhere = sinks.outcome({"kind": "object", "path": "file:///tmp/x.csv"}, records(1), auth=bucket.auth)
+    nowhere = sinks.outcome(
+        {"kind": "object", "path": "file:///tmp/x.csv"}, records(1), auth=bucket.auth
+    )
     assert failure(nowhere).code == "SINK_TARGET"
-    away = failure(bucket.sink("x.csv", records(1), auth={**bucket.auth, "endpoint": "http://127.0.0.1:9"}))
+    away = failure(
+        bucket.sink("x.csv", records(1), auth={**bucket.auth, "endpoint": "http://127.0.0.1:9"})
+    )
     assert (away.code, away.retryable) == ("SINK_OBJECT", True)

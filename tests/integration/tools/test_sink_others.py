@@ -37,7 +37,9 @@ class Here:
             return connection.execute(statement).fetchall()
 
     def sink(self, data: Any, again: str = "k", **target: Any) -> Outcome:
-        return sinks.outcome({"kind": "duckdb", "table": "t", "database": self.file, **target}, data, again)
+        return sinks.outcome(
+            {"kind": "duckdb", "table": "t", "database": self.file, **target}, data, again
+        )
 
 
 @pytest.fixture
@@ -63,7 +65,11 @@ def test_rows_of_a_duckdb_file_are_replaced_by_key_and_as_a_whole(here: Here, co
     data = [*records(count), {"a": 1, "b": "last"}]
     for _ in range(2):
         value(here.sink(data, mode="upsert", key=["a"]))
-    assert here.do("SELECT b FROM t WHERE a IN (-1, 0, 1) ORDER BY a") == [("other",), ("row 0",), ("last",)]
+    assert here.do("SELECT b FROM t WHERE a IN (-1, 0, 1) ORDER BY a") == [
+        ("other",),
+        ("row 0",),
+        ("last",),
+    ]
     for _ in range(2):
         assert value(here.sink(records(count), mode="replace")) == {"row_count": count}
     assert here.do("FROM t ORDER BY a") == [tuple(row.values()) for row in records(count)]
@@ -104,7 +110,9 @@ def test_what_is_wrong_with_a_duckdb_target_is_named(here: Here) -> None:
         ("boolean", 5), ("boolean[]", [5]), ("boolean[2]", [1, 0.5]),
     ],
 )  # fmt: skip
-def test_duckdb_sink_refuses_a_number_that_its_column_would_change(here: Here, kind: str, given: Any) -> None:
+def test_duckdb_sink_refuses_a_number_that_its_column_would_change(
+    here: Here, kind: str, given: Any
+) -> None:
     here.do(f"CREATE TABLE x (id int, v {kind})")
     found = failure(here.sink([{"id": 1}, {"id": 2, "v": given}], table="x"))
     assert (found.code, found.detail["row"], found.detail["column"]) == ("SINK_VALUE", 1, "v")
@@ -113,8 +121,15 @@ def test_duckdb_sink_refuses_a_number_that_its_column_would_change(here: Here, k
 
 def test_duckdb_sink_stores_whole_numbers_however_they_are_written(here: Here) -> None:
     here.do("CREATE TABLE x (i int, l int[], b boolean, d decimal(4, 2))")
-    value(here.sink([{"i": 2.0, "l": [3.0, 4], "b": 1, "d": 1.5}, {"i": "7", "b": "false"}], table="x"))
-    assert here.do("FROM x ORDER BY i") == [(2, [3, 4], True, Decimal("1.50")), (7, None, False, None)]
+    value(
+        here.sink(
+            [{"i": 2.0, "l": [3.0, 4], "b": 1, "d": 1.5}, {"i": "7", "b": "false"}], table="x"
+        )
+    )
+    assert here.do("FROM x ORDER BY i") == [
+        (2, [3, 4], True, Decimal("1.50")),
+        (7, None, False, None),
+    ]
 
 
 # ---- files -------------------------------------------------------------------------------------------------------------
@@ -137,20 +152,30 @@ def stored(path: Path) -> list[Any]:
 
 @pytest.mark.parametrize("count", [1, MANY])
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".parquet"])
-def test_a_file_is_named_by_its_key_and_written_once(tmp_path: Path, suffix: str, count: int) -> None:
+def test_a_file_is_named_by_its_key_and_written_once(
+    tmp_path: Path, suffix: str, count: int
+) -> None:
     target = {"kind": "file", "path": str(tmp_path / "out" / f"orders{suffix}")}
     made = tmp_path / "out" / f"orders-k{suffix}"
     assert value(sinks.outcome(target, records(count))) == {"row_count": count, "path": str(made)}
     assert value(sinks.outcome(target, records(count))) == {**REPEATED, "path": str(made)}
     value(sinks.outcome(target, records(2), "other"))
     assert stored(made) == records(count)
-    assert sorted(path.name for path in made.parent.iterdir()) == [f"orders-k{suffix}", f"orders-other{suffix}"]
+    assert sorted(path.name for path in made.parent.iterdir()) == [
+        f"orders-k{suffix}",
+        f"orders-other{suffix}",
+    ]
 
 
 def test_a_folder_takes_files_and_replace_takes_the_name_as_it_is(tmp_path: Path) -> None:
     folder = {"kind": "file", "path": f"{tmp_path}/out", "format": "csv"}
-    assert value(sinks.outcome(folder, {"a": 1, "b": {"c": 'x"y'}}))["path"] == f"{tmp_path}/out/k.csv"
-    assert (tmp_path / "out" / "k.csv").read_text().splitlines() == ["a,b", '1,"{""c"":""x\\""y""}"']
+    assert (
+        value(sinks.outcome(folder, {"a": 1, "b": {"c": 'x"y'}}))["path"] == f"{tmp_path}/out/k.csv"
+    )
+    assert (tmp_path / "out" / "k.csv").read_text().splitlines() == [
+        "a,b",
+        '1,"{""c"":""x\\""y""}"',
+    ]
     whole = {"kind": "file", "path": str(tmp_path / "all.json"), "mode": "replace"}
     for data in (records(3), records(2), None):
         value(sinks.outcome(whole, data))
@@ -166,14 +191,24 @@ def test_a_file_that_fails_is_not_there(tmp_path: Path) -> None:
     target = {"kind": "file", "path": str(tmp_path / "x.jsonl")}
     assert failure(sinks.outcome(target, Failing())).code == "SINK_DATA"
     assert (
-        failure(sinks.outcome({**target, "path": str(tmp_path / "x.parquet")}, [{"a": 1}, {"a": "x"}])).code
+        failure(
+            sinks.outcome({**target, "path": str(tmp_path / "x.parquet")}, [{"a": 1}, {"a": "x"}])
+        ).code
         == "SINK_VALUE"
     )
     late = [*records(BATCH), {"new": 1}]
-    assert failure(sinks.outcome({**target, "path": str(tmp_path / "x.csv")}, late)).detail["row"] == BATCH
+    assert (
+        failure(sinks.outcome({**target, "path": str(tmp_path / "x.csv")}, late)).detail["row"]
+        == BATCH
+    )
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
-    assert failure(sinks.outcome({**target, "path": str(tmp_path / "file" / "x.csv")}, records(1))).code == "SINK_FILE"
+    assert (
+        failure(
+            sinks.outcome({**target, "path": str(tmp_path / "file" / "x.csv")}, records(1))
+        ).code
+        == "SINK_FILE"
+    )
 
 
 def test_parquet_has_types_that_fit_every_batch(tmp_path: Path) -> None:
@@ -182,7 +217,12 @@ def test_parquet_has_types_that_fit_every_batch(tmp_path: Path) -> None:
     target = {"kind": "file", "path": str(tmp_path / "x.parquet"), "mode": "replace"}
     assert value(sinks.outcome(target, late))["row_count"] == BATCH + 1
     found = pq.read_table(tmp_path / "x.parquet")
-    assert [str(kind) for kind in found.schema.types] == ["double", "string", "extension<arrow.json>", "int64"]
+    assert [str(kind) for kind in found.schema.types] == [
+        "double",
+        "string",
+        "extension<arrow.json>",
+        "int64",
+    ]
     assert found.slice(BATCH - 1).to_pylist() == [
         {"a": BATCH - 1, "b": None, "c": f"[{BATCH - 1}]", "e": None},
         {"a": 0.5, "b": "x", "c": '{"d":1}', "e": 1},
@@ -190,7 +230,11 @@ def test_parquet_has_types_that_fit_every_batch(tmp_path: Path) -> None:
     mixed = failure(sinks.outcome(target, [*rows, {"a": "x"}]))
     assert (mixed.code, mixed.detail) == ("SINK_VALUE", {"column": "a", "row": BATCH})
     assert "'a'" in mixed.message
-    large = failure(sinks.outcome(target, [*records(BATCH), {"a": 0.5}, *({"a": 2**60 + 1} for _ in range(BATCH))]))
+    large = failure(
+        sinks.outcome(
+            target, [*records(BATCH), {"a": 0.5}, *({"a": 2**60 + 1} for _ in range(BATCH))]
+        )
+    )
     assert (large.code, large.detail) == ("SINK_VALUE", {"column": "a", "row": BATCH})
     assert failure(sinks.outcome(target, [])).code == "SINK_DATA"
     assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
@@ -209,9 +253,14 @@ def test_what_is_sent_says_which_one_it_is(api: Api) -> None:
     }
     found = api.get("/api/v1/inbox/once")
     assert found["keys"] == ["k", "k", "many", "many-1", "many-2"]
-    assert [found["taken"][0], *(row for part in found["taken"][1:] for row in part)] == [{"a": 1}, *records(MANY)]
+    assert [found["taken"][0], *(row for part in found["taken"][1:] for row in part)] == [
+        {"a": 1},
+        *records(MANY),
+    ]
 
 
 def test_an_address_that_refuses_is_a_failure(api: Api) -> None:
-    found = failure(sinks.outcome({"kind": "http", "url": f"{api.url}/hosts/httpbin/status/503"}, {"a": 1}))
+    found = failure(
+        sinks.outcome({"kind": "http", "url": f"{api.url}/hosts/httpbin/status/503"}, {"a": 1})
+    )
     assert (found.code, found.retryable) == ("HTTP_503", True)

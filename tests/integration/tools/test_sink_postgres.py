@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from noetl.tools.port import Outcome
 from noetl.tools.postgres import Postgres
-from noetl.tools.sink import Sink
+from noetl.tools.sink import SinkTool
 from noetl.tools.sinks.records import BATCH
 from tests.integration.tools import sinks
 from tests.unit.tools.calls import call, failure, run, value
@@ -34,7 +34,15 @@ class Here:
             done = connection.execute(statement.encode())
             return done.fetchall() if done.description else []
 
-    def sink(self, data: Any, again: str = "k", *, timeout: int | None = None, dsn: str = "", **target: Any) -> Outcome:
+    def sink(
+        self,
+        data: Any,
+        again: str = "k",
+        *,
+        timeout: int | None = None,
+        dsn: str = "",
+        **target: Any,
+    ) -> Outcome:
         """`again` is the key of the call: whoever comes with it a second time repeats the first."""
         told = {"kind": "postgres", "table": "t", **target}
         return sinks.outcome(told, data, again, auth={"dsn": dsn or self.dsn}, timeout=timeout)
@@ -72,7 +80,9 @@ def test_rows_are_added_once_per_key(here: Here, mode: str, count: int) -> None:
 
 @pytest.mark.parametrize("count", [3, MANY])
 @pytest.mark.parametrize("mode", ["upsert", "staged"])
-def test_rows_replace_those_with_their_key_and_the_last_one_wins(here: Here, mode: str, count: int) -> None:
+def test_rows_replace_those_with_their_key_and_the_last_one_wins(
+    here: Here, mode: str, count: int
+) -> None:
     here.do("CREATE UNIQUE INDEX ON t (a); INSERT INTO t VALUES (0, 'old'), (-1, 'other')")
     data = [*records(count), {"a": 1, "b": "last"}]
     for _ in range(2):
@@ -107,7 +117,7 @@ def test_a_key_without_other_columns_is_kept_once(here: Here) -> None:
 def test_two_that_come_at_once_with_one_key_store_once(here: Here) -> None:
     async def both() -> list[Outcome]:
         postgres = Postgres()
-        tool = Sink(lambda: postgres, lambda: None)  # type: ignore[arg-type, return-value]  # nobody sends anything
+        tool = SinkTool(lambda: postgres, lambda: None)  # type: ignore[arg-type, return-value]  # nobody sends anything
         config = {"target": {"kind": "postgres", "table": "t"}, "data": records(5)}
         calls = [call(config, key=key, auth={"dsn": here.dsn}) for key in ["x"] * 4 + ["y"] * 4]
         try:
@@ -211,14 +221,24 @@ def test_rows_that_are_stored_are_read_in_batches(here: Here) -> None:
 @pytest.mark.parametrize(
     ("bad", "code", "said"),
     [
-        ({"a": "x"}, "SINK_VALUE", "t.a: rows[{at}] does not fit: invalid input syntax for type integer"),
+        (
+            {"a": "x"},
+            "SINK_VALUE",
+            "t.a: rows[{at}] does not fit: invalid input syntax for type integer",
+        ),
         ({"a": 2**40}, "SINK_VALUE", "t.a: rows[{at}] does not fit: value"),
         ({"a": 1, "v": "four"}, "SINK_VALUE", "t.v: rows[{at}] does not fit: value too long"),
-        ({"a": 1, "c": 2}, "SINK_COLUMN", "t has no column 'c', which rows[{at}] has; it has a, b, v"),
+        (
+            {"a": 1, "c": 2},
+            "SINK_COLUMN",
+            "t has no column 'c', which rows[{at}] has; it has a, b, v",
+        ),
         (5, "SINK_DATA", "rows[{at}] is a int"),
     ],
 )
-def test_a_value_that_does_not_fit_is_named(here: Here, count: int, bad: Any, code: str, said: str) -> None:
+def test_a_value_that_does_not_fit_is_named(
+    here: Here, count: int, bad: Any, code: str, said: str
+) -> None:
     here.do("ALTER TABLE t ADD COLUMN v varchar(3)")
     found = failure(here.sink([*records(count), bad, {"a": 7}]))
     assert found.code == code
@@ -233,7 +253,10 @@ def test_a_target_that_is_not_there_or_not_fit_says_so(here: Here) -> None:
     assert failure(here.sink({"a": 1}, table="nowhere")).code == "SINK_TABLE"
     assert failure(here.sink({"a": 1}, mode="upsert", key=["nothing"])).code == "SINK_COLUMN"
     found = failure(here.sink({"a": 1}, **UPSERT))
-    assert (found.code, "CREATE UNIQUE INDEX ON t" in found.message) == ("SINK_KEY_NOT_UNIQUE", True)
+    assert (found.code, "CREATE UNIQUE INDEX ON t" in found.message) == (
+        "SINK_KEY_NOT_UNIQUE",
+        True,
+    )
     assert failure(here.sink({"b": "x"}, **UPSERT)).code == "SINK_KEY_MISSING"
     here.do("ALTER TABLE t ADD UNIQUE (a); INSERT INTO t VALUES (1)")
     found = failure(here.sink({"a": 1}))
@@ -248,7 +271,9 @@ def test_a_target_that_is_not_there_or_not_fit_says_so(here: Here) -> None:
         "REVOKE INSERT ON noetl_sink FROM CURRENT_USER",
     ],
 )
-def test_a_call_without_the_right_to_keep_keys_is_told_what_else_there_is(here: Here, taken: str) -> None:
+def test_a_call_without_the_right_to_keep_keys_is_told_what_else_there_is(
+    here: Here, taken: str
+) -> None:
     here.do(f"CREATE UNIQUE INDEX ON t (a); {taken}")
     found = failure(here.sink({"a": 1}))
     assert found.code == "SINK_FORBIDDEN"
@@ -279,7 +304,7 @@ def test_a_call_that_is_cancelled_leaves_nothing(here: Here) -> None:
                     begun.set()
                     await asyncio.sleep(0)
 
-        tool = Sink(lambda: postgres, lambda: None)  # type: ignore[arg-type, return-value]  # nobody sends anything
+        tool = SinkTool(lambda: postgres, lambda: None)  # type: ignore[arg-type, return-value]  # nobody sends anything
         config = {"target": {"kind": "postgres", "table": "t"}, "data": Endless()}
         running = asyncio.ensure_future(tool.run(call(config, auth={"dsn": here.dsn})))
         await begun.wait()

@@ -11,7 +11,16 @@ from noetl.results.tables import Tables
 from noetl.tools.duckdb import Duckdb
 from noetl.tools.port import Outcome
 from noetl.tools.postgres import Postgres
-from tests.integration.tools.sql_corpus import CASES, HOSTILE, HOSTILES, REFUSED, SCOPE, Case, Hostile, Refused
+from tests.integration.tools.sql_corpus import (
+    CASES,
+    HOSTILE,
+    HOSTILES,
+    REFUSED,
+    SCOPE,
+    Case,
+    Hostile,
+    Refused,
+)
 from tests.postgres import Postgres as Server
 from tests.unit.tools.calls import call, failure, value
 
@@ -27,7 +36,9 @@ class Databases:
 
     def ask(self, database: Dialect, sql: str, scope: dict[str, Any], **params: Any) -> Outcome:
         tool = self._postgres if database == "postgres" else self._duckdb
-        asked = call({"query": sql, "params": params}, scope, auth={"dsn": self._dsn}, tables=Tables())
+        asked = call(
+            {"query": sql, "params": params}, scope, auth={"dsn": self._dsn}, tables=Tables()
+        )
         return self._runner.run(asyncio.wait_for(tool.run(asked), 30))
 
     def close(self) -> None:
@@ -46,7 +57,11 @@ def databases(postgres: Server) -> Iterator[Databases]:
 
 
 def each(cases: list[Any]) -> list[Any]:
-    return [pytest.param(database, case, id=f"{database}-{case.name}") for case in cases for database in case.on]
+    return [
+        pytest.param(database, case, id=f"{database}-{case.name}")
+        for case in cases
+        for database in case.on
+    ]
 
 
 @pytest.mark.parametrize(("database", "case"), each(CASES))
@@ -56,12 +71,16 @@ def test_ordinary_sql_takes_values(database: Dialect, case: Case, databases: Dat
 
 
 @pytest.mark.parametrize(("database", "case"), each(REFUSED))
-def test_a_value_that_would_be_sql_is_refused(database: Dialect, case: Refused, databases: Databases) -> None:
+def test_a_value_that_would_be_sql_is_refused(
+    database: Dialect, case: Refused, databases: Databases
+) -> None:
     assert case.message in failure(databases.ask(database, case.sql, SCOPE, given=5)).message
 
 
 @pytest.mark.parametrize(("database", "case"), each(HOSTILES))
-def test_hostile_values_come_back_unchanged(database: Dialect, case: Hostile, databases: Databases) -> None:
+def test_hostile_values_come_back_unchanged(
+    database: Dialect, case: Hostile, databases: Databases
+) -> None:
     for x in HOSTILE:
         found = value(databases.ask(database, case.sql, {**SCOPE, "x": x}, x=x))
         assert found["rows"] == case.rows(x), repr(x[:60])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from noetl.cli.memory import Cluster
+from noetl.cli.memory import MemoryCluster
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, empty
 
@@ -18,7 +18,7 @@ WAIT = 60.0
 async def _play(name: str) -> tuple[Execution, dict[str, Any]]:
     """How an execution ends, and what its steps gave."""
     text = (PLAYBOOKS / name).read_text(encoding="utf-8")
-    async with Cluster() as cluster, asyncio.timeout(WAIT):
+    async with MemoryCluster() as cluster, asyncio.timeout(WAIT):
         execution = await cluster.start(text, name, {})
         state, seq = empty(execution), 0
         while not state.terminal:
@@ -57,7 +57,11 @@ def test_values_in_functions_and_typed_literals_and_bodies(play: Any) -> None:
 def test_equal_values_are_equal_in_group_by(play: Any) -> None:
     state, values = play("groupby.yaml")
     assert state.status == "completed", state.error
-    assert sorted((row["b"], row["count"]) for row in values["a"]["rows"]) == [(0, 3), (1, 4), (2, 3)]
+    assert sorted((row["b"], row["count"]) for row in values["a"]["rows"]) == [
+        (0, 3),
+        (1, 4),
+        (2, 3),
+    ]
     assert values["b"]["rows"] == [{"b": 0, "c": 3}, {"b": 1, "c": 4}, {"b": 2, "c": 3}]
 
 

@@ -23,7 +23,10 @@ SOURCE = """CREATE TABLE source AS SELECT g AS id, 'é,"' || g AS name, (g / 8.0
 
 
 def moved(
-    source: dict[str, Any], target: dict[str, Any], key: str = "k", scope: dict[str, Any] | None = None
+    source: dict[str, Any],
+    target: dict[str, Any],
+    key: str = "k",
+    scope: dict[str, Any] | None = None,
 ) -> Outcome:
     config = {"source": source, "target": target}
     [outcome] = run(closing(Transfer(), call(config, scope, key=key)))
@@ -35,7 +38,9 @@ def moved(
 def given(database: str) -> str:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(SOURCE)
-        connection.execute("CREATE TABLE target (LIKE source); ALTER TABLE target ADD PRIMARY KEY (id)")
+        connection.execute(
+            "CREATE TABLE target (LIKE source); ALTER TABLE target ADD PRIMARY KEY (id)"
+        )
     return database
 
 
@@ -49,13 +54,21 @@ def postgres(database: str, **more: Any) -> dict[str, Any]:
 
 
 def test_postgres_to_postgres_with_every_type(given: str) -> None:
-    source, target = postgres(given, query="SELECT * FROM source"), postgres(given, table="target", mode="insert")
+    source, target = (
+        postgres(given, query="SELECT * FROM source"),
+        postgres(given, table="target", mode="insert"),
+    )
     assert value(moved(source, target)) == {"read": 30, "written": 30, "repeated": False}
-    assert asked(given, "SELECT * FROM target ORDER BY id") == asked(given, "SELECT * FROM source ORDER BY id")
+    assert asked(given, "SELECT * FROM target ORDER BY id") == asked(
+        given, "SELECT * FROM source ORDER BY id"
+    )
 
 
 def test_an_insert_that_is_repeated_writes_nothing_more(given: str) -> None:
-    source, target = postgres(given, query="SELECT * FROM source"), postgres(given, table="public.target")
+    source, target = (
+        postgres(given, query="SELECT * FROM source"),
+        postgres(given, table="public.target"),
+    )
     assert value(moved(source, target))["written"] == 30
     assert value(moved(source, target)) == {"read": 30, "written": 0, "repeated": True}
     found = failure(moved(source, target, key="another"))
@@ -83,7 +96,10 @@ def test_replacing_leaves_what_came_last(given: str) -> None:
     target = postgres(given, table="target", mode="replace")
     for last in (30, 7):
         query = "SELECT * FROM source WHERE id <= {{ last }}"
-        assert value(moved(postgres(given, query=query), target, scope={"last": last}))["written"] == last
+        assert (
+            value(moved(postgres(given, query=query), target, scope={"last": last}))["written"]
+            == last
+        )
     assert asked(given, "SELECT count(*) FROM target") == [(7,)]
 
 
@@ -93,13 +109,18 @@ def test_what_fails_leaves_nothing(given: str) -> None:
     assert (found.kind, found.sqlstate) == ("data", "22007")
     assert asked(given, "SELECT count(*) FROM target") == [(0,)]
     assert asked(given, "SELECT count(*) FROM noetl_sink") == [(0,)]
-    missing = failure(moved(postgres(given, query="SELECT 1 AS a"), postgres(given, table="nowhere")))
+    missing = failure(
+        moved(postgres(given, query="SELECT 1 AS a"), postgres(given, table="nowhere"))
+    )
     assert missing.sqlstate == "42P01"
 
 
 def test_without_the_right_to_remember_an_insert_says_what_to_do(given: str) -> None:
     """Where tables go first belongs to the system."""
-    target = {**postgres(given, table="public.target"), "auth": {"dsn": given, "options": "-c search_path=pg_catalog"}}
+    target = {
+        **postgres(given, table="public.target"),
+        "auth": {"dsn": given, "options": "-c search_path=pg_catalog"},
+    }
     found = failure(moved(postgres(given, query="SELECT * FROM source"), target))
     assert found.code == "SINK_FORBIDDEN"
     assert "at_least_once" in found.message
@@ -110,10 +131,15 @@ def test_postgres_to_a_file_and_back(given: str, tmp_path: Path) -> None:
     for kind in ("parquet", "csv", "json"):
         path = str(tmp_path / "deep" / f"rows.{kind}")
         query = postgres(given, query=f"SELECT {columns} FROM source")
-        assert value(moved(query, {"kind": "file", "path": path, "mode": "replace"}))["written"] == 30
+        assert (
+            value(moved(query, {"kind": "file", "path": path, "mode": "replace"}))["written"] == 30
+        )
         target = postgres(given, table="target", mode="replace")
         assert value(moved({"kind": "file", "path": path}, target))["written"] == 30
-        both = [asked(given, f"SELECT {columns} FROM {name} ORDER BY id") for name in ("target", "source")]
+        both = [
+            asked(given, f"SELECT {columns} FROM {name} ORDER BY id")
+            for name in ("target", "source")
+        ]
         assert both[0] == both[1]
 
 
@@ -130,7 +156,9 @@ FILLED = r"""INSERT INTO every VALUES
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "json", "jsonl"])
 @pytest.mark.parametrize("columns", ["*", "id", "t", "code", "id, a", "id, b, at"])
-def test_a_file_goes_back_into_the_table_it_came_from(database: str, tmp_path: Path, kind: str, columns: str) -> None:
+def test_a_file_goes_back_into_the_table_it_came_from(
+    database: str, tmp_path: Path, kind: str, columns: str
+) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(EVERY)
         connection.execute(FILLED.encode())
@@ -140,7 +168,9 @@ def test_a_file_goes_back_into_the_table_it_came_from(database: str, tmp_path: P
     path = str(tmp_path / f"every.{kind}")
     query = postgres(database, query=f"SELECT {columns} FROM every")
     assert value(moved(query, {"kind": "file", "path": path, "mode": "replace"}))["written"] == 3
-    back = value(moved({"kind": "file", "path": path}, postgres(database, table="target", mode="replace")))
+    back = value(
+        moved({"kind": "file", "path": path}, postgres(database, table="target", mode="replace"))
+    )
     assert back["written"] == 3
     both = f"(SELECT {columns} FROM every EXCEPT SELECT {columns} FROM target)"
     assert asked(database, both) == []
@@ -149,15 +179,25 @@ def test_a_file_goes_back_into_the_table_it_came_from(database: str, tmp_path: P
 def test_a_text_in_a_file_of_json_is_what_it_says(database: str, tmp_path: Path) -> None:
     """Whatever the rows before it had: neither is a number guessed, nor a date."""
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("CREATE TABLE target (id int, n numeric, f float8, t text, j jsonb, js jsonb[])")
+        connection.execute(
+            "CREATE TABLE target (id int, n numeric, f float8, t text, j jsonb, js jsonb[])"
+        )
     rows = [{"id": 1, "n": 5, "f": 0.5, "t": "2024-1-5", "j": "1", "js": ["x", {"a": 1}]}] * 25_000
-    last = {"id": 2, "n": "0.10000000000000000001", "f": "nan", "t": 'a "b"', "j": {"a": "1"}, "js": None}
+    last = {
+        "id": 2,
+        "n": "0.10000000000000000001",
+        "f": "nan",
+        "t": 'a "b"',
+        "j": {"a": "1"},
+        "js": None,
+    }
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"\n".join(map(orjson.dumps, [*rows, last])))
     target = postgres(database, table="target")
     assert value(moved({"kind": "file", "path": str(path)}, target))["written"] == 25_001
     found = asked(
-        database, "SELECT id, n::text, f::text, t, j::text, js::text FROM target GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1"
+        database,
+        "SELECT id, n::text, f::text, t, j::text, js::text FROM target GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1",
     )
     assert found == [
         (1, "5", "0.5", "2024-1-5", '"1"', r'{"\"x\"","{\"a\": 1}"}'),
@@ -176,8 +216,13 @@ def test_moments_beyond_the_calendar_arrive(database: str, tmp_path: Path) -> No
         assert value(moved(rows, {"kind": "file", "path": path, "mode": "replace"}))["written"] == 5
     days = ["infinity", "-infinity", "20000-01-01", "0044-03-15 BC", "2030-01-02"]
     for source in (rows, *({"kind": "file", "path": path} for path in files)):
-        assert value(moved(source, postgres(database, table="target", mode="replace")))["written"] == 5
-        found = asked(database, "SELECT d::text, at = d::timestamp AT TIME ZONE 'UTC', t::text, ds[1] = d FROM target")
+        assert (
+            value(moved(source, postgres(database, table="target", mode="replace")))["written"] == 5
+        )
+        found = asked(
+            database,
+            "SELECT d::text, at = d::timestamp AT TIME ZONE 'UTC', t::text, ds[1] = d FROM target",
+        )
         assert found == [(day, True, "24:00:00", True) for day in days]
 
 
@@ -185,27 +230,43 @@ def test_arrays_may_be_text_as_postgres_writes_it(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE target (bs bytea[], js jsonb[], a int[])")
     literals = r"""SELECT '{"\\x00ff",NULL}' AS bs, '{"{\"a\": 1}"}' AS js, '[0:1]={1,2}' AS a"""
-    assert value(moved(postgres(database, query=literals), postgres(database, table="target")))["written"] == 1
-    assert asked(database, "SELECT bs, js, a[0] FROM target") == [([b"\x00\xff", None], [{"a": 1}], 1)]
+    assert (
+        value(moved(postgres(database, query=literals), postgres(database, table="target")))[
+            "written"
+        ]
+        == 1
+    )
+    assert asked(database, "SELECT bs, js, a[0] FROM target") == [
+        ([b"\x00\xff", None], [{"a": 1}], 1)
+    ]
 
 
 def test_an_empty_query_is_a_file_with_columns(given: str, tmp_path: Path) -> None:
     query = postgres(given, query="SELECT id, day, span, doc FROM source WHERE false")
     for kind in ("csv", "parquet"):
         assert (
-            value(moved(query, {"kind": "file", "path": str(tmp_path / f"no.{kind}"), "mode": "replace"}))["written"]
+            value(
+                moved(
+                    query, {"kind": "file", "path": str(tmp_path / f"no.{kind}"), "mode": "replace"}
+                )
+            )["written"]
             == 0
         )
     assert (tmp_path / "no.csv").read_text() == "id,day,span,doc\n"
     found = pq.read_schema(tmp_path / "no.parquet")
     assert found.types == [pa.int32(), pa.date32(), pa.duration("us"), pa.json_()]
-    back = moved({"kind": "file", "path": str(tmp_path / "no.csv")}, postgres(given, table="target", mode="replace"))
+    back = moved(
+        {"kind": "file", "path": str(tmp_path / "no.csv")},
+        postgres(given, table="target", mode="replace"),
+    )
     assert value(back)["written"] == 0
 
 
 def test_what_are_no_bytes_is_said_with_the_column(given: str, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("id,raw\n1,/wA=\n2,\\xff00\n3,no bytes\n")
-    found = failure(moved({"kind": "file", "path": str(tmp_path / "bad.csv")}, postgres(given, table="target")))
+    found = failure(
+        moved({"kind": "file", "path": str(tmp_path / "bad.csv")}, postgres(given, table="target"))
+    )
     assert (found.code, "'raw'" in found.message) == ("SINK_VALUE", True)
 
 
@@ -231,7 +292,9 @@ def test_postgres_to_duckdb(given: str, tmp_path: Path) -> None:
     assert value(moved(source, upsert))["written"] == 30
     with duckdb.connect(database) as connection:
         described = {name: kind for name, kind, *_ in connection.execute("DESCRIBE t").fetchall()}
-        assert connection.execute("SELECT count(*), sum(amount)::DOUBLE FROM t").fetchall() == [(30, 58.125)]
+        assert connection.execute("SELECT count(*), sum(amount)::DOUBLE FROM t").fetchall() == [
+            (30, 58.125)
+        ]
     assert described == {
         "id": "INTEGER", "name": "VARCHAR", "amount": "DECIMAL(9,3)", "at": "TIMESTAMP WITH TIME ZONE", "uid": "UUID",
         "doc": "JSON", "span": "INTERVAL",
@@ -262,13 +325,17 @@ def test_transfer_to_duckdb_refuses_a_number_that_its_column_would_change(
         assert connection.execute("FROM t").fetchall() == [(None,)]
 
 
-def test_transfer_to_duckdb_stores_whole_numbers_in_integer_columns(database: str, tmp_path: Path) -> None:
+def test_transfer_to_duckdb_stores_whole_numbers_in_integer_columns(
+    database: str, tmp_path: Path
+) -> None:
     file = str(tmp_path / "d.duckdb")
     with duckdb.connect(file) as connection:
         connection.execute("CREATE TABLE t (a int, b smallint, c int, d int[], e boolean, f int)")
     query = """SELECT 2::float8 AS a, 3.0::numeric(5, 1) AS b, '4' AS c, '[5, 6.0]'::jsonb AS d, 1 AS e, '7.0'::numeric AS f
                UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL"""
-    value(moved(postgres(database, query=query), {"kind": "duckdb", "database": file, "table": "t"}))
+    value(
+        moved(postgres(database, query=query), {"kind": "duckdb", "database": file, "table": "t"})
+    )
     with duckdb.connect(file) as connection:
         assert connection.execute("FROM t ORDER BY a NULLS LAST").fetchall() == [
             (2, 3, 4, [5, 6], True, 7),
@@ -279,38 +346,59 @@ def test_transfer_to_duckdb_stores_whole_numbers_in_integer_columns(database: st
 def test_rows_of_a_step_and_of_duckdb_to_postgres(given: str) -> None:
     target = postgres(given, table="target", mode="upsert", key=["id"])
     rows = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
-    assert value(moved({"ref": "{{ load }}"}, target, scope={"load": {"rows": rows}}))["written"] == 2
+    assert (
+        value(moved({"ref": "{{ load }}"}, target, scope={"load": {"rows": rows}}))["written"] == 2
+    )
     query = "SELECT range::INT AS id, 'd' AS name FROM range({{ n }})"
     assert value(moved({"kind": "duckdb", "query": query}, target, scope={"n": 2}))["written"] == 2
-    assert asked(given, "SELECT id, name FROM target ORDER BY id") == [(0, "d"), (1, "d"), (2, None)]
-    assert failure(moved({"ref": "{{ load }}"}, target, scope={"load": 7})).code == "TRANSFER_SOURCE"
+    assert asked(given, "SELECT id, name FROM target ORDER BY id") == [
+        (0, "d"),
+        (1, "d"),
+        (2, None),
+    ]
+    assert (
+        failure(moved({"ref": "{{ load }}"}, target, scope={"load": 7})).code == "TRANSFER_SOURCE"
+    )
 
 
 def test_many_rows(given: str, tmp_path: Path) -> None:
     query = "SELECT g AS id, repeat('x', 100) || g AS name FROM generate_series(1, 60000) g"
     target = postgres(given, table="target", mode="replace")
     assert value(moved(postgres(given, query=query), target))["written"] == 60_000
-    assert asked(given, "SELECT count(*), sum(id), max(length(name)) FROM target") == [(60_000, 1_800_030_000, 105)]
+    assert asked(given, "SELECT count(*), sum(id), max(length(name)) FROM target") == [
+        (60_000, 1_800_030_000, 105)
+    ]
 
 
 def test_what_is_asked_for_wrongly(given: str) -> None:
     source = postgres(given, query="SELECT 1 AS a")
     assert failure(moved(source, postgres(given, table="t", mode="staged"))).code == "SINK_MODE"
     assert failure(moved(source, {"kind": "http", "url": "http://x"})).code == "TRANSFER_TARGET"
-    assert failure(moved({"kind": "nats", "query": "x"}, postgres(given, table="t"))).code == "TRANSFER_SOURCE"
-    assert failure(moved({"kind": "file", "path": "a.xls"}, postgres(given, table="t"))).code == "TRANSFER_SOURCE"
+    assert (
+        failure(moved({"kind": "nats", "query": "x"}, postgres(given, table="t"))).code
+        == "TRANSFER_SOURCE"
+    )
+    assert (
+        failure(moved({"kind": "file", "path": "a.xls"}, postgres(given, table="t"))).code
+        == "TRANSFER_SOURCE"
+    )
     assert failure(moved(source, {"kind": "file", "path": "a.xls"})).code == "SINK_FORMAT"
     assert (
-        failure(moved(postgres(given, query="CREATE TABLE y ()"), postgres(given, table="t"))).code == "TRANSFER_SOURCE"
+        failure(moved(postgres(given, query="CREATE TABLE y ()"), postgres(given, table="t"))).code
+        == "TRANSFER_SOURCE"
     )
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("query", ["SELECT 1 AS id, 'a' AS name UNION ALL SELECT NULL, 'b'", "SELECT 'a' AS name"])
+@pytest.mark.parametrize(
+    "query", ["SELECT 1 AS id, 'a' AS name UNION ALL SELECT NULL, 'b'", "SELECT 'a' AS name"]
+)
 @pytest.mark.parametrize("kind", ["postgres", "duckdb"])
-def test_upsert_by_transfer_refuses_a_row_without_a_key(database: str, tmp_path: Path, kind: str, query: str) -> None:
+def test_upsert_by_transfer_refuses_a_row_without_a_key(
+    database: str, tmp_path: Path, kind: str, query: str
+) -> None:
     table = "CREATE TABLE t (id int UNIQUE, name varchar)"
     file = str(tmp_path / "d.duckdb")
     with psycopg.connect(database, autocommit=True) as connection, duckdb.connect(file) as local:
@@ -331,7 +419,9 @@ def test_upsert_by_transfer_says_which_unique_index_the_table_needs(database: st
     upsert = postgres(database, table="t", mode="upsert", key=["id"])
     found = failure(moved(postgres(database, query="SELECT 1 AS id, 'a' AS name"), upsert))
     assert found.code == "SINK_KEY_NOT_UNIQUE"
-    assert found.message == 't has no unique index on its key (id): CREATE UNIQUE INDEX ON "t" ("id")'
+    assert (
+        found.message == 't has no unique index on its key (id): CREATE UNIQUE INDEX ON "t" ("id")'
+    )
 
 
 # ---- CSV that cannot be split ----------------------------------------------------------------------------------------------
@@ -346,7 +436,9 @@ RAGGED = {
 
 @pytest.mark.parametrize("kind", ["postgres", "duckdb", "file"])
 @pytest.mark.parametrize("case", RAGGED)
-def test_csv_with_lines_of_different_length_is_refused(given: str, tmp_path: Path, case: str, kind: str) -> None:
+def test_csv_with_lines_of_different_length_is_refused(
+    given: str, tmp_path: Path, case: str, kind: str
+) -> None:
     text, place = RAGGED[case]
     file = tmp_path / "zips.csv"
     file.write_text(text)
@@ -375,12 +467,20 @@ def test_csv_that_can_be_split_is_read(tmp_path: Path, text: str, columns: list[
     file = tmp_path / "some.csv"
     file.write_text(text, newline="")
     out = tmp_path / "out.parquet"
-    value(moved({"kind": "file", "path": str(file)}, {"kind": "file", "path": str(out), "mode": "replace"}))
+    value(
+        moved(
+            {"kind": "file", "path": str(file)},
+            {"kind": "file", "path": str(out), "mode": "replace"},
+        )
+    )
     assert pq.read_schema(out).names == columns
 
 
 def test_a_csv_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     found = failure(
-        moved({"kind": "file", "path": str(tmp_path / "no.csv")}, {"kind": "file", "path": str(tmp_path / "out.csv")})
+        moved(
+            {"kind": "file", "path": str(tmp_path / "no.csv")},
+            {"kind": "file", "path": str(tmp_path / "out.csv")},
+        )
     )
     assert "no.csv" in found.message

@@ -16,7 +16,9 @@ UV = {"UV_RUN_RECURSION_DEPTH": "1"}
         ("/app/src/noetl/__main__.py", UV, "uv run python -m noetl"),
     ],
 )
-def test_a_command_is_named_as_it_was_called(program: str, environment: dict[str, str], called: str) -> None:
+def test_a_command_is_named_as_it_was_called(
+    program: str, environment: dict[str, str], called: str
+) -> None:
     assert command_called(program, environment) == called
 
 
@@ -24,6 +26,9 @@ def test_only_commands_of_a_hint_are_rewritten(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("sys.argv", ["/app/.venv/bin/noetl"])
     monkeypatch.setenv("UV_RUN_RECURSION_DEPTH", "1")
     hint = "noetl exec get 7, or `noetl worker start`; see ~/.noetl logs"
-    assert as_called(hint) == "uv run noetl exec get 7, or `uv run noetl worker start`; see ~/.noetl logs"
+    assert (
+        as_called(hint)
+        == "uv run noetl exec get 7, or `uv run noetl worker start`; see ~/.noetl logs"
+    )
     monkeypatch.delenv("UV_RUN_RECURSION_DEPTH")
     assert as_called(hint) == hint

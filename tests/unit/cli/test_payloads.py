@@ -11,9 +11,14 @@ from noetl.model.errors import InvalidInput
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("p.json", '{"limit": 1, "rows": {"id": 1, "id": 2}}'), ("p.yaml", "limit: 1\nrows:\n  id: 1\n  id: 2\n")],
+    [
+        ("p.json", '{"limit": 1, "rows": {"id": 1, "id": 2}}'),
+        ("p.yaml", "limit: 1\nrows:\n  id: 1\n  id: 2\n"),
+    ],
 )
-def test_payload_file_with_a_key_twice_is_refused_by_name_and_line(tmp_path: Path, name: str, text: str) -> None:
+def test_payload_file_with_a_key_twice_is_refused_by_name_and_line(
+    tmp_path: Path, name: str, text: str
+) -> None:
     file = tmp_path / name
     file.write_text(text)
     with pytest.raises(InvalidInput, match=r"p\.(json|yaml):\d+:\d+: the key `id` stands twice"):

@@ -13,11 +13,17 @@ class Listing:
     def __init__(self, count: int) -> None:
         self._count = count
 
-    async def executions(self, *, before: str | None, limit: int, **filters: Any) -> list[dict[str, Any]]:
+    async def executions(
+        self, *, before: str | None, limit: int, **filters: Any
+    ) -> list[dict[str, Any]]:
         newest = self._count if before is None else int(before) - 1
         ids = range(newest, max(newest - limit, 0), -1)
         return [
-            {"execution_id": str(each), "status": "failed" if each % 2 else "completed", "retry_of": None}
+            {
+                "execution_id": str(each),
+                "status": "failed" if each % 2 else "completed",
+                "retry_of": None,
+            }
             for each in ids
         ]
 

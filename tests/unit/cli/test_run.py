@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from noetl.cli import application, run
-from noetl.cli.memory import Cluster
+from noetl.cli.memory import MemoryCluster
 from noetl.cli.output import explain
 from noetl.cli.story import PREVIEW, TABLE, Story, describe, print_end, step_lines
 from noetl.log.port import Recorded
@@ -41,11 +41,15 @@ ID, A = ExecutionId("42"), ActivationId("a")
         (["text="], {"limit": 1, "db": {"host": "h"}, "text": None}),
     ],
 )
-def test_values_given_win_over_the_payload(assignments: list[str], expected: dict[str, Any]) -> None:
+def test_values_given_win_over_the_payload(
+    assignments: list[str], expected: dict[str, Any]
+) -> None:
     assert run.merged({"limit": 1, "db": {"host": "h"}}, assignments) == expected
 
 
-@pytest.mark.parametrize("assignment", ["", "limit", "=3", "a..b=1", "x={a: ", "x=!!python/object:a 1"])
+@pytest.mark.parametrize(
+    "assignment", ["", "limit", "=3", "a..b=1", "x={a: ", "x=!!python/object:a 1"]
+)
 def test_what_is_no_assignment_is_refused(assignment: str) -> None:
     with pytest.raises(InvalidInput):
         run.merged({}, [assignment])
@@ -87,7 +91,10 @@ workflow:
         ("db.user=u", ""),
         ("limit.deep=1", ""),
         ("limt=2", "warning: --set limt: the playbook has no workload.limt: did you mean limit?\n"),
-        ("db.prt=2", "warning: --set db.prt: the playbook has no workload.db.prt: did you mean db.port?\n"),
+        (
+            "db.prt=2",
+            "warning: --set db.prt: the playbook has no workload.db.prt: did you mean db.port?\n",
+        ),
         ("quite_other=2", "warning: --set quite_other: the playbook has no workload.quite_other\n"),
         ("only=2", "warning: --set only: the playbook has no workload.only\n"),
     ],
@@ -104,12 +111,18 @@ def test_a_value_that_the_playbook_does_not_know_is_warned_of(
 @pytest.mark.parametrize(
     ("text", "code", "finding"),
     [
-        ("metadata: {name: x}\nworkflow:\n  - step: a\n    next: 5\n", "PLAYBOOK_INVALID", "BAD_TYPE"),
+        (
+            "metadata: {name: x}\nworkflow:\n  - step: a\n    next: 5\n",
+            "PLAYBOOK_INVALID",
+            "BAD_TYPE",
+        ),
         ("a: [", "PLAYBOOK_INVALID", "YAML_SYNTAX"),
         (None, "INVALID_INPUT", None),
     ],
 )
-def test_what_cannot_begin_is_an_object_too(tmp_path: Path, text: str | None, code: str, finding: str | None) -> None:
+def test_what_cannot_begin_is_an_object_too(
+    tmp_path: Path, text: str | None, code: str, finding: str | None
+) -> None:
     file = tmp_path / "bad.yaml"
     if text is not None:
         file.write_text(text)
@@ -120,7 +133,9 @@ def test_what_cannot_begin_is_an_object_too(tmp_path: Path, text: str | None, co
         "execution_id", "status", "error", "result", "ctx", "steps", "workload", "children", "cause"
     ]  # fmt: skip
     assert (said["execution_id"], said["status"], said["error"]["code"]) == (None, "failed", code)
-    assert [each["code"] for each in said["error"]["findings"]][:1] == ([finding] if finding else [])
+    assert [each["code"] for each in said["error"]["findings"]][:1] == (
+        [finding] if finding else []
+    )
     assert "\n" not in said["error"]["message"]
     assert "error: " in done.stderr
 
@@ -132,8 +147,12 @@ def test_help_names_every_command() -> None:
 
 # ---- the story ---------------------------------------------------------------------------------------------------------
 
-RESULT = Reference(ref_id=RefId("1"), type="memory", uri="noetl://execution/42/result/greet/k", bytes=3)
-LARGE = Reference(ref_id=RefId("2"), type="memory", uri="noetl://execution/42/result/greet/l", bytes=PREVIEW + 1)
+RESULT = Reference(
+    ref_id=RefId("1"), type="memory", uri="noetl://execution/42/result/greet/k", bytes=3
+)
+LARGE = Reference(
+    ref_id=RefId("2"), type="memory", uri="noetl://execution/42/result/greet/l", bytes=PREVIEW + 1
+)
 
 
 def story(*events: e.Event) -> Story:
@@ -225,7 +244,10 @@ def test_a_failed_execution_names_cause_and_step() -> None:
     ("event", "words"),
     [
         (e.StepEnter(step="greet", activation=A, run=1, cause="c"), "step=greet"),
-        (e.StepExit(step="greet", activation=A, result=Envelope(status="ok")), "step=greet  status=ok"),
+        (
+            e.StepExit(step="greet", activation=A, result=Envelope(status="ok")),
+            "step=greet  status=ok",
+        ),
         (
             e.NextEvaluated(
                 step="a",
@@ -236,13 +258,17 @@ def test_a_failed_execution_names_cause_and_step() -> None:
             "step=a  arcs=b false (a.n = 1); c taken",
         ),
         (
-            e.LoopDone(step="a", activation=A, stats=e.Stats(3, 2, 1, 0), result=Envelope(status="ok")),
+            e.LoopDone(
+                step="a", activation=A, stats=e.Stats(3, 2, 1, 0), result=Envelope(status="ok")
+            ),
             'step=a  status=ok  stats={"total":3,"ok":2,"failed":1,"skipped":0}',
         ),
         (e.PlaybookFailed(error=Failure(code="X", message="no"), step="a"), "step=a  error=X: no"),
         (e.ExecutionQuarantined(error="boom", cause="c"), "error=boom"),
         (
-            e.CommandIssued(command_id=CommandId("c"), step="a", activation=A, kind="run", pool="cpu"),
+            e.CommandIssued(
+                command_id=CommandId("c"), step="a", activation=A, kind="run", pool="cpu"
+            ),
             "step=a  kind=run",
         ),
     ],
@@ -254,7 +280,11 @@ def test_an_event_in_a_few_words(event: e.Event, words: str) -> None:
 
 def test_rows_are_told_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     told = story()
-    told.result = {"rows": [{"n": 1, "x": None}, {"n": 22, "x": {"a": True}}], "row_count": 2, "columns": ["n", "x"]}
+    told.result = {
+        "rows": [{"n": 1, "x": None}, {"n": 22, "x": {"a": True}}],
+        "row_count": 2,
+        "columns": ["n", "x"],
+    }
     print_end(told, durable=False)
     assert capsys.readouterr().out.endswith('\nn   x\n1\n22  {"a":true}\n')
     told.result["rows"] *= TABLE
@@ -294,7 +324,7 @@ def test_how_far_a_tool_is_stands_beside_its_step_while_it_runs() -> None:
         return 1
 
     async def followed() -> Story:
-        async with Cluster(Registry([Scripted(slow)])) as cluster:
+        async with MemoryCluster(Registry([Scripted(slow)])) as cluster:
             text = HEADER + "workflow:\n- step: totals\n  tool: {kind: python, code: x}\n"
             execution_id = await cluster.start(text, "a.yaml", {})
             return await run.follow(cluster, execution_id, watching, asyncio.Event())

@@ -32,7 +32,9 @@ def noetl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         monkeypatch.setattr(sys, "argv", ["noetl", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
-        return Said(ended.value.code if isinstance(ended.value.code, int) else 0, *capsys.readouterr())
+        return Said(
+            ended.value.code if isinstance(ended.value.code, int) else 0, *capsys.readouterr()
+        )
 
     return command
 
@@ -56,7 +58,9 @@ def suite(tmp_path: Path) -> Callable[..., Path]:
         head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\nworkload: {n: 1}\nworkflow:"
         (tmp_path / "p.yaml").write_text(head + steps)
         file = tmp_path / "p.test.yaml"
-        file.write_text(json.dumps({"kind": "PlaybookTest", "playbook": "p.yaml", "tests": list(tests), **more}))
+        file.write_text(
+            json.dumps({"kind": "PlaybookTest", "playbook": "p.yaml", "tests": list(tests), **more})
+        )
         return file
 
     return write
@@ -91,13 +95,24 @@ def test_tasks_are_stubbed_one_by_one_and_what_they_were_given_is_seen(
     assert (said.code, json.loads(said.out)["tests"][0]["differences"]) == (0, []), said.out
 
 
-def test_what_differs_is_said_with_what_was_expected(noetl: Noetl, suite: Callable[..., Path], tmp_path: Path) -> None:
+def test_what_differs_is_said_with_what_was_expected(
+    noetl: Noetl, suite: Callable[..., Path], tmp_path: Path
+) -> None:
     long = [{"name": f"row {number}"} for number in range(10)]
-    expect = {"path": ["fetch"], "ctx": {"n": 6, "m": 1}, "steps": {"many": "not run"}, "calls": {"many": 2}}
+    expect = {
+        "path": ["fetch"],
+        "ctx": {"n": 6, "m": 1},
+        "steps": {"many": "not run"},
+        "calls": {"many": 2},
+    }
     file = suite(
         case("wrong", stubs=STUBS, expect=expect),
         case("fails", stubs={**STUBS, "many": {"error": {"code": "OUCH", "message": "it hurts"}}}),
-        case("long", stubs={**STUBS, "many": {"value": long}}, expect={"values": {"many": [long, long[1:], long]}}),
+        case(
+            "long",
+            stubs={**STUBS, "many": {"value": long}},
+            expect={"values": {"many": [long, long[1:], long]}},
+        ),
     )
     said = noetl("test", file, "--junit", tmp_path / "report.xml")
     assert said.code == 1
@@ -123,7 +138,9 @@ def test_a_call_that_nothing_is_said_of_fails_the_test_and_calls_nobody(
     noetl: Noetl, suite: Callable[..., Path]
 ) -> None:
     once = {"fetch": {"calls": [{"value": {"rows": [{"n": 2}]}}]}}
-    said = noetl("test", suite(case("bare"), case("once", stubs={**once, "many": {"calls": [{"value": 1}]}})))
+    said = noetl(
+        "test", suite(case("bare"), case("once", stubs={**once, "many": {"calls": [{"value": 1}]}}))
+    )
     assert said.code == 1
     assert "fetch calls http, and no stub says what it gives: add stubs.fetch" in said.out
     cycle = """
@@ -135,7 +152,10 @@ def test_a_call_that_nothing_is_said_of_fails_the_test_and_calls_nobody(
 """
     said = noetl("test", suite(case(stubs={"a": {"calls": [{"value": 1}]}}), steps=cycle))
     assert "its stub says nothing of call 2" in said.out
-    assert noetl("test", suite(case(stubs={"a": {"calls": [{"value": 1}] * 3}}), steps=cycle)).code == 0
+    assert (
+        noetl("test", suite(case(stubs={"a": {"calls": [{"value": 1}] * 3}}), steps=cycle)).code
+        == 0
+    )
 
 
 WAITS = """
@@ -150,7 +170,9 @@ WAITS = """
 """
 
 
-def test_no_time_passes_and_a_signal_is_one_that_is_given(noetl: Noetl, suite: Callable[..., Path]) -> None:
+def test_no_time_passes_and_a_signal_is_one_that_is_given(
+    noetl: Noetl, suite: Callable[..., Path]
+) -> None:
     tries = {"again": {"calls": [{"error": {}}] * 4 + [{"data": 1}]}}
     good = case(
         signals=[{"name": "go", "payload": {"by": "ada"}}],
@@ -162,16 +184,26 @@ def test_no_time_passes_and_a_signal_is_one_that_is_given(noetl: Noetl, suite: C
     assert said.out.splitlines()[-1] == "2 tests: 1 passed, 1 failed"
 
 
-def test_a_child_runs_with_the_stubs_of_its_parent(noetl: Noetl, suite: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_child_runs_with_the_stubs_of_its_parent(
+    noetl: Noetl, suite: Callable[..., Path], tmp_path: Path
+) -> None:
     child = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: child}\nworkflow:\n"
-    (tmp_path / "child.yaml").write_text(child + "  - {step: inner, tool: {kind: http, url: 'http://x'}}\n")
+    (tmp_path / "child.yaml").write_text(
+        child + "  - {step: inner, tool: {kind: http, url: 'http://x'}}\n"
+    )
     steps = "\n  - {step: call, tool: {kind: playbook, path: child}}\n"
-    file = suite(case(stubs={"inner": {"value": 3}}, expect={"result": 3}), steps=steps, **{"with": ["child.yaml"]})
+    file = suite(
+        case(stubs={"inner": {"value": 3}}, expect={"result": 3}),
+        steps=steps,
+        **{"with": ["child.yaml"]},
+    )
     assert noetl("test", file).code == 0
 
 
 def test_a_test_that_does_not_end_has_failed(noetl: Noetl, suite: Callable[..., Path]) -> None:
-    steps = "\n  - {step: a, tool: {kind: python, code: 'import time\\nwhile True: time.sleep(1)'}}\n".replace("'", '"')
+    steps = "\n  - {step: a, tool: {kind: python, code: 'import time\\nwhile True: time.sleep(1)'}}\n".replace(
+        "'", '"'
+    )
     said = noetl("test", suite(case(timeout="300ms"), steps=steps))
     assert (said.code, "it did not end within 300ms" in said.out, said.err) == (1, True, "")
 
@@ -196,7 +228,9 @@ def test_a_test_that_says_something_wrong_is_refused(
 
 def test_a_misspelt_key_is_named_with_its_place(noetl: Noetl, tmp_path: Path) -> None:
     file = tmp_path / "a.test.yaml"
-    file.write_text("kind: PlaybookTest\nplaybook: a.yaml\ntests:\n  - name: one\n    expct: {path: []}\n")
+    file.write_text(
+        "kind: PlaybookTest\nplaybook: a.yaml\ntests:\n  - name: one\n    expct: {path: []}\n"
+    )
     said = noetl("test", file)
     assert (said.code, said.out) == (2, "")
     assert f"{file}:5:5: tests.0.expct: there is no such key" in said.err
@@ -228,7 +262,12 @@ def test_a_dry_run_says_what_would_be_done_and_needed_and_does_nothing(
     assert plan["uses"] == {
         "tools": ["http", "postgres", "shell"], "pools": ["cpu"], "credentials": ["db", "token"], "playbooks": [],
     }  # fmt: skip
-    assert plan["steps"][1]["loop"] == {"in": [1, 2, 3], "iterator": "i", "mode": "sequential", "max_in_flight": None}
+    assert plan["steps"][1]["loop"] == {
+        "in": [1, 2, 3],
+        "iterator": "i",
+        "mode": "sequential",
+        "max_in_flight": None,
+    }
     assert plan["steps"][0]["next"] == [{"step": "many", "when": "{{ ctx.n > 1 }}"}]
     shown = noetl("run", file, "--dry-run").out
     for line in (
@@ -240,12 +279,20 @@ def test_a_dry_run_says_what_would_be_done_and_needed_and_does_nothing(
         assert line in shown, shown
 
 
-def test_a_dry_run_names_secrets_that_are_asked_for(noetl: Noetl, suite: Callable[..., Path]) -> None:
-    file = suite(case(), steps="\n  - {step: fetch, tool: {kind: secrets, name: vault}}\n").with_name("p.yaml")
-    assert json.loads(noetl("run", file, "--dry-run", "--json").out)["uses"]["credentials"] == ["vault"]
+def test_a_dry_run_names_secrets_that_are_asked_for(
+    noetl: Noetl, suite: Callable[..., Path]
+) -> None:
+    file = suite(
+        case(), steps="\n  - {step: fetch, tool: {kind: secrets, name: vault}}\n"
+    ).with_name("p.yaml")
+    assert json.loads(noetl("run", file, "--dry-run", "--json").out)["uses"]["credentials"] == [
+        "vault"
+    ]
 
 
-def test_a_dry_run_of_a_playbook_with_errors_says_them(noetl: Noetl, suite: Callable[..., Path]) -> None:
+def test_a_dry_run_of_a_playbook_with_errors_says_them(
+    noetl: Noetl, suite: Callable[..., Path]
+) -> None:
     file = suite(case(), steps="\n  - {step: a, nxt: b}\n").with_name("p.yaml")
     said = noetl("run", file, "--dry-run")
     assert (said.code, "UNKNOWN_KEY" in said.err) == (2, True)
@@ -273,15 +320,26 @@ SPARK_STEPS = """
 """
 
 
-def test_a_dry_run_says_what_spark_reads_and_writes(noetl: Noetl, suite: Callable[..., Path]) -> None:
+def test_a_dry_run_says_what_spark_reads_and_writes(
+    noetl: Noetl, suite: Callable[..., Path]
+) -> None:
     file = suite(case(), steps=SPARK_STEPS).with_name("p.yaml")
     plan = json.loads(noetl("run", file, "--dry-run", "--json").out)
     assert plan["uses"]["credentials"] == ["pg_out", "pg_rates"]
     assert plan["uses"]["pools"] == ["spark"]
     assert plan["steps"][0]["tasks"][0]["spark"] == {
         "profile": "sc://spark:15002",
-        "inputs": {"orders": "{{ workload.n }}", "users": "/lake/users", "rates": "postgres (a query)"},
-        "output": {"to": "/lake/totals", "mode": "overwrite_partitions", "partition_by": ["day"], "key": []},
+        "inputs": {
+            "orders": "{{ workload.n }}",
+            "users": "/lake/users",
+            "rates": "postgres (a query)",
+        },
+        "output": {
+            "to": "/lake/totals",
+            "mode": "overwrite_partitions",
+            "partition_by": ["day"],
+            "key": [],
+        },
         "expect": [],
     }
     shown = noetl("run", file, "--dry-run").out

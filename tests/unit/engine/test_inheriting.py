@@ -31,13 +31,17 @@ def test_a_version_without_a_step_whose_result_is_taken_over_does_not_fit() -> N
     old = ended()
     newer = plan_of(workflow(STEPS.replace("step: one", "step: first")))
     cut = rewind(old, "three").state
-    assert inheriting.misfits(newer, cut) == ["it has no step 'one', whose result would be taken over"]
+    assert inheriting.misfits(newer, cut) == [
+        "it has no step 'one', whose result would be taken over"
+    ]
     assert inheriting.misfits(plan_of(workflow(STEPS)), cut) == []
 
 
 def test_a_version_that_decides_on_what_was_not_kept_does_not_fit() -> None:
     old = ended()
-    text = STEPS.replace("next: three", 'next: {arcs: [{step: three, when: "{{ one.count > 3 }}"}]}')
+    text = STEPS.replace(
+        "next: three", 'next: {arcs: [{step: three, when: "{{ one.count > 3 }}"}]}'
+    )
     newer = plan_of(workflow(text))
     (problem,) = inheriting.misfits(newer, rewind(old, "three").state)
     assert "one.count" in problem

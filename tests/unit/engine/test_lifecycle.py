@@ -9,7 +9,7 @@ from noetl.engine.explain import explain
 from noetl.engine.fold import FOLDS
 from noetl.engine.machine import RULES, Refusal, advance, quarantine
 from noetl.engine.outcome import outcome_hash
-from noetl.engine.state import Limits
+from noetl.engine.state import ExecutionLimits
 from noetl.model import decisions as d
 from noetl.model import events as e
 from noetl.model import messages as m
@@ -35,7 +35,11 @@ def play(steps: str, payload: dict[str, Any] | None = None, **document: Any) -> 
 def park(p: Play, step: str, reason: str, **fields: Any) -> Any:
     command = p.command(step)
     event = e.CommandParked(
-        command_id=command.command_id, attempt=command.attempt, task="task_0", reason=reason, **fields
+        command_id=command.command_id,
+        attempt=command.attempt,
+        task="task_0",
+        reason=reason,
+        **fields,
     )
     p.report(command, event)
     return command
@@ -142,11 +146,15 @@ def test_a_wait_that_times_out_is_the_tasks_error() -> None:
 def test_a_refused_approval_is_an_error() -> None:
     p = play("- {step: a, tool: {kind: wait, approval: true}}")
     park(p, "a", "approval")
-    p.tell(m.Signal(name="approve:a", request="s", payload={"approved": False, "comment": "no money"}))
+    p.tell(
+        m.Signal(name="approve:a", request="s", payload={"approved": False, "comment": "no money"})
+    )
     assert p.command("a").journal.resolved.error.code == "REJECTED"
 
 
-@pytest.mark.parametrize("payload", [None, {}, "yes", True, {"approved": "no"}, {"approved": 1}, {"approved": None}])
+@pytest.mark.parametrize(
+    "payload", [None, {}, "yes", True, {"approved": "no"}, {"approved": 1}, {"approved": None}]
+)
 def test_a_payload_that_is_no_clear_approval_rejects(payload: Any) -> None:
     p = play("- {step: a, tool: {kind: wait, approval: true}}")
     park(p, "a", "approval")
@@ -164,7 +172,9 @@ def test_an_approval_that_says_true_goes_on() -> None:
 
 
 def test_too_many_signals_are_refused() -> None:
-    p = Play(workflow("- {step: a, tool: {kind: wait, signal: go}}"), limits=Limits(signals=2)).start()
+    p = Play(
+        workflow("- {step: a, tool: {kind: wait, signal: go}}"), limits=ExecutionLimits(signals=2)
+    ).start()
     for number in range(2):
         p.tell(m.Signal(name="other", request=str(number)))
     assert p.tell(m.Signal(name="other", request="x")) == Refusal("full")
@@ -204,7 +214,11 @@ def test_a_child_is_known_by_its_call_and_its_end_resolves_the_step() -> None:
     p.tell(m.Notice(event=e.ChildStarted(call=asked.parent.call, child=m.ExecutionId("99"))))
     assert "child 99" in explain(p.fixed, p.state, "a").because[0]
     p.tell(
-        m.Notice(event=e.ChildEnded(call=asked.parent.call, child=m.ExecutionId("99"), result=Envelope(status="ok")))
+        m.Notice(
+            event=e.ChildEnded(
+                call=asked.parent.call, child=m.ExecutionId("99"), result=Envelope(status="ok")
+            )
+        )
     )
     assert p.run().check().path() == ["a", "b"]
 
@@ -218,7 +232,11 @@ def test_a_cancelled_parent_waits_for_its_children() -> None:
     p.tell(m.Notice(event=e.ChildStarted(call=asked.parent.call, child=m.ExecutionId("99"))))
     assert [send.execution_id for send in p.sent] == ["99"], "it is told as soon as it is known"
     ended = failed(Failure(code="CHILD_CANCELLED", message=""))
-    p.tell(m.Notice(event=e.ChildEnded(call=asked.parent.call, child=m.ExecutionId("99"), result=ended)))
+    p.tell(
+        m.Notice(
+            event=e.ChildEnded(call=asked.parent.call, child=m.ExecutionId("99"), result=ended)
+        )
+    )
     assert p.check().state.status == "cancelled"
 
 
@@ -235,7 +253,11 @@ def child_started(p: Play, asked: d.StartChild, child: str) -> None:
 
 
 def child_ended(p: Play, asked: d.StartChild, child: str, result: Envelope = CHILD_FAILED) -> None:
-    p.tell(m.Notice(event=e.ChildEnded(call=asked.parent.call, child=m.ExecutionId(child), result=result)))
+    p.tell(
+        m.Notice(
+            event=e.ChildEnded(call=asked.parent.call, child=m.ExecutionId(child), result=result)
+        )
+    )
 
 
 def test_loop_over_children_that_stops_cancels_the_others_and_ends_when_they_have() -> None:
@@ -249,7 +271,9 @@ def test_loop_over_children_that_stops_cancels_the_others_and_ends_when_they_hav
     assert {send.execution_id for send in p.sent} == {"92"}
     assert p.state.status == "cancelling"
     child_started(p, third, "93")
-    assert {send.execution_id for send in p.sent} == {"92", "93"}, "one that starts after the stop is cancelled then"
+    assert {send.execution_id for send in p.sent} == {"92", "93"}, (
+        "one that starts after the stop is cancelled then"
+    )
     child_ended(p, second, "92")
     child_ended(p, third, "93")
     assert p.check().state.status == "failed"
@@ -263,7 +287,11 @@ def test_call_that_is_parked_after_its_loop_stopped_starts_no_child_and_is_not_w
     child_ended(p, first, "91")
     p.fail(next(command for command in p.ready() if command.attempt == 2))
     asked = e.CommandParked(
-        command_id=late.command_id, attempt=1, task="task_0", reason="child", child=e.ChildRequest(path="child")
+        command_id=late.command_id,
+        attempt=1,
+        task="task_0",
+        reason="child",
+        child=e.ChildRequest(path="child"),
     )
     p.report(late, asked)
     p.stopped()
@@ -276,10 +304,14 @@ def test_cancel_ends_an_execution_that_was_left_cancelling_with_nothing_to_wait_
     ask_child(p)
     p.tell(m.Cancel(request="r"))
     p.stopped()
-    left = replace(p.state, calls={}, reason="failed", failure=Failure(code="LOOP_FAILED", message="no"))
+    left = replace(
+        p.state, calls={}, reason="failed", failure=Failure(code="LOOP_FAILED", message="no")
+    )
     p.state = left
     p.tell(m.Cancel(request="again"))
-    assert (p.state.status, p.state.failure.code) == ("failed", "LOOP_FAILED"), "it ends as what it was"
+    assert (p.state.status, p.state.failure.code) == ("failed", "LOOP_FAILED"), (
+        "it ends as what it was"
+    )
 
 
 def test_child_whose_caller_has_waited_too_long_is_cancelled() -> None:
@@ -308,7 +340,9 @@ def test_a_detached_child_gives_its_id() -> None:
 
 
 def test_a_child_tells_its_parent_how_it_ended() -> None:
-    p = Play(workflow(f"- {{step: a, {PYTHON}}}")).start(parent=e.Parent(m.ExecutionId("5"), "call1"), depth=1)
+    p = Play(workflow(f"- {{step: a, {PYTHON}}}")).start(
+        parent=e.Parent(m.ExecutionId("5"), "call1"), depth=1
+    )
     p.fail(p.command("a"))
     (send,) = p.sent
     assert send.execution_id == "5"
@@ -316,15 +350,22 @@ def test_a_child_tells_its_parent_how_it_ended() -> None:
 
 
 def test_a_playbook_that_calls_itself_stops() -> None:
-    p = Play(workflow(CALL), limits=Limits(depth=3)).start(depth=3, parent=e.Parent(m.ExecutionId("5"), "c"))
+    p = Play(workflow(CALL), limits=ExecutionLimits(depth=3)).start(
+        depth=3, parent=e.Parent(m.ExecutionId("5"), "c")
+    )
     park(p, "a", "child", child=e.ChildRequest(path="child"))
     assert not p.children
     p.tell(p.sent[-1].message)
     assert p.command("a").journal.resolved.error.code == "RUNAWAY"
     command, runaway = p.command("a"), p.command("a").journal.resolved
-    p.report(command, e.CommandFailed(command_id=command.command_id, attempt=command.attempt, result=runaway))
+    p.report(
+        command,
+        e.CommandFailed(command_id=command.command_id, attempt=command.attempt, result=runaway),
+    )
     assert p.sent[-1].execution_id == "5"
-    assert p.sent[-1].message.event.result.error.code == "RUNAWAY"  # the first caller is told so too
+    assert (
+        p.sent[-1].message.event.result.error.code == "RUNAWAY"
+    )  # the first caller is told so too
 
 
 def test_a_step_timeout_stops_the_command_and_fails_the_step() -> None:
@@ -341,7 +382,10 @@ def test_a_step_timeout_stops_the_command_and_fails_the_step() -> None:
 
 def claimed(p: Play, step: str) -> None:
     command = p.command(step)
-    p.report(command, e.CommandClaimed(command_id=command.command_id, attempt=command.attempt, worker="w1"))
+    p.report(
+        command,
+        e.CommandClaimed(command_id=command.command_id, attempt=command.attempt, worker="w1"),
+    )
 
 
 POOLED = f"- {{step: a, spec: {{timeout: 10s, pool: gpu}}, {PYTHON}}}"
@@ -353,7 +397,10 @@ def test_a_timeout_of_a_step_that_no_worker_took_names_the_pool() -> None:
     p.stopped()
     error = p.check().last(e.PlaybookFailed).error
     assert error.code == "TIMEOUT"
-    assert "did not begin within its timeout of 10s: no worker of pool 'gpu' took its command" in error.message
+    assert (
+        "did not begin within its timeout of 10s: no worker of pool 'gpu' took its command"
+        in error.message
+    )
 
 
 def test_a_timeout_of_a_step_that_a_worker_took_says_that_it_ran_too_long() -> None:
@@ -361,18 +408,26 @@ def test_a_timeout_of_a_step_that_a_worker_took_says_that_it_ran_too_long() -> N
     claimed(p, "a")
     p.fire()
     p.stopped()
-    assert p.check().last(e.PlaybookFailed).error.message == "step a ran longer than its timeout of 10s"
+    assert (
+        p.check().last(e.PlaybookFailed).error.message
+        == "step a ran longer than its timeout of 10s"
+    )
 
 
 def test_a_timeout_of_a_loop_that_no_worker_took_names_the_pool() -> None:
     p = play(f"- {{step: a, spec: {{timeout: 10s, pool: gpu}}, loop: {{in: [1, 2, 3]}}, {PYTHON}}}")
     p.fire()
     p.stopped()
-    assert "no worker of pool 'gpu' took its command" in p.check().last(e.LoopDone).result.error.message
+    assert (
+        "no worker of pool 'gpu' took its command"
+        in p.check().last(e.LoopDone).result.error.message
+    )
 
 
 @pytest.mark.parametrize(("taken", "said"), [(True, False), (False, True)])
-def test_a_timeout_of_an_execution_names_the_step_that_no_worker_took(taken: bool, said: bool) -> None:
+def test_a_timeout_of_an_execution_names_the_step_that_no_worker_took(
+    taken: bool, said: bool
+) -> None:
     p = play(f"- {{step: a, spec: {{pool: gpu}}, {PYTHON}}}", executor={"spec": {"timeout": "1m"}})
     if taken:
         claimed(p, "a")
@@ -385,7 +440,11 @@ def test_a_timeout_of_an_execution_names_the_step_that_no_worker_took(taken: boo
 def test_explain_says_until_when_a_step_waits_for_a_timer() -> None:
     p = play("- {step: a, tool: {kind: wait, until: '2026-01-02T03:04:05Z'}}")
     park(p, "a", "time", until=1_767_323_045_000_000)
-    assert explain(p.fixed, p.state, "a").because[0].endswith("waits for a timer, until 2026-01-02T03:04:05.000000Z")
+    assert (
+        explain(p.fixed, p.state, "a")
+        .because[0]
+        .endswith("waits for a timer, until 2026-01-02T03:04:05.000000Z")
+    )
 
 
 def test_a_timer_of_a_finished_step_is_cleared_and_a_late_one_is_known() -> None:
@@ -433,10 +492,20 @@ def test_a_retry_inherits_what_finished_and_runs_the_failed_step_again() -> None
 - {{step: b, {PYTHON}, next: [{{step: c, args: {{k: "{{{{ a.n }}}}"}}}}]}}
 - {{step: c, {PYTHON}}}
 """)
-    old = Play(text).start().run(lambda c: Failure(code="X", message="") if c.step == "c" else {"n": 1})
+    old = (
+        Play(text)
+        .start()
+        .run(lambda c: Failure(code="X", message="") if c.step == "c" else {"n": 1})
+    )
     new = Play(text)
     new.tell(
-        m.Start(execution_id=m.ExecutionId("7"), path="test", playbook="hash", retry_of=m.ExecutionId("6")), old.state
+        m.Start(
+            execution_id=m.ExecutionId("7"),
+            path="test",
+            playbook="hash",
+            retry_of=m.ExecutionId("6"),
+        ),
+        old.state,
     )
     command = new.command("c")
     assert command.scope.args == {"k": 1}
@@ -458,7 +527,13 @@ def test_a_retried_loop_runs_its_failed_items_only() -> None:
     assert old.state.status == "failed"
     new = Play(text)
     new.tell(
-        m.Start(execution_id=m.ExecutionId("7"), path="test", playbook="hash", retry_of=m.ExecutionId("6")), old.state
+        m.Start(
+            execution_id=m.ExecutionId("7"),
+            path="test",
+            playbook="hash",
+            retry_of=m.ExecutionId("6"),
+        ),
+        old.state,
     )
     started = new.last(e.LoopStarted).collection
     assert (started.kind, started.size, started.total) == ("failed", 1, 4)
@@ -468,7 +543,9 @@ def test_a_retried_loop_runs_its_failed_items_only() -> None:
         "of all that its rows have"
     )
     first = next(effect for effect in new.effects if isinstance(effect, d.AddPart))
-    assert first.reference == old.last(e.LoopDone).result.reference, "the results that stand are the old manifest's"
+    assert first.reference == old.last(e.LoopDone).result.reference, (
+        "the results that stand are the old manifest's"
+    )
 
 
 EACH = f"""
@@ -511,7 +588,8 @@ def test_a_retry_gives_a_join_the_arguments_of_all_arrivals_that_waited_there() 
 def test_a_retry_of_many_arrivals_fits_into_its_events() -> None:
     count = 300
     steps = "".join(
-        f"- {{step: s{n}, next: [{{step: b, args: {{n: {n}, text: {'x' * 60}}}}}]}}\n" for n in range(count)
+        f"- {{step: s{n}, next: [{{step: b, args: {{n: {n}, text: {'x' * 60}}}}}]}}\n"
+        for n in range(count)
     )
     arcs = ", ".join(f"{{step: s{number}}}" for number in range(count))
     text = workflow(
@@ -531,12 +609,16 @@ def test_a_retry_of_many_arrivals_fits_into_its_events() -> None:
 
 def retry_of(old: Play, text: str) -> Play:
     new = Play(text)
-    again = m.Start(execution_id=m.ExecutionId("7"), path="test", playbook="hash", retry_of=m.ExecutionId("6"))
+    again = m.Start(
+        execution_id=m.ExecutionId("7"), path="test", playbook="hash", retry_of=m.ExecutionId("6")
+    )
     new.tell(again, old.state)
     return new
 
 
-def test_retry_of_a_loop_that_completed_with_failed_items_runs_them_and_the_steps_after_it() -> None:
+def test_retry_of_a_loop_that_completed_with_failed_items_runs_them_and_the_steps_after_it() -> (
+    None
+):
     text = workflow(f"""
 - {{step: load, {PYTHON}, next: [{{step: each, args: {{k: 5}}}}]}}
 - step: each
@@ -561,7 +643,12 @@ def test_retry_of_a_loop_that_completed_with_failed_items_runs_them_and_the_step
     assert new.state.ctx == {"total": 40}, "what the other items gave is there already"
     assert "report" not in new.state.steps or new.state.steps["report"].status != "inherited"
     assert new.run().check().path() == ["each", "report"]
-    assert new.last(e.LoopDone).result.context["stats"] == {"total": 4, "ok": 4, "failed": 0, "skipped": 0}
+    assert new.last(e.LoopDone).result.context["stats"] == {
+        "total": 4,
+        "ok": 4,
+        "failed": 0,
+        "skipped": 0,
+    }
 
 
 def test_retry_of_two_loops_with_failed_items_begins_at_the_first() -> None:
@@ -592,12 +679,21 @@ def test_a_retried_loop_reduces_what_its_other_items_gave() -> None:
     old = Play(text).start()
     for number, command in enumerate(old.ready(), 1):
         failed = (number - 1,) if number > 2 else ()
-        old.chunk(command, failed=failed, partial={} if failed else {"ctx.total": number, "ctx.seen": [number]})
+        old.chunk(
+            command,
+            failed=failed,
+            partial={} if failed else {"ctx.total": number, "ctx.seen": [number]},
+        )
     for again in (3, 4):  # each retry mends one item
         assert old.state.status == "failed"
         new = Play(text)
         new.tell(
-            m.Start(execution_id=m.ExecutionId(f"{again}"), path="test", playbook="hash", retry_of=m.ExecutionId("6")),
+            m.Start(
+                execution_id=m.ExecutionId(f"{again}"),
+                path="test",
+                playbook="hash",
+                retry_of=m.ExecutionId("6"),
+            ),
             old.state,
         )
         mended, *others = new.ready()
@@ -609,9 +705,12 @@ def test_a_retried_loop_reduces_what_its_other_items_gave() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "late"), [("loop: {in: [1]}, " + PYTHON, 0), ("tool: {kind: wait, duration: 1h}", 0), (PYTHON, LEASE)]
+    ("tool", "late"),
+    [("loop: {in: [1]}, " + PYTHON, 0), ("tool: {kind: wait, duration: 1h}", 0), (PYTHON, LEASE)],
 )
-def test_a_step_timeout_is_left_to_the_worker_first_where_one_holds_the_step(tool: str, late: int) -> None:
+def test_a_step_timeout_is_left_to_the_worker_first_where_one_holds_the_step(
+    tool: str, late: int
+) -> None:
     p = play(f"- {{step: a, spec: {{timeout: 10s}}, {tool}}}")
     [timer] = [effect for effect in p.effects if isinstance(effect, d.SetTimer)]
     assert timer.due - p.now == 10_000_000 + late
@@ -642,7 +741,11 @@ def test_explain_names_the_command_that_ends_a_wait() -> None:
 - {step: gate, tool: {kind: wait, signal: go}}
 """)
     parked = e.CommandParked(
-        command_id=p.command("gate").command_id, attempt=1, task="gate", reason="signal", signal="go"
+        command_id=p.command("gate").command_id,
+        attempt=1,
+        task="gate",
+        reason="signal",
+        signal="go",
     )
     p.report(p.command("gate"), parked)
     found = explain(p.fixed, p.state, "gate")
@@ -651,14 +754,19 @@ def test_explain_names_the_command_that_ends_a_wait() -> None:
     q = play("""
 - {step: ask, tool: {kind: wait, approval: yes}}
 """)
-    asked = e.CommandParked(command_id=q.command("ask").command_id, attempt=1, task="ask", reason="approval")
+    asked = e.CommandParked(
+        command_id=q.command("ask").command_id, attempt=1, task="ask", reason="approval"
+    )
     q.report(q.command("ask"), asked)
     assert "`noetl exec approve 7 ask` gives it" in explain(q.fixed, q.state, "ask").because[0]
 
 
 def test_explain_says_that_an_execution_waits_for_a_place() -> None:
     p = Play(workflow("- {step: a}", executor={"spec": {"max_concurrent": 1}})).start()
-    assert explain(p.fixed, p.state, "a").because[0] == "the execution waits for a place: max_concurrent of test is 1"
+    assert (
+        explain(p.fixed, p.state, "a").because[0]
+        == "the execution waits for a place: max_concurrent of test is 1"
+    )
 
 
 def test_explain_says_why_a_step_did_not_run() -> None:
@@ -671,7 +779,9 @@ def test_explain_says_why_a_step_did_not_run() -> None:
     b = explain(p.fixed, p.state, "b")
     assert b.verdict == "not reached"
     assert b.because == ("from a, arc to b: false (a.n > 3 = False); its guard is {{ a.n > 3 }}",)
-    assert explain(p.fixed, p.state, "d").because == ("step b leads here and was not reached itself",)
+    assert explain(p.fixed, p.state, "d").because == (
+        "step b leads here and was not reached itself",
+    )
     assert explain(p.fixed, p.state, "c").because == ("it was reached from a",)
     assert explain(p.fixed, p.state, "zzz").because == ("the playbook has no step zzz",)
 
@@ -687,17 +797,24 @@ def test_explain_says_that_the_execution_was_cancelled_before_a_step() -> None:
     p.stopped()
     assert p.check().state.status == "cancelled"
     assert explain(p.fixed, p.state, "b").because == (ended, "step a leads here and was cancelled")
-    assert explain(p.fixed, p.state, "c").because == (ended, "step b leads here and was not reached itself")
+    assert explain(p.fixed, p.state, "c").because == (
+        ended,
+        "step b leads here and was not reached itself",
+    )
 
 
 def test_explain_says_that_the_execution_timed_out_before_a_step() -> None:
     p = play(CHAIN, executor={"spec": {"timeout": "1m"}})
     p.fire()
     p.stopped()
-    assert explain(p.fixed, p.state, "c").because[0] == "the execution timed out before it was reached"
+    assert (
+        explain(p.fixed, p.state, "c").because[0] == "the execution timed out before it was reached"
+    )
 
 
-def test_explain_says_where_the_execution_failed_before_a_step_and_not_where_an_arc_decided_it() -> None:
+def test_explain_says_where_the_execution_failed_before_a_step_and_not_where_an_arc_decided_it() -> (
+    None
+):
     p = play(f"""
 - {{step: a, {PYTHON}, next: [{{step: b, when: "{{{{ a.n > 3 }}}}"}}, x]}}
 - {{step: b}}
@@ -711,7 +828,10 @@ def test_explain_says_where_the_execution_failed_before_a_step_and_not_where_an_
         "from a, arc to b: false (a.n > 3 = False); its guard is {{ a.n > 3 }}",
     )
     for step in ("y", "z"):
-        assert explain(p.fixed, p.state, step).because[0] == "the execution failed at x before it was reached"
+        assert (
+            explain(p.fixed, p.state, step).because[0]
+            == "the execution failed at x before it was reached"
+        )
 
 
 def test_explain_says_that_a_join_was_cut_short() -> None:
@@ -736,7 +856,9 @@ def test_explain_says_that_nothing_was_reached_before_an_execution_began() -> No
     p = play(CHAIN, executor={"spec": {"max_concurrent": 1}})
     assert p.state.status == "pending"
     p.tell(m.Cancel(request="r"))
-    assert explain(p.fixed, p.state, "a").because == ("the execution was cancelled before it was reached",)
+    assert explain(p.fixed, p.state, "a").because == (
+        "the execution was cancelled before it was reached",
+    )
 
 
 FINAL = {"executor": {"spec": {"final_step": "report", "timeout": "1h"}}}

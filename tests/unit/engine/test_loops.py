@@ -55,7 +55,9 @@ def test_a_map_or_text_is_one_item(items: Any, size: int) -> None:
 
 
 def test_a_number_is_not_a_collection() -> None:
-    p = Play(workflow(f"- {{step: each, loop: {{in: '{{{{ workload.n }}}}'}}, {PYTHON}}}"), {"n": 3}).start()
+    p = Play(
+        workflow(f"- {{step: each, loop: {{in: '{{{{ workload.n }}}}'}}, {PYTHON}}}"), {"n": 3}
+    ).start()
     assert p.check().last(e.PlaybookFailed).error.code == "BAD_COLLECTION"
 
 
@@ -91,7 +93,9 @@ def test_the_window_bounds_items_that_run_at_once() -> None:
 def test_a_wide_window_is_spread_over_a_bounded_number_of_commands() -> None:
     p = loop("{mode: parallel, max_in_flight: 1000, chunk: 50}", 90_000)
     assert len(p.ready()) == LANES
-    assert sum(c.together for c in p.ready()) == LANES * 50, "a chunk of 50 can run no more than 50 at once"
+    assert sum(c.together for c in p.ready()) == LANES * 50, (
+        "a chunk of 50 can run no more than 50 at once"
+    )
     covered = sorted((c.first, c.count) for c in p.ready())
     assert covered[0] == (0, 50)
     assert all(a + n == b for (a, n), (b, _) in pairwise(covered))
@@ -250,12 +254,19 @@ def test_a_loop_over_data_is_planned_by_a_worker_and_runs_over_the_reference() -
     p.report(command, e.CommandCompleted(command_id=command.command_id, attempt=1, result=result))
     asked = p.command("each")
     assert asked.kind == "plan"
-    rows = Reference(ref_id=RefId("9"), type="memory", uri="noetl://execution/7/collection/each/k", rows=3)
+    rows = Reference(
+        ref_id=RefId("9"), type="memory", uri="noetl://execution/7/collection/each/k", rows=3
+    )
     planned = e.Collection(kind="reference", size=3, reference=rows)
     p.report(
         asked,
         e.ExpressionEvaluated(
-            command_id=asked.command_id, attempt=1, step="each", activation=asked.activation, site="in", plan=planned
+            command_id=asked.command_id,
+            attempt=1,
+            step="each",
+            activation=asked.activation,
+            site="in",
+            plan=planned,
         ),
     )
     assert all(c.collection == planned and not c.items for c in p.ready())
@@ -263,7 +274,9 @@ def test_a_loop_over_data_is_planned_by_a_worker_and_runs_over_the_reference() -
 
 
 @pytest.mark.parametrize("source", ["load.rows", "ctx.rows"])
-def test_a_loop_over_a_stored_list_starts_at_once_and_its_items_stay_in_the_store(source: str) -> None:
+def test_a_loop_over_a_stored_list_starts_at_once_and_its_items_stay_in_the_store(
+    source: str,
+) -> None:
     p = Play(
         workflow(f"""
 - {{step: load, {PYTHON}, set: {{ctx.rows: "{{{{ load.rows }}}}"}}, next: each}}
@@ -313,7 +326,12 @@ def test_a_selection_and_a_plan_with_items_of_an_older_worker_still_run() -> Non
     p.report(
         asked,
         e.ExpressionEvaluated(
-            command_id=asked.command_id, attempt=1, step="each", activation=asked.activation, site="in", plan=planned
+            command_id=asked.command_id,
+            attempt=1,
+            step="each",
+            activation=asked.activation,
+            site="in",
+            plan=planned,
         ),
     )
     assert p.ready()[0].items == ({"secret": 1},)
@@ -326,16 +344,24 @@ def gathered(number: int) -> Reference:
 
 
 def test_what_items_gather_is_joined_by_a_worker_before_the_loop_is_done() -> None:
-    p = loop("{mode: parallel, chunk: 1, reduce: {ctx.total: sum, ctx.seen: append, ctx.none: merge}}", 2)
+    p = loop(
+        "{mode: parallel, chunk: 1, reduce: {ctx.total: sum, ctx.seen: append, ctx.none: merge}}", 2
+    )
     for command in reversed(p.ready()):
         p.chunk(command, partial={"ctx.total": command.first}, gathered=gathered(command.first))
     assert not [event for event in p.log if isinstance(event, e.LoopDone)]
     asked = p.command("each")
     assert (asked.kind, asked.site) == ("evaluate", "reduce")
     assert asked.site_args == {"segments": [[0, {"ctx.total": 1}]]}
-    parts = [effect for effect in p.effects if isinstance(effect, d.AddPart) and effect.manifest != asked.activation]
+    parts = [
+        effect
+        for effect in p.effects
+        if isinstance(effect, d.AddPart) and effect.manifest != asked.activation
+    ]
     assert {(part.first, part.reference.ref_id) for part in parts} == {(0, "g0"), (1, "g1")}
-    seen = Reference(ref_id=RefId("s"), type="memory", uri="noetl://execution/7/result/each/s", rows=2)
+    seen = Reference(
+        ref_id=RefId("s"), type="memory", uri="noetl://execution/7/result/each/s", rows=2
+    )
     p.evaluated(asked, NOT_WRITTEN, Selected(stored=seen), Selected(value=1))
     assert p.check().state.ctx == {"seen": link_to(seen), "total": 1}
     assert stats(p) == (2, 2, 0, 0)
@@ -426,7 +452,9 @@ def test_partitions_on_spark_tell_once_and_the_report_counts() -> None:
 
     def told(number: int) -> e.LoopShardDone:
         items = e.Items(first=number * 10, ok=10)
-        return e.LoopShardDone(command_id=command.command_id, attempt=command.attempt, shard=number, items=items)
+        return e.LoopShardDone(
+            command_id=command.command_id, attempt=command.attempt, shard=number, items=items
+        )
 
     p.report(command, told(0))
     assert p.report(command, told(0)) == Refusal("known")
@@ -434,7 +462,9 @@ def test_partitions_on_spark_tell_once_and_the_report_counts() -> None:
     (activation,) = p.state.activations.values()
     assert activation.loop is not None
     assert (activation.loop.ok, activation.loop.ahead) == (0, 20)
-    p.chunk(command, failed=(3,))  # another attempt may have found it otherwise: what it stored is what counts
+    p.chunk(
+        command, failed=(3,)
+    )  # another attempt may have found it otherwise: what it stored is what counts
     assert stats(p) == (30, 29, 1, 0)
     assert p.last(e.LoopFaninCompleted).shards == 2
     assert p.types().index("loop.done") == p.types().index("loop.fanin.completed") + 1
@@ -466,10 +496,16 @@ def test_a_child_that_ends_after_its_loop_has_failed_wakes_nobody() -> None:
     ).start()
     for command in p.ready():
         request = e.ChildRequest(path="other")
-        fields: Any = {"command_id": command.command_id, "attempt": command.attempt, "task": "task_0"}
+        fields: Any = {
+            "command_id": command.command_id,
+            "attempt": command.attempt,
+            "task": "task_0",
+        }
         p.report(command, e.CommandParked(reason="child", child=request, **fields))
     ends = [
-        e.ChildEnded(call=asked.parent.call, child=None, result=failed(Failure(code="NOT_FOUND", message="")))
+        e.ChildEnded(
+            call=asked.parent.call, child=None, result=failed(Failure(code="NOT_FOUND", message=""))
+        )
         for asked in p.children
     ]
     p.tell(m.Notice(event=ends[0]))
@@ -535,22 +571,36 @@ BACK = "{policy: {rules: [{when: '{{ output.status == 1 }}', then: {do: jump, to
         (f"[{{name: a, kind: noop}}, {{name: b, kind: noop, spec: {BACK % 'a'}}}]", True),
         (f"[{{name: a, kind: noop}}, {{name: b, kind: noop, spec: {BACK % 'previous'}}}]", True),
         (f"[{{name: a, kind: noop, spec: {BACK % 'b'}}}, {{name: b, kind: noop}}]", False),
-        ("[{name: a, kind: http, url: 'http://x', spec: {paginate: {when: '{{ response.more }}'}}}]", False),
-        ("[{name: a, kind: http, url: 'http://x', spec: {paginate: {when: '{{ response.more }}', delay: 1s}}}]", True),
+        (
+            "[{name: a, kind: http, url: 'http://x', spec: {paginate: {when: '{{ response.more }}'}}}]",
+            False,
+        ),
+        (
+            "[{name: a, kind: http, url: 'http://x', spec: {paginate: {when: '{{ response.more }}', delay: 1s}}}]",
+            True,
+        ),
     ],
 )
-def test_items_that_wait_or_go_back_fill_the_window_each_in_a_command_of_its_own(tasks: str, alone: bool) -> None:
+def test_items_that_wait_or_go_back_fill_the_window_each_in_a_command_of_its_own(
+    tasks: str, alone: bool
+) -> None:
     loop = "{in: '{{ range(90) }}', spec: {mode: parallel, max_in_flight: 40, chunk: 2}}"
     text = f"- {{step: each, loop: {loop}, tool: {tasks}}}"
     p = Play(workflow(text)).start()
-    assert [(c.count, c.together) for c in p.ready()] == ([(1, 1)] * 40 if alone else [(2, 2)] * LANES)
+    assert [(c.count, c.together) for c in p.ready()] == (
+        [(1, 1)] * 40 if alone else [(2, 2)] * LANES
+    )
 
 
 @pytest.mark.parametrize("where", ["", "exec: spark, "])
 def test_loop_that_fails_at_the_end_runs_every_item_first(where: str) -> None:
     p = loop(f"{{mode: parallel, chunk: 1, policy: {{{where}failure: at_end}}}}", 6)
     while commands := p.ready():
-        failed = tuple(index for index in (1, 4) if commands[0].first <= index < commands[0].first + commands[0].count)
+        failed = tuple(
+            index
+            for index in (1, 4)
+            if commands[0].first <= index < commands[0].first + commands[0].count
+        )
         assert not commands[0].stop_on_failure
         p.chunk(commands[0], failed=failed)
     assert stats(p) == (6, 4, 2, 0)

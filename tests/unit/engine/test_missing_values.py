@@ -38,7 +38,9 @@ def test_an_assignment_from_the_value_of_a_failed_step_fails() -> None:
 
 def test_default_is_defined_and_facts_of_a_failed_step_work() -> None:
     facts = 'ctx.z: "{{ a.error.code }}", ctx.s: "{{ a.status }}"'
-    assigned = f"""{{ctx.x: "{{{{ a | default('none') }}}}", ctx.y: "{{{{ a is defined }}}}", {facts}}}"""
+    assigned = (
+        f"""{{ctx.x: "{{{{ a | default('none') }}}}", ctx.y: "{{{{ a is defined }}}}", {facts}}}"""
+    )
     play = play_with_failed_step(f"- {{step: b, {PYTHON}, set: {assigned}}}")
     assert play.state.ctx == {"x": "none", "y": False, "z": "BOOM", "s": "error"}
     assert play.state.status == "completed"
@@ -62,4 +64,7 @@ def test_a_child_whose_returned_step_has_no_value_tells_its_parent_so() -> None:
     play = Play(text).start(parent=parent, return_step="a")
     play.run(lambda command: BOOM if command.step == "a" else 1)
     answer = play.sent[-1].message.event.result
-    assert (answer.status, answer.no_value) == ("ok", f"step a of child {play.state.execution_id} failed with BOOM")
+    assert (answer.status, answer.no_value) == (
+        "ok",
+        f"step a of child {play.state.execution_id} failed with BOOM",
+    )

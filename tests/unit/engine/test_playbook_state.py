@@ -28,7 +28,9 @@ def play(steps: str, stored: dict[str, StateValue] | None = None, **document: ob
 
 
 def writes(p: Play) -> list[tuple[str, Any, int]]:
-    return [(each.name, each.value, each.expected) for each in p.effects if isinstance(each, d.SetState)]
+    return [
+        (each.name, each.value, each.expected) for each in p.effects if isinstance(each, d.SetState)
+    ]
 
 
 def somebody_writes(p: Play, name: str, value: Any) -> None:
@@ -44,7 +46,12 @@ def test_a_playbook_without_state_reads_and_writes_none() -> None:
 
 def test_names_that_the_playbook_uses_are_read_before_the_first_step() -> None:
     p = play(COUNT, {"n": StateValue(3, 41), "other": StateValue(1, "x")}).run()
-    assert p.check().types()[:4] == ["playbook.initialized", "state.read", "workflow.initialized", "step.enter"]
+    assert p.check().types()[:4] == [
+        "playbook.initialized",
+        "state.read",
+        "workflow.initialized",
+        "step.enter",
+    ]
     assert p.last(e.StateRead).values == {"n": StateValue(3, 41)}
     assert writes(p) == [("n", 42, 3)]
     assert p.last(e.StepExit).set == {"state.n": 42}
@@ -82,7 +89,9 @@ def test_own_writes_are_visible_at_once_in_guards_arcs_and_commands() -> None:
     assert p.check().state.status == "completed"
 
 
-def test_a_write_of_a_task_is_made_with_its_journal_entry_also_if_the_pipeline_fails_later() -> None:
+def test_a_write_of_a_task_is_made_with_its_journal_entry_also_if_the_pipeline_fails_later() -> (
+    None
+):
     p = play("""
 - step: a
   tool:
@@ -96,7 +105,9 @@ def test_a_write_of_a_task_is_made_with_its_journal_entry_also_if_the_pipeline_f
     )  # fmt: skip
     p.report(command, entry)
     assert p.stored == {"n": StateValue(1, 1)}
-    assert [each.event for each in p.effects if isinstance(each, d.SetState)] == [p.last(e.TaskDone).key]
+    assert [each.event for each in p.effects if isinstance(each, d.SetState)] == [
+        p.last(e.TaskDone).key
+    ]
     p.fail(command)
     assert p.check().state.status == "failed"
     assert p.stored == {"n": StateValue(1, 1)}
@@ -106,7 +117,13 @@ def test_a_value_that_two_entries_repeat_is_written_once() -> None:
     p = play("- {step: a, tool: {kind: python, code: 'result = 1', set: {state.n: 1}}}")
     command = p.command("a")
     retried = e.RetryStarted(
-        command_id=command.command_id, attempt=1, task="a", run=1, tries=1, error=None, set={"state.n": 1}
+        command_id=command.command_id,
+        attempt=1,
+        task="a",
+        run=1,
+        tries=1,
+        error=None,
+        set={"state.n": 1},
     )
     p.report(command, retried)
     p.done(command, 1, set={"state.n": 1})
@@ -158,7 +175,12 @@ def test_a_lost_race_fails_the_step_and_records_the_conflict() -> None:
     somebody_writes(p, "n", 100)
     p.run()
     conflict = p.check().last(e.StateConflict)
-    assert (conflict.name, conflict.expected, conflict.version, conflict.by) == ("n", 3, 4, "another")
+    assert (conflict.name, conflict.expected, conflict.version, conflict.by) == (
+        "n",
+        3,
+        4,
+        "another",
+    )
     assert p.state.status == "failed"
     assert p.state.failure is not None
     assert p.state.failure.code == "STATE_CONFLICT"
@@ -289,7 +311,12 @@ def test_parallel_items_write_through_a_reducer_when_the_loop_is_done() -> None:
     p = play(LOOP, {"total": StateValue(4, 10)})
     while p.ready():
         command = p.ready()[0]
-        p.chunk(command, partial={"state.total": sum(range(command.first + 1, command.first + command.count + 1))})
+        p.chunk(
+            command,
+            partial={
+                "state.total": sum(range(command.first + 1, command.first + command.count + 1))
+            },
+        )
     assert p.check().last(e.LoopDone).set == {"state.total": 16}
     assert writes(p) == [("total", 16, 4)]
 
@@ -404,7 +431,12 @@ def failed_after_extract() -> Play:
 def retried(old: Play, **stored: StateValue) -> Play:
     p = Play(workflow(TWO_STEPS))
     p.stored = {**old.stored, **stored}
-    start = m.Start(execution_id=m.ExecutionId(EXECUTION), path="test", playbook="hash", retry_of=m.ExecutionId("6"))
+    start = m.Start(
+        execution_id=m.ExecutionId(EXECUTION),
+        path="test",
+        playbook="hash",
+        retry_of=m.ExecutionId("6"),
+    )
     p.tell(start, retried=old.state)
     return p
 
@@ -441,7 +473,12 @@ def test_a_retry_that_writes_before_any_command_finds_its_conflict() -> None:
     assert old.run().state.failed_step == "b"
     p = Play(workflow(steps))
     p.stored = dict(old.stored)
-    start = m.Start(execution_id=m.ExecutionId(EXECUTION), path="test", playbook="hash", retry_of=m.ExecutionId("6"))
+    start = m.Start(
+        execution_id=m.ExecutionId(EXECUTION),
+        path="test",
+        playbook="hash",
+        retry_of=m.ExecutionId("6"),
+    )
     p.tell(start, retried=old.state)
     assert p.check().state.failure is not None
     assert p.state.failure.code == "STATE_CONFLICT"
@@ -450,6 +487,8 @@ def test_a_retry_that_writes_before_any_command_finds_its_conflict() -> None:
 
 
 def test_a_workload_key_or_step_of_that_name_keeps_its_meaning() -> None:
-    p = play(f"- {{step: a, {PYTHON}, set: {{ctx.where: '{{{{ state }}}}'}}}}", workload={"state": "CA"}).run()
+    p = play(
+        f"- {{step: a, {PYTHON}, set: {{ctx.where: '{{{{ state }}}}'}}}}", workload={"state": "CA"}
+    ).run()
     assert p.check().state.ctx == {"where": "CA"}
     assert "state.read" not in p.types()

@@ -11,7 +11,8 @@ from tests.play import Play, workflow
 
 def play(pool: str, steps: str = "", **workload: Any) -> Play:
     text = workflow(
-        steps or f"- step: s\n  spec: {{pool: '{pool}'}}\n  tool: {{kind: python, code: x}}", workload=workload
+        steps or f"- step: s\n  spec: {{pool: '{pool}'}}\n  tool: {{kind: python, code: x}}",
+        workload=workload,
     )
     return Play(text).start()
 
@@ -36,7 +37,11 @@ def test_pool_is_rendered_from_ctx_when_the_step_starts() -> None:
     found.done(found.command("first"), 1)
     assert found.command("s").pool == "large"
     found.run().check()
-    assert {event.pool for event in found.log if isinstance(event, e.CommandIssued) and event.step == "s"} == {"large"}
+    assert {
+        event.pool
+        for event in found.log
+        if isinstance(event, e.CommandIssued) and event.step == "s"
+    } == {"large"}
 
 
 @pytest.mark.parametrize(
@@ -45,10 +50,17 @@ def test_pool_is_rendered_from_ctx_when_the_step_starts() -> None:
         ("{{ backend }}", "", "POOL_INVALID", "names no pool"),
         ("{{ backend }}", None, "POOL_INVALID", "gives None"),
         ("{{ backend }}", ["gpu"], "POOL_INVALID", "names no pool"),
-        ("{{ workload.nobody }}", "x", "TEMPLATE_UNDEFINED", "spec.pool: 'workload.nobody' is undefined"),
+        (
+            "{{ workload.nobody }}",
+            "x",
+            "TEMPLATE_UNDEFINED",
+            "spec.pool: 'workload.nobody' is undefined",
+        ),
     ],
 )
-def test_pool_that_is_no_text_fails_the_step(pool: str, value: Any, code: str, message: str) -> None:
+def test_pool_that_is_no_text_fails_the_step(
+    pool: str, value: Any, code: str, message: str
+) -> None:
     found = play(pool, backend=value)
     assert found.state.status == "failed"
     assert found.state.failure is not None
@@ -57,9 +69,9 @@ def test_pool_that_is_no_text_fails_the_step(pool: str, value: Any, code: str, m
     assert found.queue == {}
 
 
-@pytest.mark.parametrize("pool", ["{{ nobody }}", "{{ first.rows }}", "{{ output.data }}", "{{ keychain.x.y }}"])
+@pytest.mark.parametrize(
+    "pool", ["{{ nobody }}", "{{ first.rows }}", "{{ output.data }}", "{{ keychain.x.y }}"]
+)
 def test_pool_sees_neither_data_nor_unknown_names(pool: str) -> None:
-    steps = (
-        f"- step: first\n  tool: {{kind: python, code: 'result = 1'}}\n  next: s\n- step: s\n  spec: {{pool: '{pool}'}}"
-    )
+    steps = f"- step: first\n  tool: {{kind: python, code: 'result = 1'}}\n  next: s\n- step: s\n  spec: {{pool: '{pool}'}}"
     assert "UNKNOWN_NAME" in [finding.code for finding in load(workflow(steps)).errors]

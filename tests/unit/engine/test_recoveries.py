@@ -26,9 +26,14 @@ def test_failure_that_an_error_arc_handles_is_recovered() -> None:
     p = handled()
     assert p.check().state.status == "completed"
     assert p.state.recovered == 1
-    assert p.state.recoveries == (Recovery(step="a", by="arc to b", code="BROKEN", message="a is broken"),)
+    assert p.state.recoveries == (
+        Recovery(step="a", by="arc to b", code="BROKEN", message="a is broken"),
+    )
     assert summary(p.state)["recovered"] == 1
-    assert "recovered from BROKEN: a is broken (handled by arc to b)" in explain(p.fixed, p.state, "a").because
+    assert (
+        "recovered from BROKEN: a is broken (handled by arc to b)"
+        in explain(p.fixed, p.state, "a").because
+    )
 
 
 def test_failure_that_nothing_handles_is_not_recovered() -> None:
@@ -42,7 +47,9 @@ def test_errors_that_rules_let_pass_are_counted_when_the_command_ends() -> None:
     command = p.command("a")
     p.report(
         command,
-        e.CommandCompleted(command_id=command.command_id, attempt=1, result=Envelope(status="ok"), recovered=PASSED),
+        e.CommandCompleted(
+            command_id=command.command_id, attempt=1, result=Envelope(status="ok"), recovered=PASSED
+        ),
     )
     assert p.check().state.recovered == 1
     assert p.state.recoveries[0] == Recovery(
@@ -65,7 +72,9 @@ def test_what_a_journal_knows_of_is_counted_once() -> None:
     assert p.state.commands[command.command_id].journal.recovered == PASSED
     p.report(
         command,
-        e.CommandCompleted(command_id=command.command_id, attempt=1, result=Envelope(status="ok"), recovered=PASSED),
+        e.CommandCompleted(
+            command_id=command.command_id, attempt=1, result=Envelope(status="ok"), recovered=PASSED
+        ),
     )
     assert p.check().state.recovered == 1
 
@@ -113,7 +122,9 @@ def test_log_of_an_older_release_counts_nothing() -> None:
     """Its events do not say it, and what was stored of them does not either: replay must give the same."""
     state = empty(handled().state.execution_id)
     for event in handled().log:
-        state = evolve(state, replace(event, recovered=False) if isinstance(event, e.NextEvaluated) else event)
+        state = evolve(
+            state, replace(event, recovered=False) if isinstance(event, e.NextEvaluated) else event
+        )
     assert (state.status, state.recovered) == ("completed", 0)
 
 

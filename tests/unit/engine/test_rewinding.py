@@ -34,7 +34,11 @@ def rerun(text: str, old: Play, step: str) -> Play:
     again = Play(text)
     again.stored |= old.stored
     start = m.Start(
-        execution_id=m.ExecutionId("7"), path="test", playbook="hash", retry_of=m.ExecutionId("6"), from_step=step
+        execution_id=m.ExecutionId("7"),
+        path="test",
+        playbook="hash",
+        retry_of=m.ExecutionId("6"),
+        from_step=step,
     )
     again.tell(start, rewind(old, step).state)
     return again
@@ -44,7 +48,9 @@ def same(command: Any) -> str:
     return str(command.step)
 
 
-def test_rerun_from_the_middle_gives_the_same_result_though_later_steps_overwrite_variables() -> None:
+def test_rerun_from_the_middle_gives_the_same_result_though_later_steps_overwrite_variables() -> (
+    None
+):
     text = workflow(STEPS)
     old = Play(text).start().run(same)
     assert old.state.ctx == {"n": 200, "late": True}
@@ -82,7 +88,10 @@ def test_the_last_activation_of_a_step_that_ran_several_times_is_repeated() -> N
     again = rerun(text, old, "poll")
     (live,) = again.state.activations.values()
     assert (live.run, live.args) == (3, {"round": 2})
-    assert {step: record.runs for step, record in again.state.steps.items()} == {"poll": 3, "check": 2}
+    assert {step: record.runs for step, record in again.state.steps.items()} == {
+        "poll": 3,
+        "check": 2,
+    }
     assert again.state.steps["check"].result is not None, "of the round before"
     again.run(same)
     assert again.state.ctx == old.state.ctx
@@ -165,7 +174,9 @@ STATE = """
 """
 
 
-def test_state_values_are_those_of_the_moment_and_the_executions_own_writes_are_no_conflict() -> None:
+def test_state_values_are_those_of_the_moment_and_the_executions_own_writes_are_no_conflict() -> (
+    None
+):
     text = workflow(STATE)
     old = Play(text).start().run(same)
     assert old.stored["watermark"].value == 10

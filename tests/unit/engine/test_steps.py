@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from noetl.engine.machine import Refusal
-from noetl.engine.state import Limits
+from noetl.engine.state import ExecutionLimits
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.envelope import Selected
@@ -58,7 +58,11 @@ def test_exclusive_takes_the_first_true_arc_and_says_why() -> None:
 """).run(lambda _: {"n": 5})
     assert p.check().path() == ["a", "y"]
     routed = next(event for event in p.log if isinstance(event, e.NextEvaluated))
-    assert [(v.step, v.verdict) for v in routed.verdicts] == [("x", "false"), ("y", "taken"), ("z", "untried")]
+    assert [(v.step, v.verdict) for v in routed.verdicts] == [
+        ("x", "false"),
+        ("y", "taken"),
+        ("z", "untried"),
+    ]
     assert routed.verdicts[1].saw == {"a.n > 3": True}
 
 
@@ -82,7 +86,9 @@ def test_inclusive_takes_every_true_arc_and_the_meeting_step_runs_once_with_all_
     p.done(p.command("y"))
     assert "meet" in p.state.tokens, "x is live and can still reach it"
     p.done(p.command("x"))
-    assert p.command("meet").scope.args == {"from_x": 1, "from_y": 1, "last": "y"}, "document order, later wins"
+    assert p.command("meet").scope.args == {"from_x": 1, "from_y": 1, "last": "y"}, (
+        "document order, later wins"
+    )
     assert p.run().check().path() == ["a", "x", "y", "meet"]
     assert p.state.status == "completed"
 
@@ -136,9 +142,14 @@ def test_an_error_is_handled_only_by_an_arc_with_a_guard() -> None:
     assert p.state.steps["a"].status == "error"
 
 
-@pytest.mark.parametrize("guard", ["true", "'{{ workload.mode == \"full\" }}'", "'{{ ctx.has_more | default(true) }}'"])
+@pytest.mark.parametrize(
+    "guard", ["true", "'{{ workload.mode == \"full\" }}'", "'{{ ctx.has_more | default(true) }}'"]
+)
 def test_a_guard_that_does_not_mention_the_outcome_handles_no_failure(guard: str) -> None:
-    p = play(f"- {{step: a, {PYTHON}, next: [{{step: b, when: {guard}}}]}}\n- {{step: b}}", {"mode": "full"})
+    p = play(
+        f"- {{step: a, {PYTHON}, next: [{{step: b, when: {guard}}}]}}\n- {{step: b}}",
+        {"mode": "full"},
+    )
     p.fail(p.command("a"))
     assert p.check().path() == ["a"]
     assert p.last(e.PlaybookFailed).error.code == "BROKEN"
@@ -222,7 +233,9 @@ def test_set_is_folded_before_the_arcs_are_tried() -> None:
 
 
 def test_a_set_that_cannot_be_evaluated_fails_the_step() -> None:
-    p = play(f"- {{step: a, {PYTHON}, set: {{ctx.n: '{{{{ result.nothing }}}}'}}}}").run(lambda _: {})
+    p = play(f"- {{step: a, {PYTHON}, set: {{ctx.n: '{{{{ result.nothing }}}}'}}}}").run(
+        lambda _: {}
+    )
     assert p.check().last(e.PlaybookFailed).error.code == "TEMPLATE_UNDEFINED"
 
 
@@ -241,7 +254,9 @@ def test_what_cannot_be_cut_out_is_asked_of_a_worker() -> None:
 def test_list_of_a_result_that_an_older_worker_reported_in_parts_is_made_by_a_worker() -> None:
     p = play(f"- {{step: a, {PYTHON}, set: {{ctx.all: ['{{{{ result.text }}}}', 1]}}}}")
     command = p.command("a")
-    result = replace(p.envelope(command, {"text": "t"}), context={"selections": {"0" * 16: {"value": "t"}}})
+    result = replace(
+        p.envelope(command, {"text": "t"}), context={"selections": {"0" * 16: {"value": "t"}}}
+    )
     p.report(command, e.CommandCompleted(command_id=command.command_id, attempt=1, result=result))
     assert p.command("a").kind == "evaluate"
 
@@ -255,7 +270,8 @@ def test_a_large_selection_stays_a_reference_in_ctx() -> None:
     command = p.command("a")
     selection = p.fixed.plan.steps["a"].selections[0]
     result = p.envelope(command, {}).__class__(
-        status="ok", context={"selections": {selection.id: {"reference": "noetl://execution/7/result/a/k"}}}
+        status="ok",
+        context={"selections": {selection.id: {"reference": "noetl://execution/7/result/a/k"}}},
     )
     p.report(command, e.CommandCompleted(command_id=command.command_id, attempt=1, result=result))
     assert p.state.ctx == {"rows": {"$reference": "noetl://execution/7/result/a/k"}}
@@ -328,7 +344,9 @@ def test_five_lost_leases_make_a_dead_command_that_can_be_routed() -> None:
     for _ in range(5):
         command = p.command("a")
         p.tell(m.LeaseLost(command_id=command.command_id, attempt=command.attempt))
-    assert p.check().types("command.reclaimed", "command.dead") == ["command.reclaimed"] * 4 + ["command.dead"]
+    assert p.check().types("command.reclaimed", "command.dead") == ["command.reclaimed"] * 4 + [
+        "command.dead"
+    ]
     assert p.path() == ["a", "b"]
 
 
@@ -360,7 +378,10 @@ def test_a_lost_lease_brings_the_journal_to_the_next_attempt() -> None:
 
 
 def test_runaway_cycles_are_stopped() -> None:
-    p = Play(workflow("- {step: a, next: b}\n- {step: b, next: a}"), limits=Limits(activations=50)).start()
+    p = Play(
+        workflow("- {step: a, next: b}\n- {step: b, next: a}"),
+        limits=ExecutionLimits(activations=50),
+    ).start()
     assert p.check().last(e.PlaybookFailed).error.code == "RUNAWAY"
     assert len(p.path()) == 50
 
@@ -372,7 +393,9 @@ def test_a_cycle_of_steps_that_wait_for_nobody_is_stopped() -> None:
 
 
 def test_a_playbook_says_how_many_steps_it_may_run() -> None:
-    text = workflow("- {step: a, next: b}\n- {step: b, next: a}", executor={"spec": {"max_activations": 7}})
+    text = workflow(
+        "- {step: a, next: b}\n- {step: b, next: a}", executor={"spec": {"max_activations": 7}}
+    )
     p = Play(text).start().run()
     failure = p.check().last(e.PlaybookFailed).error
     assert (failure.code, len(p.path())) == ("RUNAWAY", 7)
@@ -392,7 +415,13 @@ def test_a_rules_assignment_counts_even_if_the_worker_dies_before_the_next_try()
     command = p.command("a")
     error = Failure(code="X", message="no")
     again = e.RetryStarted(
-        command_id=command.command_id, attempt=1, task="task_0", run=1, tries=1, error=error, set={"ctx.seen": 1}
+        command_id=command.command_id,
+        attempt=1,
+        task="task_0",
+        run=1,
+        tries=1,
+        error=error,
+        set={"ctx.seen": 1},
     )
     p.report(command, again)
     assert p.report(command, again) == Refusal("known")
@@ -415,5 +444,7 @@ def test_both_errors_are_shown_when_an_error_arc_fails(arc: str, said: str) -> N
     p.fail(p.command("a"))
     failure = p.check().last(e.PlaybookFailed).error
     assert failure.code == "BROKEN"
-    assert failure.message.index("a is broken") < failure.message.index(f"TEMPLATE_UNDEFINED: {said}")
+    assert failure.message.index("a is broken") < failure.message.index(
+        f"TEMPLATE_UNDEFINED: {said}"
+    )
     assert p.last(e.NextEvaluated).error.code == "TEMPLATE_UNDEFINED"

@@ -16,7 +16,9 @@ BOOM = Failure(code="BOOM", message="as asked")
 
 def played(handlers: str, steps: str, failure: str = "fail_fast") -> Play:
     """Step `a` fails, its error arcs lead to the handlers."""
-    arcs = ", ".join(f'{{step: {name}, when: "{{{{ error is defined }}}}"}}' for name in handlers.split())
+    arcs = ", ".join(
+        f'{{step: {name}, when: "{{{{ error is defined }}}}"}}' for name in handlers.split()
+    )
     text = workflow(f"""
 - step: a
   {PYTHON}
@@ -43,7 +45,9 @@ def test_a_failure_stands_when_its_handler_is_not_admitted_and_other_branches_go
 
 
 def test_a_failure_stands_when_no_handler_is_admitted() -> None:
-    assert_failed(played("log mail", f"- {{step: log, {DENY % ''}}}\n- {{step: mail, {DENY % ''}}}"))
+    assert_failed(
+        played("log mail", f"- {{step: log, {DENY % ''}}}\n- {{step: mail, {DENY % ''}}}")
+    )
 
 
 def test_a_failure_is_recovered_when_one_handler_runs() -> None:
@@ -57,7 +61,9 @@ def test_a_failure_is_recovered_when_the_skipped_handler_names_another_that_runs
 
 
 def test_a_failure_stands_when_the_skipped_handler_names_another_that_is_skipped_too() -> None:
-    assert_failed(played("log", f"- {{step: log, {DENY % ', next: mail'}}}\n- {{step: mail, {DENY % ''}}}"))
+    assert_failed(
+        played("log", f"- {{step: log, {DENY % ', next: mail'}}}\n- {{step: mail, {DENY % ''}}}")
+    )
 
 
 def test_a_skip_of_an_older_log_leaves_the_failure_recovered() -> None:
@@ -73,4 +79,6 @@ def test_a_skip_of_an_older_log_leaves_the_failure_recovered() -> None:
 
 def test_explain_says_that_nothing_handled_the_failure() -> None:
     play = played("log", f"- {{step: log, {DENY % ''}}}")
-    assert any("log was not admitted" in line for line in explain(play.fixed, play.state, "a").because)
+    assert any(
+        "log was not admitted" in line for line in explain(play.fixed, play.state, "a").because
+    )

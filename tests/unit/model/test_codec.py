@@ -8,7 +8,13 @@ from noetl.model.codec import UPCASTS, decode_command, decode_event, decode_mess
 from noetl.model.commands import Command
 from noetl.model.envelope import CONTEXT_LIMIT, SELECTIONS, Envelope, Selected, failed
 from noetl.model.errors import CorruptLog, Failure
-from noetl.model.events import CallDone, CommandCompleted, PlaybookInitialized, StepEnter, TimerFired
+from noetl.model.events import (
+    CallDone,
+    CommandCompleted,
+    PlaybookInitialized,
+    StepEnter,
+    TimerFired,
+)
 from noetl.model.ids import ActivationId, CommandId, ExecutionId, RefId, TimerId
 from noetl.model.messages import Cancel, Report
 from noetl.model.reference import Reference
@@ -22,12 +28,20 @@ def test_ids_are_text_in_json() -> None:
 
 
 def test_the_type_is_in_the_json_and_defaults_are_not() -> None:
-    assert json.loads(encode(TimerFired(timer=TimerId("t"), at=5))) == {"type": "timer.fired", "timer": "t", "at": 5}
+    assert json.loads(encode(TimerFired(timer=TimerId("t"), at=5))) == {
+        "type": "timer.fired",
+        "timer": "t",
+        "at": 5,
+    }
 
 
 def test_an_event_reads_back() -> None:
-    reference = Reference(ref_id=RefId("7"), type="kv", uri="noetl://execution/1/result/load/k", bytes=3, rows=1)
-    event = CommandCompleted(command_id=CommandId("c"), attempt=1, result=Envelope(status="ok", reference=reference))
+    reference = Reference(
+        ref_id=RefId("7"), type="kv", uri="noetl://execution/1/result/load/k", bytes=3, rows=1
+    )
+    event = CommandCompleted(
+        command_id=CommandId("c"), attempt=1, result=Envelope(status="ok", reference=reference)
+    )
     assert decode_event(encode(event)) == event
 
 
@@ -39,7 +53,13 @@ def test_a_message_reads_back() -> None:
 
 
 def test_a_command_reads_back() -> None:
-    command = Command(command_id=CommandId("c"), execution_id=BIG, playbook="h", step="s", activation=ActivationId("a"))
+    command = Command(
+        command_id=CommandId("c"),
+        execution_id=BIG,
+        playbook="h",
+        step="s",
+        activation=ActivationId("a"),
+    )
     assert decode_command(encode(command)) == command
 
 
@@ -55,7 +75,13 @@ def test_an_older_shape_is_brought_up_to_date(monkeypatch: pytest.MonkeyPatch) -
         return {"type": "step.begun", "name": raw["node"], "id": raw["id"]}
 
     def today(raw: dict[str, Any]) -> dict[str, Any]:
-        return {"type": "step.enter", "step": raw["name"], "activation": raw["id"], "run": 1, "cause": "start"}
+        return {
+            "type": "step.enter",
+            "step": raw["name"],
+            "activation": raw["id"],
+            "run": 1,
+            "cause": "start",
+        }
 
     monkeypatch.setitem(UPCASTS, "node.begun", two)
     monkeypatch.setitem(UPCASTS, "step.begun", today)
@@ -66,7 +92,9 @@ def test_an_older_shape_is_brought_up_to_date(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_older_shape_of_a_type_that_kept_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(UPCASTS, "timer.fired", lambda raw: {"type": "timer.fired", "timer": raw["timer_id"]})
+    monkeypatch.setitem(
+        UPCASTS, "timer.fired", lambda raw: {"type": "timer.fired", "timer": raw["timer_id"]}
+    )
     assert decode_event(b'{"type":"timer.fired","timer_id":"t"}') == TimerFired(timer=TimerId("t"))
 
 
@@ -91,7 +119,10 @@ def test_a_bare_envelope_keeps_what_identifies_the_result() -> None:
 
 
 def test_selections_are_found_by_their_expression() -> None:
-    full = Envelope(status="ok", context={SELECTIONS: {"load.rows | length": {"value": 3}, "x": {"missing": "load.x"}}})
+    full = Envelope(
+        status="ok",
+        context={SELECTIONS: {"load.rows | length": {"value": 3}, "x": {"missing": "load.x"}}},
+    )
     again = decode_event(encode(CallDone(step="s", activation=ActivationId("a"), result=full)))
     assert isinstance(again, CallDone)
     assert again.result.selected("load.rows | length") == Selected(value=3)

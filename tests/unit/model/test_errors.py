@@ -3,7 +3,11 @@ import inspect
 from noetl.model import errors
 from noetl.model.errors import InvalidInput, NoetlError, NotFound, Unavailable
 
-TREE = [value for _, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, NoetlError)]
+TREE = [
+    value
+    for _, value in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(value, NoetlError)
+]
 
 
 def test_every_error_has_a_stable_code_of_its_own() -> None:

@@ -26,7 +26,9 @@ def filled(event: Any) -> Any:
 
 
 def test_every_event_of_the_module_is_in_the_union() -> None:
-    defined = {value for _, value in inspect.getmembers(events, inspect.isclass) if issubclass(value, Base)} - {Base}
+    defined = {
+        value for _, value in inspect.getmembers(events, inspect.isclass) if issubclass(value, Base)
+    } - {Base}
     assert defined == set(EVENTS)
     assert len(EVENTS) == len(set(EVENTS))
 
@@ -83,7 +85,9 @@ OLDER_NAMES = (
 def test_an_older_name_stands_for_one_fact(name: str) -> None:
     named = [event for event in EVENTS if name in (event.older or (tag(event),))]
     assert named, "no event gives this name"
-    assert all(exclusive(first, second) for first, second in combinations(named, 2)), [tag(each) for each in named]
+    assert all(exclusive(first, second) for first, second in combinations(named, 2)), [
+        tag(each) for each in named
+    ]
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=tag)
@@ -93,7 +97,10 @@ def test_an_event_has_an_older_name_once(event: Any) -> None:
 
 def test_two_types_share_a_key_only_when_they_exclude_each_other() -> None:
     for first, second in combinations(EVENTS, 2):
-        assert (filled(first).key == filled(second).key) == exclusive(first, second), (tag(first), tag(second))
+        assert (filled(first).key == filled(second).key) == exclusive(first, second), (
+            tag(first),
+            tag(second),
+        )
 
 
 NOT_IDENTIFYING = {"at", "result", "set", "worker", "error", "step"}

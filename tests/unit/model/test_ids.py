@@ -22,7 +22,13 @@ def test_parts_of_a_cause_do_not_run_together() -> None:
 
 
 def test_shards_are_the_same_in_every_release() -> None:
-    assert [shard_of(str(number), 16) for number in (1, 2, 3, 2**62, 2**63 - 1)] == [5, 10, 0, 5, 13]
+    assert [shard_of(str(number), 16) for number in (1, 2, 3, 2**62, 2**63 - 1)] == [
+        5,
+        10,
+        0,
+        5,
+        13,
+    ]
 
 
 def test_shards_are_used_evenly() -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from noetl.model.errors import BadReference
 from noetl.model.ids import CommandId
-from noetl.model.reference import Made, address, made_by, parse_uri, result_key
+from noetl.model.reference import PayloadOrigin, address, made_by, parse_uri, result_key
 
 
 def test_an_address_is_written_and_read() -> None:
@@ -51,7 +51,9 @@ def test_a_result_key_names_who_made_it() -> None:
 
 
 def test_a_key_says_who_made_the_payload() -> None:
-    assert made_by("c0ffee-2-fetch") == Made(CommandId("c0ffee"), 2, "fetch")
-    assert made_by("c0ffee-2-fetch.r3.t2.p7-l2") == Made(CommandId("c0ffee"), 2, "fetch", 3, 7)
-    assert made_by("c0ffee-1-set1.v0") == Made(CommandId("c0ffee"), 1, "set1.v0")
+    assert made_by("c0ffee-2-fetch") == PayloadOrigin(CommandId("c0ffee"), 2, "fetch")
+    assert made_by("c0ffee-2-fetch.r3.t2.p7-l2") == PayloadOrigin(
+        CommandId("c0ffee"), 2, "fetch", 3, 7
+    )
+    assert made_by("c0ffee-1-set1.v0") == PayloadOrigin(CommandId("c0ffee"), 1, "set1.v0")
     assert made_by("k") is None

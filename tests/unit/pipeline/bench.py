@@ -13,13 +13,13 @@ from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import ActivationId, CommandId, ExecutionId
 from noetl.model.reference import address
-from noetl.pipeline import Environment, Sent, execute
+from noetl.pipeline import Environment, OutgoingEvent, execute
 from noetl.playbook.assignments import is_reference, linked
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.validation import load_or_raise, source_hash
 from noetl.results.memory import ResultsMemory
 from noetl.tools.noop import Noop
-from noetl.tools.playbook import Child
+from noetl.tools.playbook import PlaybookTool
 from noetl.tools.port import Call, Failed, Outcome, Success, Tool
 from noetl.tools.registry import Registry
 from noetl.tools.wait import Wait
@@ -73,13 +73,13 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.tool = Scripted(lambda call: self.does(call))
-        registry = Registry([self.tool, Noop(), Wait(), Child(), *self.more])
+        registry = Registry([self.tool, Noop(), Wait(), PlaybookTool(), *self.more])
         self.env = Environment(self.store, registry, Clock(), "w1", self._manifest)
 
     async def _manifest(self, manifest: str) -> list[AddPart]:
         return self.parts.get(manifest, [])
 
-    async def _record(self, sent: Sent) -> None:
+    async def _record(self, sent: OutgoingEvent) -> None:
         self.journal.append(sent.event)
         self.refs += sent.refs
 
@@ -93,7 +93,11 @@ class Bench:
         return sent.event
 
     def value(self, envelope: Envelope) -> Any:
-        return None if envelope.reference is None else virtually(self.store.resolve(envelope.reference))
+        return (
+            None
+            if envelope.reference is None
+            else virtually(self.store.resolve(envelope.reference))
+        )
 
     def linked(self, value: Any) -> Any:
         """The value of a link, or the value itself."""
@@ -112,7 +116,11 @@ class Bench:
 
 
 def command(plan: Plan, step: str = "s", **fields: Any) -> Command:
-    scope = {name: fields.pop(name) for name in list(fields) if name in Scope.__struct_fields__ and name != "event"}
+    scope = {
+        name: fields.pop(name)
+        for name in list(fields)
+        if name in Scope.__struct_fields__ and name != "event"
+    }
     made = Command(
         command_id=CommandId("c0ffee"), execution_id=EXECUTION, playbook=plan.hash, step=step,
         activation=ActivationId("ac7"), scope=Scope(**scope),
@@ -132,7 +140,9 @@ def resumed(entries: list[Any]) -> Journal:
                     results=journal.results
                     if event.transparent
                     else {**journal.results, event.task: event.result.bare()},
-                    prev=event.result.bare() if event.result.ok and not event.transparent else journal.prev,
+                    prev=event.result.bare()
+                    if event.result.ok and not event.transparent
+                    else journal.prev,
                     last=journal.last if event.transparent else event.result.bare(),
                     jumps=event.jumps,
                     set={**journal.set, **event.set},
@@ -142,9 +152,13 @@ def resumed(entries: list[Any]) -> Journal:
                 journal = msgspec.structs.replace(journal, tries=event.tries)
             case e.CallPage():
                 page = Page(event.page, event.cursor, event.result.bare())
-                journal = msgspec.structs.replace(journal, page=page, tries=0, set={**journal.set, **event.set})
+                journal = msgspec.structs.replace(
+                    journal, page=page, tries=0, set={**journal.set, **event.set}
+                )
             case e.CommandProgress():
                 journal = msgspec.structs.replace(journal, done=event.done)
             case e.FrameClaimed():
-                journal = msgspec.structs.replace(journal, frame=event.reference, frame_size=event.size)
+                journal = msgspec.structs.replace(
+                    journal, frame=event.reference, frame_size=event.size
+                )
     return journal

@@ -18,7 +18,9 @@ from tests.unit.pipeline.test_tables import upstream
 
 def stepped(bench: Bench, task: str, **fields: Any) -> Any:
     plan = plan_of(
-        "- step: up\n  tool: {kind: python, code: x}\n- step: s\n  tool: {kind: artifact, " + task + "}\n",
+        "- step: up\n  tool: {kind: python, code: x}\n- step: s\n  tool: {kind: artifact, "
+        + task
+        + "}\n",
         "workload: {ref: null}\n",
     )
     return asyncio.run(bench.execute(plan, **fields))
@@ -82,7 +84,11 @@ part = st.text(alphabet="./\\%:?#~ -_ab07\x00é", max_size=8)
 @settings(max_examples=60, deadline=None)
 @given(
     st.builds(
-        "noetl://execution/{}/{}/{}/{}".format, st.sampled_from(["77", "78", "077", " 77"]) | part, part, part, part
+        "noetl://execution/{}/{}/{}/{}".format,
+        st.sampled_from(["77", "78", "077", " 77"]) | part,
+        part,
+        part,
+        part,
     )
 )
 def test_no_address_leads_to_another_execution(uri: str) -> None:

@@ -27,7 +27,13 @@ def loop(spec: str = "mode: parallel", tool: str = "", more: str = "") -> Plan:
 
 
 def chunk(count: int, together: int = 1, first: int = 0, **more: Any) -> dict[str, Any]:
-    fields = {"kind": "chunk", "first": first, "count": count, "together": together, "size": first + count}
+    fields = {
+        "kind": "chunk",
+        "first": first,
+        "count": count,
+        "together": together,
+        "size": first + count,
+    }
     return {**fields, "items": tuple(f"i{n}" for n in range(first, first + count)), **more}
 
 
@@ -40,7 +46,14 @@ def test_a_chunk_reports_one_payload_with_a_row_per_item() -> None:
     report = bench.run(loop(), **chunk(3, first=4))
     assert isinstance(report, e.CommandCompleted)
     [first, *_] = bench.value(report.result)
-    assert first == {"index": 4, "status": "ok", "error": None, "ms": 0, "tries": 1, "result": {"row": "i4", "at": 4}}
+    assert first == {
+        "index": 4,
+        "status": "ok",
+        "error": None,
+        "ms": 0,
+        "tries": 1,
+        "result": {"row": "i4", "at": 4},
+    }
     assert (report.items.first, report.items.ok, report.items.failed) == (4, 3, 0)
     assert bench.journal == []
 
@@ -50,7 +63,11 @@ def test_items_that_end_well_in_spite_of_an_error_are_counted_as_recovered() -> 
     bench = Bench(lambda call: failing() if call.input["at"] in (1, 2) else {"v": 1})
     report = bench.run(loop(tool=rule), **chunk(4))
     assert (report.items.ok, report.items.failed) == (4, 0)
-    assert (report.items.recovered.count, report.items.recovered.code, report.recovered) == (2, "BOOM", None)
+    assert (report.items.recovered.count, report.items.recovered.code, report.recovered) == (
+        2,
+        "BOOM",
+        None,
+    )
 
 
 def test_items_come_from_the_collection_by_range() -> None:
@@ -62,8 +79,13 @@ def test_items_come_from_the_collection_by_range() -> None:
 
 
 def test_a_collection_that_is_gone_fails_the_command() -> None:
-    gone = Reference(ref_id=RefId("1"), type="memory", uri="noetl://execution/77/collection/s/gone", rows=4)
-    report = Bench().run(loop(), **chunk(2, items=(), collection=Collection(kind="reference", size=4, reference=gone)))
+    gone = Reference(
+        ref_id=RefId("1"), type="memory", uri="noetl://execution/77/collection/s/gone", rows=4
+    )
+    report = Bench().run(
+        loop(),
+        **chunk(2, items=(), collection=Collection(kind="reference", size=4, reference=gone)),
+    )
     assert isinstance(report, e.CommandFailed)
     assert report.result.error is not None
     assert (report.result.error.code, report.items) == ("COLLECTION_LOST", None)
@@ -71,15 +93,24 @@ def test_a_collection_that_is_gone_fails_the_command() -> None:
 
 def test_failed_items_of_an_earlier_loop_keep_their_indexes() -> None:
     bench = Bench()
-    part = bench.put([{"index": 0, "status": "ok"}, {"index": 1, "status": "error"}], step="s").reference
+    part = bench.put(
+        [{"index": 0, "status": "ok"}, {"index": 1, "status": "error"}], step="s"
+    ).reference
     assert part is not None
     bench.parts["old"] = [AddPart("old", 0, 2, part)]
     manifest = Reference(
-        ref_id=RefId("9"), type="db", uri="noetl://execution/77/manifest/s/old", rows=3, format="manifest"
+        ref_id=RefId("9"),
+        type="db",
+        uri="noetl://execution/77/manifest/s/old",
+        rows=3,
+        format="manifest",
     )
     collection = Collection(kind="failed", size=2, items=("a", "b", "c"), manifest=manifest)
     report = bench.run(loop(), **chunk(2, items=(), collection=collection))
-    assert [(row["index"], row["result"]["row"]) for row in bench.value(report.result)] == [(1, "b"), (2, "c")]
+    assert [(row["index"], row["result"]["row"]) for row in bench.value(report.result)] == [
+        (1, "b"),
+        (2, "c"),
+    ]
 
 
 def test_so_many_together_and_no_more() -> None:
@@ -97,7 +128,9 @@ def test_so_many_together_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("together", [1, 3])
-def test_the_first_failure_stops_the_chunk_and_what_did_not_run_is_not_counted(together: int) -> None:
+def test_the_first_failure_stops_the_chunk_and_what_did_not_run_is_not_counted(
+    together: int,
+) -> None:
     async def second_fails(call: Call) -> Any:
         if call.input["row"] == "i1":
             return failing()
@@ -135,30 +168,42 @@ def test_writes_of_parallel_items_are_reduced_in_item_order() -> None:
     bench = Bench(later_first)
     report = bench.run(plan, **chunk(4, together=4))
     assert report.items.partial == {"ctx.total": 6}
-    assert bench.value(Envelope(status="ok", reference=report.items.gathered)) == {"ctx.all": [0, 1, 2, 3]}
+    assert bench.value(Envelope(status="ok", reference=report.items.gathered)) == {
+        "ctx.all": [0, 1, 2, 3]
+    }
     assert report.set == {}
 
 
 def test_gathered_reductions_are_joined_in_item_order_onto_the_current_value() -> None:
-    plan = loop("mode: parallel, reduce: {ctx.a.seen: append, ctx.last: last, ctx.total: sum, ctx.none: merge}")
+    plan = loop(
+        "mode: parallel, reduce: {ctx.a.seen: append, ctx.last: last, ctx.total: sum, ctx.none: merge}"
+    )
     bench = Bench()
     first = bench.put({"ctx.a.seen": [1], "ctx.last": {"n": 1}}, key="g0").reference
     then = bench.put({"ctx.a.seen": [2, 3], "ctx.last": {"n": 3}}, key="g1").reference
     before = bench.put({"ctx.a.seen": [0]}, key="b0").reference
-    manifest = Reference(ref_id=RefId("old"), type="db", uri="noetl://execution/7/manifest/s/old", format="manifest")
+    manifest = Reference(
+        ref_id=RefId("old"), type="db", uri="noetl://execution/7/manifest/s/old", format="manifest"
+    )
     assert first is not None
     assert then is not None
     assert before is not None
     gathered = gathered_id("ac7")
     bench.parts |= {
-        gathered: [AddPart(gathered, 4, 0, then), AddPart(gathered, 0, 0, first), AddPart(gathered, -1, 0, manifest)],
+        gathered: [
+            AddPart(gathered, 4, 0, then),
+            AddPart(gathered, 0, 0, first),
+            AddPart(gathered, -1, 0, manifest),
+        ],
         "old": [AddPart("old", 2, 0, before)],
     }
     kept = bench.put(["z"], key="ctx").reference
     assert kept is not None
     ctx = {"a": {"seen": link_to(kept)}, "total": 100}
     segments = [[0, {"ctx.total": 5}], [4, {"ctx.total": 1}]]
-    report = bench.run(plan, kind="evaluate", site="reduce", site_args={"segments": segments}, ctx=ctx)
+    report = bench.run(
+        plan, kind="evaluate", site="reduce", site_args={"segments": segments}, ctx=ctx
+    )
     seen, last, none, total = report.values  # by name
     assert virtually(bench.store.resolve(seen.stored)) == ["z", 0, 1, 2, 3]
     assert virtually(bench.store.resolve(last.stored)) == {"n": 3}
@@ -192,7 +237,9 @@ def test_reductions_that_cannot_be_joined_are_reported_as_an_error() -> None:
 
 
 def test_a_text_that_is_too_long_for_an_event_does_not_fit_max() -> None:
-    plan = loop("mode: parallel, reduce: {ctx.most: max}", tool=", set: {ctx.most: \"{{ 'x' * 300 }}\"}")
+    plan = loop(
+        "mode: parallel, reduce: {ctx.most: max}", tool=", set: {ctx.most: \"{{ 'x' * 300 }}\"}"
+    )
     report = Bench().run(plan, **chunk(1))
     assert report.items.first_error.code == "REDUCE_FAILED"
 
@@ -200,7 +247,11 @@ def test_a_text_that_is_too_long_for_an_event_does_not_fit_max() -> None:
 def test_a_write_that_does_not_fit_its_reducer_fails_its_item() -> None:
     plan = loop("mode: parallel, reduce: {ctx.total: sum}", tool=", set: {ctx.total: text}")
     report = Bench().run(plan, **chunk(2))
-    assert (report.items.failed, report.items.first_error.code, report.items.partial) == (2, "REDUCE_FAILED", {})
+    assert (report.items.failed, report.items.first_error.code, report.items.partial) == (
+        2,
+        "REDUCE_FAILED",
+        {},
+    )
 
 
 def test_later_items_of_a_sequential_loop_see_earlier_writes() -> None:
@@ -209,9 +260,7 @@ def test_later_items_of_a_sequential_loop_see_earlier_writes() -> None:
     assert report.set == {"ctx.n": 13}
 
 
-RETRY = (
-    ", spec: {policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: %s}}]}}"
-)
+RETRY = ", spec: {policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: %s}}]}}"
 
 
 def test_an_item_with_a_long_retry_leaves_its_chunk() -> None:
@@ -243,7 +292,10 @@ def test_progress_is_journaled_once_a_second_and_the_report_covers_the_rest() ->
     plan = loop("mode: parallel, reduce: {ctx.t: sum}", tool=', set: {ctx.t: "{{ result }}"}')
     bench = Bench(slow)
     report = bench.run(plan, **chunk(7))
-    assert [(entry.done, entry.items.first, entry.items.ok) for entry in bench.journal] == [(3, 0, 3), (6, 3, 3)]
+    assert [(entry.done, entry.items.first, entry.items.ok) for entry in bench.journal] == [
+        (3, 0, 3),
+        (6, 3, 3),
+    ]
     assert [entry.items.partial for entry in bench.journal] == [{"ctx.t": 3}, {"ctx.t": 12}]
     assert (report.items.first, report.items.ok, report.items.partial) == (6, 1, {"ctx.t": 6})
     assert rows(bench, report.result) == [(6, "ok")]
@@ -292,14 +344,18 @@ def test_a_lone_item_that_waits_is_parked_and_goes_on() -> None:
     bench = Bench()
     parked = bench.run(plan, **chunk(1))
     assert (parked.reason, parked.delay) == ("time", 3_000_000)
-    journal = msgspec.structs.replace(resumed(bench.journal), resolved=Envelope(status="ok", context={"value": None}))
+    journal = msgspec.structs.replace(
+        resumed(bench.journal), resolved=Envelope(status="ok", context={"value": None})
+    )
     report = bench.run(plan, attempt=2, journal=journal, **chunk(1))
     assert bench.value(report.result)[0]["result"] == {"k": 5, "a": "i0"}
     assert report.items.partial == {"ctx.n": 2}
 
 
 def test_items_that_wait_cannot_share_a_command() -> None:
-    plan = plan_of("- step: s\n  loop: {in: [1], iterator: row}\n  tool: {kind: wait, duration: 3s}\n")
+    plan = plan_of(
+        "- step: s\n  loop: {in: [1], iterator: row}\n  tool: {kind: wait, duration: 3s}\n"
+    )
     report = Bench().run(plan, **chunk(2))
     assert (report.items.failed, report.items.first_error.code) == (2, "CANNOT_WAIT")
 
@@ -316,7 +372,9 @@ def cursor() -> Plan:
 
 
 def claiming(*found: Any) -> Scripted:
-    return Scripted(lambda call: Success({"rows": list(found)}), kind="postgres", raw=frozenset({"query"}))
+    return Scripted(
+        lambda call: Success({"rows": list(found)}), kind="postgres", raw=frozenset({"query"})
+    )
 
 
 def test_a_frame_is_stored_and_journaled_before_its_first_item() -> None:
@@ -365,7 +423,9 @@ def test_an_item_that_goes_back_goes_on_where_it_was() -> None:
     bench.run(plan, **chunk(1))
     kept = [(call.config["data"]["n"], call.key) for call in sink.calls]
     assert [number for number, _ in kept] == [1, 2, 3]
-    lost = [entry for entry in bench.journal if isinstance(entry, e.TaskDone)][:3]  # 1 is stored, 2 is claimed
+    lost = [entry for entry in bench.journal if isinstance(entry, e.TaskDone)][
+        :3
+    ]  # 1 is stored, 2 is claimed
     sink.calls.clear()
     bench.run(plan, attempt=2, journal=resumed(lost), **chunk(1))
     assert [(call.config["data"]["n"], call.key) for call in sink.calls][0] == kept[1]

@@ -49,9 +49,13 @@ def test_a_secret_in_bytes_is_no_longer_there() -> None:
 def test_a_secret_is_in_no_name_of_a_column() -> None:
     redactor = Redactor()
     redactor.secret("p", SECRET)
-    writer = Writer(pa.schema([(SECRET, pa.int64()), ("b", pa.string())]), Tables(clean=redactor.batch))
+    writer = Writer(
+        pa.schema([(SECRET, pa.int64()), ("b", pa.string())]), Tables(clean=redactor.batch)
+    )
     writer.write(
-        pa.RecordBatch.from_pylist([{SECRET: 1, "b": "x"}], schema=pa.schema([(SECRET, "int64"), ("b", "string")]))
+        pa.RecordBatch.from_pylist(
+            [{SECRET: 1, "b": "x"}], schema=pa.schema([(SECRET, "int64"), ("b", "string")])
+        )
     )
     table = writer.done()
     assert table.columns == ["***p***", "b"]
@@ -66,7 +70,9 @@ def test_a_part_of_a_batch_is_looked_at_alone() -> None:
     assert as_rows(redactor.batch(batch.slice(0, 1))) == [{"c": "***p***"}]
 
 
-@given(st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=6), max_size=20))
+@given(
+    st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=6), max_size=20)
+)
 def test_rows_without_one_stay_what_they_are(values: list[str | None]) -> None:
     redactor = Redactor()
     redactor.secret("p", "a long secret")

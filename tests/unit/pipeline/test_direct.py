@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from noetl.pipeline.direct import Direct
-from noetl.pipeline.names import Item
+from noetl.pipeline.names import LoopItem
 from noetl.playbook import templates
 from noetl.playbook.expressions import TemplateError
 
@@ -17,7 +17,7 @@ INPUT = {
 SCOPE = {"workload": {"list": [1, 2]}, "add": 10}
 
 
-def rendered(template: dict[str, Any], item: Item) -> Any:
+def rendered(template: dict[str, Any], item: LoopItem) -> Any:
     return templates.render_value(template, {**SCOPE, **item.names({})})
 
 
@@ -25,23 +25,33 @@ def rendered(template: dict[str, Any], item: Item) -> Any:
     ("names", "values", "ready"),
     [
         (["whole", "at"], [1, "x", None, True, 1.5, {"id": 1, "k": "x"}, {}], True),
-        (["part", "fixed", "name"], [{"id": 2}, {"id": None}, {"id": {"x": 1}}, {"id": "{{ row }}"}], True),
+        (
+            ["part", "fixed", "name"],
+            [{"id": 2}, {"id": None}, {"id": {"x": 1}}, {"id": "{{ row }}"}],
+            True,
+        ),
         (["deep", "nth", "under", "old"], [{"at": {"x": 1}}], True),
         (["text", "number", "nothing"], [{"at": {"x": 1}}], True),
-        (["part"], [{"id": [1]}, {"id": (1, 2)}, {"id": {"x": [1]}}, {}, 7, None, [{"id": 1}]], False),
+        (
+            ["part"],
+            [{"id": [1]}, {"id": (1, 2)}, {"id": {"x": [1]}}, {}, 7, None, [{"id": 1}]],
+            False,
+        ),
         (["deep"], [{"at": 1}, {"at": {}}, {"at": None}], False),
         (["whole"], [[1], {"id": {"x": 1}}, {"id": (1, 2)}], False),
     ],
 )
-def test_it_is_what_rendering_gives_or_left_to_it(names: list[str], values: list[Any], ready: bool) -> None:
+def test_it_is_what_rendering_gives_or_left_to_it(
+    names: list[str], values: list[Any], ready: bool
+) -> None:
     template = templates.parsed({name: INPUT[name] for name in names})
     direct = Direct.of(template, "row")
     assert direct is not None
-    first = Item(0, {"id": 0, "at": {"x": 0}}, "row", None)
+    first = LoopItem(0, {"id": 0, "at": {"x": 0}}, "row", None)
     assert direct.inputs([first]) == [None]
     direct.learn(rendered(template, first))
     for index, value in enumerate(values, start=1):
-        item = Item(index, value, "row", 9)
+        item = LoopItem(index, value, "row", 9)
         (made,) = direct.inputs([item])
         assert (made is not None) is ready
         assert made is None or list(made.items()) == list(rendered(template, item).items())
@@ -74,6 +84,6 @@ def test_a_name_that_nobody_knows_is_told_of_every_item() -> None:
     template = templates.parsed({"n": "{{ nobody }}"})
     direct = Direct.of(template, "row")
     assert direct is not None
-    assert direct.inputs([Item(0, 1, "row", 2)]) == [None]
+    assert direct.inputs([LoopItem(0, 1, "row", 2)]) == [None]
     with pytest.raises(TemplateError):
-        rendered(template, Item(0, 1, "row", 2))
+        rendered(template, LoopItem(0, 1, "row", 2))

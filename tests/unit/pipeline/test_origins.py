@@ -97,7 +97,9 @@ def test_text_that_the_log_has_goes_to_a_child_in_the_event(given: str) -> None:
 @pytest.mark.parametrize("given", OF_PAYLOAD)
 def test_text_of_a_payload_goes_to_a_child_by_reference(given: str) -> None:
     bench = Bench()
-    parked = ran(CHILD, given, bench, outer={"index": 0, "row": link_to(bench.put(MARK, key="o").reference)})
+    parked = ran(
+        CHILD, given, bench, outer={"index": 0, "row": link_to(bench.put(MARK, key="o").reference)}
+    )
     assert parked.child.workload == {}
     assert MARK.encode() not in encode(parked)
     workload = bench.value(Envelope(status="ok", reference=parked.child.reference))
@@ -148,10 +150,14 @@ def test_error_shows_the_template_of_an_address_that_reads_a_payload(given: str)
     report = ran("kind: http, url: 'demo://shop/" + given + "?q=1'", "1", bench)
     error = report.result.error
     assert error.message == f"GET demo://shop/{given} answered 404 Not Found"
-    assert MARK.encode() not in encode(replace(report, result=replace(report.result, error=replace(error, detail={}))))
+    assert MARK.encode() not in encode(
+        replace(report, result=replace(report.result, error=replace(error, detail={})))
+    )
 
 
-@pytest.mark.parametrize("given", ["word", "{{ workload.word }}", "{{ ctx.short }}", "{{ input.of_arc }}"])
+@pytest.mark.parametrize(
+    "given", ["word", "{{ workload.word }}", "{{ ctx.short }}", "{{ input.of_arc }}"]
+)
 def test_error_shows_an_address_that_the_log_has(given: str) -> None:
     report = ran("kind: http, url: 'demo://shop/" + given + "'", "1", Bench(more=[Http()]))
     assert "{{" not in report.result.error.message
@@ -160,7 +166,10 @@ def test_error_shows_an_address_that_the_log_has(given: str) -> None:
 
 @pytest.mark.parametrize(
     ("collection", "shown"),
-    [(None, "GET demo://shop/CANARY-1 answered"), ("stored", "GET demo://shop/{{ mark }} answered")],
+    [
+        (None, "GET demo://shop/CANARY-1 answered"),
+        ("stored", "GET demo://shop/{{ mark }} answered"),
+    ],
 )
 def test_error_of_an_item_shows_it_if_the_log_has_it(collection: str | None, shown: str) -> None:
     plan = plan_of(
@@ -187,12 +196,22 @@ def test_error_of_an_address_that_cannot_be_asked_shows_its_template(url: str) -
 
 
 @pytest.mark.parametrize("kind", ["sink", "transfer"])
-@pytest.mark.parametrize(("place", "shown"), [("{{ workload.word }}", True), ("{{ up.rows[0].mark }}", False)])
-def test_place_that_reads_a_payload_is_not_in_the_context(kind: str, place: str, shown: bool) -> None:
+@pytest.mark.parametrize(
+    ("place", "shown"), [("{{ workload.word }}", True), ("{{ up.rows[0].mark }}", False)]
+)
+def test_place_that_reads_a_payload_is_not_in_the_context(
+    kind: str, place: str, shown: bool
+) -> None:
     read = "data: '{{ up.rows }}'" if kind == "sink" else "source: {ref: '{{ up.ref }}'}"
     tool = f"kind: {kind}, {read}, target: {{kind: file, path: '{place}', mode: replace}}"
     written = {"path": "of the target", "row_count": 1}
-    bench = Bench(more=[Scripted(lambda call: dict(written), kind=kind, raw=frozenset({"data", "source", "target"}))])
+    bench = Bench(
+        more=[
+            Scripted(
+                lambda call: dict(written), kind=kind, raw=frozenset({"data", "source", "target"})
+            )
+        ]
+    )
     plan = plan_of(
         "- {step: up, tool: {kind: python, code: x}, next: s}\n"
         f"- {{step: s, tool: [{{name: a, {tool}}}, {{name: b, kind: noop}}]}}\n",
@@ -229,8 +248,12 @@ def test_item_of_a_loop_leaves_no_text_in_events() -> None:
     assert entry.set["iter._reduced"][1] == ["ctx.most", "most"]
     assert MARK.encode() not in encode(entry) + encode(parked)
     assert bench.linked(parked.child.iter["mark"]) == MARK
-    assert bench.value(Envelope(status="ok", reference=parked.child.reference)) == {"x": MARK + MARK}
+    assert bench.value(Envelope(status="ok", reference=parked.child.reference)) == {
+        "x": MARK + MARK
+    }
 
     answered = replace(resumed([entry]), resolved=Envelope(status="ok", context={"value": 3}))
     report = bench.run(plan, workload={"word": "most"}, attempt=2, journal=answered, **fields)
-    assert bench.value(Envelope(status="ok", reference=report.items.gathered)) == {"ctx.all": [MARK]}
+    assert bench.value(Envelope(status="ok", reference=report.items.gathered)) == {
+        "ctx.all": [MARK]
+    }

@@ -18,13 +18,17 @@ MORE = "{{ response.next is not none }}"
 
 def paged(paginate: str, more: str = "") -> Plan:
     spec = "{paginate: {" + paginate + "}" + more + "}"
-    return plan_of(f"- step: s\n  tool: {{kind: python, code: x, input: {{page: 1, keep: k}}, spec: {spec}}}\n")
+    return plan_of(
+        f"- step: s\n  tool: {{kind: python, code: x, input: {{page: 1, keep: k}}, spec: {spec}}}\n"
+    )
 
 
 def answers(most: int) -> Any:
     def answer(call: Call) -> Any:
         page = call.input["page"]
-        value = {"data": {"items": [page * 10, page * 10 + 1], "next": page + 1 if page < most else None}}
+        value = {
+            "data": {"items": [page * 10, page * 10 + 1], "next": page + 1 if page < most else None}
+        }
         return Success(value, {"http": {"status": 200}})
 
     return answer
@@ -37,7 +41,10 @@ def test_pages_are_collected_and_journaled_but_the_last() -> None:
     bench = Bench(answers(3))
     report = bench.run(paged(PAGES))
     assert bench.value(report.result) == {"data": [10, 11, 20, 21, 30, 31]}
-    assert [(page.page, page.cursor["input"]) for page in bench.of(e.CallPage)] == [(1, {"page": 2}), (2, {"page": 3})]
+    assert [(page.page, page.cursor["input"]) for page in bench.of(e.CallPage)] == [
+        (1, {"page": 2}),
+        (2, {"page": 3}),
+    ]
     assert [call.input for call in bench.tool.calls][-1] == {"page": 3, "keep": "k"}
     assert len({call.key for call in bench.tool.calls}) == 3
     assert report.result.context["http"] == {"status": 200}
@@ -48,7 +55,9 @@ def test_a_new_attempt_makes_the_next_call_and_keeps_what_was_collected() -> Non
     first.run(paged(PAGES))
     second = Bench(answers(3), store=first.store)
     manifest = call_id("c0ffee", "task_0", 1)
-    second.parts[manifest] = [AddPart(manifest, page.page, 1, page.result.reference) for page in first.of(e.CallPage)]
+    second.parts[manifest] = [
+        AddPart(manifest, page.page, 1, page.result.reference) for page in first.of(e.CallPage)
+    ]
     report = second.run(paged(PAGES), attempt=2, journal=resumed(first.journal))
     assert [call.input["page"] for call in second.tool.calls] == [3]
     assert second.value(report.result) == {"data": [10, 11, 20, 21, 30, 31]}
@@ -61,7 +70,9 @@ def test_max_attempts_counts_calls() -> None:
     assert bench.value(report.result) == {"data": [10, 11, 20, 21]}
 
 
-def test_pages_that_nobody_bounded_and_polls_that_do_not_end_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_that_nobody_bounded_and_polls_that_do_not_end_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pages, "MOST_CALLS", 4)
     endless = Bench(answers(9)).run(paged(PAGES))
     assert isinstance(endless, e.CommandFailed)
@@ -77,14 +88,19 @@ def test_pages_that_nobody_bounded_and_polls_that_do_not_end_fail(monkeypatch: p
 
 def test_the_lists_and_long_texts_of_a_cursor_are_stored_and_read_again() -> None:
     page, ids, token = "{{ response.next }}", "{{ response.data['items'] }}", "{{ 'x' * 300 }}"
-    following = f'next_call: {{input: {{page: "{page}", body: {{ids: "{ids}", token: "{token}"}}}}}}'
+    following = (
+        f'next_call: {{input: {{page: "{page}", body: {{ids: "{ids}", token: "{token}"}}}}}}'
+    )
     how = f'when: "{MORE}", {following}, collect: {{path: data.items}}'
     bench = Bench(answers(2))
     bench.run(paged(how))
     [entry] = bench.of(e.CallPage)
     body = entry.cursor["input"]["body"]
     assert entry.cursor["input"]["page"] == 2
-    assert {name: bench.linked(part) for name, part in body.items()} == {"ids": [10, 11], "token": "x" * 300}
+    assert {name: bench.linked(part) for name, part in body.items()} == {
+        "ids": [10, 11],
+        "token": "x" * 300,
+    }
     assert all(map(is_reference, body.values()))
     manifest = call_id("c0ffee", "task_0", 1)
     bench.parts[manifest] = [AddPart(manifest, 1, 1, entry.result.reference)]
@@ -94,9 +110,7 @@ def test_the_lists_and_long_texts_of_a_cursor_are_stored_and_read_again() -> Non
 
 
 def test_a_cursor_that_looks_like_a_link_names_no_stored_value() -> None:
-    how = (
-        f'when: "{MORE}", next_call: {{input: {{page: "{{{{ response.next }}}}", body: {{$reference: "noetl://x"}}}}}}'
-    )
+    how = f'when: "{MORE}", next_call: {{input: {{page: "{{{{ response.next }}}}", body: {{$reference: "noetl://x"}}}}}}'
     bench = Bench(answers(2))
     bench.run(paged(how))
     [entry] = bench.of(e.CallPage)
@@ -107,7 +121,11 @@ def test_a_cursor_that_looks_like_a_link_names_no_stored_value() -> None:
 
 def test_a_failed_page_is_tried_again_where_it_was() -> None:
     def flaky(call: Call) -> Any:
-        return failing() if call.input["page"] == 2 and call.identity.attempt == 1 else answers(2)(call)
+        return (
+            failing()
+            if call.input["page"] == 2 and call.identity.attempt == 1
+            else answers(2)(call)
+        )
 
     policy = ", policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 2}}]}"
     bench = Bench(flaky)
@@ -135,7 +153,9 @@ def test_a_slow_poll_holds_no_worker() -> None:
 def test_every_page_is_given_to_the_sink_with_its_own_key() -> None:
     sink = Scripted(lambda call: None, kind="sink", raw=frozenset())
     bench = Bench(answers(2), more=[sink])
-    bench.run(paged(PAGES + ', sink: {target: {kind: postgres, table: t}, data: "{{ response.items }}"}'))
+    bench.run(
+        paged(PAGES + ', sink: {target: {kind: postgres, table: t}, data: "{{ response.items }}"}')
+    )
     assert [call.config["data"] for call in sink.calls] == [[10, 11], [20, 21]]
     assert len({call.key for call in sink.calls}) == 2
 
@@ -144,7 +164,11 @@ def test_strategies() -> None:
     for strategy, expected in (("replace", [30, 31]), ("extend", [10, 11, 20, 21, 30, 31])):
         bench = Bench(answers(3))
         report = bench.run(
-            paged(PAGES.replace("{path: data.items}", f"{{path: data.items, strategy: {strategy}, into: all}}"))
+            paged(
+                PAGES.replace(
+                    "{path: data.items}", f"{{path: data.items, strategy: {strategy}, into: all}}"
+                )
+            )
         )
         assert bench.value(report.result)["data"] == expected
         assert bench.assigned(report) == {"ctx.all": expected}

@@ -19,7 +19,9 @@ from tests.waiting import virtually
 
 def routed(*guards: str) -> Plan:
     arcs = ", ".join(f'{{step: last, when: "{{{{ {guard} }}}}"}}' for guard in guards)
-    return plan_of(f"- step: s\n  tool: {{kind: python, code: x}}\n  next: [{arcs}]\n- step: last\n")
+    return plan_of(
+        f"- step: s\n  tool: {{kind: python, code: x}}\n  next: [{arcs}]\n- step: last\n"
+    )
 
 
 def selections(plan: Plan, envelope: Envelope) -> dict[str, Any]:
@@ -46,7 +48,9 @@ def test_selections_of_a_failed_call_see_no_value() -> None:
 
 
 def assigning(*expressions: str) -> Plan:
-    values = ", ".join(f'v{number}: "{{{{ {source} }}}}"' for number, source in enumerate(expressions))
+    values = ", ".join(
+        f'v{number}: "{{{{ {source} }}}}"' for number, source in enumerate(expressions)
+    )
     return plan_of(f"- step: s\n  tool: {{kind: python, code: x}}\n  set: {{{values}}}\n")
 
 
@@ -58,11 +62,13 @@ def test_selections_are_scalars_and_everything_else_goes_by_reference() -> None:
     found = selections(plan, bench.run(plan).result)
     carried = {source[2:] for source, selected in found.items() if selected.stored is None}
     assert carried == {"n", "f", "yes", "none", "text", "password"}
-    assert {name: found[f"s.{name}"].value for name in carried} == {name: value[name] for name in carried}
-    stored = {name: found[f"s.{name}"].stored for name in value.keys() - carried}
-    assert {name: virtually(bench.store.resolve(reference)) for name, reference in stored.items()} == {
-        name: value[name] for name in stored
+    assert {name: found[f"s.{name}"].value for name in carried} == {
+        name: value[name] for name in carried
     }
+    stored = {name: found[f"s.{name}"].stored for name in value.keys() - carried}
+    assert {
+        name: virtually(bench.store.resolve(reference)) for name, reference in stored.items()
+    } == {name: value[name] for name in stored}
 
 
 def test_selections_take_two_kilobytes_together() -> None:
@@ -128,18 +134,25 @@ def test_the_limit_of_a_context_may_be_lower() -> None:
     report = limited(lambda call: {"text": "x" * 200, "other": "y" * 3_000}, 4_096).run(plan)
     assert selections(plan, report.result)["s.other"].stored is not None
     assert len(encode(report.result)) < 4_096
-    report = limited(lambda call: Success(1, {"http": {"headers": "x" * 5_000}}), 4_096).run(routed("true"))
+    report = limited(lambda call: Success(1, {"http": {"headers": "x" * 5_000}}), 4_096).run(
+        routed("true")
+    )
     assert report.result.error.code == "CONTEXT_TOO_LARGE"
 
 
 def test_what_an_event_says_of_a_failure_has_no_keys_that_name_secrets() -> None:
-    said = {"status": 500, "data": {"password": "sesame", "next_page_token": "t", "rows": [{"Cookie": "c", "id": 1}]}}
+    said = {
+        "status": 500,
+        "data": {"password": "sesame", "next_page_token": "t", "rows": [{"Cookie": "c", "id": 1}]},
+    }
     found = bounded(Failure(code="HTTP_500", kind="http", message="no", detail=said))
     assert found.detail == {"status": 500, "data": {"next_page_token": "t", "rows": [{"id": 1}]}}
 
 
 def test_facts_lose_keys_that_name_secrets() -> None:
-    report = Bench(lambda call: Success(1, {"http": {"status": 200, "Authorization": "b"}})).run(routed("true"))
+    report = Bench(lambda call: Success(1, {"http": {"status": 200, "Authorization": "b"}})).run(
+        routed("true")
+    )
     assert report.result.context["http"] == {"status": 200}
 
 
@@ -167,7 +180,9 @@ def test_a_failed_put_is_repeated_and_the_tool_is_not_run_again() -> None:
 
 def test_a_store_that_stays_down_fails_the_step_whatever_its_policy() -> None:
     bench = Bench(store=Flaky(1_000))
-    report = bench.run(plan_of(f"- step: s\n  tool: {{kind: python, code: x, input: {{n: 1}}, {POLICY}}}\n"))
+    report = bench.run(
+        plan_of(f"- step: s\n  tool: {{kind: python, code: x, input: {{n: 1}}, {POLICY}}}\n")
+    )
     assert report.result.error.code == "REFERENCE_NOT_AVAILABLE"
     assert len(bench.tool.calls) == 1
 
@@ -182,7 +197,9 @@ def test_a_site_is_evaluated_with_the_data() -> None:
         "- step: last\n"
     )
     bench = Bench()
-    report = bench.run(plan, kind="evaluate", site="when", ctx={"i": 1}, results={"up": bench.put([0, 1, 2])})
+    report = bench.run(
+        plan, kind="evaluate", site="when", ctx={"i": 1}, results={"up": bench.put([0, 1, 2])}
+    )
     assert isinstance(report, e.ExpressionEvaluated)
     assert report.values[0].value is True
     assert report.values[1].missing is not None
@@ -201,7 +218,11 @@ def test_a_stored_row_set_is_looped_over_as_it_is() -> None:
     up = bench.put([1, 2, 3])
     for template in ('"{{ up.rows }}"', '"{{ up }}"'):
         collection = planned(bench, template, results={"up": up}).plan
-        assert (collection.kind, collection.size, collection.reference) == ("reference", 3, up.reference)
+        assert (collection.kind, collection.size, collection.reference) == (
+            "reference",
+            3,
+            up.reference,
+        )
 
 
 def test_a_computed_collection_is_written_once_whatever_its_size() -> None:
@@ -224,7 +245,9 @@ def test_maps_texts_null_and_numbers() -> None:
     assert items({"a": 1}) == [{"a": 1}]
     assert items("text") == ["text"]
     bench = Bench()
-    assert planned(bench, '"{{ ctx.v }}"', ctx={"v": None}).plan == e.Collection(kind="inline", size=0)
+    assert planned(bench, '"{{ ctx.v }}"', ctx={"v": None}).plan == e.Collection(
+        kind="inline", size=0
+    )
     assert planned(bench, '"{{ ctx.v }}"', ctx={"v": 3}).error.code == "BAD_COLLECTION"
 
 

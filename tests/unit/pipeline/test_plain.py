@@ -13,7 +13,7 @@ from noetl.model.events import CommandCompleted, CommandProgress
 from noetl.model.ids import ExecutionId
 from noetl.pipeline import Environment
 from noetl.playbook.plan import Plan
-from noetl.tools.port import Call, Failed, Identity, Log, Ran, Success
+from noetl.tools.port import BatchOutcome, Call, CallIdentity, Failed, Log, Success
 from noetl.tools.registry import Registry
 from tests.unit.pipeline.bench import Bench, Clock, Scripted, failing, plan_of
 from tests.unit.pipeline.test_chunk import chunk
@@ -31,10 +31,10 @@ class Many(Scripted):
         *,
         at_once: int = 1,
         stop: bool = False,
-    ) -> Ran:
+    ) -> BatchOutcome:
         self.batches.append((len(inputs), at_once))
         began = asyncio.get_running_loop().time()
-        identity = Identity(ExecutionId("77"), "s", "s")
+        identity = CallIdentity(ExecutionId("77"), "s", "s")
         found: list[Success | Failed | None] = [None] * len(inputs)
         for nth, given in enumerate(inputs):
             outcome = await self.run(Call(config, given, "", identity, log=log(nth)))
@@ -42,7 +42,7 @@ class Many(Scripted):
             found[nth] = outcome
             if stop and isinstance(outcome, Failed):
                 break
-        return Ran(found, asyncio.get_running_loop().time() - began)
+        return BatchOutcome(found, asyncio.get_running_loop().time() - began)
 
 
 def many(does: Any) -> tuple[Bench, Many]:
@@ -96,7 +96,9 @@ def report_of(bench: Bench, plan: Plan, together: int, *, stop: bool) -> tuple[A
 def test_it_ends_as_in_a_pipeline(body: str, together: int) -> None:
     plan = looping(body)
     bench, tool = many(picky)
-    assert report_of(bench, plan, together, stop=False) == report_of(Bench(picky), plan, together, stop=False)
+    assert report_of(bench, plan, together, stop=False) == report_of(
+        Bench(picky), plan, together, stop=False
+    )
     assert all(at_once <= together for _, at_once in tool.batches)
     assert sum(size for size, _ in tool.batches) == len(tool.calls)
 
@@ -108,7 +110,9 @@ def test_one_after_the_other_nothing_runs_after_the_first_failure() -> None:
     assert len(tool.calls) == 4
 
 
-@pytest.mark.parametrize(("together", "batches"), [(1, [(1, 1), (2, 1), (3, 1)]), (2, [(2, 2), (4, 2)])])
+@pytest.mark.parametrize(
+    ("together", "batches"), [(1, [(1, 1), (2, 1), (3, 1)]), (2, [(2, 2), (4, 2)])]
+)
 def test_cheap_items_are_called_in_batches_that_grow_and_nothing_begins_after_the_first_failure(
     together: int, batches: list[tuple[int, int]]
 ) -> None:
@@ -160,5 +164,7 @@ def test_a_tool_that_raises_fails_its_items() -> None:
 )  # fmt: skip
 def test_whatever_is_more_than_one_call_has_a_pipeline(more: str) -> None:
     bench, tool = many(lambda call: {})
-    items, _ = report_of(bench, looping(f"  tool: {{kind: python, code: x{more}}}\n"), 3, stop=False)
+    items, _ = report_of(
+        bench, looping(f"  tool: {{kind: python, code: x{more}}}\n"), 3, stop=False
+    )
     assert (items.ok, tool.batches) == (6, [])

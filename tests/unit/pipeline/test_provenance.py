@@ -34,7 +34,9 @@ def test_every_envelope_names_its_tool_once_and_for_all() -> None:
 
 
 def test_what_the_author_says_is_rendered_into_the_envelope() -> None:
-    report = Bench().run(one("{}", ', provenance: {source: "{{ workload.n }}", by: ann}'), workload={"n": 3})
+    report = Bench().run(
+        one("{}", ', provenance: {source: "{{ workload.n }}", by: ann}'), workload={"n": 3}
+    )
     assert report.result.meta.provenance == {"source": 3, "by": "ann"}
 
 
@@ -46,14 +48,23 @@ LOOP = """
 
 
 def items_of(count: int) -> dict[str, Any]:
-    return {"kind": "chunk", "first": 0, "count": count, "together": 2, "size": count, "items": tuple(range(count))}
+    return {
+        "kind": "chunk",
+        "first": 0,
+        "count": count,
+        "together": 2,
+        "size": count,
+        "items": tuple(range(count)),
+    }
 
 
 def test_each_item_of_a_loop_has_its_provenance_and_the_envelope_what_they_share() -> None:
     bench = Bench(lambda call: 1)
     report = bench.run(plan_of(LOOP), **items_of(3))
     rows = bench.value(report.result)
-    assert [row["provenance"] for row in rows] == [{"angle": n, "seed": 7, "tags": ["a"]} for n in range(3)]
+    assert [row["provenance"] for row in rows] == [
+        {"angle": n, "seed": 7, "tags": ["a"]} for n in range(3)
+    ]
     assert report.result.meta.provenance == {"angle": "per item", "seed": 7, "tags": "per item"}
 
 
@@ -106,12 +117,18 @@ def test_values_of_secrets_are_named_instead_of_shown() -> None:
     bench = Bench(lambda call: 1)
     bench.env.redactor.secret("api.token", "hunter2-hunter2")
     bench.env.redactor.secret("api.pin", "4711")
-    small = bench.run(one('{t: "{{ workload.t }}", pin: 4711}'), workload={"t": "a hunter2-hunter2 b"})
+    small = bench.run(
+        one('{t: "{{ workload.t }}", pin: 4711}'), workload={"t": "a hunter2-hunter2 b"}
+    )
     assert given_to(small) == Input(value={"t": "a ***api.token*** b", "pin": "***api.pin***"})
-    large = given_to(bench.run(one('{t: ["{{ workload.t }}", 4711]}'), workload={"t": "hunter2-hunter2"}))
+    large = given_to(
+        bench.run(one('{t: ["{{ workload.t }}", 4711]}'), workload={"t": "hunter2-hunter2"})
+    )
     assert large is not None
     kept = next(ref.reference for ref in bench.refs if ref.reference.uri == large.ref)
-    assert bench.value(Envelope(status="ok", reference=kept)) == {"t": ["***api.token***", "***api.pin***"]}
+    assert bench.value(Envelope(status="ok", reference=kept)) == {
+        "t": ["***api.token***", "***api.pin***"]
+    }
 
 
 def test_a_failure_says_what_it_was_given_and_by_which_tool() -> None:
@@ -153,7 +170,9 @@ def test_a_value_kept_by_reference_counts_as_an_input() -> None:
     bench = Bench(lambda call: 1)
     kept = bench.put([1, 2])
     assert kept.reference is not None
-    bench.run(one('{n: "{{ ctx.kept | length }}"}'), ctx={"kept": {"$reference": kept.reference.uri}})
+    bench.run(
+        one('{n: "{{ ctx.kept | length }}"}'), ctx={"kept": {"$reference": kept.reference.uri}}
+    )
     assert bench.refs[-1].inputs == (kept.reference.ref_id,)
 
 
@@ -165,7 +184,9 @@ def test_what_follows_a_loop_of_a_child_has_its_parts_as_inputs_and_no_parent() 
     uri = "noetl://execution/78/manifest/each/ac7"
     manifest = Reference(ref_id=RefId("ac7"), type="db", uri=uri, rows=3, format="manifest")
     child = Envelope(status="ok", reference=manifest)
-    tasks = "- call: {kind: noop}\n  - sum: {kind: python, code: x, input: {rows: '{{ call.rows }}'}}\n"
+    tasks = (
+        "- call: {kind: noop}\n  - sum: {kind: python, code: x, input: {rows: '{{ call.rows }}'}}\n"
+    )
     journal = Journal(goto=1, runs={"call": 1}, results={"call": child}, prev=child, last=child)
     report = bench.run(plan_of(f"- step: s\n  tool:\n  {tasks}"), journal=journal)
     assert bench.value(report.result) == 3
@@ -195,7 +216,11 @@ def test_a_large_stored_value_that_is_given_as_it_is_is_named_and_not_stored_aga
     up = bench.put(ROWS)
     report = bench.run(after('{rows: "{{ up }}", some: "{{ up[:1] }}", k: 1}'), results={"up": up})
     found = kept_input(bench, report)
-    assert (found["rows"]["$reference"]["uri"], found["some"], found["k"]) == (up.reference.uri, ROWS[:1], 1)  # type: ignore[union-attr]
+    assert (found["rows"]["$reference"]["uri"], found["some"], found["k"]) == (
+        up.reference.uri,
+        ROWS[:1],
+        1,
+    )  # type: ignore[union-attr]
     assert [call.input["rows"] for call in bench.tool.calls] == [ROWS]
 
 

@@ -16,19 +16,21 @@ from noetl.model.decisions import AddPart
 from noetl.model.errors import InvalidInput, NotFound, StoreUnavailable
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference, address
-from noetl.model.shown import Column
-from noetl.pipeline.data import Payloads
+from noetl.model.shown import ShownColumn
+from noetl.pipeline.data import ResultReader
 from noetl.pipeline.environment import no_manifest
-from noetl.pipeline.persist import Persist
+from noetl.pipeline.persist import ResultWriter
 from noetl.pipeline.reading import BATCH, LIST, SHOWN, TEXT, WHOLE, Reading
 from noetl.results.memory import ResultsMemory
-from noetl.results.port import ResultStore, Source
-from noetl.results.router import Router
+from noetl.results.port import ByteSource, ResultStore
+from noetl.results.router import ResultRouter
 from tests.stores import in_files
 from tests.unit.pipeline.bench import command, plan_of
 
 PLAN = plan_of("- step: s\n")
-MANY = [{"id": n, "name": f"n{n}", "password": "hush", "next_page_token": "t"} for n in range(2_500)]
+MANY = [
+    {"id": n, "name": f"n{n}", "password": "hush", "next_page_token": "t"} for n in range(2_500)
+]
 
 
 class NoBlobs:
@@ -48,25 +50,35 @@ class NoBlobs:
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ResultStore:
     if request.param == "memory":
         return ResultsMemory()
-    return Router(NoBlobs(), in_files(tmp_path), tier="disk" if request.param == "disk" else "auto")
+    return ResultRouter(
+        NoBlobs(), in_files(tmp_path), tier="disk" if request.param == "disk" else "auto"
+    )
 
 
 async def put(store: ResultStore, value: Any) -> Reference:
     """As a task does: records become columns."""
-    persist = Persist(command(PLAN), store, Payloads(store, no_manifest), launch=2)
+    persist = ResultWriter(command(PLAN), store, ResultReader(store, no_manifest), launch=2)
     found = (await persist.result("t", value, {})).reference
     assert found is not None
     return found
 
 
-def ran(store: ResultStore, value: Any, look: Callable[[Reading, Reference], Awaitable[Any]]) -> Any:
+def ran(
+    store: ResultStore, value: Any, look: Callable[[Reading, Reference], Awaitable[Any]]
+) -> Any:
     async def go() -> Any:
         return await look(Reading(store, no_manifest), await put(store, value))
 
     return asyncio.run(go())
 
 
-def data(store: ResultStore, value: Any, format: str | None = None, start: int = 0, stop: int | None = None) -> bytes:
+def data(
+    store: ResultStore,
+    value: Any,
+    format: str | None = None,
+    start: int = 0,
+    stop: int | None = None,
+) -> bytes:
     async def look(reading: Reading, reference: Reference) -> bytes:
         found = await reading.download(reference, format, start, stop)
         return b"".join([part async for part in found.parts(0, None)])
@@ -105,7 +117,9 @@ def test_rows_become_lines_and_tables(store: ResultStore, value: Any) -> None:
 
 
 @pytest.mark.parametrize("format", ["json", "jsonl", "csv", "parquet"])
-@pytest.mark.parametrize("span", [(0, 2), (BATCH - 1, BATCH + 1), (2_499, None), (2_400, 9_999), (9_999, None)])
+@pytest.mark.parametrize(
+    "span", [(0, 2), (BATCH - 1, BATCH + 1), (2_499, None), (2_400, 9_999), (9_999, None)]
+)
 def test_a_span_of_rows(store: ResultStore, format: str, span: tuple[int, int | None]) -> None:
     got = data(store, MANY, format, *span)
     match format:
@@ -114,7 +128,9 @@ def test_a_span_of_rows(store: ResultStore, format: str, span: tuple[int, int | 
         case "jsonl":
             found = [json.loads(line) for line in got.splitlines()]
         case "csv":
-            found = [{**row, "id": int(row["id"])} for row in csv.DictReader(io.StringIO(got.decode()))]
+            found = [
+                {**row, "id": int(row["id"])} for row in csv.DictReader(io.StringIO(got.decode()))
+            ]
         case _:
             found = pq.read_table(pa.BufferReader(got)).to_pylist()
     assert found == MANY[slice(*span)]
@@ -142,7 +158,11 @@ def test_what_has_no_rows_is_refused_before_the_first_byte(format: str, value: A
 @pytest.mark.parametrize("value", [[{"a": 1}, {"a": "x"}], [{"a": 1}, {"a": 2**70}]])
 def test_rows_that_fit_no_columns_are_refused_as_parquet_before_the_first_byte(value: Any) -> None:
     with pytest.raises(InvalidInput, match="do not fit columns"):
-        ran(ResultsMemory(), value, lambda reading, reference: reading.download(reference, "parquet"))
+        ran(
+            ResultsMemory(),
+            value,
+            lambda reading, reference: reading.download(reference, "parquet"),
+        )
 
 
 @pytest.mark.parametrize(
@@ -153,15 +173,23 @@ def test_rows_that_fit_no_columns_are_refused_as_parquet_before_the_first_byte(v
         ({"rows": [], "columns": ["a", "b"]}, 0, {"a": "null", "b": "null"}),
     ],
 )
-def test_parquet_without_rows_has_the_columns_that_are_known(value: Any, start: int, names: dict[str, str]) -> None:
+def test_parquet_without_rows_has_the_columns_that_are_known(
+    value: Any, start: int, names: dict[str, str]
+) -> None:
     table = pq.read_table(pa.BufferReader(data(ResultsMemory(), value, "parquet", start)))
     assert ({field.name: str(field.type) for field in table.schema}, table.num_rows) == (names, 0)
 
 
-@pytest.mark.parametrize("value", [[], [{}], {"rows": []}, {"rows": [], "columns": [1]}, {"rows": [], "columns": []}])
+@pytest.mark.parametrize(
+    "value", [[], [{}], {"rows": []}, {"rows": [], "columns": [1]}, {"rows": [], "columns": []}]
+)
 def test_parquet_without_columns_is_refused_before_the_first_byte(value: Any) -> None:
     with pytest.raises(InvalidInput, match="no columns") as refused:
-        ran(ResultsMemory(), value, lambda reading, reference: reading.download(reference, "parquet"))
+        ran(
+            ResultsMemory(),
+            value,
+            lambda reading, reference: reading.download(reference, "parquet"),
+        )
     assert refused.value.hint == "--format json"
 
 
@@ -187,23 +215,31 @@ def test_stored_bytes_are_read_by_position(store: ResultStore) -> None:
 
 
 def test_a_preview_of_rows(store: ResultStore) -> None:
-    found = ran(store, {"data": MANY, "more": 1}, lambda reading, reference: reading.preview(reference, 3))
+    found = ran(
+        store, {"data": MANY, "more": 1}, lambda reading, reference: reading.preview(reference, 3)
+    )
     assert (found.row_count, found.cut, found.value) == (2_500, True, None)
     assert found.rows == [{"id": n, "name": f"n{n}", "next_page_token": "t"} for n in range(3)]
-    assert found.columns[0] == Column("id", "int64")
+    assert found.columns[0] == ShownColumn("id", "int64")
     assert [column.name for column in found.columns] == list(MANY[0])
 
 
 def test_a_preview_of_a_few_rows_that_are_json(store: ResultStore) -> None:
     found = ran(
-        store, [{"a": 1, "Password": "x"}, {"b": [2]}], lambda reading, reference: reading.preview(reference, 9)
+        store,
+        [{"a": 1, "Password": "x"}, {"b": [2]}],
+        lambda reading, reference: reading.preview(reference, 9),
     )
     assert (found.row_count, found.cut, found.rows) == (2, False, [{"a": 1}, {"b": [2]}])
     assert [column.name for column in found.columns] == ["a", "Password", "b"]
 
 
 def test_a_preview_of_a_value(store: ResultStore) -> None:
-    value = {"a": {"api_key": "k", "next_page_token": "t"}, "long": "x" * (TEXT + 1), "list": list(range(LIST + 1))}
+    value = {
+        "a": {"api_key": "k", "next_page_token": "t"},
+        "long": "x" * (TEXT + 1),
+        "list": list(range(LIST + 1)),
+    }
     found = ran(store, value, lambda reading, reference: reading.preview(reference, 9))
     assert (found.rows, found.row_count, found.cut) == (None, None, False)
     assert found.value["a"] == {"next_page_token": "t"}
@@ -211,8 +247,12 @@ def test_a_preview_of_a_value(store: ResultStore) -> None:
     assert found.value["list"] == [*range(LIST), "…"]
 
 
-@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}, lambda value: [{"a": value}]])
-def test_a_preview_of_a_deep_value_ends_somewhere(store: ResultStore, wrap: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize(
+    "wrap", [lambda value: [value], lambda value: {"a": value}, lambda value: [{"a": value}]]
+)
+def test_a_preview_of_a_deep_value_ends_somewhere(
+    store: ResultStore, wrap: Callable[[Any], Any]
+) -> None:
     value: Any = 1
     for _ in range(450):
         value = wrap(value)
@@ -221,7 +261,9 @@ def test_a_preview_of_a_deep_value_ends_somewhere(store: ResultStore, wrap: Call
 
 
 def test_a_large_value_without_rows_is_not_opened(store: ResultStore) -> None:
-    found = ran(store, {"text": "x" * WHOLE}, lambda reading, reference: reading.preview(reference, 9))
+    found = ran(
+        store, {"text": "x" * WHOLE}, lambda reading, reference: reading.preview(reference, 9)
+    )
     assert (found.value, found.cut) == (None, True)
 
 
@@ -233,10 +275,16 @@ def test_a_preview_opens_fewer_rows_when_they_are_large(store: ResultStore) -> N
 
 async def loop(store: ResultStore) -> tuple[Reading, Reference]:
     """Three items in two parts; the second failed."""
-    rows = [{"index": n, "status": "error" if n == 1 else "ok", "error": {"code": "E"}, "result": n} for n in range(3)]
+    rows = [
+        {"index": n, "status": "error" if n == 1 else "ok", "error": {"code": "E"}, "result": n}
+        for n in range(3)
+    ]
     parts = [
         AddPart(
-            "ac7", first, count, await store.put(address("7", "result", "s", f"p{first}"), rows[first : first + count])
+            "ac7",
+            first,
+            count,
+            await store.put(address("7", "result", "s", f"p{first}"), rows[first : first + count]),
         )
         for first, count in ((0, 2), (2, 1))
     ]
@@ -245,7 +293,9 @@ async def loop(store: ResultStore) -> tuple[Reading, Reference]:
         return parts if name == "ac7" else []
 
     uri = "noetl://execution/7/manifest/s/ac7"
-    return Reading(store, manifest), Reference(ref_id=RefId("ac7"), type="db", uri=uri, rows=3, format="manifest")
+    return Reading(store, manifest), Reference(
+        ref_id=RefId("ac7"), type="db", uri=uri, rows=3, format="manifest"
+    )
 
 
 def test_the_result_of_a_loop_is_one_value_per_item(store: ResultStore) -> None:
@@ -262,13 +312,19 @@ def test_the_result_of_a_loop_is_one_value_per_item(store: ResultStore) -> None:
 
 
 class Away(ResultsMemory):
-    async def open(self, reference: Reference) -> Source:
+    async def open(self, reference: Reference) -> ByteSource:
         raise StoreUnavailable("object")
 
 
 def test_who_cannot_have_it_hears_so_before_the_first_byte() -> None:
     async def look() -> None:
-        gone = Reference(ref_id=RefId("1"), type="disk", uri="noetl://execution/7/result/s/k", bytes=3, format="json")
+        gone = Reference(
+            ref_id=RefId("1"),
+            type="disk",
+            uri="noetl://execution/7/result/s/k",
+            bytes=3,
+            format="json",
+        )
         with pytest.raises(NotFound) as found:
             await Reading(ResultsMemory(), no_manifest).download(gone, None)
         assert "NOETL_HOME" in str(found.value.hint)

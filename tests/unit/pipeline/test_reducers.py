@@ -46,7 +46,9 @@ def test_a_loop_is_folded_onto_the_current_value() -> None:
     assert reducers.onto("last", 1, 2) == 2
 
 
-@pytest.mark.parametrize(("reducer", "value"), [("sum", "x"), ("sum", True), ("merge", [1]), ("min", None)])
+@pytest.mark.parametrize(
+    ("reducer", "value"), [("sum", "x"), ("sum", True), ("merge", [1]), ("min", None)]
+)
 def test_what_does_not_fit_is_refused(reducer: str, value: Any) -> None:
     with pytest.raises(FailedError):
         reducers.partial(reducer, value)

@@ -19,9 +19,7 @@ from noetl.tools.port import Call, Failed, Success
 from noetl.tools.registry import Registry
 from tests.unit.pipeline.bench import Bench, Scripted, failing, plan_of, resumed
 
-RETRY = (
-    "spec: {policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: %s}}]}}"
-)
+RETRY = "spec: {policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: %s}}]}}"
 
 
 def one(fields: str, step: str = "") -> Plan:
@@ -29,7 +27,9 @@ def one(fields: str, step: str = "") -> Plan:
 
 
 def tasks(*listed: str, head: str = "", more: str = "") -> Plan:
-    return plan_of(more + "- step: s\n  tool:\n" + "".join(f"  - {task}\n" for task in listed), head)
+    return plan_of(
+        more + "- step: s\n  tool:\n" + "".join(f"  - {task}\n" for task in listed), head
+    )
 
 
 def test_the_value_is_put_before_it_is_reported() -> None:
@@ -58,7 +58,9 @@ def test_input_of_the_task_is_below_the_steps_and_both_below_the_arcs_args() -> 
 def test_what_looks_at_an_outcome_sees_what_its_task_was_called_with() -> None:
     rule = '{when: "{{ input.a + args.c == 4 }}", then: {do: continue, set: {ctx.rule: "{{ input.b }}"}}}'
     spec = f'set: {{ctx.task: "{{{{ input.a }}}}"}}, spec: {{policy: {{rules: [{rule}]}}}}'
-    plan = one(f"input: {{a: 1}}, {spec}", step='  input: {b: 2}\n  set: {ctx.step: "{{ input.b }}"}\n')
+    plan = one(
+        f"input: {{a: 1}}, {spec}", step='  input: {b: 2}\n  set: {ctx.step: "{{ input.b }}"}\n'
+    )
     report = Bench().run(plan, args={"c": 3})
     assert report.set == {"ctx.task": 1, "ctx.rule": 2}
     (selection,) = plan.steps["s"].selections
@@ -75,8 +77,16 @@ def test_bare_names_are_tasks_then_steps_then_workload() -> None:
     )
     bench = Bench()
     up = bench.put({"v": "step"})
-    report = bench.run(plan, workload={"t": "workload", "up": "workload", "w": "workload"}, results={"up": up})
-    assert bench.value(report.result) == {"t": "task", "up": "step", "w": "workload", "p": "task", "r": "task"}
+    report = bench.run(
+        plan, workload={"t": "workload", "up": "workload", "w": "workload"}, results={"up": up}
+    )
+    assert bench.value(report.result) == {
+        "t": "task",
+        "up": "step",
+        "w": "workload",
+        "p": "task",
+        "r": "task",
+    }
 
 
 def test_what_is_missing_fails_the_task_with_its_name() -> None:
@@ -164,12 +174,17 @@ def test_a_failed_task_assigns_nothing_and_its_rule_does() -> None:
 
 
 def test_retries_are_journaled_and_counted_over_attempts() -> None:
-    bench = Bench(lambda call: failing() if call.identity.attempt < 3 else {"ok": call.identity.attempt})
+    bench = Bench(
+        lambda call: failing() if call.identity.attempt < 3 else {"ok": call.identity.attempt}
+    )
     report = bench.run(one(RETRY % "100ms"))
     assert [(entry.tries, entry.delay) for entry in bench.journal] == [(1, 100_000), (2, 100_000)]
     assert bench.value(report.result) == {"ok": 3}
     again = Bench(bench.does)
-    assert isinstance(again.run(one(RETRY % "100ms"), attempt=2, journal=resumed(bench.journal)), e.CommandCompleted)
+    assert isinstance(
+        again.run(one(RETRY % "100ms"), attempt=2, journal=resumed(bench.journal)),
+        e.CommandCompleted,
+    )
     assert [call.identity.attempt for call in again.tool.calls] == [3]
 
 
@@ -179,7 +194,10 @@ def test_when_tries_run_out_the_error_stands() -> None:
 
 
 def retried(then: str, *others: str) -> str:
-    rules = [f"{{when: \"{{{{ output.status == 'error' }}}}\", then: {{do: retry, attempts: 2, {then}}}}}", *others]
+    rules = [
+        f"{{when: \"{{{{ output.status == 'error' }}}}\", then: {{do: retry, attempts: 2, {then}}}}}",
+        *others,
+    ]
     return f"spec: {{policy: {{rules: [{', '.join(rules)}]}}}}"
 
 
@@ -188,7 +206,11 @@ def test_used_up_retry_fails_the_task_whatever_the_rules_after_it_say(other: str
     bench = Bench(lambda call: failing())
     report = bench.run(one(retried("delay: 1ms", other)))
     assert isinstance(report, e.CommandFailed)
-    assert (report.result.error.code, report.result.error.attempt, len(bench.tool.calls)) == ("BOOM", 2, 2)
+    assert (report.result.error.code, report.result.error.attempt, len(bench.tool.calls)) == (
+        "BOOM",
+        2,
+        2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,7 +232,11 @@ def test_exhausted_says_what_follows_the_last_try(exhausted: str, called: list[s
 
     kind = "kind: python, code: x"
     report = Bench(does).run(
-        tasks(f"{{name: a, {kind}, {retried(exhausted)}}}", f"{{name: b, {kind}}}", f"{{name: c, {kind}}}")
+        tasks(
+            f"{{name: a, {kind}, {retried(exhausted)}}}",
+            f"{{name: b, {kind}}}",
+            f"{{name: c, {kind}}}",
+        )
     )
     assert isinstance(report, e.CommandFailed) == (called is None)
     assert names == (called or ["a", "a"])
@@ -239,7 +265,11 @@ def test_used_up_retry_of_a_success_that_goes_on_is_counted_as_recovered(exhaust
     report = Bench(lambda call: {"busy": True}).run(one(f"spec: {{policy: {{rules: [{rule}]}}}}"))
     assert isinstance(report, e.CommandCompleted)
     assert report.recovered is not None
-    assert (report.recovered.by, report.recovered.code, report.recovered.count) == (exhausted, "RETRY_EXHAUSTED", 1)
+    assert (report.recovered.by, report.recovered.code, report.recovered.count) == (
+        exhausted,
+        "RETRY_EXHAUSTED",
+        1,
+    )
     assert "after 2 of them" in report.recovered.message
 
 
@@ -263,7 +293,9 @@ def test_both_errors_are_shown_when_a_rule_fails(rule: str) -> None:
     assert isinstance(report, e.CommandFailed)
     error = report.result.error
     assert error.code == "BOOM"
-    assert error.message.index(failing().failure.message) < error.message.index("TEMPLATE_UNDEFINED")
+    assert error.message.index(failing().failure.message) < error.message.index(
+        "TEMPLATE_UNDEFINED"
+    )
     assert "ctx.nothing" in error.message
 
 
@@ -278,11 +310,20 @@ def test_long_message_leaves_room_for_the_second_error() -> None:
 def test_errors_that_rules_let_pass_are_reported_and_journaled() -> None:
     kind = "kind: python, code: x"
     rule = "spec: {policy: {rules: [{else: {do: continue}}]}}"
-    plan = tasks(f"{{name: a, {kind}, {rule}}}", f"{{name: b, {kind}, {rule}}}", f"{{name: c, {kind}}}")
+    plan = tasks(
+        f"{{name: a, {kind}, {rule}}}", f"{{name: b, {kind}, {rule}}}", f"{{name: c, {kind}}}"
+    )
     bench = Bench(lambda call: failing() if call.identity.task in "ab" else {"v": 1})
     report = bench.run(plan)
-    assert [(entry.recovered.task, entry.recovered.count) for entry in bench.journal] == [("a", 1), ("a", 2)]
-    assert (report.recovered.by, report.recovered.code, report.recovered.count) == ("continue", "BOOM", 2)
+    assert [(entry.recovered.task, entry.recovered.count) for entry in bench.journal] == [
+        ("a", 1),
+        ("a", 2),
+    ]
+    assert (report.recovered.by, report.recovered.code, report.recovered.count) == (
+        "continue",
+        "BOOM",
+        2,
+    )
     again = Bench(bench.does)
     resumed_report = again.run(plan, attempt=2, journal=resumed(bench.journal[:1]))
     assert resumed_report.recovered.count == 2
@@ -332,8 +373,15 @@ def test_a_wait_parks_and_what_it_waited_for_is_its_value() -> None:
                    "  - {name: t, kind: python, code: x, input: {got: \"{{ w.x }}\"}}\n")  # fmt: skip
     bench = Bench()
     parked = bench.run(plan)
-    assert (parked.reason, parked.signal, parked.timeout, parked.task) == ("signal", "go", 4_000_000, "w")
-    journal = msgspec.structs.replace(resumed([]), resolved=Envelope(status="ok", context={"value": {"x": 9}}))
+    assert (parked.reason, parked.signal, parked.timeout, parked.task) == (
+        "signal",
+        "go",
+        4_000_000,
+        "w",
+    )
+    journal = msgspec.structs.replace(
+        resumed([]), resolved=Envelope(status="ok", context={"value": {"x": 9}})
+    )
     report = bench.run(plan, attempt=2, journal=journal)
     assert bench.value(report.result) == {"got": 9}
 
@@ -344,18 +392,23 @@ def test_a_childs_result_is_passed_on_by_reference() -> None:
     parked = bench.run(plan)
     assert (parked.child.path, parked.child.workload, parked.child.wait) == ("a/b", {"k": 1}, True)
     child = bench.put([1, 2, 3], step="child")
-    report = bench.run(plan, attempt=2, journal=msgspec.structs.replace(resumed([]), resolved=child))
+    report = bench.run(
+        plan, attempt=2, journal=msgspec.structs.replace(resumed([]), resolved=child)
+    )
     assert report.result.reference == child.reference
 
 
 def test_a_large_child_workload_travels_by_reference() -> None:
     plan = plan_of(
-        '- step: s\n  tool: {kind: playbook, path: a/b, input: {k: "{{ workload.big }}"}}\n', "workload: {big: 1}\n"
+        '- step: s\n  tool: {kind: playbook, path: a/b, input: {k: "{{ workload.big }}"}}\n',
+        "workload: {big: 1}\n",
     )
     bench = Bench()
     parked = bench.run(plan, workload={"big": "x" * 9_000})
     assert parked.child.workload == {}
-    assert bench.value(Envelope(status="ok", reference=parked.child.reference)) == {"k": "x" * 9_000}
+    assert bench.value(Envelope(status="ok", reference=parked.child.reference)) == {
+        "k": "x" * 9_000
+    }
 
 
 @pytest.mark.parametrize("given", ["[1]", "{a: 1}", '"{{ up.rows[:1] }}"'])
@@ -383,16 +436,26 @@ def test_a_child_is_told_of_an_item_by_reference_unless_it_is_a_scalar() -> None
     bench = Bench()
     told = bench.run(plan, items=({"secret": 1},), **fields).child.iter
     assert (told["index"], bench.linked(told["row"])) == (3, {"secret": 1})
-    child = plan_of('- {step: s, tool: {kind: python, code: x, input: {v: "{{ iter.parent.row.secret }}"}}}\n')
+    child = plan_of(
+        '- {step: s, tool: {kind: python, code: x, input: {v: "{{ iter.parent.row.secret }}"}}}\n'
+    )
     reader = Bench(store=bench.store)
     assert reader.value(reader.run(child, outer=told).result) == {"v": 1}
 
 
 @pytest.mark.parametrize(
     ("value", "inline"),
-    [("[1, 2]", True), ("{a: 1}", True), ("text", True), ('"{{ result }}"', False), ('["{{ result.n }}"]', False)],
+    [
+        ("[1, 2]", True),
+        ("{a: 1}", True),
+        ("text", True),
+        ('"{{ result }}"', False),
+        ('["{{ result.n }}"]', False),
+    ],
 )
-def test_a_list_or_map_that_a_task_assigns_is_linked_unless_the_playbook_says_it(value: str, inline: bool) -> None:
+def test_a_list_or_map_that_a_task_assigns_is_linked_unless_the_playbook_says_it(
+    value: str, inline: bool
+) -> None:
     bench = Bench(lambda call: {"n": 1})
     report = bench.run(tasks(f"{{name: a, kind: python, code: x, set: {{x: {value}}}}}"))
     assert is_reference(report.set["ctx.x"]) is not inline
@@ -425,11 +488,17 @@ def after_failure(expression: str) -> tuple[Bench, Any]:
         f"{{name: a, kind: python, code: x, {CONTINUE}}}",
         f'{{name: b, kind: python, code: x, input: {{seen: "{{{{ {expression} }}}}"}}}}',
     )
-    bench = Bench(lambda call: failing(http={"status": 500}) if call.identity.task == "a" else dict(call.input))
+    bench = Bench(
+        lambda call: (
+            failing(http={"status": 500}) if call.identity.task == "a" else dict(call.input)
+        )
+    )
     return bench, bench.run(plan)
 
 
-@pytest.mark.parametrize("name", ["a", "a.data", "a.rows", "results.a", "_prev", "response", "result", "output.data"])
+@pytest.mark.parametrize(
+    "name", ["a", "a.data", "a.rows", "results.a", "_prev", "response", "result", "output.data"]
+)
 def test_the_value_of_a_failed_task_is_undefined(name: str) -> None:
     bench, report = after_failure(name)
     assert isinstance(report, e.CommandFailed)
@@ -447,11 +516,11 @@ def test_default_and_is_defined_work_on_the_value_of_a_failed_task(name: str) ->
 
 
 def test_the_facts_of_a_failed_task_can_be_read() -> None:
-    facts = (
-        "a.status, a.error.code, results.a.error.code, a['error']['code'], a.http.status, output.status, _prev.status"
-    )
+    facts = "a.status, a.error.code, results.a.error.code, a['error']['code'], a.http.status, output.status, _prev.status"
     bench, report = after_failure(f"[{facts}, results]")
-    assert bench.value(report.result) == {"seen": ["error", "BOOM", "BOOM", "BOOM", 500, "error", "error", {}]}
+    assert bench.value(report.result) == {
+        "seen": ["error", "BOOM", "BOOM", "BOOM", 500, "error", "error", {}]
+    }
 
 
 def test_the_value_of_a_failed_task_is_undefined_for_the_next_attempt() -> None:
@@ -477,7 +546,10 @@ def test_a_sink_without_data_fails_after_a_task_that_failed(first: str) -> None:
     report = Bench(lambda call: failing(), more=[sink]).run(plan)
     assert isinstance(report, e.CommandFailed)
     assert report.result.error.code == "TEMPLATE_UNDEFINED"
-    assert "sink keep has nothing to store, because task get failed with BOOM" in report.result.error.message
+    assert (
+        "sink keep has nothing to store, because task get failed with BOOM"
+        in report.result.error.message
+    )
     assert sink.calls == []
 
 
@@ -560,7 +632,9 @@ def test_delays_grow_as_declared(backoff: str, delays: list[int]) -> None:
 
 
 def test_jitter_is_the_same_for_the_same_try() -> None:
-    plan = one("spec: {policy: {rules: [{else: {do: retry, attempts: 3, delay: 1s, jitter: true}}]}}")
+    plan = one(
+        "spec: {policy: {rules: [{else: {do: retry, attempts: 3, delay: 1s, jitter: true}}]}}"
+    )
     runs = [Bench(lambda call: failing()) for _ in range(2)]
     for bench in runs:
         bench.run(plan)
@@ -582,20 +656,29 @@ def test_arguments_of_an_arc_are_data_even_when_they_look_like_templates_or_are_
     bench = Bench()
     big = bench.put(["x"] * 3)
     assert big.reference is not None
-    report = bench.run(one("input: {}"), args={"text": "{{ nope }}", "big": {"$reference": big.reference.uri}})
+    report = bench.run(
+        one("input: {}"), args={"text": "{{ nope }}", "big": {"$reference": big.reference.uri}}
+    )
     assert bench.value(report.result) == {"text": "{{ nope }}", "big": ["x", "x", "x"]}
 
 
 def test_the_results_of_other_tasks_stay_readable_from_other_steps() -> None:
     first = Bench()
-    plan = tasks("{name: a, kind: python, code: x, input: {n: 1}}", "{name: b, kind: python, code: x, input: {n: 2}}")
+    plan = tasks(
+        "{name: a, kind: python, code: x, input: {n: 1}}",
+        "{name: b, kind: python, code: x, input: {n: 2}}",
+    )
     up = first.run(plan).result
     reader = plan_of(
         "- step: up\n  tool: [{name: a, kind: noop}, {name: b, kind: noop}]\n  next: s\n"
         '- step: s\n  tool: {kind: python, code: x, input: {a: "{{ up.results.a.n }}", n: "{{ up.n }}", s: "{{ up.status }}"}}\n'
     )
     second = Bench(store=first.store)
-    assert second.value(second.run(reader, results={"up": up}).result) == {"a": 1, "n": 2, "s": "ok"}
+    assert second.value(second.run(reader, results={"up": up}).result) == {
+        "a": 1,
+        "n": 2,
+        "s": "ok",
+    }
 
 
 def test_one_row_of_a_stored_list_is_read_without_the_rest() -> None:
@@ -666,7 +749,12 @@ def test_the_tools_of_a_command_are_loaded_before_it_runs() -> None:
 
 
 BUSY = Failure(
-    code="HTTP_429", kind="rate_limit", message="busy", retryable=True, http_status=429, detail={"retry_after": 4}
+    code="HTTP_429",
+    kind="rate_limit",
+    message="busy",
+    retryable=True,
+    http_status=429,
+    detail={"retry_after": 4},
 )
 
 
@@ -681,7 +769,9 @@ BUSY = Failure(
         (structs.replace(BUSY, detail={}), "", 1),
     ],
 )
-def test_a_retry_waits_as_long_as_a_busy_server_asks(failure: Failure, more: str, seconds: float) -> None:
+def test_a_retry_waits_as_long_as_a_busy_server_asks(
+    failure: Failure, more: str, seconds: float
+) -> None:
     bench = Bench(lambda call: Failed(failure))
     delay = "" if "delay: 9s" in more else ", delay: 1s"
     rule = f"{{when: true, then: {{do: retry, attempts: 2{delay}{more}}}}}"
@@ -689,16 +779,25 @@ def test_a_retry_waits_as_long_as_a_busy_server_asks(failure: Failure, more: str
     assert [entry.delay for entry in bench.of(e.RetryStarted)] == [seconds * 1_000_000]
 
 
-ANSWER = {"status_code": 200, "headers": {"a": "b"}, "url": "u", "elapsed": 0.1, "data": {"x": "y" * 10_000}}
+ANSWER = {
+    "status_code": 200,
+    "headers": {"a": "b"},
+    "url": "u",
+    "elapsed": 0.1,
+    "data": {"x": "y" * 10_000},
+}
 
 
 def test_an_http_value_handed_over_whole_has_body_and_is_stored_once() -> None:
     bench = Bench(lambda call: dict(call.input["response"]))
     fetched = bench.put(ANSWER, "fetch")
     plan = tasks(
-        '{name: s, kind: python, code: x, input: {response: "{{ fetch }}"}}', more="- step: fetch\n  next: s\n"
+        '{name: s, kind: python, code: x, input: {response: "{{ fetch }}"}}',
+        more="- step: fetch\n  next: s\n",
     )
-    report = bench.run(plan, results={"fetch": msgspec.structs.replace(fetched, context={"http": {"status": 200}})})
+    report = bench.run(
+        plan, results={"fetch": msgspec.structs.replace(fetched, context={"http": {"status": 200}})}
+    )
     given = bench.tool.calls[0].input["response"]
     assert given == {**ANSWER, "body": ANSWER["data"]}
     assert bench.value(report.result) == ANSWER

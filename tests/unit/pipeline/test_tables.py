@@ -21,25 +21,27 @@ from noetl.model.events import Collection
 from noetl.model.ids import RefId
 from noetl.model.reference import Address, Reference
 from noetl.pipeline import data
-from noetl.pipeline.data import Payloads, Rows, Stored
+from noetl.pipeline.data import LazyResult, ResultReader, RowRange
 from noetl.pipeline.environment import no_manifest
 from noetl.playbook.expressions import NeedsData
 from noetl.playbook.plan import Plan
 from noetl.results.memory import ResultsMemory
 from noetl.results.rowsets import Writer
 from noetl.results.staging import Staging
-from noetl.results.tables import Table, Tables
+from noetl.results.tables import EncodedTable, Tables
 from noetl.tools import port as tools
 from noetl.tools.duckdb import Duckdb
 from noetl.tools.port import Call, Success
-from noetl.tools.sink import Sink
+from noetl.tools.sink import SinkTool
 from noetl.tools.sinks.records import meant
 from tests.unit.pipeline.bench import Bench, plan_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
-def table(count: int, tables: Tables | None = None, schema: pa.Schema = SCHEMA, name: str = "n{}") -> Table:
+def table(
+    count: int, tables: Tables | None = None, schema: pa.Schema = SCHEMA, name: str = "n{}"
+) -> EncodedTable:
     writer = Writer(schema, tables or Tables())
     ids = list(range(count))
     writer.write(pa.RecordBatch.from_arrays([ids, [name.format(n) for n in ids]], schema=schema))
@@ -97,7 +99,11 @@ def test_the_envelope_counts_and_names_what_the_store_has() -> None:
     bench = Bench(giving(3))
     found = run(bench, ONE).result
     assert found.context == {"row_count": 3, "columns": ["id", "name"]}
-    assert (found.reference.rows, found.reference.rows_at, found.reference.format) == (3, "rows", "arrow")
+    assert (found.reference.rows, found.reference.rows_at, found.reference.format) == (
+        3,
+        "rows",
+        "arrow",
+    )
     assert bench.value(found) == {
         "rows": [{"id": n, "name": f"n{n}"} for n in range(3)],
         "row_count": 3,
@@ -105,9 +111,7 @@ def test_the_envelope_counts_and_names_what_the_store_has() -> None:
     }
 
 
-INPUT = (
-    '- step: up\n  tool: {{kind: python, code: x}}\n- step: s\n  tool: {{kind: python, code: x, input: {{v: "{}"}}}}\n'
-)
+INPUT = '- step: up\n  tool: {{kind: python, code: x}}\n- step: s\n  tool: {{kind: python, code: x, input: {{v: "{}"}}}}\n'
 
 
 @pytest.mark.parametrize(
@@ -147,7 +151,9 @@ def test_selections_of_rows_are_counted_without_reading_them() -> None:
     )
     bench = Bench(giving(1000), store=Watched())
     report = run(bench, plan)
-    assert [report.result.selected(found.id).value for found in plan.steps["s"].selections] == [True]
+    assert [report.result.selected(found.id).value for found in plan.steps["s"].selections] == [
+        True
+    ]
     assert bench.store.asked == [(1, 2)]
 
 
@@ -262,11 +268,24 @@ def test_a_loop_uses_the_reference_as_it_is_and_a_chunk_reads_its_slice() -> Non
     bench.store.asked.clear()
     plan = plan_of(LOOP)
     collection = run(bench, plan, kind="plan", site="in", results={"up": up}).plan
-    assert (collection.kind, collection.size, collection.reference.uri) == ("reference", 1000, up.reference.uri)
+    assert (collection.kind, collection.size, collection.reference.uri) == (
+        "reference",
+        1000,
+        up.reference.uri,
+    )
     assert bench.store.asked == []
-    fields = {"kind": "chunk", "first": 700, "count": 3, "together": 1, "size": 1000, "collection": collection}
+    fields = {
+        "kind": "chunk",
+        "first": 700,
+        "count": 3,
+        "together": 1,
+        "size": 1000,
+        "collection": collection,
+    }
     report = run(bench, plan, results={"up": up}, **fields)
-    assert [row["result"] for row in bench.value(report.result)] == [{"id": n} for n in (700, 701, 702)]
+    assert [row["result"] for row in bench.value(report.result)] == [
+        {"id": n} for n in (700, 701, 702)
+    ]
     assert bench.store.asked[0] == (700, 703)
 
 
@@ -274,7 +293,15 @@ def test_rows_of_an_item_are_part_of_its_value() -> None:
     bench = Bench(giving(2))
     plan = plan_of("- step: s\n  loop: {in: [1], iterator: row}\n  tool: {kind: python, code: x}\n")
     items = Collection(kind="inline", size=1, items=(1,))
-    fields = {"kind": "chunk", "first": 0, "count": 1, "together": 1, "size": 1, "items": (1,), "collection": items}
+    fields = {
+        "kind": "chunk",
+        "first": 0,
+        "count": 1,
+        "together": 1,
+        "size": 1,
+        "items": (1,),
+        "collection": items,
+    }
     [row] = bench.value(run(bench, plan, **fields).result)
     assert row["result"]["rows"][1] == {"id": 1, "name": "n1"}
     bench = Bench(giving(300_000))
@@ -282,7 +309,9 @@ def test_rows_of_an_item_are_part_of_its_value() -> None:
     assert row["error"]["code"] == "RESULT_TOO_LARGE"
 
 
-def manifest(bench: Bench, parts: dict[int, list[int]], name: str = "m", before: Reference | None = None) -> Reference:
+def manifest(
+    bench: Bench, parts: dict[int, list[int]], name: str = "m", before: Reference | None = None
+) -> Reference:
     """Of a loop whose parts have rows with these indexes."""
     made = [] if before is None else [AddPart(name, -1, 0, before)]
     for first, indexes in parts.items():
@@ -297,13 +326,17 @@ def manifest(bench: Bench, parts: dict[int, list[int]], name: str = "m", before:
 
 
 def ranged(bench: Bench, reference: Reference, start: int, stop: int) -> list[Any]:
-    return asyncio.run(Payloads(bench.store, bench.env.manifests).range(reference, start, stop))
+    return asyncio.run(ResultReader(bench.store, bench.env.manifests).range(reference, start, stop))
 
 
-def test_items_of_a_loop_are_read_from_the_parts_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_of_a_loop_are_read_from_the_parts_that_have_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(data, "GAPS", 10)
     bench = Bench(store=Watched())
-    whole = manifest(bench, {first: list(range(first, first + 100)) for first in range(0, 1000, 100)})
+    whole = manifest(
+        bench, {first: list(range(first, first + 100)) for first in range(0, 1000, 100)}
+    )
     assert ranged(bench, whole, 250, 252) == ["m250", "m251"]
     assert bench.store.asked == [(50, 52)]
     assert ranged(bench, whole, 195, 205) == [f"m{n}" for n in range(195, 205)]
@@ -312,7 +345,10 @@ def test_items_of_a_loop_are_read_from_the_parts_that_have_them(monkeypatch: pyt
 def test_items_that_were_put_off_are_found_where_they_came_back() -> None:
     bench = Bench()
     gone = [2, 3, 50]
-    put_off = manifest(bench, {0: [n for n in range(100) if n not in gone], 2: [2], 3: [3], 50: [50], 100: [100, 101]})
+    put_off = manifest(
+        bench,
+        {0: [n for n in range(100) if n not in gone], 2: [2], 3: [3], 50: [50], 100: [100, 101]},
+    )
     for start, stop in ((0, 102), (2, 4), (4, 5), (49, 52), (97, 102), (99, 100)):
         assert ranged(bench, put_off, start, stop) == [f"m{n}" for n in range(start, stop)]
 
@@ -328,11 +364,16 @@ def test_an_item_that_never_ran_is_null_and_one_that_ran_again_stands_over() -> 
 # ---- memory ----------------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_read_leaves_between_templates_when_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_read_leaves_between_templates_when_it_is_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def test() -> None:
         store = ResultsMemory()
-        payloads = Payloads(store, no_manifest)
-        references = [await store.put(Address("7", "result", "s", f"k{n}"), list(range(1000))) for n in range(3)]
+        payloads = ResultReader(store, no_manifest)
+        references = [
+            await store.put(Address("7", "result", "s", f"k{n}"), list(range(1000)))
+            for n in range(3)
+        ]
         monkeypatch.setattr(data, "KEPT", 150_000)
         for reference in references:
             await payloads.load(data.Whole(reference))
@@ -342,8 +383,8 @@ def test_what_was_read_leaves_between_templates_when_it_is_too_much(monkeypatch:
         assert [payloads.has(reference) for reference in references] == [True, False, False]
         with pytest.raises(NeedsData):
             payloads.rows(references[1], 0, 1)
-        await payloads.load(Rows(references[1], 0, 1))
-        assert Stored(Envelope(status="ok", reference=references[1]), payloads).item(0) == 0
+        await payloads.load(RowRange(references[1], 0, 1))
+        assert LazyResult(Envelope(status="ok", reference=references[1]), payloads).item(0) == 0
 
     asyncio.run(test())
 
@@ -364,7 +405,9 @@ def test_a_stored_row_set_is_a_table_of_duckdb(count: int, given: str) -> None:
     )
     report = run(bench, plan, results={"up": up})
     assert isinstance(report, e.CommandCompleted), report
-    assert bench.value(report.result)["rows"] == [{"s": count * (count - 1) // 2, "n": count, "j": 7}]
+    assert bench.value(report.result)["rows"] == [
+        {"s": count * (count - 1) // 2, "n": count, "j": 7}
+    ]
     assert bench.store.asked[0] == "open"
     assert "whole" not in bench.store.asked[:-1]
     assert bench.refs[-1].inputs == (up.reference.ref_id,)
@@ -405,10 +448,21 @@ ODD = pa.schema(
 
 
 def odd(count: int) -> Callable[[Call], Success]:
-    row = [date(2024, 2, 29), Decimal("12.50"), UUID(int=1).bytes, b"\x00", None, math.nan, timedelta(days=1), "[1]"]
+    row = [
+        date(2024, 2, 29),
+        Decimal("12.50"),
+        UUID(int=1).bytes,
+        b"\x00",
+        None,
+        math.nan,
+        timedelta(days=1),
+        "[1]",
+    ]
 
     def give(call: Call) -> Success:
-        columns = [pa.array([value] * count, kind) for value, kind in zip(row, ODD.types, strict=True)]
+        columns = [
+            pa.array([value] * count, kind) for value, kind in zip(row, ODD.types, strict=True)
+        ]
         writer = Writer(ODD, call.tables)
         writer.write(pa.RecordBatch.from_arrays(columns, schema=ODD))
         return Success(writer.done())
@@ -426,8 +480,12 @@ def test_a_sink_keeps_the_types_of_a_table(tmp_path: Path, data: str, count: int
         made = Bench(odd(count))
         up = run(made, plan_of("- step: up\n  tool: {kind: python, code: x}\n"), step="up").result
         target = f"{{kind: file, path: {tmp_path}/x.{ending}, mode: replace}}"
-        plan = plan_of(f"- step: s\n  tool: {{kind: sink, target: {target}, data: '{data}'}}\n- {{step: up}}\n")
-        report = run(Bench(store=made.store, more=[Sink(unused, unused)]), plan, results={"up": up})
+        plan = plan_of(
+            f"- step: s\n  tool: {{kind: sink, target: {target}, data: '{data}'}}\n- {{step: up}}\n"
+        )
+        report = run(
+            Bench(store=made.store, more=[SinkTool(unused, unused)]), plan, results={"up": up}
+        )
         assert isinstance(report, e.CommandCompleted), report
     assert pq.read_schema(tmp_path / "x.parquet").equals(ODD)
     assert pq.read_metadata(tmp_path / "x.parquet").num_rows == count

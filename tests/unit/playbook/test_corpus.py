@@ -63,11 +63,17 @@ def test_drawn(path: Path) -> None:
 @pytest.mark.parametrize("path", BROKEN, ids=name)
 def test_broken(path: Path) -> None:
     source = path.read_text()
-    found = [finding for finding in load(source, file=path.name).findings if finding.severity != "note"]
+    found = [
+        finding for finding in load(source, file=path.name).findings if finding.severity != "note"
+    ]
     expected = EXPECT.findall(source)
     assert expected, "the first lines say what is expected"
     for line, code, words in expected:
-        match = [item for item in found if (item.line, item.code) == (int(line), code) and words in item.message]
+        match = [
+            item
+            for item in found
+            if (item.line, item.code) == (int(line), code) and words in item.message
+        ]
         assert match, f"{line} {code} {words} not among {[str(item) for item in found]}"
         found.remove(match[0])
     assert [str(item) for item in found] == []
@@ -83,4 +89,13 @@ def test_cli_refuses_the_broken_folder() -> None:
     assert result.exit_code == 1
     findings = json.loads(result.stdout)
     assert {Path(finding["file"]).name for finding in findings} == {path.name for path in BROKEN}
-    assert set(findings[0]) == {"file", "line", "column", "step", "code", "message", "hint", "severity"}
+    assert set(findings[0]) == {
+        "file",
+        "line",
+        "column",
+        "step",
+        "code",
+        "message",
+        "hint",
+        "severity",
+    }

@@ -28,7 +28,11 @@ def arcs(found: Step) -> list[tuple[str, Any]]:
 
 
 def notes(text: str) -> list[tuple[int, int]]:
-    return [(finding.line, finding.column) for finding in load(text).findings if finding.code == Code.OLD_SPELLING]
+    return [
+        (finding.line, finding.column)
+        for finding in load(text).findings
+        if finding.code == Code.OLD_SPELLING
+    ]
 
 
 def rules(task: Task) -> list[tuple[Any, str]]:
@@ -94,7 +98,11 @@ def test_retry_on_an_answer_is_pagination() -> None:
     assert (page.when, page.max_attempts) == ("{{ response.data.next }}", 7)
     assert page.next_call == {"params": {"page": "{{ response.data.next }}"}}
     assert page.collect is not None
-    assert (page.collect.strategy, page.collect.path, page.collect.into) == ("extend", "data.items", "items")
+    assert (page.collect.strategy, page.collect.path, page.collect.into) == (
+        "extend",
+        "data.items",
+        "items",
+    )
     assert page.sink is not None
     assert (page.sink.target.table, page.sink.data) == ("t", "{{ response.data.items }}")
 
@@ -108,7 +116,9 @@ def test_retry_on_an_answer_without_next_call_is_polling() -> None:
 
 def test_retry_on_a_status_code_concerns_errors() -> None:
     body = '    tool: {kind: noop}\n    retry: [{when: "{{ response.status_code == 503 }}", then: {max_attempts: 2}}]\n'
-    assert rules(step(body).tool[0]) == [("{{ output.status == 'error' and response.status_code == 503 }}", "retry")]
+    assert rules(step(body).tool[0]) == [
+        ("{{ output.status == 'error' and response.status_code == 503 }}", "retry")
+    ]
 
 
 # ---- sinks ----
@@ -130,7 +140,12 @@ def test_every_spelling_of_a_sink_is_one_storage_task(sink: str) -> None:
     found = step(f"    tool: {{kind: noop}}\n    {sink}\n")
     (_, task) = found.tool
     assert isinstance(task, SinkTask)
-    assert (task.name, task.target.kind, task.target.auth, task.target.table) == ("sink", "postgres", "pg", "t")
+    assert (task.name, task.target.kind, task.target.auth, task.target.table) == (
+        "sink",
+        "postgres",
+        "pg",
+        "t",
+    )
     assert (task.target.mode, task.target.key, task.data) == ("upsert", ["id"], 5)
 
 
@@ -161,7 +176,9 @@ def test_case_set_with_a_route_belongs_to_the_arc() -> None:
 
 
 def test_case_set_alone_is_conditional() -> None:
-    found = case("      - {when: \"{{ event.name == 'call.done' and response.n > 3 }}\", then: {set: {x: 1, y: a}}}\n")
+    found = case(
+        "      - {when: \"{{ event.name == 'call.done' and response.n > 3 }}\", then: {set: {x: 1, y: a}}}\n"
+    )
     assert found.set["ctx.x"] == "{{ 1 if response.n > 3 else ctx.x | default(none) }}"
     assert found.set["ctx.y"] == "{{ 'a' if response.n > 3 else ctx.y | default(none) }}"
     assert arcs(found) == [("b", None)]
@@ -184,10 +201,17 @@ def test_failure_after_the_last_try_is_routed_by_a_later_rule() -> None:
     assert arcs(found)[0] == ("a", ERROR)
 
 
-@pytest.mark.parametrize("place", ["tool: {kind: noop, retry: 2}", "tool: {kind: noop}\n    retry: 2"])
+@pytest.mark.parametrize(
+    "place", ["tool: {kind: noop, retry: 2}", "tool: {kind: noop}\n    retry: 2"]
+)
 def test_what_case_does_after_an_error_waits_for_the_last_try(place: str) -> None:
-    found = step(f"    {place}\n    case: [{{when: \"{{{{ event.name == 'call.error' }}}}\", then: {{fail: sad}}}}]\n")
-    assert rules(found.tool[0]) == [("{{ output.status == 'error' and _attempt < 2 }}", "retry"), (ERROR, "fail")]
+    found = step(
+        f"    {place}\n    case: [{{when: \"{{{{ event.name == 'call.error' }}}}\", then: {{fail: sad}}}}]\n"
+    )
+    assert rules(found.tool[0]) == [
+        ("{{ output.status == 'error' and _attempt < 2 }}", "retry"),
+        (ERROR, "fail"),
+    ]
 
 
 def test_case_that_retries_and_then_stores_the_error_does_both() -> None:
@@ -195,7 +219,10 @@ def test_case_that_retries_and_then_stores_the_error_does_both() -> None:
         "      - when: \"{{ event.name == 'call.error' }}\"\n"
         "        then: {retry: {max_attempts: 4}, tasks: [{name: note, kind: noop}]}\n"
     )
-    assert rules(found.tool[0]) == [("{{ output.status == 'error' and _attempt < 4 }}", "retry"), (ERROR, "jump")]
+    assert rules(found.tool[0]) == [
+        ("{{ output.status == 'error' and _attempt < 4 }}", "retry"),
+        (ERROR, "jump"),
+    ]
 
 
 def test_case_retry_after_success_is_polling() -> None:
@@ -208,7 +235,9 @@ def test_case_retry_after_success_is_polling() -> None:
 
 
 def test_case_fail_is_policy() -> None:
-    found = case("      - {when: \"{{ event.name == 'step.exit' and response.bad }}\", then: {fail: no good}}\n")
+    found = case(
+        "      - {when: \"{{ event.name == 'step.exit' and response.bad }}\", then: {fail: no good}}\n"
+    )
     (rule,) = found.tool[0].spec.policy.rules
     assert (rule.when, rule.then.do, rule.then.message) == ("{{ response.bad }}", "fail", "no good")
 
@@ -249,7 +278,10 @@ def test_case_tasks_after_a_loop_get_a_step_of_their_own() -> None:
     next: b
 """
     playbook = loaded(body)
-    assert arcs(playbook.workflow[0]) == [("start_done", "{{ event.name == 'loop.done' }}"), ("b", None)]
+    assert arcs(playbook.workflow[0]) == [
+        ("start_done", "{{ event.name == 'loop.done' }}"),
+        ("b", None),
+    ]
     extra = playbook.workflow[-1]
     assert (extra.step, arcs(extra)) == ("start_done", [("a", None)])
 
@@ -262,7 +294,10 @@ def test_an_error_is_routed_before_the_end_of_the_loop() -> None:
       - {when: "{{ event.name == 'loop.done' }}", then: {next: a}}
       - {when: "{{ event.name == 'call.error' }}", then: {next: b}}
 """
-    assert arcs(loaded(body).workflow[0]) == [("b", ERROR), ("a", "{{ event.name == 'loop.done' }}")]
+    assert arcs(loaded(body).workflow[0]) == [
+        ("b", ERROR),
+        ("a", "{{ event.name == 'loop.done' }}"),
+    ]
 
 
 def test_case_mode_inclusive_takes_every_match_and_the_default_only_without_one() -> None:
@@ -302,7 +337,11 @@ def v1(body: str, tail: str = TAIL) -> Playbook:
 
 
 def test_v1_type_is_a_tool() -> None:
-    (task,) = v1("  - {step: s, type: http, endpoint: 'http://a', with: {x: 1}, next: a}\n").workflow[0].tool
+    (task,) = (
+        v1("  - {step: s, type: http, endpoint: 'http://a', with: {x: 1}, next: a}\n")
+        .workflow[0]
+        .tool
+    )
     assert isinstance(task, HttpTask)
     assert task.url == "http://a"
 
@@ -317,11 +356,17 @@ def test_v1_iterator_is_a_loop() -> None:
 def test_v1_pass_skips_and_goes_on() -> None:
     admit = v1("  - {step: s, type: noop, pass: true, next: a}\n").workflow[0].spec.policy.admit
     assert admit is not None
-    assert [(rule.when, rule.then.allow, rule.then.next) for rule in admit.rules] == [(True, False, "a")]
+    assert [(rule.when, rule.then.allow, rule.then.next) for rule in admit.rules] == [
+        (True, False, "a")
+    ]
 
 
 def test_v1_when_admits() -> None:
-    admit = v1("  - {step: s, type: noop, when: '{{ n > 1 }}', next: a}\n").workflow[0].spec.policy.admit
+    admit = (
+        v1("  - {step: s, type: noop, when: '{{ n > 1 }}', next: a}\n")
+        .workflow[0]
+        .spec.policy.admit
+    )
     assert admit is not None
     assert [(rule.when, rule.then.allow, rule.then.next) for rule in admit.rules] == [
         ("{{ n > 1 }}", True, None), (True, False, "a"),
@@ -389,7 +434,9 @@ def test_only_a_single_expression_can_be_combined() -> None:
 
 # ---- which of two case rules acts ----
 
-ON_DONE, ON_EXIT, ON_ERROR = (f"{{{{ event.name == '{name}' }}}}" for name in ("call.done", "step.exit", "call.error"))
+ON_DONE, ON_EXIT, ON_ERROR = (
+    f"{{{{ event.name == '{name}' }}}}" for name in ("call.done", "step.exit", "call.error")
+)
 
 
 def dead(*whens: str, mode: str = "exclusive") -> list[int]:
@@ -399,7 +446,9 @@ def dead(*whens: str, mode: str = "exclusive") -> list[int]:
     head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t}\nworkflow:\n  - step: a\n"
     found = load(head + body + "  - step: b\n").findings
     first = (head + body).count("\n") - len(whens) + 1
-    return sorted({finding.line - first for finding in found if finding.code is Code.UNREACHABLE_ARC})
+    return sorted(
+        {finding.line - first for finding in found if finding.code is Code.UNREACHABLE_ARC}
+    )
 
 
 @pytest.mark.parametrize(
@@ -407,7 +456,13 @@ def dead(*whens: str, mode: str = "exclusive") -> list[int]:
     [
         ((ON_DONE, ON_DONE), [1]),
         ((ON_DONE, ON_EXIT), [1]),
-        (("{{ event.name == 'call.done' and ctx.x }}", "{{ event.name == 'step.exit' and ctx.x }}"), [1]),
+        (
+            (
+                "{{ event.name == 'call.done' and ctx.x }}",
+                "{{ event.name == 'step.exit' and ctx.x }}",
+            ),
+            [1],
+        ),
         (("{{ true }}", ON_ERROR, ON_DONE), [1, 2]),
         ((ON_DONE, ON_ERROR), []),
         (("{{ event.name == 'call.done' and ctx.x }}", ON_DONE), []),
@@ -415,7 +470,9 @@ def dead(*whens: str, mode: str = "exclusive") -> list[int]:
         ((ON_DONE, "{{ event.name in ['call.done', 'call.error'] }}"), []),
     ],
 )
-def test_case_rule_behind_one_that_always_matches_is_warned_of(whens: tuple[str, ...], wanted: list[int]) -> None:
+def test_case_rule_behind_one_that_always_matches_is_warned_of(
+    whens: tuple[str, ...], wanted: list[int]
+) -> None:
     assert dead(*whens) == wanted
     assert dead(*whens, mode="inclusive") == [], "then every matching rule acts"
 
@@ -432,5 +489,7 @@ def test_case_rule_that_only_retries_leaves_the_event_to_the_next() -> None:
 
 
 def test_case_rule_on_success_and_failure_is_an_error_arc_too() -> None:
-    found = case("      - {when: \"{{ event.name in ['call.done', 'call.error'] }}\", then: {next: a}}\n", "")
+    found = case(
+        "      - {when: \"{{ event.name in ['call.done', 'call.error'] }}\", then: {next: a}}\n", ""
+    )
     assert arcs(found) == [("a", "{{ output.status is defined }}")]

@@ -15,7 +15,12 @@ from noetl.playbook.expressions import TemplateError
 from noetl.playbook.functions import Seeded
 from noetl.playbook.templates import guard, render, render_marked, render_value
 
-PAYLOADS = (Path(__file__).parent / "injections.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+PAYLOADS = (
+    (Path(__file__).parent / "injections.txt")
+    .read_text(encoding="utf-8")
+    .removesuffix("\n")
+    .split("\n")
+)
 SCOPE: dict[str, Any] = {
     "workload": {"base": "http://x", "limit": 3, "evil": "{{ ''.__class__ }}"},
     "ctx": {"name": "Ann", "n": 3, "list": [1, 2], "items": [1]},
@@ -25,7 +30,8 @@ SCOPE: dict[str, Any] = {
     "output": {"status": "ok", "data": {"x": 1}},
 }
 LEAKS = re.compile(
-    r"<(class|function|bound|built|module|generator|Undefined|Template|jinja)|object at 0x|root:x:|\buid=\d", re.I
+    r"<(class|function|bound|built|module|generator|Undefined|Template|jinja)|object at 0x|root:x:|\buid=\d",
+    re.I,
 )
 
 

@@ -9,7 +9,9 @@ from tests.play import workflow
 
 
 def codes(steps: str, severity: str = "error") -> list[str]:
-    return [finding.code for finding in load(workflow(steps)).findings if finding.severity == severity]
+    return [
+        finding.code for finding in load(workflow(steps)).findings if finding.severity == severity
+    ]
 
 
 def test_every_built_in_kind_has_a_tool() -> None:

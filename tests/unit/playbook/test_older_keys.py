@@ -32,24 +32,46 @@ def tool(fields: str) -> str:
             tool("kind: http, url: 'http://a', method: POST"),
             "spec",
         ),
-        (tool("kind: http, spec: {endpoint: 'http://a'}"), tool("kind: http, url: 'http://a'"), "url"),
-        (tool("kind: python, spec: {code: result = 1}"), tool("kind: python, code: result = 1"), "spec"),
+        (
+            tool("kind: http, spec: {endpoint: 'http://a'}"),
+            tool("kind: http, url: 'http://a'"),
+            "url",
+        ),
+        (
+            tool("kind: python, spec: {code: result = 1}"),
+            tool("kind: python, code: result = 1"),
+            "spec",
+        ),
         (
             tool("kind: python, libs: {m: math, json: json}, code: 'result = m.pi'"),
             tool('kind: python, code: "import math as m\\nimport json\\nresult = m.pi"'),
             "import",
         ),
-        (tool("kind: python, libs: {}, code: result = 1"), tool("kind: python, code: result = 1"), "libs"),
+        (
+            tool("kind: python, libs: {}, code: result = 1"),
+            tool("kind: python, code: result = 1"),
+            "libs",
+        ),
         (tool(f"{PG}, credential: pg"), tool(f"{PG}, auth: pg"), "auth"),
         (tool(f"{PG}, auth: pg, pool: {{max_size: 4}}"), tool(f"{PG}, auth: pg"), "pool"),
-        (tool("kind: playbook, path: a, payload: {x: 1}"), tool("kind: playbook, path: a, input: {x: 1}"), "input"),
+        (
+            tool("kind: playbook, path: a, payload: {x: 1}"),
+            tool("kind: playbook, path: a, input: {x: 1}"),
+            "input",
+        ),
         (tool("kind: artifact, action: get, ref: a"), tool("kind: artifact, ref: a"), "ref"),
-        (tool("kind: artifact, action: put, data: {a: 1}"), tool("kind: artifact, put: {a: 1}"), "put"),
+        (
+            tool("kind: artifact, action: put, data: {a: 1}"),
+            tool("kind: artifact, put: {a: 1}"),
+            "put",
+        ),
         (
             workflow(
                 f"- step: s\n  loop: {{{CURSOR}, spec: {{mode: cursor, frame: {{max_rows: 7, lease_seconds: 9}}}}}}"
             ),
-            workflow(f"- step: s\n  loop: {{{CURSOR}, spec: {{mode: cursor, frame: {{size: 7, lease: 9}}}}}}"),
+            workflow(
+                f"- step: s\n  loop: {{{CURSOR}, spec: {{mode: cursor, frame: {{size: 7, lease: 9}}}}}}"
+            ),
             "size",
         ),
         (
@@ -59,7 +81,9 @@ def tool(fields: str) -> str:
         ),
         (
             workflow("- step: s", metadata={"name": "x", "tags": ["etl", "daily"]}),
-            workflow("- step: s", metadata={"name": "x", "labels": {"etl": "true", "daily": "true"}}),
+            workflow(
+                "- step: s", metadata={"name": "x", "labels": {"etl": "true", "daily": "true"}}
+            ),
             "labels",
         ),
     ],
@@ -94,7 +118,9 @@ def test_an_older_key_that_cannot_be_kept_is_refused_with_a_hint(text: str) -> N
 
 
 def test_loop_index_works_and_is_noted() -> None:
-    text = workflow("- step: s\n  loop: {in: [1]}\n  tool: {kind: noop, input: {i: '{{ loop_index }}'}}")
+    text = workflow(
+        "- step: s\n  loop: {in: [1]}\n  tool: {kind: noop, input: {i: '{{ loop_index }}'}}"
+    )
     (note,) = load(text).findings
     assert (note.severity, note.message) == ("note", "`loop_index` is now `loop.index`")
     own = yaml.safe_load(text) | {"workload": {"loop_index": 1}}
@@ -164,7 +190,9 @@ def test_only_the_name_itself_is_respelled(template: str, today: str | None) -> 
     ],
 )
 def test_a_bare_name_that_means_something_else_keeps_its_meaning(own: str) -> None:
-    assert [finding for finding in load(workflow(own)).findings if finding.code is Code.OLD_SPELLING] == []
+    assert [
+        finding for finding in load(workflow(own)).findings if finding.code is Code.OLD_SPELLING
+    ] == []
 
 
 def test_a_workload_key_comes_before_what_is_set() -> None:
@@ -201,7 +229,9 @@ def test_convert_respells_names_in_the_quotes_and_blocks_they_stand_in() -> None
     )
     today = source.replace("{{ total", "{{ ctx.total").replace("loop_index", "loop.index")
     assert yaml.safe_load(convert(source).text) == yaml.safe_load(today)
-    wanted = [line.strip() for line in today.splitlines() if "ctx.total" in line or "loop.index" in line]
+    wanted = [
+        line.strip() for line in today.splitlines() if "ctx.total" in line or "loop.index" in line
+    ]
     written = [line.strip() for line in convert(source).text.splitlines()]
     assert [line for line in wanted if line not in written] == []
     assert convert(convert(source).text).changes == []

@@ -105,7 +105,9 @@ workflow:
 
 def test_guard_on_facts_of_the_call_is_noted() -> None:
     assert mentions_facts_only("{{ output.http.status == 404 }}", "load")
-    assert not mentions_facts_only("{{ output.status == 'error' and output.http.status == 404 }}", "load")
+    assert not mentions_facts_only(
+        "{{ output.status == 'error' and output.http.status == 404 }}", "load"
+    )
     found = load(
         """
 metadata: {name: x}

@@ -19,12 +19,16 @@ def uses(step: str) -> Uses:
 
 
 def test_the_address_of_a_script_is_a_template() -> None:
-    python = "  - {step: start, tool: {kind: python, script: {uri: 'file://{{ folder }}/task.py'}}}\n"
+    python = (
+        "  - {step: start, tool: {kind: python, script: {uri: 'file://{{ folder }}/task.py'}}}\n"
+    )
     assert uses(python).workload == {"folder"}
 
 
 def test_code_is_none() -> None:
-    python = "  - {step: start, tool: {kind: python, input: {n: '{{ limit }}'}, code: 'result = n'}}\n"
+    python = (
+        "  - {step: start, tool: {kind: python, input: {n: '{{ limit }}'}, code: 'result = n'}}\n"
+    )
     assert uses(python).workload == {"limit"}
 
 
@@ -34,7 +38,9 @@ def test_what_a_worker_made_of_the_input_is_selected_there() -> None:
 
 
 def test_what_only_an_arc_brings_the_server_knows() -> None:
-    python = "  - {step: start, tool: {kind: python, code: 'result = n'}, set: {m: '{{ input.n }}'}}\n"
+    python = (
+        "  - {step: start, tool: {kind: python, code: 'result = n'}, set: {m: '{{ input.n }}'}}\n"
+    )
     assert planned(python).selections == ()
 
 
@@ -59,7 +65,10 @@ def assigned(place: str, value: str) -> StepPlan:
     ("value", "selection"),
     [
         ('["{{ result.text }}", 1, it\'s]', """[result.text, 1, 'it\\'s']"""),
-        ('{a: {b: "{{ start.text | upper }}"}, c: null}', "{'a': {'b': start.text | upper}, 'c': none}"),
+        (
+            '{a: {b: "{{ start.text | upper }}"}, c: null}',
+            "{'a': {'b': start.text | upper}, 'c': none}",
+        ),
         ('"{{ [result.text, limit] }}"', "[result.text, limit]"),
     ],
 )

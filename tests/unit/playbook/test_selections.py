@@ -23,7 +23,10 @@ STABLE = frozenset({"workload", "limit"})
         ("text", set()),
         ("{{ a.b + c['d'] }}", {"a", "c"}),
         ("{{ range(n) }}{{ now() }}{{ x.upper() }}", {"n", "x"}),
-        ("{% for x in xs %}{{ x }}{{ loop.index }}{{ y }}{% endfor %}{{ loop.index }}", {"xs", "y", "loop"}),
+        (
+            "{% for x in xs %}{{ x }}{{ loop.index }}{{ y }}{% endfor %}{{ loop.index }}",
+            {"xs", "y", "loop"},
+        ),
         ("{% for x in xs if x > low %}{% else %}{{ x }}{% endfor %}", {"xs", "low", "x"}),
         ("{% set x = y %}{{ x }}", {"y"}),
         ("{{ x }}{% set x = 1 %}", {"x"}),
@@ -49,7 +52,10 @@ def test_paths_go_as_far_as_they_are_constant() -> None:
 def test_names_that_can_never_resolve() -> None:
     known = {"workload", "ctx"}
     assert never("{{ workload.x + werkload.y }}", known) == ["werkload"]
-    assert never("{{ maybe is defined }}{{ other.x | default(1) }}{{ x.y.z is undefined }}", known) == []
+    assert (
+        never("{{ maybe is defined }}{{ other.x | default(1) }}{{ x.y.z is undefined }}", known)
+        == []
+    )
     assert never("{{ maybe is defined and maybe > 1 }}", known) == ["maybe"]
     assert never("{{ x | default(y) }}", known) == ["y"]
     assert suggest("werkload", known) == "workload"
@@ -74,7 +80,10 @@ def test_names_that_can_never_resolve() -> None:
         ("{{ 'big' if fetch.n > 3 else ctx.small }}", [("fetch", "fetch.n > 3")]),
         ("{{ fetch.n ~ '-' ~ ctx.n }}", [("fetch", "fetch.n")]),
         ("{{ fetch.n is divisibleby(ctx.k) }}", [("fetch", "fetch.n")]),
-        ("{{ not fetch.ok and -a.n < ctx.x < b.n }}", [("fetch", "not fetch.ok"), ("a", "-a.n"), ("b", "b.n")]),
+        (
+            "{{ not fetch.ok and -a.n < ctx.x < b.n }}",
+            [("fetch", "not fetch.ok"), ("a", "-a.n"), ("b", "b.n")],
+        ),
         ("{{ now() ~ fetch.n }}", [("fetch", "fetch.n")]),
         ("n={{ fetch.n }}, again {{ fetch.n }}", [("fetch", "fetch.n")]),
         (
@@ -88,7 +97,10 @@ def test_names_that_can_never_resolve() -> None:
             "{{ result.x }}{{ output.data.y }}{{ outcome['z'] }}",
             [("me", "result.x"), ("me", "output.data.y"), ("me", "outcome['z']")],
         ),
-        ("{{ output.status == 'ok' and output.http.status < 300 and output.error is defined }}", []),
+        (
+            "{{ output.status == 'ok' and output.http.status < 300 and output.error is defined }}",
+            [],
+        ),
         ("{{ output.status == 'ok' and response.n > 3 }}", [("me", "response.n > 3")]),
         ("{{ output['status'] }}", []),
         ("{{ output }}", [("me", "output")]),
@@ -186,7 +198,9 @@ def test_an_undefined_selection_is_an_error_only_when_used() -> None:
 
 def test_a_worker_tells_what_is_undefined_from_what_fails() -> None:
     scope = {"fetch": {"n": 4}}
-    value, missing, failing = (Selection("", "fetch", source) for source in ("fetch.n + 1", "fetch.x.y", "fetch.x + 1"))
+    value, missing, failing = (
+        Selection("", "fetch", source) for source in ("fetch.n + 1", "fetch.x.y", "fetch.x + 1")
+    )
     assert select(value, scope) == 5
     assert select(missing, scope) == Undefined("fetch.x.y", "fetch.x")
     with pytest.raises(UndefinedError):
@@ -239,8 +253,6 @@ def test_unparsing_gives_the_same_tree(expression: str) -> None:
 
 
 def test_the_address_of_a_script_may_use_the_workload() -> None:
-    text = (
-        "- {step: a, tool: {kind: postgres, script: {uri: '{{ workload.files }}/x.sql'}, params: {n: '{{ ctx.n }}'}}}"
-    )
+    text = "- {step: a, tool: {kind: postgres, script: {uri: '{{ workload.files }}/x.sql'}, params: {n: '{{ ctx.n }}'}}}"
     uses = compile_plan(load_or_raise(workflow(text)), "hash").steps["a"].uses
     assert (uses.workload, uses.ctx) == (frozenset({"files", "ctx", "workload"}), frozenset({"n"}))

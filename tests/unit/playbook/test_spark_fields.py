@@ -14,7 +14,9 @@ def spark(more: str) -> str:
 
 @pytest.mark.parametrize("written", ["day", "[day]"])
 def test_one_column_may_be_written_without_a_list(written: str) -> None:
-    (task,) = load_or_raise(spark(f"output: {{path: /x, partition_by: {written}}}")).workflow[0].tool
+    (task,) = (
+        load_or_raise(spark(f"output: {{path: /x, partition_by: {written}}}")).workflow[0].tool
+    )
     assert isinstance(task, SparkTask)
     assert task.output.partition_by == task.config["output"]["partition_by"] == ["day"]
     table = spark(f"output: {{kind: postgres, auth: pg, table: t, mode: upsert, key: {written}}}")
@@ -44,6 +46,8 @@ def test_known_words_of_on_fail(word: str) -> None:
         ("{name: a}", Code.MISSING_FIELD, None),
     ],
 )
-def test_an_expectation_that_makes_no_sense_is_refused(check: str, code: Code, hint: str | None) -> None:
+def test_an_expectation_that_makes_no_sense_is_refused(
+    check: str, code: Code, hint: str | None
+) -> None:
     (finding,) = load(spark(f"expect: [{check}]")).errors
     assert (finding.code, finding.hint) == (code, hint)

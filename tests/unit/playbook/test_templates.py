@@ -18,16 +18,24 @@ from noetl.playbook.expressions import (
     FailedError,
     ForbiddenError,
     LimitError,
-    Limits,
     NeedsData,
     OptionalMap,
+    RenderLimits,
     TemplateError,
     TemplateSyntaxError,
     Undefined,
     UndefinedError,
 )
 from noetl.playbook.functions import Seeded
-from noetl.playbook.templates import Template, evaluate, guard, parse, render, render_marked, render_value
+from noetl.playbook.templates import (
+    Template,
+    evaluate,
+    guard,
+    parse,
+    render,
+    render_marked,
+    render_value,
+)
 
 SCOPE: dict[str, Any] = {
     "workload": {"base": "http://x", "limit": 3},
@@ -84,7 +92,9 @@ def same(value: object, expected: object) -> bool:
         ("{{ range(5, 0, -2) }}", [5, 3, 1]),
     ],
 )
-def test_one_expression_is_its_value_and_anything_else_is_text(template: str, expected: object) -> None:
+def test_one_expression_is_its_value_and_anything_else_is_text(
+    template: str, expected: object
+) -> None:
     assert same(render(template, SCOPE), expected)
 
 
@@ -309,7 +319,9 @@ def test_statements(template: str, expected: str) -> None:
         ("{{ empty | first }}", "first item of an empty list", "first item of an empty list"),
     ],
 )
-def test_using_what_is_undefined_is_an_error_that_names_it(template: str, expression: str, missing: str) -> None:
+def test_using_what_is_undefined_is_an_error_that_names_it(
+    template: str, expression: str, missing: str
+) -> None:
     with pytest.raises(UndefinedError) as caught:
         render(template, SCOPE)
     assert (caught.value.expression, caught.value.missing) == (expression, missing)
@@ -504,8 +516,18 @@ def test_a_guard_on_something_undefined_is_an_error() -> None:
 
 
 def test_structures_are_rendered_with_their_keys() -> None:
-    value = {"{{ ctx.name }}": ["{{ ctx.n }}", {"deep": "n={{ ctx.n }}"}], "k": 5, "t": ("{{ x }}",), "none": None}
-    assert render_value(value, SCOPE) == {"Ann": [3, {"deep": "n=3"}], "k": 5, "t": ["007"], "none": None}
+    value = {
+        "{{ ctx.name }}": ["{{ ctx.n }}", {"deep": "n={{ ctx.n }}"}],
+        "k": 5,
+        "t": ("{{ x }}",),
+        "none": None,
+    }
+    assert render_value(value, SCOPE) == {
+        "Ann": [3, {"deep": "n=3"}],
+        "k": 5,
+        "t": ["007"],
+        "none": None,
+    }
     with pytest.raises(FailedError):
         render_value({"Ann": 1, "{{ ctx.name }}": 2}, SCOPE)
     with pytest.raises(FailedError):
@@ -546,13 +568,17 @@ def test_an_error_says_which_part_of_a_structure_it_is_in() -> None:
         "{% set a = 'xx' %}" + "{% set a = a ~ a %}" * 60 + "{{ a | length }}",
     ],
 )
-def test_expensive_templates_fail_and_stay_small(template: str, limits: Limits) -> None:
+def test_expensive_templates_fail_and_stay_small(template: str, limits: RenderLimits) -> None:
     parse(template)
     tracemalloc.start()
     try:
         with pytest.raises(LimitError) as caught:
             render(
-                template, {}, limits=Limits(min(limits.operations, 200_000), limits.text, min(limits.items, 200_000))
+                template,
+                {},
+                limits=RenderLimits(
+                    min(limits.operations, 200_000), limits.text, min(limits.items, 200_000)
+                ),
             )
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -566,7 +592,7 @@ def test_counting_is_the_same_every_time() -> None:
 
     def fits(operations: int) -> bool:
         try:
-            render(template, SCOPE, limits=Limits(operations, 10_000, 1000))
+            render(template, SCOPE, limits=RenderLimits(operations, 10_000, 1000))
         except LimitError:
             return False
         return True
@@ -586,7 +612,9 @@ def test_functions_come_from_outside_and_repeat() -> None:
     assert str(UUID(first[1])) == first[1]
     assert UUID(first[1]).version == 4
     assert 0 <= first[3] < 1
-    assert render("{{ uuid() }}", {}, functions=functions.child("a")) != render("{{ uuid() }}", {}, functions=functions)
+    assert render("{{ uuid() }}", {}, functions=functions.child("a")) != render(
+        "{{ uuid() }}", {}, functions=functions
+    )
     two = render_value(["{{ uuid() }}", "{{ uuid() }}"], {}, functions=functions)
     assert two[0] != two[1]
 
@@ -755,12 +783,16 @@ def test_absent_value_is_false_in_a_truth_test(expression: str, value: Any) -> N
     assert render(f"{{{{ {expression} }}}}", ABSENT) == value
 
 
-@pytest.mark.parametrize("expression", ["error", "error.code", "output.error.retryable", "a", "a.x", "error and b.x"])
+@pytest.mark.parametrize(
+    "expression", ["error", "error.code", "output.error.retryable", "a", "a.x", "error and b.x"]
+)
 def test_absent_value_is_false_as_a_guard(expression: str) -> None:
     assert guard(f"{{{{ {expression} }}}}", ABSENT) is False
 
 
-@pytest.mark.parametrize("expression", ["error.code", "error.code ~ 'x'", "a.x", "a.x == 2", "a.x > 1", "error and 1"])
+@pytest.mark.parametrize(
+    "expression", ["error.code", "error.code ~ 'x'", "a.x", "a.x == 2", "a.x > 1", "error and 1"]
+)
 def test_absent_value_cannot_be_used(expression: str) -> None:
     with pytest.raises(UndefinedError):
         render(f"{{{{ {expression} }}}}", ABSENT)

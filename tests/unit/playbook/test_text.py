@@ -75,7 +75,10 @@ def test_depth_counts_what_an_alias_stands_for() -> None:
 
 
 def test_several_duplicate_keys_are_all_reported() -> None:
-    assert [found.mark.line for found in read("a: 1\na: 2\nb:\n  c: 1\n  c: 2\n").problems] == [2, 5]
+    assert [found.mark.line for found in read("a: 1\na: 2\nb:\n  c: 1\n  c: 2\n").problems] == [
+        2,
+        5,
+    ]
 
 
 def bomb(width: int, levels: int) -> str:
@@ -84,7 +87,9 @@ def bomb(width: int, levels: int) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("source", [bomb(10, 10), "x" * (10 * MAX_BYTES), "[" * MAX_BYTES, "a: &a [*a]" * 1000])
+@pytest.mark.parametrize(
+    "source", [bomb(10, 10), "x" * (10 * MAX_BYTES), "[" * MAX_BYTES, "a: &a [*a]" * 1000]
+)
 def test_attacks_are_refused_in_little_memory(source: str) -> None:
     tracemalloc.start()
     try:

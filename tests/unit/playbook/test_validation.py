@@ -32,7 +32,9 @@ def test_smallest_playbook() -> None:
 
 
 def test_single_task_is_named_by_its_index() -> None:
-    playbook = load_or_raise(HEAD + "workflow: [{step: a, tool: {kind: python, code: 'result = 1'}}]")
+    playbook = load_or_raise(
+        HEAD + "workflow: [{step: a, tool: {kind: python, code: 'result = 1'}}]"
+    )
     (task,) = playbook.workflow[0].tool
     assert isinstance(task, PythonTask)
     assert task.name == "task_0"
@@ -84,12 +86,18 @@ def test_hint_names_what_was_meant() -> None:
     assert only("workflow: [{step: a, nxt: a}]").hint == "did you mean `next`?"
     assert only("workflow: [{step: a, tool: {kind: htp}}]").hint == "did you mean `http`?"
     assert (
-        only("workload: {limit: 1}\nworkflow: [{step: a, set: {ctx.x: '{{ limt }}'}}]").hint == "did you mean `limit`?"
+        only("workload: {limit: 1}\nworkflow: [{step: a, set: {ctx.x: '{{ limt }}'}}]").hint
+        == "did you mean `limit`?"
     )
 
 
 def test_name_that_is_only_asked_about_may_be_missing() -> None:
-    assert found("workflow: [{step: a, set: {ctx.x: '{{ nobody | default(1) }}', ctx.y: '{{ z is defined }}'}}]") == []
+    assert (
+        found(
+            "workflow: [{step: a, set: {ctx.x: '{{ nobody | default(1) }}', ctx.y: '{{ z is defined }}'}}]"
+        )
+        == []
+    )
 
 
 def test_name_of_a_for_block_is_its_own() -> None:
@@ -100,16 +108,36 @@ def test_name_of_a_for_block_is_its_own() -> None:
 @pytest.mark.parametrize(
     ("body", "message", "hint"),
     [
-        ("workload: {a: '{{ b }}', b: 1}\nworkflow: [{step: s}]", "`b` can never exist here", "move that key up"),
-        ("workload: {a: '{{ nobody }}'}\nworkflow: [{step: s}]", "`nobody` can never exist here", "workload.nobody"),
+        (
+            "workload: {a: '{{ b }}', b: 1}\nworkflow: [{step: s}]",
+            "`b` can never exist here",
+            "move that key up",
+        ),
+        (
+            "workload: {a: '{{ nobody }}'}\nworkflow: [{step: s}]",
+            "`nobody` can never exist here",
+            "workload.nobody",
+        ),
         (
             "workload: {a: '{{ job.nobody }}'}\nworkflow: [{step: s}]",
             "`job.nobody` can never exist",
             "`job` has execution_id",
         ),
-        ("workload: {a: '{{ s.x }}'}\nworkflow: [{step: s}]", "`s` can never exist here", "workload.s"),
-        ("workflow: [{step: s, set: {ctx.x: '{{ env.HOST }}'}}]", "`env` can never exist here", "NOETL_ENV_HOST"),
-        ("workflow: [{step: s, set: {ctx.x: '{{ now }}'}}]", "`now` can never exist here", "write now()"),
+        (
+            "workload: {a: '{{ s.x }}'}\nworkflow: [{step: s}]",
+            "`s` can never exist here",
+            "workload.s",
+        ),
+        (
+            "workflow: [{step: s, set: {ctx.x: '{{ env.HOST }}'}}]",
+            "`env` can never exist here",
+            "NOETL_ENV_HOST",
+        ),
+        (
+            "workflow: [{step: s, set: {ctx.x: '{{ now }}'}}]",
+            "`now` can never exist here",
+            "write now()",
+        ),
         (
             "workflow: [{step: s, input: {x: '{{ output.data }}'}}]",
             "`output` can never exist here",
@@ -138,7 +166,9 @@ def test_name_of_a_for_block_is_its_own() -> None:
         ),
     ],
 )
-def test_name_that_does_not_exist_at_run_time_is_refused(body: str, message: str, hint: str) -> None:
+def test_name_that_does_not_exist_at_run_time_is_refused(
+    body: str, message: str, hint: str
+) -> None:
     errors = load(HEAD + body).errors
     assert [finding.code for finding in errors] == [Code.UNKNOWN_NAME]
     assert message in errors[0].message
@@ -179,7 +209,12 @@ def test_a_kind_that_a_package_may_bring_is_a_warning_and_a_slip_an_error() -> N
     assert "install the package that brings it" in (finding.hint or "")
     assert loaded.playbook is not None
 
-    for slip, meant in {"pyton": "python", "Python": "python", "postgress": "postgres", "chksum": "checksum"}.items():
+    for slip, meant in {
+        "pyton": "python",
+        "Python": "python",
+        "postgress": "postgres",
+        "chksum": "checksum",
+    }.items():
         (finding,) = load(kind_of(slip), kinds={"checksum": None}).findings
         assert (finding.code, finding.severity) == (Code.UNKNOWN_KIND, "error")
         assert finding.hint == f"did you mean `{meant}`?"
@@ -194,10 +229,26 @@ def test_a_registered_playbook_may_use_any_kind(kind: str) -> None:
 @pytest.mark.parametrize(
     ("step", "message", "hint"),
     [
-        ("tool: {knd: python, code: x}", "`kind` is missing", "did you mean `kind:` where it says `knd:`?"),
-        ("tool: {Kind: python, code: x}", "`kind` is missing", "did you mean `kind:` where it says `Kind:`?"),
-        ("tool: [{knd: python, code: x}]", "`kind` is missing", "did you mean `kind:` where it says `knd:`?"),
-        ("tool: [{one: {knd: python}}]", "`kind` is missing", "did you mean `kind:` where it says `knd:`?"),
+        (
+            "tool: {knd: python, code: x}",
+            "`kind` is missing",
+            "did you mean `kind:` where it says `knd:`?",
+        ),
+        (
+            "tool: {Kind: python, code: x}",
+            "`kind` is missing",
+            "did you mean `kind:` where it says `Kind:`?",
+        ),
+        (
+            "tool: [{knd: python, code: x}]",
+            "`kind` is missing",
+            "did you mean `kind:` where it says `knd:`?",
+        ),
+        (
+            "tool: [{one: {knd: python}}]",
+            "`kind` is missing",
+            "did you mean `kind:` where it says `knd:`?",
+        ),
         ("tool: {code: x}", "`kind` is missing", "name the tool, for example `kind: python`"),
         (
             "tool: {kind: noop, output: {store: s3}}",
@@ -209,23 +260,50 @@ def test_a_registered_playbook_may_use_any_kind(kind: str) -> None:
             "`store` must be 'auto', 'kv', 'disk', 'object' or 'object_store', not 'dsk'",
             "did you mean `disk`?",
         ),
-        ("next: 5", "`next` must name a step, not 5", "`next: done`, or `next: [{step: done, when: …}]`"),
-        ("next: [true]", "`next` must name a step, not True", "`next: done`, or `next: [{step: done, when: …}]`"),
+        (
+            "next: 5",
+            "`next` must name a step, not 5",
+            "`next: done`, or `next: [{step: done, when: …}]`",
+        ),
+        (
+            "next: [true]",
+            "`next` must name a step, not True",
+            "`next: done`, or `next: [{step: done, when: …}]`",
+        ),
     ],
 )
 def test_common_slips_are_understood(step: str, message: str, hint: str) -> None:
     finding = only(f"workflow:\n  - step: a\n    {step}\n")
-    assert (finding.severity, finding.step, finding.message, finding.hint) == ("error", "a", message, hint)
+    assert (finding.severity, finding.step, finding.message, finding.hint) == (
+        "error",
+        "a",
+        message,
+        hint,
+    )
 
 
 def test_exception_lists_the_errors() -> None:
-    with pytest.raises(PlaybookInvalid, match=r"book\.yaml:2:12: error MISSING_FIELD `step` is missing") as caught:
+    with pytest.raises(
+        PlaybookInvalid, match=r"book\.yaml:2:12: error MISSING_FIELD `step` is missing"
+    ) as caught:
         load_or_raise(HEAD + "workflow: [{desc: x}]", file="book.yaml")
     assert caught.value.findings
 
 
 @pytest.mark.parametrize(
-    "value", ["1", "text", "[1]", "{a: {b: 1}}", "null", "true", "[[]]", "[{a: 1}]", "{rules: 1}", "{step: {}}"]
+    "value",
+    [
+        "1",
+        "text",
+        "[1]",
+        "{a: {b: 1}}",
+        "null",
+        "true",
+        "[[]]",
+        "[{a: 1}]",
+        "{rules: 1}",
+        "{step: {}}",
+    ],
 )
 @pytest.mark.parametrize(
     "key",
@@ -265,7 +343,9 @@ def test_validate_prints_place_code_step_and_hint(app: typer.Typer, tmp_path: Pa
     file.write_text(HEAD + "workflow:\n  - step: start\n    next: nowhere\n")
     result = CliRunner().invoke(app, ["validate", str(file)])
     assert result.exit_code == 1
-    assert f"{file}:4:5: error UNKNOWN_STEP there is no step `nowhere` (step start)" in result.stdout
+    assert (
+        f"{file}:4:5: error UNKNOWN_STEP there is no step `nowhere` (step start)" in result.stdout
+    )
     assert "    steps: start" in result.stdout
 
 
@@ -309,7 +389,9 @@ def test_help_shows_an_example(app: typer.Typer, command: str) -> None:
 )
 def test_a_lifetime_that_makes_no_sense_is_refused(output: str, words: str) -> None:
     with pytest.raises(PlaybookInvalid, match=words):
-        load_or_raise(HEAD + f"workflow: [{{step: a, tool: {{kind: python, code: x, output: {output}}}}}]")
+        load_or_raise(
+            HEAD + f"workflow: [{{step: a, tool: {{kind: python, code: x, output: {output}}}}}]"
+        )
 
 
 # ---- state between executions ----
@@ -334,7 +416,10 @@ workflow:
     tool: {{kind: noop, set: {{state.total: "{{{{ item }}}}"}}}}
 """
     finding = only(body.format(""))
-    assert (finding.code, "reduce: {state.total: sum}" in (finding.hint or "")) == (Code.PARALLEL_CTX_WRITE, True)
+    assert (finding.code, "reduce: {state.total: sum}" in (finding.hint or "")) == (
+        Code.PARALLEL_CTX_WRITE,
+        True,
+    )
     assert found(body.format(", reduce: {state.total: sum}")) == []
 
 
@@ -363,7 +448,9 @@ def test_a_state_name_that_cannot_be_kept_is_refused() -> None:
 def test_too_many_state_names_are_refused() -> None:
     names = ", ".join(f"state.n{number}: 1" for number in range(101))
     findings = found(f"workflow: [{{step: a, set: {{{names}}}}}]")
-    assert {finding.message for finding in findings} == {"the playbook sets 101 names of state, at most 100 are kept"}
+    assert {finding.message for finding in findings} == {
+        "the playbook sets 101 names of state, at most 100 are kept"
+    }
 
 
 def test_a_state_name_that_is_almost_one_that_is_set_is_warned_of() -> None:
@@ -372,7 +459,11 @@ workflow:
   - step: a
     set: {state.watermark: "{{ state.watermrk | default(0) }}"}
 """)
-    assert (finding.code, finding.severity, finding.hint) == (Code.NEVER_SET, "warning", "did you mean `watermark`?")
+    assert (finding.code, finding.severity, finding.hint) == (
+        Code.NEVER_SET,
+        "warning",
+        "did you mean `watermark`?",
+    )
 
 
 def test_state_does_not_exist_in_workload_defaults() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from noetl.playbook.findings import Finding
 from noetl.playbook.templates import render_marked
-from noetl.playbook.validation import Loaded, load
+from noetl.playbook.validation import LoadedPlaybook, load
 
 HEAD = """
 apiVersion: noetl.io/v2
@@ -110,11 +110,15 @@ def test_every_statement_of_a_playbook_is_looked_at(tool: str) -> None:
 def test_the_claim_of_a_cursor_is_looked_at() -> None:
     loop = "{cursor: {kind: postgres, auth: pg, claim: 'select * from {{ workload.t }}'}, spec: {mode: cursor}}"
     loaded = load(HEAD + f"    loop: {loop}\n    tool: {{kind: noop}}\n")
-    assert [finding.code for finding in loaded.findings if finding.code == "SQL_PLACE"] == ["SQL_PLACE"]
+    assert [finding.code for finding in loaded.findings if finding.code == "SQL_PLACE"] == [
+        "SQL_PLACE"
+    ]
 
 
 def test_the_line_of_the_value_is_named() -> None:
-    [finding] = found("\n      kind: duckdb\n      query: |\n        select *\n        from {{ workload.t }}")
+    [finding] = found(
+        "\n      kind: duckdb\n      query: |\n        select *\n        from {{ workload.t }}"
+    )
     assert (finding.line, finding.column) == (12, 14)
 
 
@@ -123,7 +127,10 @@ def test_doubling_quotes_by_hand_is_a_warning() -> None:
     [finding] = of_query(f"select {doubled}")
     assert (finding.code, finding.severity) == ("SQL_ESCAPED", "warning")
     assert (
-        of_query("""select {{ workload.x | replace("'", "''") }}, $$ {{ workload.x | replace("'", "''") }} $$""") == []
+        of_query(
+            """select {{ workload.x | replace("'", "''") }}, $$ {{ workload.x | replace("'", "''") }} $$"""
+        )
+        == []
     )
 
 
@@ -142,8 +149,10 @@ NOT_COMMENTED = [
 ]  # fmt: skip
 
 
-def loaded(query: str, kind: str = "postgres") -> Loaded:
-    key, auth = ("sql", "") if kind == "spark" else ("query", ", auth: pg" if kind == "postgres" else "")
+def loaded(query: str, kind: str = "postgres") -> LoadedPlaybook:
+    key, auth = (
+        ("sql", "") if kind == "spark" else ("query", ", auth: pg" if kind == "postgres" else "")
+    )
     return load(HEAD + f"    tool: {{kind: {kind}{auth}, {key}: {json.dumps(query)}}}\n")
 
 
@@ -162,7 +171,9 @@ def test_expressions_in_comments_are_not_rendered() -> None:
     text = "select 1 -- {{ nothing }}\n, {{ workload.x }}"
     playbook = loaded(text).playbook
     assert playbook is not None
-    rendered, marks = render_marked(str(playbook.workflow[0].tool[0].config["query"]), {"workload": {"x": "a"}})
+    rendered, marks = render_marked(
+        str(playbook.workflow[0].tool[0].config["query"]), {"workload": {"x": "a"}}
+    )
     assert rendered.startswith("select 1 --              \n, ")
     assert [mark.value for mark in marks] == ["a"]
 

@@ -17,7 +17,7 @@ from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference, address
 from noetl.results.cached import BLOCK, Cached
 from noetl.results.objects import Objects
-from noetl.results.pool import Allowance, Pool
+from noetl.results.pool import Allowance, FilePool
 from noetl.results.staging import Staged, Staging
 from tests.stores import cached
 from tests.unit.results.test_files import kinds, parts
@@ -80,7 +80,10 @@ def test_what_was_read_is_not_asked_for_again(far: Far, tier: Cached, tmp_path: 
     write(tier, DATA)
     assert read(tier, 3 * BLOCK + 7, 10) == DATA[3 * BLOCK + 7 :][:10]
     asked = far.asked
-    for reader in (tier, cached(Objects(far, "far"), tmp_path / "cache")):  # another process begins with what is there
+    for reader in (
+        tier,
+        cached(Objects(far, "far"), tmp_path / "cache"),
+    ):  # another process begins with what is there
         assert read(reader, 3 * BLOCK, BLOCK) == DATA[3 * BLOCK : 4 * BLOCK]
     assert far.asked == asked
     assert read(tier) == DATA
@@ -102,7 +105,10 @@ def test_a_staged_file_stays_as_it_is(far: Far, tier: Cached, tmp_path: Path) ->
 def test_the_ends_of_files_are_apart_from_the_rest(tier: Cached, tmp_path: Path) -> None:
     write(tier, DATA)
     read(tier)
-    blocks = {pool: {path.name.rpartition("-")[2] for path in entries(tmp_path, pool)} for pool in ("meta", "data")}
+    blocks = {
+        pool: {path.name.rpartition("-")[2] for path in entries(tmp_path, pool)}
+        for pool in ("meta", "data")
+    }
     assert blocks == {"meta": {"9", "10", "size"}, "data": {str(number) for number in range(9)}}
 
 
@@ -161,8 +167,8 @@ def test_what_is_deleted_is_not_read_from_the_cache(tier: Cached, tmp_path: Path
 # ---- bounds --------------------------------------------------------------------------------------------------------------------
 
 
-def pool(folder: Path, limit: int = 1000, rate: float = 1 << 30) -> Pool:
-    return Pool(folder, limit, Allowance(rate, lambda: 0.0))
+def pool(folder: Path, limit: int = 1000, rate: float = 1 << 30) -> FilePool:
+    return FilePool(folder, limit, Allowance(rate, lambda: 0.0))
 
 
 def names(folder: Path) -> set[str]:
@@ -201,7 +207,7 @@ def test_an_entry_that_would_push_out_the_rest_is_not_kept(tmp_path: Path) -> No
 
 def test_beyond_the_rate_nothing_is_kept_and_nobody_waits(tmp_path: Path) -> None:
     now = 0.0
-    kept = Pool(tmp_path, 1 << 20, Allowance(1000, lambda: now))
+    kept = FilePool(tmp_path, 1 << 20, Allowance(1000, lambda: now))
     for name in "abc":
         kept.add(name, bytes(400))
     assert names(tmp_path) == {"a", "b"}
@@ -217,9 +223,14 @@ def test_beyond_the_rate_nothing_is_kept_and_nobody_waits(tmp_path: Path) -> Non
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(["7", "8", "07", "9" * 19]) | parts, kinds, parts, parts)
-def test_whatever_an_address_says_it_stays_in_its_execution(execution: str, kind: str, step: str, key: str) -> None:
+def test_whatever_an_address_says_it_stays_in_its_execution(
+    execution: str, kind: str, step: str, key: str
+) -> None:
     store = MemoryStore()
-    mine, forged = address("8", "result", "step", "key"), Address(ExecutionId(execution), kind, step, key)
+    mine, forged = (
+        address("8", "result", "step", "key"),
+        Address(ExecutionId(execution), kind, step, key),
+    )
     with tempfile.TemporaryDirectory() as folder:
         tier = cached(Objects(store, "memory"), Path(folder) / "cache")
         asyncio.run(tier.write(mine, Staged.of(b"mine")))
@@ -234,5 +245,9 @@ def test_whatever_an_address_says_it_stays_in_its_execution(execution: str, kind
             return
         found = {each["path"] for each in store.list().collect()}
         assert found == {"8/result/step/key", f"{execution}/{kind}/{step}/{key}"}
-        outside = [path for path in Path(folder).rglob("*") if not path.is_relative_to(Path(folder) / "cache")]
+        outside = [
+            path
+            for path in Path(folder).rglob("*")
+            if not path.is_relative_to(Path(folder) / "cache")
+        ]
         assert outside == []

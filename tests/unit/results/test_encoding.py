@@ -23,7 +23,9 @@ def test_a_list_is_encoded_when_it_fits_and_only_then(items: list[object], limit
 
 
 @given(st.lists(json_values, max_size=20), st.integers(-3, 25), st.integers(-3, 25))
-def test_a_slice_of_the_bytes_is_a_slice_of_the_list(items: list[object], start: int, stop: int) -> None:
+def test_a_slice_of_the_bytes_is_a_slice_of_the_list(
+    items: list[object], start: int, stop: int
+) -> None:
     data = msgspec.json.encode(items)
     wanted = msgspec.json.decode(data)[max(start, 0) : max(stop, 0)]
     assert sliced(data, "uri", start, stop) == wanted

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from noetl.model.errors import BadReference, Conflict, CorruptLog, NotFound, StoreUnavailable
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference, address
-from noetl.results.files import Files
+from noetl.results.files import FileStore
 from noetl.results.large import Large
 from tests.stores import in_files
 
@@ -48,15 +48,34 @@ def store(tmp_path: Path) -> Large:
 # ---- places ------------------------------------------------------------------------------------------------------------------
 
 nasty = st.sampled_from(
-    ["..", ".", "", "/", "a/b", "../../8/result/step/key", "/etc", "\x00", "a\x00", "~", ".key", "-", "é", "a\n"]
+    [
+        "..",
+        ".",
+        "",
+        "/",
+        "a/b",
+        "../../8/result/step/key",
+        "/etc",
+        "\x00",
+        "a\x00",
+        "~",
+        ".key",
+        "-",
+        "é",
+        "a\n",
+    ]
 )
-parts = nasty | st.text(max_size=6) | st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,8}", fullmatch=True)
+parts = (
+    nasty | st.text(max_size=6) | st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,8}", fullmatch=True)
+)
 kinds = st.sampled_from(["result", "collection", "input"]) | parts
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(["7", "8", "07", "9" * 19]) | parts, kinds, parts, parts)
-def test_whatever_an_address_says_it_stays_in_its_execution(execution: str, kind: str, step: str, key: str) -> None:
+def test_whatever_an_address_says_it_stays_in_its_execution(
+    execution: str, kind: str, step: str, key: str
+) -> None:
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         root = Path(folder) / "results"
         store = in_files(root)
@@ -72,7 +91,10 @@ def test_whatever_an_address_says_it_stays_in_its_execution(execution: str, kind
         except Conflict:
             assert str(forged) == "noetl://execution/8/result/step/key"
             return
-        assert everything(Path(folder)) == {"results/8/result/step/key", f"results/{execution}/{kind}/{step}/{key}"}
+        assert everything(Path(folder)) == {
+            "results/8/result/step/key",
+            f"results/{execution}/{kind}/{step}/{key}",
+        }
         assert resolve(store, reference) == "other"
 
 
@@ -84,7 +106,11 @@ def test_links_are_not_followed(store: Large, tmp_path: Path, depth: int) -> Non
         path /= name
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    for act in (lambda: resolve(store, reference), lambda: rows(store, reference, 0, 1), lambda: put(store, "value")):
+    for act in (
+        lambda: resolve(store, reference),
+        lambda: rows(store, reference, 0, 1),
+        lambda: put(store, "value"),
+    ):
         with pytest.raises(BadReference):
             act()
 
@@ -119,10 +145,14 @@ def test_without_a_root_everything_is_gone(store: Large, tmp_path: Path) -> None
 
 
 def test_a_root_that_is_not_ours_is_waited_for_and_not_made(tmp_path: Path) -> None:
-    files = Files(tmp_path / "mount", ours=False)
+    files = FileStore(tmp_path / "mount", ours=False)
     store = Large(files, files.staging)
     reference = Reference(ref_id=RefId(""), type="disk", uri=str(PLACE))
-    for act in (lambda: put(store, "value"), lambda: resolve(store, reference), lambda: asyncio.run(listed(files))):
+    for act in (
+        lambda: put(store, "value"),
+        lambda: resolve(store, reference),
+        lambda: asyncio.run(listed(files)),
+    ):
         with pytest.raises(StoreUnavailable, match="not there"):
             act()
     assert everything(tmp_path) == set()
@@ -133,7 +163,7 @@ def test_a_root_that_is_not_ours_is_waited_for_and_not_made(tmp_path: Path) -> N
         resolve(store, reference)
 
 
-async def listed(files: Files) -> list[Any]:
+async def listed(files: FileStore) -> list[Any]:
     return [each async for each in files.listed()]
 
 
@@ -153,7 +183,9 @@ def test_a_failed_put_says_so_leaves_nothing_and_may_be_repeated(
 
     with monkeypatch.context() as patch:
         patch.setattr("noetl.results.files._sync" if call == "fdatasync" else f"os.{call}", fail)
-        with pytest.raises(StoreUnavailable, match="space" if number == errno.ENOSPC else "Input/output"):
+        with pytest.raises(
+            StoreUnavailable, match="space" if number == errno.ENOSPC else "Input/output"
+        ):
             put(store, ROWS)
     assert not [name for name in everything(tmp_path) if "/." in name]
     assert resolve(store, put(store, ROWS)) == ROWS

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from noetl.results.formats import Kinds, Parquet, columns, csv_header, csv_records, csv_rows
+from noetl.results.formats import Kinds, ParquetWriter, columns, csv_header, csv_records, csv_rows
 from noetl.results.values import Unfit
 
 UID = UUID("12345678-1234-5678-1234-567812345678")
@@ -27,7 +27,7 @@ def kinds(*batches: list[dict[str, Any]]) -> pa.Schema:
 def kept(*batches: list[dict[str, Any]]) -> list[Any]:
     """As a file has them."""
     schema, out = kinds(*batches), io.BytesIO()
-    file = Parquet(out, schema)
+    file = ParquetWriter(out, schema)
     for batch in batches:
         file.add(columns(batch, schema))
     file.close()
@@ -54,7 +54,9 @@ def kept(*batches: list[dict[str, Any]]) -> list[Any]:
     ],
 )
 @pytest.mark.parametrize("apart", [False, True])
-def test_a_column_has_a_type_that_fits_all_rows(values: tuple[Any, ...], kind: pa.DataType, apart: bool) -> None:
+def test_a_column_has_a_type_that_fits_all_rows(
+    values: tuple[Any, ...], kind: pa.DataType, apart: bool
+) -> None:
     rows = [{"v": value} for value in values]
     batches = [[row] for row in rows] if apart else [rows]
     assert kinds(*batches).field("v").type == kind
@@ -66,9 +68,13 @@ def test_values_without_a_common_type_are_json_and_columns_may_come_late() -> No
     assert found == [{"a": "[1]", "b": None}, {"a": None, "b": None}, {"a": '"x"', "b": 1}]
 
 
-@pytest.mark.parametrize("values", [(1, "x"), ("x", 1), (True, 1), (None, 1, None, "x"), (1.5, False)])
+@pytest.mark.parametrize(
+    "values", [(1, "x"), ("x", 1), (True, 1), (None, 1, None, "x"), (1.5, False)]
+)
 @pytest.mark.parametrize("apart", [False, True])
-def test_numbers_and_texts_in_one_column_are_refused_by_its_name(values: tuple[Any, ...], apart: bool) -> None:
+def test_numbers_and_texts_in_one_column_are_refused_by_its_name(
+    values: tuple[Any, ...], apart: bool
+) -> None:
     rows = [{"other": 0, "v": value} for value in values]
     with pytest.raises(Unfit, match="column 'v'") as refused:
         kinds(*([[row] for row in rows] if apart else [rows]))

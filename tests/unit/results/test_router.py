@@ -13,14 +13,14 @@ from noetl.model.errors import Conflict, NotFound, StoreUnavailable
 from noetl.model.ids import ActivationId, CommandId, ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference, address
-from noetl.pipeline.data import Payloads
+from noetl.pipeline.data import ResultReader
 from noetl.pipeline.environment import no_manifest
 from noetl.pipeline.failures import Failing
 from noetl.pipeline.patience import TRIES
-from noetl.pipeline.persist import PER_REPORT, Persist
+from noetl.pipeline.persist import PER_REPORT, ResultWriter
 from noetl.results.cache import ENTRY, Cache
 from noetl.results.kv import LARGEST
-from noetl.results.router import RIDING, Router, warn_once
+from noetl.results.router import RIDING, ResultRouter, warn_once
 from noetl.results.staging import Staged
 from tests.stores import in_files
 from tests.waiting import virtually
@@ -74,7 +74,7 @@ def text(size: int) -> str:
 )
 def test_size_decides(tmp_path: Path, size: int, home: str, rides: bool) -> None:
     servers = Servers()
-    router = Router(servers, in_files(tmp_path))
+    router = ResultRouter(servers, in_files(tmp_path))
     reference, rider = asyncio.run(router.carry(PLACE, text(size), PER_REPORT))
     assert (reference.type, reference.bytes, rider is not None) == (home, size, rides)
     assert servers.calls == (["put_payload"] if home == "kv" and not rides else [])
@@ -93,25 +93,31 @@ def test_size_decides(tmp_path: Path, size: int, home: str, rides: bool) -> None
         ("db", "auto", "kv"),
     ],
 )
-def test_a_hint_decides_before_size(tmp_path: Path, hint: str | None, setting: str, home: str) -> None:
-    router = Router(Servers(), in_files(tmp_path), tier=setting)
+def test_a_hint_decides_before_size(
+    tmp_path: Path, hint: str | None, setting: str, home: str
+) -> None:
+    router = ResultRouter(Servers(), in_files(tmp_path), tier=setting)
     reference, rider = asyncio.run(router.carry(PLACE, [1, 2], PER_REPORT, hint))
     assert (reference.type, rider is not None) == (home, home == "kv")
     assert asyncio.run(router.rows(reference, 1, 2)) == [2]
 
 
 def test_a_hint_of_kv_does_not_make_a_large_payload_small(tmp_path: Path) -> None:
-    router = Router(Servers(), in_files(tmp_path))
+    router = ResultRouter(Servers(), in_files(tmp_path))
     assert asyncio.run(router.carry(PLACE, text(LARGEST + 1), PER_REPORT, "kv"))[0].type == "disk"
 
 
-def test_object_reads_as_disk_with_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_object_reads_as_disk_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("WARNING")
     warn_once.cache_clear()
-    router = Router(Servers(), in_files(tmp_path))
+    router = ResultRouter(Servers(), in_files(tmp_path))
     reference = asyncio.run(router.put(PLACE, text(LARGEST + 1)))
     for _ in range(3):
-        assert asyncio.run(router.resolve(replace(reference, type="object_store"))) == text(LARGEST + 1)
+        assert asyncio.run(router.resolve(replace(reference, type="object_store"))) == text(
+            LARGEST + 1
+        )
     assert [record.getMessage() for record in caplog.records] == ["this store reads as disk"]
 
 
@@ -119,10 +125,15 @@ def test_object_reads_as_disk_with_one_warning(tmp_path: Path, caplog: pytest.Lo
 def test_bytes_of_any_format_are_stored_and_opened(tmp_path: Path, size: int, home: str) -> None:
     async def run() -> None:
         servers, data = Servers(), bytes(size)
-        router = Router(servers, in_files(tmp_path))
+        router = ResultRouter(servers, in_files(tmp_path))
         reference = await router.put_staged(PLACE, Staged.of(data), rows=3, format="arrow")
-        assert (reference.type, reference.format, reference.rows, reference.bytes) == (home, "arrow", 3, size)
-        for reader in (router, Router(servers, in_files(tmp_path))):
+        assert (reference.type, reference.format, reference.rows, reference.bytes) == (
+            home,
+            "arrow",
+            3,
+            size,
+        )
+        for reader in (router, ResultRouter(servers, in_files(tmp_path))):
             source = await reader.open(reference)
             assert source.read(0, source.size) == data
             source.close()
@@ -133,7 +144,10 @@ def test_bytes_of_any_format_are_stored_and_opened(tmp_path: Path, size: int, ho
 def test_what_a_process_has_put_or_read_it_does_not_ask_for(tmp_path: Path) -> None:
     async def run() -> None:
         servers = Servers()
-        router, other = Router(servers, in_files(tmp_path)), Router(servers, in_files(tmp_path))
+        router, other = (
+            ResultRouter(servers, in_files(tmp_path)),
+            ResultRouter(servers, in_files(tmp_path)),
+        )
         reference = await router.put(PLACE, [1, 2, 3])
         assert await router.resolve(reference) == [1, 2, 3]
         assert await router.rows(reference, 1, 2) == [2]
@@ -147,7 +161,7 @@ def test_what_a_process_has_put_or_read_it_does_not_ask_for(tmp_path: Path) -> N
 
 def test_a_value_from_memory_is_nobody_elses_object(tmp_path: Path) -> None:
     async def run() -> None:
-        router = Router(Servers(), in_files(tmp_path))
+        router = ResultRouter(Servers(), in_files(tmp_path))
         reference = await router.put(PLACE, {"a": [1]})
         (await router.resolve(reference))["a"].append(2)
         assert await router.resolve(reference) == {"a": [1]}
@@ -158,7 +172,7 @@ def test_a_value_from_memory_is_nobody_elses_object(tmp_path: Path) -> None:
 def test_a_rider_is_read_from_memory_while_it_is_held_and_no_longer(tmp_path: Path) -> None:
     async def run() -> None:
         servers = Servers()
-        router = Router(servers, in_files(tmp_path), cache=0)
+        router = ResultRouter(servers, in_files(tmp_path), cache=0)
         reference, rider = await router.carry(PLACE, {"a": 1}, PER_REPORT)
         assert rider is not None
         assert await router.resolve(reference) == {"a": 1}
@@ -177,7 +191,7 @@ def test_a_rider_is_read_from_memory_while_it_is_held_and_no_longer(tmp_path: Pa
 # ---- a command's puts ----------------------------------------------------------------------------------------------------------
 
 
-def persist(store: Any, launch: int = 1) -> Persist:
+def persist(store: Any, launch: int = 1) -> ResultWriter:
     command = Command(
         command_id=CommandId("c0ffee"),
         execution_id=ExecutionId("7"),
@@ -185,15 +199,18 @@ def persist(store: Any, launch: int = 1) -> Persist:
         step="s",
         activation=ActivationId("a"),
     )
-    return Persist(command, store, Payloads(store, no_manifest), launch)
+    return ResultWriter(command, store, ResultReader(store, no_manifest), launch)
 
 
 def test_small_results_cost_nothing_before_their_report(tmp_path: Path) -> None:
     async def run() -> None:
         servers = Servers()
-        router = Router(servers, in_files(tmp_path), cache=0)
+        router = ResultRouter(servers, in_files(tmp_path), cache=0)
         puts = persist(router)
-        first, second = await puts.put("a", {"n": 1}), await puts.put("b", {"n": 2}, parent=RefId("5"))
+        first, second = (
+            await puts.put("a", {"n": 1}),
+            await puts.put("b", {"n": 2}, parent=RefId("5")),
+        )
         assert await router.resolve(first) == {"n": 1}
         assert servers.calls == []
         refs = puts.refs()
@@ -203,7 +220,7 @@ def test_small_results_cost_nothing_before_their_report(tmp_path: Path) -> None:
         ]
         assert puts.refs() == ()
         servers.record(refs)
-        assert await Router(servers, in_files(tmp_path)).resolve(second) == {"n": 2}
+        assert await ResultRouter(servers, in_files(tmp_path)).resolve(second) == {"n": 2}
 
     asyncio.run(run())
 
@@ -211,7 +228,7 @@ def test_small_results_cost_nothing_before_their_report(tmp_path: Path) -> None:
 def test_a_report_carries_so_much_and_no_more(tmp_path: Path) -> None:
     async def run() -> None:
         servers = Servers()
-        puts = persist(Router(servers, in_files(tmp_path)))
+        puts = persist(ResultRouter(servers, in_files(tmp_path)))
         for number in range(6):
             await puts.put(f"t{number}", text(60_000))
         riding = [ref.payload for ref in puts.refs() if ref.payload is not None]
@@ -226,21 +243,28 @@ def test_a_report_carries_so_much_and_no_more(tmp_path: Path) -> None:
 def test_a_command_that_is_begun_again_puts_everything_before_its_report(tmp_path: Path) -> None:
     async def run() -> None:
         servers = Servers()
-        puts = persist(Router(servers, in_files(tmp_path)), launch=2)
+        puts = persist(ResultRouter(servers, in_files(tmp_path)), launch=2)
         reference = await puts.put("t", 1)
         assert [ref.payload for ref in puts.refs()] == [None]
-        assert await Router(servers, in_files(tmp_path)).resolve(reference) == 1
+        assert await ResultRouter(servers, in_files(tmp_path)).resolve(reference) == 1
 
     asyncio.run(run())
 
 
 def test_a_put_through_the_servers_is_repeated_for_a_while(tmp_path: Path) -> None:
     async def run() -> None:
-        await persist(Router(Servers(failures=TRIES - 1), in_files(tmp_path))).put("t", text(100_000))
+        await persist(ResultRouter(Servers(failures=TRIES - 1), in_files(tmp_path))).put(
+            "t", text(100_000)
+        )
         with pytest.raises(Failing) as failing:
-            await persist(Router(Servers(failures=TRIES), in_files(tmp_path))).put("t", text(100_000))
+            await persist(ResultRouter(Servers(failures=TRIES), in_files(tmp_path))).put(
+                "t", text(100_000)
+            )
         assert failing.value.final
-        assert (failing.value.failure.code, failing.value.failure.retryable) == ("REFERENCE_NOT_AVAILABLE", True)
+        assert (failing.value.failure.code, failing.value.failure.retryable) == (
+            "REFERENCE_NOT_AVAILABLE",
+            True,
+        )
 
     virtually(run())
 
@@ -254,7 +278,13 @@ def test_the_cache_is_bounded_by_bytes_and_forgets_what_was_not_used() -> None:
         cache.add(str(number), b"x" * 100, "sum")
     assert cache.get("0") == (b"x" * 100, "sum")
     cache.add("5", b"y" * 100, "sum")
-    assert [name for name in map(str, range(6)) if cache.get(name) is not None] == ["0", "2", "3", "4", "5"]
+    assert [name for name in map(str, range(6)) if cache.get(name) is not None] == [
+        "0",
+        "2",
+        "3",
+        "4",
+        "5",
+    ]
     assert cache.bytes == 5 * (100 + ENTRY)
     cache.add("5", b"z", "sum")
     assert cache.bytes == 4 * (100 + ENTRY) + 1 + ENTRY

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from noetl.model.errors import CorruptLog
 from noetl.results import rowsets
 from noetl.results.rowsets import Footers, Reader, Writer
-from noetl.results.sources import Held
+from noetl.results.sources import MemorySource
 from noetl.results.staging import Staging
-from noetl.results.tables import Head, Table, Tables, TooLarge
+from noetl.results.tables import EncodedTable, Head, Tables, TooManyRows
 
 URI = "noetl://execution/1/result/s/k"
 
 
-class Watched(Held):
+class Watched(MemorySource):
     """Counts what is read."""
 
     def __init__(self, data: bytes) -> None:
@@ -36,18 +36,20 @@ class Watched(Held):
         return data
 
 
-def written(batches: Iterator[pa.RecordBatch], schema: pa.Schema, head: Head | None = None) -> Table:
+def written(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, head: Head | None = None
+) -> EncodedTable:
     writer = Writer(schema, Tables(), head)
     for batch in batches:
         writer.write(batch)
     return writer.done()
 
 
-def source(table: Table) -> Watched:
+def source(table: EncodedTable) -> Watched:
     return Watched(b"".join(table.staged.parts()))
 
 
-def reader(table: Table) -> Reader:
+def reader(table: EncodedTable) -> Reader:
     return rowsets.read(source(table), URI)
 
 
@@ -80,23 +82,47 @@ TYPES: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
     "bytes": (pa.binary(), [b"\xff", None], ["/w==", None]),
     "date": (pa.date32(), [date(2030, 1, 2), None], ["2030-01-02", None]),
     "time": (pa.time64("us"), [time(1, 2, 3), None], ["01:02:03", None]),
-    "moment": (pa.timestamp("us"), [datetime(2030, 1, 2, 3, 4, 5), None], ["2030-01-02T03:04:05", None]),
+    "moment": (
+        pa.timestamp("us"),
+        [datetime(2030, 1, 2, 3, 4, 5), None],
+        ["2030-01-02T03:04:05", None],
+    ),
     "moment with zone": (
         pa.timestamp("us", "Europe/Berlin"),
         [datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC), None],
         ["2030-01-02T03:04:05+00:00", None],
     ),
-    "nanoseconds": (pa.timestamp("ns"), [NANOSECONDS, None], ["2024-01-02T03:04:05.123456789", None]),
-    "nanoseconds with zone": (pa.timestamp("ns", "UTC"), [-1, None], ["1969-12-31T23:59:59.999999999+00:00", None]),
-    "micros in nanoseconds": (pa.timestamp("ns"), [NANOSECONDS - 789, None], ["2024-01-02T03:04:05.123456", None]),
-    "nanoseconds of a day": (pa.time64("ns"), [3_600_000_000_001, None], ["01:00:00.000000001", None]),
+    "nanoseconds": (
+        pa.timestamp("ns"),
+        [NANOSECONDS, None],
+        ["2024-01-02T03:04:05.123456789", None],
+    ),
+    "nanoseconds with zone": (
+        pa.timestamp("ns", "UTC"),
+        [-1, None],
+        ["1969-12-31T23:59:59.999999999+00:00", None],
+    ),
+    "micros in nanoseconds": (
+        pa.timestamp("ns"),
+        [NANOSECONDS - 789, None],
+        ["2024-01-02T03:04:05.123456", None],
+    ),
+    "nanoseconds of a day": (
+        pa.time64("ns"),
+        [3_600_000_000_001, None],
+        ["01:00:00.000000001", None],
+    ),
     "nanoseconds inside": (
         pa.list_(pa.timestamp("ns")),
         [[NANOSECONDS], None],
         [["2024-01-02T03:04:05.123456789"], None],
     ),
     "interval": (pa.duration("us"), [timedelta(days=1, seconds=0.5), None], [86400.5, None]),
-    "months": (pa.month_day_nano_interval(), [pa.MonthDayNano([1, 1, 500_000_000]), None], [31 * 86400 + 0.5, None]),
+    "months": (
+        pa.month_day_nano_interval(),
+        [pa.MonthDayNano([1, 1, 500_000_000]), None],
+        [31 * 86400 + 0.5, None],
+    ),
     "uuid": (pa.uuid(), [UUID(int=7), None], [str(UUID(int=7)), None]),
     "json": (pa.json_(), ['{"a": [1, 1.5, null]}', None], [{"a": [1, 1.5, None]}, None]),
     "list": (pa.list_(pa.date32()), [[date(2030, 1, 2), None], None], [["2030-01-02", None], None]),
@@ -119,7 +145,11 @@ def test_types_survive(name: str, large: bool, monkeypatch: pytest.MonkeyPatch) 
     assert table.format == ("parquet" if large else "arrow")
     found = reader(table)
     assert found.rows(0, 2) == [{"c": value} for value in seen]
-    assert found.value() == table.value() == {"rows": found.rows(0, 2), "row_count": 2, "columns": ["c"]}
+    assert (
+        found.value()
+        == table.value()
+        == {"rows": found.rows(0, 2), "row_count": 2, "columns": ["c"]}
+    )
     again = written(found.batches(), found.schema)
     assert reader(again).schema == found.schema
     assert reader(again).rows(0, 2) == found.rows(0, 2)
@@ -134,7 +164,9 @@ def test_a_number_of_unknown_precision_is_text_that_says_so() -> None:
 
 def test_what_python_cannot_count_is_text() -> None:
     schema = pa.schema([("d", pa.date32())])
-    batch = pa.RecordBatch.from_arrays([pa.array([2**31 - 1], pa.int32()).view(pa.date32())], schema=schema)
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([2**31 - 1], pa.int32()).view(pa.date32())], schema=schema
+    )
     assert isinstance(reader(written(iter([batch]), schema)).rows(0, 1)[0]["d"], str)
 
 
@@ -189,16 +221,16 @@ def test_any_slice_of_any_batches(sizes: list[int], start: int, stop: int) -> No
     table = written(iter(batches), SCHEMA)
     assert table.rows == len(rows)
     assert reader(table).rows(start, stop) == rows[start:stop]
-    assert [n for batch in reader(table).batches(start, stop, ["id"]) for n in batch["id"].to_pylist()] == [
-        row["id"] for row in rows[start:stop]
-    ]
+    assert [
+        n for batch in reader(table).batches(start, stop, ["id"]) for n in batch["id"].to_pylist()
+    ] == [row["id"] for row in rows[start:stop]]
 
 
 def test_a_page_that_is_not_what_was_written_is_found() -> None:
     table = written(numbered(60_000, noise=200), SCHEMA)
     data = bytearray(b"".join(table.staged.parts()))
     data[len(data) // 2] ^= 1
-    found = rowsets.read(Held(bytes(data)), URI)
+    found = rowsets.read(MemorySource(bytes(data)), URI)
     assert found.rows(0, 1)
     with pytest.raises(CorruptLog):
         found.value()
@@ -206,7 +238,7 @@ def test_a_page_that_is_not_what_was_written_is_found() -> None:
         found.check(table.staged.sha256)
     for torn in (bytes(data[:-10]), b"PAR1", b"\xff\xff\xff\xff1"):
         with pytest.raises(CorruptLog):
-            rowsets.read(Held(torn), URI)
+            rowsets.read(MemorySource(torn), URI)
 
 
 def test_what_is_written_waits_in_a_file_and_leaves_with_it(tmp_path: Path) -> None:
@@ -221,7 +253,7 @@ def test_what_is_written_waits_in_a_file_and_leaves_with_it(tmp_path: Path) -> N
 
 def test_too_many_rows_are_no_value() -> None:
     table = written(numbered(rowsets.MOST_ROWS + 1, 50_000), SCHEMA)
-    with pytest.raises(TooLarge):
+    with pytest.raises(TooManyRows):
         table.value()
 
 

@@ -38,7 +38,9 @@ def test_a_failure_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_process_left_is_swept_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_swept_and_what_a_living_one_writes_is_not(
+    tmp_path: Path,
+) -> None:
     async def run() -> None:
         async with Staging(tmp_path).draft() as living:
             assert living.path is not None

@@ -9,11 +9,13 @@ import pytest
 from noetl.model.errors import StoreUnavailable
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Address, address
-from noetl.results.files import Files
+from noetl.results.files import FileStore
 from noetl.results.staging import Staged
 from noetl.results.sweeping import TOGETHER, Swept, sweep
 
-PLACES = [address(str(number), "result", "step", f"k{key}") for number in (7, 8, 9) for key in range(4)]
+PLACES = [
+    address(str(number), "result", "step", f"k{key}") for number in (7, 8, 9) for key in range(4)
+]
 
 
 class Servers:
@@ -26,20 +28,22 @@ class Servers:
 
     async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
         self.asked.append((execution_id, len(uris)))
-        return [uri for uri in uris if uri not in self._known] if execution_id in self._ended else []
+        return (
+            [uri for uri in uris if uri not in self._known] if execution_id in self._ended else []
+        )
 
 
-def filled(root: Path, places: list[Address]) -> Files:
+def filled(root: Path, places: list[Address]) -> FileStore:
     async def run() -> None:
         for where in places:
             await files.write(where, Staged.of(b"four"))
 
-    files = Files(root)
+    files = FileStore(root)
     asyncio.run(run())
     return files
 
 
-def left(files: Files) -> set[Address]:
+def left(files: FileStore) -> set[Address]:
     async def run() -> set[Address]:
         return {each.address async for each in files.listed()}
 

@@ -11,13 +11,13 @@ import pytest
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory
 from noetl.leases.memory import LeasesMemory
-from noetl.log.memory import Database, LogMemory
+from noetl.log.memory import LogMemory, MemoryDatabase
 from noetl.model.errors import InvalidInput
 from noetl.model.events import CommandCompleted, Terminal
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Reference, address
-from noetl.pipeline.data import Payloads
-from noetl.results.router import Router
+from noetl.pipeline.data import ResultReader
+from noetl.results.router import ResultRouter
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
 from noetl.tools.noop import Noop
@@ -65,8 +65,12 @@ class Watched(Server):
 
 def make_server() -> tuple[Watched, LogMemory, CatalogMemory]:
     settings, rows, catalog = ServerSettings(name="s"), shard_rows(16), CatalogMemory()
-    log = LogMemory(Database(rows, Clock()))
-    return Watched(log, LeasesMemory(rows, Clock()), BusMemory(), catalog, Clock(), settings), log, catalog
+    log = LogMemory(MemoryDatabase(rows, Clock()))
+    return (
+        Watched(log, LeasesMemory(rows, Clock()), BusMemory(), catalog, Clock(), settings),
+        log,
+        catalog,
+    )
 
 
 async def ended(log: LogMemory, execution_id: ExecutionId) -> list[Any]:
@@ -81,14 +85,20 @@ async def ran(size: int, folder: Path) -> tuple[Watched, list[Reference]]:
     """The references that the steps have reported."""
     server, log, catalog = make_server()
     worker = Worker(
-        server, Router(server, in_files(folder)), Registry([Scripted(lambda call: {"text": "x" * call.input["size"]}), Noop()]),
-        Clock(), MemorySpool(), WorkerSettings(worker_id="w", incarnation="1"),
-    )  # fmt: skip
+        server,
+        ResultRouter(server, in_files(folder)),
+        Registry([Scripted(lambda call: {"text": "x" * call.input["size"]}), Noop()]),
+        Clock(),
+        MemorySpool(),
+        WorkerSettings(worker_id="w", incarnation="1"),
+    )
     await server.keeper.run_once()
     tasks = [asyncio.create_task(server.run()), asyncio.create_task(worker.run())]
     try:
         await catalog.register("results", PLAYBOOK % size)
-        events = await asyncio.wait_for(ended(log, await server.requests.start("results", payload={})), 10)
+        events = await asyncio.wait_for(
+            ended(log, await server.requests.start("results", payload={})), 10
+        )
     finally:
         for task in reversed(tasks):
             task.cancel()
@@ -99,14 +109,19 @@ async def ran(size: int, folder: Path) -> tuple[Watched, list[Reference]]:
 
 
 @pytest.mark.parametrize(
-    ("size", "asked", "home"), [(10, 0, "kv"), (60_000, 0, "kv"), (100_000, 3, "kv"), (2_000_000, 0, "disk")]
+    ("size", "asked", "home"),
+    [(10, 0, "kv"), (60_000, 0, "kv"), (100_000, 3, "kv"), (2_000_000, 0, "disk")],
 )
-def test_a_step_reads_what_the_step_before_it_made(tmp_path: Path, size: int, asked: int, home: str) -> None:
+def test_a_step_reads_what_the_step_before_it_made(
+    tmp_path: Path, size: int, asked: int, home: str
+) -> None:
     async def run() -> None:
         server, references = await ran(size, tmp_path)
-        assert server.asked == ["put_payload"] * asked  # and nothing is asked for: the worker has it in memory
+        assert (
+            server.asked == ["put_payload"] * asked
+        )  # and nothing is asked for: the worker has it in memory
         assert [reference.type for reference in references] == [home] * 2
-        reader = Router(server, in_files(tmp_path))
+        reader = ResultRouter(server, in_files(tmp_path))
         for reference in references:
             assert await reader.resolve(reference) == {"text": "x" * size}
 
@@ -117,7 +132,7 @@ def test_a_command_that_has_ended_holds_no_data(tmp_path: Path) -> None:
     gc.disable()  # its parts refer to each other: nothing may depend on when they are collected
     try:
         asyncio.run(ran(2_000_000, tmp_path))
-        held = [each for each in gc.get_objects() if isinstance(each, Payloads) and each._kept]
+        held = [each for each in gc.get_objects() if isinstance(each, ResultReader) and each._kept]
         assert held == []
     finally:
         gc.enable()
@@ -127,6 +142,10 @@ def test_a_server_takes_only_a_payload_that_matches_its_reference() -> None:
     server, _, _ = make_server()
     uri = str(address("7", "result", "step", "key"))
     with pytest.raises(InvalidInput, match="checksum"):
-        asyncio.run(server.put_payload(Reference(ref_id=RefId("1"), type="kv", uri=uri, sha256="0" * 64), b"1"))
+        asyncio.run(
+            server.put_payload(
+                Reference(ref_id=RefId("1"), type="kv", uri=uri, sha256="0" * 64), b"1"
+            )
+        )
     with pytest.raises(InvalidInput):
         asyncio.run(server.payload(RefId("1"), "noetl://execution/7/result/../key"))

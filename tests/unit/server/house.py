@@ -9,11 +9,11 @@ from typing import Any
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory
 from noetl.leases.memory import LeasesMemory
-from noetl.log.memory import Database, LogMemory
+from noetl.log.memory import LogMemory, MemoryDatabase
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
 from noetl.model.events import CommandCompleted, Reported
-from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, Held
+from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, LeaseKey
 from noetl.model.ids import ExecutionId
 from noetl.model.messages import Report, StoredRef
 from noetl.server.node import Server
@@ -80,8 +80,12 @@ class Flaky:
 class Node:
     def __init__(self, house: "House", name: str, **more: Any) -> None:
         self.log = Flaky(house.log)
-        settings = ServerSettings(name=name, shards=SHARDS, renew_every=0, poll_interval=0.02, **more)
-        self.server = Server(self.log, house.leases, house.bus, house.catalog, house.clock, settings)
+        settings = ServerSettings(
+            name=name, shards=SHARDS, renew_every=0, poll_interval=0.02, **more
+        )
+        self.server = Server(
+            self.log, house.leases, house.bus, house.catalog, house.clock, settings
+        )
 
     async def own(self) -> list[int]:
         await self.server.keeper.run_once()
@@ -104,7 +108,7 @@ class House:
     def __init__(self) -> None:
         self.clock = Clock()
         rows = shard_rows(SHARDS)
-        self.database = Database(rows, self.clock)
+        self.database = MemoryDatabase(rows, self.clock)
         self.log = LogMemory(self.database)
         self.leases = LeasesMemory(rows, self.clock)
         self.bus = BusMemory()
@@ -125,7 +129,9 @@ class House:
     async def types(self, execution_id: ExecutionId) -> list[str]:
         return [recorded.event.type for recorded in await self.log.events(execution_id)]
 
-    async def begun(self, node: Node, path: str = "chain", text: str = CHAIN, **fields: Any) -> ExecutionId:
+    async def begun(
+        self, node: Node, path: str = "chain", text: str = CHAIN, **fields: Any
+    ) -> ExecutionId:
         await self.catalog.register(path, text)
         execution_id = await node.server.requests.start(path, **fields)
         await node.drain()
@@ -142,7 +148,12 @@ async def house() -> AsyncIterator[House]:
 
 
 def ended(command: Command, **fields: Any) -> Report:
-    return told(command, CommandCompleted(command_id=command.command_id, attempt=command.attempt, result=OK, **fields))
+    return told(
+        command,
+        CommandCompleted(
+            command_id=command.command_id, attempt=command.attempt, result=OK, **fields
+        ),
+    )
 
 
 def told(command: Command, event: Reported, worker: str = "w1") -> Report:
@@ -155,8 +166,8 @@ def told(command: Command, event: Reported, worker: str = "w1") -> Report:
     )
 
 
-def held(command: Command) -> Held:
-    return Held(command.command_id, command.attempt)
+def held(command: Command) -> LeaseKey:
+    return LeaseKey(command.command_id, command.attempt)
 
 
 async def exchange(

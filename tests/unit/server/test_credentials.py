@@ -14,7 +14,7 @@ from noetl.model.identity import LOCAL, WORKER, Identity
 from noetl.model.ids import Tenant
 from noetl.server.services.credentials import LARGEST, CredentialService
 from noetl.server.services.keys import KeyFile
-from noetl.server.services.sealing import Unreadable
+from noetl.server.services.sealing import CredentialUnreadable
 
 SECRET = {"host": "db.example", "user": "etl", "password": "canary-4711"}
 STRANGER = Identity(Tenant(2), frozenset({"worker"}), "stranger")
@@ -67,7 +67,17 @@ def test_a_credential_belongs_to_a_tenant(tmp_path: Path) -> None:
     ("kind", "data"),
     [
         ("postgres", {"dsn": "postgresql://u:p@h/d"}),
-        ("postgres", {"host": "h", "port": 5432, "database": "d", "user": "u", "password": "p", "sslmode": "require"}),
+        (
+            "postgres",
+            {
+                "host": "h",
+                "port": 5432,
+                "database": "d",
+                "user": "u",
+                "password": "p",
+                "sslmode": "require",
+            },
+        ),
         ("bearer", {"token": "t"}),
         ("bearer", {"token": "t", "base_url": "https://api.example"}),
         ("basic", {"username": "u", "password": "p"}),
@@ -92,11 +102,21 @@ def test_a_kind_takes_its_fields(tmp_path: Path, kind: str, data: dict[str, Any]
             {"user": "u", "password": "canary"},
             "needs dsn, or host, as text; this one has password, user",
         ),
-        ("x", "postgres", {"host": "h", "pasword": "canary"}, "no field 'pasword'.*did you mean password"),
+        (
+            "x",
+            "postgres",
+            {"host": "h", "pasword": "canary"},
+            "no field 'pasword'.*did you mean password",
+        ),
         ("x", "postgres", {"host": 5, "password": "canary"}, "needs dsn, or host"),
         ("x", "bearer", {"tokn": "canary"}, "needs token.*did you mean token"),
         ("x", "bearer", {"token": ""}, "needs token"),
-        ("x", "basic", {"user": "u", "password": "canary"}, "needs username and password.*did you mean username"),
+        (
+            "x",
+            "basic",
+            {"user": "u", "password": "canary"},
+            "needs username and password.*did you mean username",
+        ),
         ("x", "postgre", {"dsn": "canary"}, "no kind 'postgre'.*did you mean postgres"),
         ("x", "zzz", {"dsn": "canary"}, "no kind 'zzz'.*generic takes any fields"),
         ("x", "generic", {}, "has no fields"),
@@ -130,7 +150,7 @@ def test_rows_cannot_be_swapped_and_kinds_cannot_be_changed(tmp_path: Path) -> N
         await vault.put(LOCAL.tenant, "prod", "generic", prod.data)
         await vault.put(STRANGER.tenant, "prod", prod.kind, prod.data)
         for who, name in ((WORKER, "test"), (WORKER, "prod"), (STRANGER, "prod")):
-            with pytest.raises(Unreadable, match="belongs to another"):
+            with pytest.raises(CredentialUnreadable, match="belongs to another"):
                 await here.reveal(who, name)
         await vault.put(LOCAL.tenant, "test", test.kind, test.data)
         assert await here.reveal(WORKER, "test") == {"dsn": "d"}
@@ -138,23 +158,29 @@ def test_rows_cannot_be_swapped_and_kinds_cannot_be_changed(tmp_path: Path) -> N
     asyncio.run(live())
 
 
-def test_without_its_key_a_credential_is_not_opened_and_no_second_key_is_made(tmp_path: Path) -> None:
+def test_without_its_key_a_credential_is_not_opened_and_no_second_key_is_made(
+    tmp_path: Path,
+) -> None:
     async def live() -> None:
         vault = VaultMemory(Clock())
         await service(tmp_path / "one", vault).add(LOCAL, "db", "postgres", SECRET)
         other = service(tmp_path / "two", vault)
         assert await other.foreign(LOCAL) == ["db"]
-        with pytest.raises(Unreadable, match=r"credentials\.key is not there") as refused:
+        with pytest.raises(CredentialUnreadable, match=r"credentials\.key is not there") as refused:
             await other.reveal(WORKER, "db")
         assert "copy the key file" in (refused.value.hint or "")
-        with pytest.raises(Unreadable, match="'db' was sealed with the key"):
+        with pytest.raises(CredentialUnreadable, match="'db' was sealed with the key"):
             await other.add(LOCAL, "more", "bearer", {"token": "t"})
         assert not (tmp_path / "two").exists()
 
         KeyFile(tmp_path / "two").newest()
-        with pytest.raises(Unreadable, match=r"was sealed with the key .*, and .*credentials\.key has"):
+        with pytest.raises(
+            CredentialUnreadable, match=r"was sealed with the key .*, and .*credentials\.key has"
+        ):
             await other.reveal(WORKER, "db")
-        await other.add(LOCAL, "db", "postgres", SECRET)  # the key is lost: stored again, it can be opened
+        await other.add(
+            LOCAL, "db", "postgres", SECRET
+        )  # the key is lost: stored again, it can be opened
         assert await other.reveal(WORKER, "db") == SECRET
         assert await other.foreign(LOCAL) == []
 
@@ -181,7 +207,7 @@ def test_a_row_that_is_not_ours_is_foreign(tmp_path: Path) -> None:
         here = service(tmp_path, vault)
         row = (await here.add(LOCAL, "db", "postgres", SECRET)).row
         await vault.put(LOCAL.tenant, "db", row.kind, b"plain text")
-        with pytest.raises(Unreadable, match=r"'db' was sealed with the key \?"):
+        with pytest.raises(CredentialUnreadable, match=r"'db' was sealed with the key \?"):
             await here.reveal(WORKER, "db")
 
     asyncio.run(live())

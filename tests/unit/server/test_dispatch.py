@@ -6,14 +6,25 @@ from typing import Any
 import pytest
 
 from noetl.engine import machine
-from noetl.log.port import Batch, Part
+from noetl.log.port import AppendBatch, ExecutionPart
 from noetl.model.envelope import Envelope
 from noetl.model.errors import OutcomeUnknown, StoreUnavailable
 from noetl.model.events import CallDone, CommandCancelled, TaskDone
 from noetl.model.ids import DEFAULT_TENANT, ActivationId
 from noetl.model.messages import Signal
 from noetl.server import dispatch
-from tests.unit.server.house import CHAIN, OK, SHARDS, claim, ended, exchange, finish, house, statuses, told
+from tests.unit.server.house import (
+    CHAIN,
+    OK,
+    SHARDS,
+    claim,
+    ended,
+    exchange,
+    finish,
+    house,
+    statuses,
+    told,
+)
 
 
 async def test_an_execution_runs_to_its_end() -> None:
@@ -26,7 +37,9 @@ async def test_an_execution_runs_to_its_end() -> None:
         assert await home.log.inbox(list(range(SHARDS)), 10) == []
 
 
-async def test_the_next_command_comes_back_with_the_acknowledgement_of_the_last_without_a_claim() -> None:
+async def test_the_next_command_comes_back_with_the_acknowledgement_of_the_last_without_a_claim() -> (
+    None
+):
     async with house() as home:
         node = await home.node()
         await home.begun(node)
@@ -57,7 +70,9 @@ async def test_reports_of_one_execution_in_one_batch_are_decided_on_top_of_each_
         node = await home.node()
         id_ = await home.begun(node)
         one = await claim(node)
-        journal = TaskDone(command_id=one.command_id, attempt=1, task="one", run=1, goto=1, result=OK)
+        journal = TaskDone(
+            command_id=one.command_id, attempt=1, task="one", run=1, goto=1, result=OK
+        )
         reply = await exchange(node, told(one, journal), ended(one))
         assert statuses(reply.acks) == ["ok", "ok"]
         types = await home.types(id_)
@@ -89,7 +104,9 @@ async def test_a_stale_report_is_refused_and_the_others_of_its_batch_are_recorde
 
 
 @pytest.mark.parametrize("done", [True, False])
-async def test_after_an_unknown_outcome_the_worker_repeats_and_the_report_is_recorded_once(done: bool) -> None:
+async def test_after_an_unknown_outcome_the_worker_repeats_and_the_report_is_recorded_once(
+    done: bool,
+) -> None:
     async with house() as home:
         node = await home.node()
         id_ = await home.begun(node)
@@ -153,7 +170,9 @@ async def test_a_report_waits_for_one_that_another_server_accepted_before_it() -
         node = await home.node()
         id_ = await home.begun(node)
         one = await claim(node)
-        journal = TaskDone(command_id=one.command_id, attempt=1, task="one", run=1, goto=1, result=OK)
+        journal = TaskDone(
+            command_id=one.command_id, attempt=1, task="one", run=1, goto=1, result=OK
+        )
         assert await home.log.accept(told(one, journal))
         assert statuses((await exchange(node, ended(one))).acks) == ["retry"]
         await node.drain()
@@ -162,7 +181,9 @@ async def test_a_report_waits_for_one_that_another_server_accepted_before_it() -
         assert types.index("task.done") < types.index("command.completed")
 
 
-async def test_an_accepted_report_that_says_nothing_true_loses_its_attempt_not_its_command() -> None:
+async def test_an_accepted_report_that_says_nothing_true_loses_its_attempt_not_its_command() -> (
+    None
+):
     async with house() as home:
         node = await home.node()
         await home.begun(node)
@@ -223,7 +244,9 @@ def poison(monkeypatch: pytest.MonkeyPatch, execution_id: str) -> None:
     monkeypatch.setattr(dispatch, "advance", advance)
 
 
-async def test_a_decision_that_raises_sets_its_execution_aside_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_decision_that_raises_sets_its_execution_aside_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with house() as home:
         node = await home.node()
         bad = await home.begun(node)
@@ -240,7 +263,9 @@ async def test_a_decision_that_raises_sets_its_execution_aside_and_no_other(monk
         assert (await home.types(bad))[-1] == "execution.quarantined"
 
 
-async def test_a_released_execution_goes_on_with_what_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_released_execution_goes_on_with_what_waited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with house() as home:
         node = await home.node()
         bad = await home.begun(node)
@@ -261,7 +286,9 @@ async def test_a_released_execution_goes_on_with_what_waited(monkeypatch: pytest
         assert types.count("command.completed") == 2
 
 
-async def test_a_quarantined_execution_stays_aside_for_the_next_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_quarantined_execution_stays_aside_for_the_next_owner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with house() as home:
         old = await home.node("old")
         bad = await home.begun(old)
@@ -284,14 +311,16 @@ async def test_an_event_that_does_not_fold_sets_its_execution_aside() -> None:
         node = await home.node()
         id_ = await home.begun(node)
         stray = CallDone(step="nowhere", activation=ActivationId("nothing"), result=OK)
-        part = Part(
+        part = ExecutionPart(
             execution_id=id_,
             shard=node.server.shards.of(id_),
             tenant=DEFAULT_TENANT,
             after=await home.log.last_seq(id_),
             events=(stray,),
         )
-        await home.log.append(Batch(epochs=node.server.shards.epochs(), parts=(part,), lease=1))
+        await home.log.append(
+            AppendBatch(epochs=node.server.shards.epochs(), parts=(part,), lease=1)
+        )
         await node.server.requests.signal(id_, "go", "s")
         other = await home.begun(node)
         await node.drain()
@@ -312,12 +341,16 @@ async def test_an_event_too_large_for_the_log_sets_its_execution_aside() -> None
         id_ = await home.begun(node)
         one = await claim(node)
         large = Envelope(status="ok", context={"x": "y" * 9_000})
-        event = TaskDone(command_id=one.command_id, attempt=1, task="one", run=1, goto=1, result=large)
+        event = TaskDone(
+            command_id=one.command_id, attempt=1, task="one", run=1, goto=1, result=large
+        )
         assert statuses((await exchange(node, told(one, event))).acks) == ["ok"]
         assert (await home.types(id_))[-1] == "execution.quarantined"
 
 
-async def test_a_timer_of_a_quarantined_execution_waits_in_its_inbox(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_timer_of_a_quarantined_execution_waits_in_its_inbox(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     timed = CHAIN.replace("workload: {a: 1}", "executor: {spec: {timeout: 1h}}\nworkload: {a: 1}")
     async with house() as home:
         node = await home.node()
@@ -346,8 +379,11 @@ async def test_a_part_that_the_store_refuses_as_such_takes_out_only_its_executio
         other = await claim(node, "w2")
         real = home.log.append
 
-        async def append(batch: Batch) -> Any:
-            if any(p.execution_id == bad and any(e.type == "command.completed" for e in p.events) for p in batch.parts):
+        async def append(batch: AppendBatch) -> Any:
+            if any(
+                p.execution_id == bad and any(e.type == "command.completed" for e in p.events)
+                for p in batch.parts
+            ):
                 raise ValueError("CHECK constraint")
             return await real(batch)
 
@@ -358,14 +394,16 @@ async def test_a_part_that_the_store_refuses_as_such_takes_out_only_its_executio
         assert "command.completed" in await home.types(good)
 
 
-async def test_a_row_is_projected_at_the_next_look_even_if_the_last_one_came_before_the_commit() -> None:
+async def test_a_row_is_projected_at_the_next_look_even_if_the_last_one_came_before_the_commit() -> (
+    None
+):
     async with house() as home:
         node = await home.node()
         id_ = await home.begun(node)
         await node.project()
         one, append = await claim(node), home.log.append
 
-        async def looked_at(batch: Batch) -> Any:
+        async def looked_at(batch: AppendBatch) -> Any:
             await node.server.projector.run_once()
             return await append(batch)
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from noetl.model.errors import OutcomeUnknown, StoreUnavailable
-from noetl.model.exchange import Held
+from noetl.model.exchange import LeaseKey
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
@@ -51,7 +51,9 @@ async def test_a_claim_with_an_unknown_outcome_is_made_up_for() -> None:
         node = await home.node()
         await home.begun(node)
         node.log.fail("claim", OutcomeUnknown("lost"), done=True)
-        assert (await exchange(node, free=1, wait=15)).commands == ()  # it does not wait: the next one knows
+        assert (
+            await exchange(node, free=1, wait=15)
+        ).commands == ()  # it does not wait: the next one knows
         assert len((await exchange(node, free=1)).commands) == 1
 
 
@@ -74,7 +76,9 @@ async def test_a_worker_is_told_what_is_not_its_own_any_more() -> None:
         one = await claim(node)
         await home.log.lose("w1/1")
         assert (await exchange(node, holds=(one,))).stop == (held(one),)
-        assert (await exchange(node, holds=(one,), worker="w2")).stop == (Held(one.command_id, 1),)
+        assert (await exchange(node, holds=(one,), worker="w2")).stop == (
+            LeaseKey(one.command_id, 1),
+        )
 
 
 async def test_a_waiting_worker_is_handed_the_command_that_a_start_leads_to() -> None:
@@ -104,7 +108,9 @@ async def leave_too_soon(home: House, node: Node) -> Callable[[], Awaitable[obje
     return write
 
 
-async def test_what_is_handed_to_a_worker_that_has_its_reply_comes_with_what_it_waits_for_now() -> None:
+async def test_what_is_handed_to_a_worker_that_has_its_reply_comes_with_what_it_waits_for_now() -> (
+    None
+):
     async with house() as home:
         node = await home.node()
         write = await leave_too_soon(home, node)
@@ -155,7 +161,9 @@ async def test_a_worker_that_began_anew_is_not_sent_what_it_had_begun_before() -
         await node.drain()
         (again,) = (await exchange(node, free=1, life="2")).commands
         assert (again.command_id, again.attempt) == (one.command_id, 2)
-        assert (await exchange(node, holds=(one,))).stop == (held(one),)  # a late word of the life before
+        assert (await exchange(node, holds=(one,))).stop == (
+            held(one),
+        )  # a late word of the life before
 
 
 async def test_a_poll_that_finds_nothing_ends_in_time() -> None:
@@ -179,7 +187,9 @@ async def test_a_place_reserved_for_a_part_that_was_not_written_is_free_again() 
         assert two.step == "two"
 
 
-async def test_what_a_worker_had_spooled_is_recorded_before_its_earlier_leases_are_given_up() -> None:
+async def test_what_a_worker_had_spooled_is_recorded_before_its_earlier_leases_are_given_up() -> (
+    None
+):
     async with house() as home:
         node = await home.node()
         id_, other = await home.begun(node), await home.begun(node)
@@ -198,7 +208,9 @@ async def test_a_spool_that_takes_several_exchanges_is_heard_to_its_end() -> Non
         await home.begun(node)
         await home.begun(node)
         one, two = (await exchange(node, free=2)).commands
-        assert statuses((await exchange(node, ended(one), holds=(one, two), life="2")).acks) == ["ok"]
+        assert statuses((await exchange(node, ended(one), holds=(one, two), life="2")).acks) == [
+            "ok"
+        ]
         assert statuses((await exchange(node, ended(two), holds=(two,), life="2")).acks) == ["ok"]
 
 
@@ -208,7 +220,9 @@ async def test_earlier_leases_are_kept_while_what_was_spooled_cannot_be_recorded
         await home.begun(node)
         one = await claim(node)
         node.log.fail("append", StoreUnavailable("down"), done=False)
-        assert statuses((await exchange(node, ended(one), holds=(one,), life="2")).acks) == ["retry"]
+        assert statuses((await exchange(node, ended(one), holds=(one,), life="2")).acks) == [
+            "retry"
+        ]
         assert statuses((await exchange(node, ended(one), holds=(one,), life="2")).acks) == ["ok"]
 
 
@@ -217,10 +231,19 @@ async def test_a_report_that_brings_a_reference_of_another_execution_is_refused(
         node = await home.node()
         id_, other = await home.begun(node), await home.begun(node)
         one, two = (await exchange(node, free=2)).commands
-        uris = [f"noetl://execution/{other if one.execution_id == id_ else id_}/result/one/k", "elsewhere"]
+        uris = [
+            f"noetl://execution/{other if one.execution_id == id_ else id_}/result/one/k",
+            "elsewhere",
+        ]
         for uri in uris:
-            brought = StoredRef(reference=Reference(ref_id=RefId("7"), type="kv", uri=uri), payload=b"1")
-            (ack,) = (await exchange(node, msgspec.structs.replace(ended(one), refs=(brought,)), holds=(one, two))).acks
+            brought = StoredRef(
+                reference=Reference(ref_id=RefId("7"), type="kv", uri=uri), payload=b"1"
+            )
+            (ack,) = (
+                await exchange(
+                    node, msgspec.structs.replace(ended(one), refs=(brought,)), holds=(one, two)
+                )
+            ).acks
             assert (ack.status, ack.code) == ("refused", "FOREIGN_REFERENCE")
             assert uri in str(ack.message)
             assert await home.log.blob(RefId("7"), uri) is None
@@ -286,7 +309,9 @@ async def test_a_server_that_does_not_know_the_worker_looks() -> None:
 
 def printed(execution_id: ExecutionId, part: int = 0) -> StoredRef:
     uri, payload = f"noetl://execution/{execution_id}/log/one/c-1-{part}", b"[]"
-    reference = Reference(ref_id=RefId(str(900 + part)), type="kv", uri=uri, sha256=sha256(payload).hexdigest())
+    reference = Reference(
+        ref_id=RefId(str(900 + part)), type="kv", uri=uri, sha256=sha256(payload).hexdigest()
+    )
     return StoredRef(reference=reference, payload=payload)
 
 

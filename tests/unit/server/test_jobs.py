@@ -6,9 +6,9 @@ import pytest
 
 from noetl.leases.memory import LeasesMemory
 from noetl.server.clock import StoreClock
-from noetl.server.duties.jobs import EVERY, Job
+from noetl.server.duties.jobs import EVERY, LakeJobDuty
 from noetl.server.settings import ServerSettings
-from noetl.server.shards import ShardKeeper, Shards
+from noetl.server.shards import OwnedShards, ShardKeeper
 from noetl.twins import ShardRow
 
 
@@ -28,9 +28,9 @@ class Servers:
         self.leases = LeasesMemory([ShardRow(0)], self.clock)
         self.ran: list[str] = []
 
-    async def job(self, name: str, fails: bool = False) -> Job:
+    async def job(self, name: str, fails: bool = False) -> LakeJobDuty:
         settings = ServerSettings(name=name, shards=1)
-        keeper = ShardKeeper(self.leases, Shards(1), StoreClock(self.clock), settings)
+        keeper = ShardKeeper(self.leases, OwnedShards(1), StoreClock(self.clock), settings)
         await keeper.run_once()
 
         async def run() -> None:
@@ -38,7 +38,7 @@ class Servers:
             if fails:
                 raise ValueError("no")
 
-        return Job("sweep", run, self.leases, keeper)
+        return LakeJobDuty("sweep", run, self.leases, keeper)
 
 
 def test_one_of_two_servers_runs_it_and_again_when_the_time_has_come() -> None:
@@ -70,11 +70,13 @@ def test_one_that_fails_is_left_alone_for_a_while() -> None:
 def test_without_a_lease_nothing_is_run() -> None:
     async def play() -> None:
         servers = Servers()
-        keeper = ShardKeeper(servers.leases, Shards(1), StoreClock(servers.clock), ServerSettings(shards=1))
+        keeper = ShardKeeper(
+            servers.leases, OwnedShards(1), StoreClock(servers.clock), ServerSettings(shards=1)
+        )
 
         async def never() -> None:
             raise AssertionError
 
-        assert (await Job("sweep", never, servers.leases, keeper).run_once()).done == 0
+        assert (await LakeJobDuty("sweep", never, servers.leases, keeper).run_once()).done == 0
 
     asyncio.run(play())

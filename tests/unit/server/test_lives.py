@@ -7,16 +7,36 @@ import pytest
 from noetl.bus.port import commands
 from noetl.model.envelope import failed
 from noetl.model.errors import Conflict, Failure, InvalidInput, NotFound
-from noetl.model.events import ChildRequest, CommandCancelled, CommandFailed, CommandParked, CommandReturned
+from noetl.model.events import (
+    ChildRequest,
+    CommandCancelled,
+    CommandFailed,
+    CommandParked,
+    CommandReturned,
+)
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Reference
-from tests.unit.server.house import CHAIN, SHARDS, House, Node, claim, ended, exchange, finish, house, statuses, told
+from tests.unit.server.house import (
+    CHAIN,
+    SHARDS,
+    House,
+    Node,
+    claim,
+    ended,
+    exchange,
+    finish,
+    house,
+    statuses,
+    told,
+)
 
 
 async def parked(home: House, node: Node, request: ChildRequest) -> ExecutionId:
     id_ = await home.begun(node)
     one = await claim(node)
-    event = CommandParked(command_id=one.command_id, attempt=1, task="one", reason="child", child=request)
+    event = CommandParked(
+        command_id=one.command_id, attempt=1, task="one", reason="child", child=request
+    )
     assert statuses((await exchange(node, told(one, event))).acks) == ["ok"]
     await node.drain()
     return id_
@@ -40,7 +60,10 @@ async def test_a_child_runs_and_its_parent_goes_on() -> None:
 
 @pytest.mark.parametrize(
     ("request_", "code"),
-    [(ChildRequest(path="nowhere"), "NOT_FOUND"), (ChildRequest(path="broken"), "PLAYBOOK_INVALID")],
+    [
+        (ChildRequest(path="nowhere"), "NOT_FOUND"),
+        (ChildRequest(path="broken"), "PLAYBOOK_INVALID"),
+    ],
 )
 async def test_a_child_that_cannot_be_started_has_failed(request_: ChildRequest, code: str) -> None:
     async with house() as home:
@@ -58,10 +81,14 @@ async def test_what_a_child_is_given_is_its_parents_own() -> None:
         await home.catalog.register("child", CHAIN)
         other = await home.begun(node)
         await claim(node, "w2")
-        theirs = Reference(ref_id=RefId("7"), type="kv", uri=f"noetl://execution/{other}/workload/s/k", bytes=8)
+        theirs = Reference(
+            ref_id=RefId("7"), type="kv", uri=f"noetl://execution/{other}/workload/s/k", bytes=8
+        )
         await home.log.put_blob(theirs, b'{"a": 1}')
         id_ = await parked(home, node, ChildRequest(path="child", reference=theirs))
-        (end,) = [each.event for each in await home.log.events(id_) if each.event.type == "child.ended"]
+        (end,) = [
+            each.event for each in await home.log.events(id_) if each.event.type == "child.ended"
+        ]
         assert "is its parent's" in end.result.error.message  # type: ignore[union-attr]
 
 
@@ -115,7 +142,9 @@ async def test_a_command_that_is_handed_back_loses_no_lease_however_often() -> N
         assert (await home.types(id_))[-1] == "playbook.completed"
 
 
-async def test_a_command_that_is_handed_back_to_another_server_or_while_it_is_cancelled_is_settled() -> None:
+async def test_a_command_that_is_handed_back_to_another_server_or_while_it_is_cancelled_is_settled() -> (
+    None
+):
     async with house() as home:
         owner, other = await home.node("owner"), await home.node("other")
         other.server.shards._epochs.clear()  # it owns nothing: it only serves workers
@@ -158,7 +187,9 @@ async def test_a_retry_runs_only_what_had_not_finished() -> None:
         with pytest.raises(Conflict):
             await node.server.requests.retry(id_, "r")
         result = failed(Failure(code="E", message="no"))
-        await exchange(node, told(two, CommandFailed(command_id=two.command_id, attempt=1, result=result)))
+        await exchange(
+            node, told(two, CommandFailed(command_id=two.command_id, attempt=1, result=result))
+        )
         assert (await home.types(id_))[-1] == "playbook.failed"
         again = await node.server.requests.retry(id_, "r")
         assert await node.server.requests.retry(id_, "r") == again
@@ -175,7 +206,9 @@ async def test_a_retry_runs_only_what_had_not_finished() -> None:
 
 
 async def test_only_so_many_executions_of_a_playbook_run_at_once() -> None:
-    limited = CHAIN.replace("workload: {a: 1}", "executor: {spec: {max_concurrent: 1}}\nworkload: {a: 1}")
+    limited = CHAIN.replace(
+        "workload: {a: 1}", "executor: {spec: {max_concurrent: 1}}\nworkload: {a: 1}"
+    )
     async with house() as home:
         node = await home.node()
         first = await home.begun(node, "limited", limited)

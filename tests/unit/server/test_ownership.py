@@ -92,7 +92,11 @@ async def test_projections_follow_the_log_and_hold_the_folded_state() -> None:
         await node.project()
         row = await home.log.projection(id_)
         assert row is not None
-        assert (row.status, row.path, row.last_seq) == ("running", "chain", await home.log.last_seq(id_))
+        assert (row.status, row.path, row.last_seq) == (
+            "running",
+            "chain",
+            await home.log.last_seq(id_),
+        )
         await finish(node, id_)
         await node.project()
         row = await home.log.projection(id_)

@@ -12,10 +12,18 @@ import pytest
 
 from noetl.model.ids import Tenant
 from noetl.server.services.keys import NAME, KeyFile, KeyUnusable
-from noetl.server.services.sealing import Key, Place, Unreadable, new_key, seal, sealed_by, unseal
+from noetl.server.services.sealing import (
+    CredentialKey,
+    CredentialUnreadable,
+    Key,
+    new_key,
+    seal,
+    sealed_by,
+    unseal,
+)
 
 KEY, OTHER = Key(b"k" * 32), Key(b"o" * 32)
-PLACE = Place(Tenant(1), "db", "postgres")
+PLACE = CredentialKey(Tenant(1), "db", "postgres")
 PLAIN = b'{"password":"canary-4711"}'
 
 
@@ -44,27 +52,29 @@ def test_no_changed_bit_is_overlooked() -> None:
         changed[at // 8] ^= 1 << at % 8
         if sealed_by(bytes(changed)) != KEY.id:
             continue  # another key, or none: it is not tried at all
-        with pytest.raises(Unreadable):
+        with pytest.raises(CredentialUnreadable):
             unseal(KEY, PLACE, bytes(changed))
 
 
 @pytest.mark.parametrize(
     "place",
     [
-        Place(Tenant(2), "db", "postgres"),
-        Place(Tenant(1), "dc", "postgres"),
-        Place(Tenant(1), "db", "generic"),
-        Place(Tenant(1), "db,postgres", ""),
+        CredentialKey(Tenant(2), "db", "postgres"),
+        CredentialKey(Tenant(1), "dc", "postgres"),
+        CredentialKey(Tenant(1), "db", "generic"),
+        CredentialKey(Tenant(1), "db,postgres", ""),
     ],
 )
-def test_a_row_in_the_place_of_another_does_not_open(place: Place) -> None:
-    with pytest.raises(Unreadable):
+def test_a_row_in_the_place_of_another_does_not_open(place: CredentialKey) -> None:
+    with pytest.raises(CredentialUnreadable):
         unseal(KEY, place, seal(KEY, PLACE, PLAIN))
 
 
-@pytest.mark.parametrize("sealed", [b"", b"x", PLAIN, seal(KEY, PLACE, PLAIN)[:-1], seal(OTHER, PLACE, PLAIN)])
+@pytest.mark.parametrize(
+    "sealed", [b"", b"x", PLAIN, seal(KEY, PLACE, PLAIN)[:-1], seal(OTHER, PLACE, PLAIN)]
+)
 def test_what_this_key_has_not_sealed_does_not_open(sealed: bytes) -> None:
-    with pytest.raises(Unreadable) as refused:
+    with pytest.raises(CredentialUnreadable) as refused:
         unseal(KEY, PLACE, sealed)
     assert "noetl credential add db" in (refused.value.hint or "")
 
@@ -72,7 +82,9 @@ def test_what_this_key_has_not_sealed_does_not_open(sealed: bytes) -> None:
 # ---- the key file ------------------------------------------------------------------------------------------------------
 
 
-def test_the_key_file_is_made_when_it_is_needed_and_private_whatever_the_umask(tmp_path: Path) -> None:
+def test_the_key_file_is_made_when_it_is_needed_and_private_whatever_the_umask(
+    tmp_path: Path,
+) -> None:
     before = os.umask(0)
     try:
         file = KeyFile(tmp_path / "home")
@@ -96,7 +108,10 @@ input()  # until all of them are here
 print(KeyFile(Path(sys.argv[1])).newest().id)
 """
     start = [sys.executable, "-c", code, str(tmp_path)]
-    processes = [subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    processes = [
+        subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("\n")
@@ -131,7 +146,10 @@ def test_a_key_that_others_can_reach_is_refused(tmp_path: Path, mode: int) -> No
     [
         (lambda path: path.write_bytes(b""), "empty"),
         (lambda path: path.write_bytes(b"not base64!\n"), "line 1 is not base64"),
-        (lambda path: path.write_bytes(base64.b64encode(b"short") + b"\n"), "line 1 is not a key of 32 bytes"),
+        (
+            lambda path: path.write_bytes(base64.b64encode(b"short") + b"\n"),
+            "line 1 is not a key of 32 bytes",
+        ),
         (lambda path: (path.unlink(), path.mkdir()), "directory"),
     ],
 )

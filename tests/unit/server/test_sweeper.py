@@ -14,7 +14,11 @@ def test_the_sweeper_goes_on_while_executions_wait_to_be_judged() -> None:
         node = await house.node(grace=0)
         for number in range(1, EXECUTIONS + 2):
             await ended(house, ExecutionId(str(number)))
-        assert [(await node.server.sweeper.run_once()).left for _ in range(3)] == [True, False, False]
+        assert [(await node.server.sweeper.run_once()).left for _ in range(3)] == [
+            True,
+            False,
+            False,
+        ]
         await house.close()
 
     asyncio.run(run())
@@ -26,4 +30,6 @@ async def ended(house: House, execution_id: ExecutionId) -> None:
         execution_id=execution_id, shard=shard, tenant=DEFAULT_TENANT, path="p", status="completed", last_seq=0,
         started_at=1, updated_at=1, ended_at=1,
     )  # fmt: skip
-    assert await house.log.project([ShardRows(shard, house.database.shards[shard].epoch, 0, (row,))]) == [True]
+    assert await house.log.project(
+        [ShardRows(shard, house.database.shards[shard].epoch, 0, (row,))]
+    ) == [True]

@@ -51,14 +51,21 @@ def test_groups_that_cannot_have_a_row_are_left_out(
     assert made is not None
     assert list(parts(footer, [made], 1 << 30)) == expected
     kept = [row[column] for batch in ROWS.to_batches() for row in made.kept(batch).to_pylist()]
-    inside = [row[column] for first, last in expected for row in ROWS.slice(first, last - first).to_pylist()]
+    inside = [
+        row[column]
+        for first, last in expected
+        for row in ROWS.slice(first, last - first).to_pylist()
+    ]
     assert set(kept) <= set(inside)
 
 
 @pytest.mark.parametrize(
-    ("column", "values"), [("x", [1.0]), ("gone", [1]), ("n", ["text"]), ("n", [1 << 80]), ("maybe", [1 << 40])]
+    ("column", "values"),
+    [("x", [1.0]), ("gone", [1]), ("n", ["text"]), ("n", [1 << 80]), ("maybe", [1 << 40])],
 )
-def test_nothing_is_said_where_spark_may_mean_something_else(column: str, values: list[Any]) -> None:
+def test_nothing_is_said_where_spark_may_mean_something_else(
+    column: str, values: list[Any]
+) -> None:
     assert clause(ROWS.schema, column, "equal", values) is None
 
 

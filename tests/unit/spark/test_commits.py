@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl.spark.commits import HIDDEN_FOLDER, Target, data_files, settle
+from noetl.spark.commits import HIDDEN_FOLDER, CommitTarget, data_files, settle
 from noetl.spark.errors import Broken
 from noetl.spark.paths import check_output
 
@@ -54,11 +54,13 @@ def _commit(folder: Path, mode: str, fatal: int) -> None:
     changes = itertools.count(1)
 
     def heard(event: str, args: tuple[object, ...]) -> None:
-        is_change = event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir") and str(args[0]).startswith(str(folder))
+        is_change = event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir") and str(
+            args[0]
+        ).startswith(str(folder))
         if is_change and next(changes) == fatal:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    target = Target(folder, KEY, mode, "parquet", ["day"])
+    target = CommitTarget(folder, KEY, mode, "parquet", ["day"])
     staging = target.staging("session")
     for name in ("day=b/part-00000-x.parquet", "day=c/part-00001-x.parquet"):
         path = staging / name
@@ -78,10 +80,22 @@ def test_a_commit_that_is_killed_anywhere_is_nothing_or_all(tmp_path: Path, mode
             break
         left = seen(folder)
         present = [row for row in before if row in left]
-        assert present == before or set(left) >= {("day=b", "new"), ("day=c", "new")}  # the old rows, or all of the new
+        assert present == before or set(left) >= {
+            ("day=b", "new"),
+            ("day=c", "new"),
+        }  # the old rows, or all of the new
         settle(folder)
-        states.add("before" if seen(folder) == before else "after" if seen(folder) == AFTER[mode] else "neither")
-        is_recorded = Target(folder, OTHER, mode, "parquet", ["day"]).recorded_schema() == SCHEMA_OF_ROWS
+        states.add(
+            "before"
+            if seen(folder) == before
+            else "after"
+            if seen(folder) == AFTER[mode]
+            else "neither"
+        )
+        is_recorded = (
+            CommitTarget(folder, OTHER, mode, "parquet", ["day"]).recorded_schema()
+            == SCHEMA_OF_ROWS
+        )
         assert is_recorded == (seen(folder) != before)
         assert commit(folder, mode, 0) == 0  # the same call again
         assert seen(folder) == AFTER[mode]
@@ -91,7 +105,7 @@ def test_a_commit_that_is_killed_anywhere_is_nothing_or_all(tmp_path: Path, mode
 
 def test_columns_are_compared_again_before_the_commit(tmp_path: Path) -> None:
     """Others may have written since: nothing moves when their columns are other ones."""
-    target = Target(tmp_path, KEY, "append", "parquet")
+    target = CommitTarget(tmp_path, KEY, "append", "parquet")
     staging = target.staging("session")
     staging.mkdir()
     (staging / "part-00000-x.parquet").write_text("new")
@@ -116,16 +130,20 @@ def test_the_next_writer_finishes_what_another_has_committed(tmp_path: Path) -> 
         "answer": ANSWER,
     }
     (folder / HIDDEN_FOLDER / "aaaaaaaaaaaaaaaa.pending").write_text(json.dumps(record))
-    other = Target(folder, OTHER, "append", "parquet", ["day"])
+    other = CommitTarget(folder, OTHER, "append", "parquet", ["day"])
     assert other.recorded() is None
     assert seen(folder) == [("day=b", "old"), ("day=c", "new")]
-    assert Target(folder, KEY, "append", "parquet", ["day"]).recorded() == ANSWER
+    assert CommitTarget(folder, KEY, "append", "parquet", ["day"]).recorded() == ANSWER
 
 
 def test_what_was_committed_and_has_vanished_is_said(tmp_path: Path) -> None:
     hidden = tmp_path / HIDDEN_FOLDER
     hidden.mkdir()
-    record = {"moves": {f"{HIDDEN_FOLDER}/a-x/part-0.parquet": "a-0.parquet"}, "removes": [], "answer": ANSWER}
+    record = {
+        "moves": {f"{HIDDEN_FOLDER}/a-x/part-0.parquet": "a-0.parquet"},
+        "removes": [],
+        "answer": ANSWER,
+    }
     (hidden / "a.pending").write_text(json.dumps(record))
     with pytest.raises(Broken) as raised:
         settle(tmp_path)
@@ -151,7 +169,21 @@ def test_a_killed_process_was_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/tmp", "/etc/lake", "/usr", "~", "~/..", ".", "..", "{home}", "{home}/x", "{results}", "{results}/1"]
+    "path",
+    [
+        "/",
+        "/tmp",
+        "/etc/lake",
+        "/usr",
+        "~",
+        "~/..",
+        ".",
+        "..",
+        "{home}",
+        "{home}/x",
+        "{results}",
+        "{results}/1",
+    ],
 )
 def test_folders_that_hold_more_than_rows_are_refused(path: str, tmp_path: Path) -> None:
     own = {"home": tmp_path / "home", "results": tmp_path / "store" / "results"}
@@ -167,7 +199,9 @@ def test_a_link_does_not_hide_such_a_folder(tmp_path: Path) -> None:
         check_output(str(tmp_path / "link"), [])
 
 
-@pytest.mark.parametrize("path", ["/data/lake", "{tmp}/lake", "s3a://bucket/lake", "hdfs://name/lake"])
+@pytest.mark.parametrize(
+    "path", ["/data/lake", "{tmp}/lake", "s3a://bucket/lake", "hdfs://name/lake"]
+)
 def test_other_folders_may_be_written(path: str, tmp_path: Path) -> None:
     check_output(path.format(tmp=tmp_path), [tmp_path / "home"])
 

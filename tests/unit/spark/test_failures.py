@@ -9,9 +9,7 @@ ABORTED = (
     "Job aborted due to stage failure: Task 0 in stage 4.0 failed 1 times, most recent failure: Lost task 0.0 in stage 4.0 "
     "(TID 7) (localhost executor driver): org.apache.spark.SparkException: "
 )
-FRAMES = (
-    "\n\tat org.apache.spark.api.python.Runner.read(PythonRunner.scala:1136)\n\tat java.base/java.lang.Thread.run()"
-)
+FRAMES = "\n\tat org.apache.spark.api.python.Runner.read(PythonRunner.scala:1136)\n\tat java.base/java.lang.Thread.run()"
 
 
 @pytest.mark.parametrize(

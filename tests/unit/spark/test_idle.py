@@ -22,7 +22,9 @@ def ending() -> Iterator[ExitStack]:
 
 def started(ending: ExitStack, code: str, name: str) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-c", code, name]
-    process = ending.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+    process = ending.enter_context(
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    )
     ending.callback(process.terminate)
     assert process.stdout is not None
     process.stdout.readline()

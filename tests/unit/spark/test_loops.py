@@ -19,7 +19,7 @@ from noetl.pipeline.spread import plan_of
 from noetl.playbook.plan import compile_plan
 from noetl.spark.entry import row_schema
 from noetl.spark.inline import InlinePython
-from noetl.spark.loops import MOST_SHARDS, Cut, cut
+from noetl.spark.loops import MOST_SHARDS, LoopDivision, cut
 from noetl.spark.task import shards
 from noetl.tools.python import Python
 from tests.play import workflow
@@ -30,17 +30,19 @@ from tests.unit.tools.calls import run as play
 @pytest.mark.parametrize(
     ("size", "chunk", "window", "cheap", "expected"),
     [
-        (1, None, None, True, Cut(1, 1, 250)),
-        (1_000, None, None, True, Cut(63, 16, 250)),
-        (1_000_000, None, None, True, Cut(20_000, 50, 250)),
-        (1_000_000, None, None, False, Cut(1_000, 1_000, 25)),
-        (1_000, 90, None, True, Cut(90, 12, 250)),
-        (1_000, None, 100, False, Cut(63, 16, 25)),
-        (1_000, None, 2, False, Cut(500, 2, 1)),  # no more at once than the loop allows
-        (100_000_000, 10, None, True, Cut(100_000, MOST_SHARDS, 250)),
+        (1, None, None, True, LoopDivision(1, 1, 250)),
+        (1_000, None, None, True, LoopDivision(63, 16, 250)),
+        (1_000_000, None, None, True, LoopDivision(20_000, 50, 250)),
+        (1_000_000, None, None, False, LoopDivision(1_000, 1_000, 25)),
+        (1_000, 90, None, True, LoopDivision(90, 12, 250)),
+        (1_000, None, 100, False, LoopDivision(63, 16, 25)),
+        (1_000, None, 2, False, LoopDivision(500, 2, 1)),  # no more at once than the loop allows
+        (100_000_000, 10, None, True, LoopDivision(100_000, MOST_SHARDS, 250)),
     ],
 )
-def test_how_a_loop_is_divided(size: int, chunk: int | None, window: int | None, cheap: bool, expected: Cut) -> None:
+def test_how_a_loop_is_divided(
+    size: int, chunk: int | None, window: int | None, cheap: bool, expected: LoopDivision
+) -> None:
     found = cut(size, chunk, window, cheap=cheap, cores=4)
     assert found == expected
     assert found.chunk * found.shards >= size > found.chunk * (found.shards - 1)
@@ -48,9 +50,15 @@ def test_how_a_loop_is_divided(size: int, chunk: int | None, window: int | None,
 
 @pytest.mark.parametrize(
     ("window", "expected"),
-    [(None, Cut(1_000, 1_000, 25)), (40, Cut(25_000, 40, 1)), (100_000, Cut(1_000, 1_000, 100))],
+    [
+        (None, LoopDivision(1_000, 1_000, 25)),
+        (40, LoopDivision(25_000, 40, 1)),
+        (100_000, LoopDivision(1_000, 1_000, 100)),
+    ],
 )
-def test_a_window_holds_on_a_cluster_of_any_size(window: int | None, expected: Cut) -> None:
+def test_a_window_holds_on_a_cluster_of_any_size(
+    window: int | None, expected: LoopDivision
+) -> None:
     found = cut(1_000_000, None, window, cheap=False, cores=4, here=False)
     assert found == expected
     assert window is None or found.shards * found.together <= window
@@ -85,13 +93,17 @@ WAITS = """
 """
 
 
-def told(tmp_path: Path, steps: str, parts: int = 3) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def told(
+    tmp_path: Path, steps: str, parts: int = 3
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows of all shards of a collection of twelve, and how their items ended."""
     rows, answers = run_shards(tmp_path, steps, parts)
     return rows, [each["items"] for each in answers]
 
 
-def run_shards(tmp_path: Path, steps: str, parts: int = 3) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def run_shards(
+    tmp_path: Path, steps: str, parts: int = 3
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows of all shards of a collection of twelve, and what the tasks say of them."""
     plan = compile_plan(load_or_raise(workflow(steps, workload={"rows": []}), "test"), "hash")
     command = Command(
@@ -111,10 +123,16 @@ def run_shards(tmp_path: Path, steps: str, parts: int = 3) -> tuple[list[dict[st
         "told": str(tmp_path / "told"), "folder": str(tmp_path),
     }  # fmt: skip
     numbers = pa.RecordBatch.from_pydict({"id": range(parts)})
-    found = [json.loads(text) for batch in shards(work, [numbers]) for text in batch.column("told").to_pylist()]
+    found = [
+        json.loads(text)
+        for batch in shards(work, [numbers])
+        for text in batch.column("told").to_pylist()
+    ]
     tables = [pq.read_table(each["file"]["path"]) for each in found]
     assert all(table.schema.equals(row_schema(work)) for table in tables)
-    assert [json.loads((tmp_path / "told" / str(n)).read_text()) for n in range(parts)] == [f["items"] for f in found]
+    assert [json.loads((tmp_path / "told" / str(n)).read_text()) for n in range(parts)] == [
+        f["items"] for f in found
+    ]
     return [row for table in tables for row in table.to_pylist()], found
 
 
@@ -132,15 +150,23 @@ def test_every_item_is_a_row_in_order(steps: str, tmp_path: Path) -> None:
         (3, 1, 3), (4, 0, None), (3, 1, 8),
     ]  # fmt: skip
     if steps == SET:
-        assert [part["partial"] for part in items] == [{"ctx.sum": 30}, {"ctx.sum": 220}, {"ctx.sum": 300}]
+        assert [part["partial"] for part in items] == [
+            {"ctx.sum": 30},
+            {"ctx.sum": 220},
+            {"ctx.sum": 300},
+        ]
 
 
 def test_each_item_has_its_provenance_and_a_shard_what_its_items_share(tmp_path: Path) -> None:
     steps = BODY + '    provenance: {n: "{{ row.n }}", third: "{{ loop.index // 4 }}", seed: 7}\n'
     rows, answers = run_shards(tmp_path, steps)
     assert [row["status"] for row in rows].count("error") == 2, "failed items have it too"
-    assert [json.loads(row["provenance"]) for row in rows] == [{"n": n, "third": n // 4, "seed": 7} for n in range(12)]
-    assert [each["provenance"] for each in answers] == [{"n": "per item", "third": n, "seed": 7} for n in range(3)]
+    assert [json.loads(row["provenance"]) for row in rows] == [
+        {"n": n, "third": n // 4, "seed": 7} for n in range(12)
+    ]
+    assert [each["provenance"] for each in answers] == [
+        {"n": "per item", "third": n, "seed": 7} for n in range(3)
+    ]
 
 
 def test_an_item_is_tried_again_by_its_policy(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from noetl.spark.profiles import Profile, profile
 HERE = Profile()
 
 
-def test_a_relative_path_is_below_the_folder_of_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_below_the_folder_of_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert located("out/rel", HERE) == str(tmp_path / "out" / "rel")
     assert located("../x.csv", HERE) == str(tmp_path.parent / "x.csv")
@@ -45,13 +47,18 @@ def test_a_relative_path_is_refused_where_others_would_look_for_it(where: str) -
         ("/a/x", "ndjson", "json"),
     ],
 )
-def test_the_ending_of_a_name_says_the_format_unless_the_step_does(path: str, said: str | None, format: str) -> None:
+def test_the_ending_of_a_name_says_the_format_unless_the_step_does(
+    path: str, said: str | None, format: str
+) -> None:
     assert format_of(path, said) == format
 
 
 def test_csv_is_that_of_rfc_4180_and_the_step_may_say_otherwise() -> None:
     assert writing("csv", None) == {"escape": '"', "header": True}
-    assert reading("csv", {"header": True, "Escape": "\\"}).items() >= {"header": True, "Escape": "\\"}.items()
+    assert (
+        reading("csv", {"header": True, "Escape": "\\"}).items()
+        >= {"header": True, "Escape": "\\"}.items()
+    )
     assert "escape" not in reading("csv", {"Escape": "\\"})
     assert reading("parquet", None) == {}
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from noetl.spark.progress import BETWEEN, Metrics, progress
+from noetl.spark.progress import BETWEEN, ProgressMetrics, progress
 
 
 @dataclass
@@ -33,7 +33,7 @@ def test_progress_is_told_in_a_few_words(stages: list[Stage], said: str) -> None
 def test_a_line_now_and_then_and_the_sums_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     now, said = [100.0], list[str]()
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    metrics = Metrics(said.append)
+    metrics = ProgressMetrics(said.append)
     for over in range(4):
         metrics([Stage(4, over, 10)], 1, "op", False)
         now[0] += BETWEEN / 2
@@ -47,5 +47,5 @@ def test_whoever_is_told_may_be_gone() -> None:
     def gone(said: str) -> None:
         raise BrokenPipeError
 
-    Metrics(gone)([Stage(4, 1)], 1, "op", False)
-    Metrics(gone)([object()], 1, "op", False)
+    ProgressMetrics(gone)([Stage(4, 1)], 1, "op", False)
+    ProgressMetrics(gone)([object()], 1, "op", False)

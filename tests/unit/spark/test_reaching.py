@@ -17,7 +17,9 @@ def test_a_server_that_is_not_there_is_said_at_once() -> None:
             version_at(f"sc://127.0.0.1:{taken.getsockname()[1]}", str(uuid4()))
 
 
-@pytest.mark.parametrize("url", ["sc://host:port", "sc://host:99999", "sc://host/;token=secret=", "sc://host/;secret"])
+@pytest.mark.parametrize(
+    "url", ["sc://host:port", "sc://host:99999", "sc://host/;token=secret=", "sc://host/;secret"]
+)
 def test_what_is_no_address_is_said_without_its_token(url: str) -> None:
     with pytest.raises(InvalidInput, match="not an address") as refused:
         version_at(url, str(uuid4()))

@@ -10,17 +10,19 @@ import pytest
 
 from noetl.model.ids import ExecutionId
 from noetl.pipeline.failures import Failing
-from noetl.pipeline.keychain import Entry, Handle, Keychain
+from noetl.pipeline.keychain import Handle, Keychain, KeychainLookup
 from noetl.pipeline.redaction import Redactor
 from noetl.playbook.model import KeychainEntry
-from noetl.spark.secrets import AskedKeychain, Printed, answering
+from noetl.spark.secrets import AskedKeychain, RedactedStdout, answering
 from noetl.spark.tickets import issued
 from noetl.tools.credentials import MemoryCredentials
-from noetl.tools.port import Call, Identity
+from noetl.tools.port import Call, CallIdentity
 
 ENTRIES = [
     KeychainEntry(name="api", kind="bearer", credential="tokens"),
-    KeychainEntry(name="fixed", kind="static", map={"host": "example", "token": "{{ keychain.api.token }}"}),
+    KeychainEntry(
+        name="fixed", kind="static", map={"host": "example", "token": "{{ keychain.api.token }}"}
+    ),
     KeychainEntry(name="lost", kind="credential", credential="nobodys"),
 ]
 TOKEN = "canary-11d0-77"
@@ -28,7 +30,9 @@ TOKEN = "canary-11d0-77"
 
 class Counted(MemoryCredentials):
     def __init__(self) -> None:
-        super().__init__({"tokens": {"token": TOKEN}, "pg": {"user": "u", "password": "tiger-lily"}})
+        super().__init__(
+            {"tokens": {"token": TOKEN}, "pg": {"user": "u", "password": "tiger-lily"}}
+        )
         self.asked: Counter[str] = Counter()
 
     async def get(self, name: str) -> dict[str, Any]:
@@ -41,7 +45,7 @@ def in_a_task(use: Callable[[AskedKeychain], Awaitable[None]]) -> Counter[str]:
     credentials = Counted()
     ours = Keychain(ENTRIES, credentials, step="each")
     call = Call(
-        config={}, input={}, key="k", identity=Identity(ExecutionId("1"), "each", "loop"),
+        config={}, input={}, key="k", identity=CallIdentity(ExecutionId("1"), "each", "loop"),
         secret=ours.secret_of, credential=ours.entry,
     )  # fmt: skip
 
@@ -57,11 +61,14 @@ def test_entries_credentials_and_handles_are_those_of_the_worker() -> None:
     async def use(chain: AskedKeychain) -> None:
         assert (await chain.auth("api"))["token"] == TOKEN
         assert await chain.auth("pg") == {"user": "u", "password": "tiger-lily"}
-        await chain.load(Entry("fixed"))
+        await chain.load(KeychainLookup("fixed"))
         assert chain.member("fixed") == {"host": "example", "token": TOKEN}
         await chain.load(Handle("pg", None))
         assert chain.secret("pg", None)["user"] == "u"
-        assert chain.redactor.text(f"{TOKEN} tiger-lily example") == "***api.token*** ***pg.password*** example"
+        assert (
+            chain.redactor.text(f"{TOKEN} tiger-lily example")
+            == "***api.token*** ***pg.password*** example"
+        )
 
     in_a_task(use)
 
@@ -88,11 +95,14 @@ def test_a_worker_that_is_gone_is_a_failure_that_may_be_tried_again() -> None:
     chain = AskedKeychain(f"127.0.0.1:1:{'A' * 43}=", ENTRIES, None, Redactor(), "each")
     with pytest.raises(Failing) as failing:
         asyncio.run(chain.auth("pg"))
-    assert (failing.value.failure.code, failing.value.failure.retryable) == ("CREDENTIAL_UNAVAILABLE", True)
+    assert (failing.value.failure.code, failing.value.failure.retryable) == (
+        "CREDENTIAL_UNAVAILABLE",
+        True,
+    )
 
 
 def test_prints_hide_what_the_task_knows() -> None:
     redactor, out = Redactor(), io.StringIO()
     redactor.credential("api", {"token": TOKEN})
-    print("the token is", TOKEN, file=Printed(out, redactor))
+    print("the token is", TOKEN, file=RedactedStdout(out, redactor))
     assert out.getvalue() == "the token is ***api.token***\n"

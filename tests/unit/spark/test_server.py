@@ -63,7 +63,10 @@ def test_what_does_not_answer_is_told_at_once() -> None:
         profile(f"sc://127.0.0.1:{there}/;token=x").reach()
         profile(f"cluster:spark://127.0.0.1:{gone},127.0.0.1:{there}").reach()
         profile("local").reach()
-        with pytest.raises(SparkUnavailable, match=rf"Spark server sc://127.0.0.1:{gone}/ does not answer: .*refused"):
+        with pytest.raises(
+            SparkUnavailable,
+            match=rf"Spark server sc://127.0.0.1:{gone}/ does not answer: .*refused",
+        ):
             profile(f"sc://127.0.0.1:{gone}/;token=secret").reach()
         with pytest.raises(SparkUnavailable, match="Spark master spark://127"):
             profile(f"cluster:spark://127.0.0.1:{gone}").reach()
@@ -125,10 +128,15 @@ def test_no_secret_is_on_the_command_line(tmp_path: Path) -> None:
     assert not any("token" in name for name in conf)
 
 
-def test_executors_are_told_an_address_that_leads_to_them_and_callers_stay_here(tmp_path: Path) -> None:
+def test_executors_are_told_an_address_that_leads_to_them_and_callers_stay_here(
+    tmp_path: Path,
+) -> None:
     assert jvm.towards("spark://127.0.0.1:7077,elsewhere:7077") == "127.0.0.1"
     conf = jvm.settings(jvm.machine(), tmp_path, 1, "spark://127.0.0.1:7077")
-    assert (conf["spark.master"], conf["spark.driver.host"]) == ("spark://127.0.0.1:7077", "127.0.0.1")
+    assert (conf["spark.master"], conf["spark.driver.host"]) == (
+        "spark://127.0.0.1:7077",
+        "127.0.0.1",
+    )
     assert conf["spark.connect.grpc.binding.address"] == "127.0.0.1"
 
 
@@ -145,7 +153,9 @@ def test_a_server_that_does_not_start_says_why() -> None:
 # ---- who uses it -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_server_is_unused_only_when_nobody_works_and_nobody_did_for_a_while(tmp_path: Path) -> None:
+def test_a_server_is_unused_only_when_nobody_works_and_nobody_did_for_a_while(
+    tmp_path: Path,
+) -> None:
     place = SparkPlace.below(tmp_path)
     used = place.use()
     ended = os.fstat(used).st_mtime

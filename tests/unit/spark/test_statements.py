@@ -26,11 +26,15 @@ def test_a_value_is_a_parameter() -> None:
 
 @pytest.mark.parametrize("quote", ["'", '"'])
 def test_a_literal_around_a_value_becomes_one_parameter(quote: str) -> None:
-    assert read(f"select {quote}a {{{{ x }}}} b{quote}", x=HOSTILE) == [("select :noetl_1", [f"a {HOSTILE} b"])]
+    assert read(f"select {quote}a {{{{ x }}}} b{quote}", x=HOSTILE) == [
+        ("select :noetl_1", [f"a {HOSTILE} b"])
+    ]
 
 
 def test_names_are_quoted() -> None:
-    assert read("select {{ x | identifier }}, `t_{{ x }}`", x="a`b") == [("select `a``b`, `t_a``b`", [])]
+    assert read("select {{ x | identifier }}, `t_{{ x }}`", x="a`b") == [
+        ("select `a``b`, `t_a``b`", [])
+    ]
     assert read("from {{ x | identifier }}", x=["db", "t"]) == [("from `db`.`t`", [])]
 
 
@@ -61,7 +65,12 @@ def test_what_cannot_be_a_parameter_is_refused(template: str, value: Any, code: 
     assert refused.value.failure.code == code
 
 
-@given(st.text(), st.sampled_from(["select {{ x }}", "select '{{ x }}'", 'select "{{ x }}"', "select 1 -- {{ x }}\n"]))
+@given(
+    st.text(),
+    st.sampled_from(
+        ["select {{ x }}", "select '{{ x }}'", 'select "{{ x }}"', "select 1 -- {{ x }}\n"]
+    ),
+)
 def test_no_value_becomes_text(value: str, template: str) -> None:
     (one,) = statements(*render_marked(template, {"x": value}))
     plain = statements(*render_marked(template, {"x": "plain"}))[0]
@@ -86,7 +95,11 @@ def test_a_hint_is_no_comment() -> None:
         ("select date '{{ x }}'", "select CAST( :noetl_1 AS date)", "3"),
         ("select TIMESTAMP '{{ x }}' as a", "select CAST( :noetl_1 AS TIMESTAMP) as a", "3"),
         ("select a - interval '{{ x }} days'", "select a - CAST( :noetl_1 AS interval)", "3 days"),
-        ("select a - interval '{{ x }}' day, 1", "select a - CAST( :noetl_1 AS interval day), 1", "3"),
+        (
+            "select a - interval '{{ x }}' day, 1",
+            "select a - CAST( :noetl_1 AS interval day), 1",
+            "3",
+        ),
         ("""select '{{ x | replace("'", "''") }}'""", "select :noetl_1", "3"),
     ],
 )
@@ -95,10 +108,14 @@ def test_a_typed_literal_is_a_cast(template: str, text: str, value: str) -> None
 
 
 def test_quotes_doubled_by_hand_are_not_stored() -> None:
-    assert read("""select '{{ x | replace("'", "''") }}'""", x="O'B") == [("select :noetl_1", ["O'B"])]
+    assert read("""select '{{ x | replace("'", "''") }}'""", x="O'B") == [
+        ("select :noetl_1", ["O'B"])
+    ]
 
 
-@pytest.mark.parametrize("template", ["select * from {{ x }}", "{{ x }}", "select 1 from t order by {{ x }}"])
+@pytest.mark.parametrize(
+    "template", ["select * from {{ x }}", "{{ x }}", "select 1 from t order by {{ x }}"]
+)
 def test_a_value_that_would_be_a_name_is_refused(template: str) -> None:
     with pytest.raises(SqlError) as refused:
         read(template, x="a")

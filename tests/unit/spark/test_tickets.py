@@ -10,14 +10,16 @@ import pytest
 
 from noetl.model.errors import Failure, StoreUnavailable
 from noetl.spark.profiles import profile
-from noetl.spark.tickets import LOOPBACK, Refused, ask, facing, issued
+from noetl.spark.tickets import LOOPBACK, TicketRefused, ask, facing, issued
 
 
 async def answer(question: dict[str, Any]) -> Any:
     if question.get("name") == "away":
         raise StoreUnavailable("the store is away")
     if question.get("name") != "pg":
-        raise Refused(Failure(code="CREDENTIAL_MISSING", message="there is none", kind="auth"))
+        raise TicketRefused(
+            Failure(code="CREDENTIAL_MISSING", message="there is none", kind="auth")
+        )
     return {"password": "xyzzy", "asked": question}
 
 
@@ -26,10 +28,13 @@ def test_whoever_has_a_ticket_is_answered_until_the_command_ends() -> None:
         async with issued(answer) as ticket:
             told = await asyncio.to_thread(ask, ticket, name="pg", n=1)
             assert told == {"password": "xyzzy", "asked": {"name": "pg", "n": 1}}
-            with pytest.raises(Refused, match="there is none") as refused:
+            with pytest.raises(TicketRefused, match="there is none") as refused:
                 await asyncio.to_thread(ask, ticket, name="another")
-            assert (refused.value.failure.code, refused.value.failure.kind) == ("CREDENTIAL_MISSING", "auth")
-            with pytest.raises(Refused, match="the store is away") as refused:
+            assert (refused.value.failure.code, refused.value.failure.kind) == (
+                "CREDENTIAL_MISSING",
+                "auth",
+            )
+            with pytest.raises(TicketRefused, match="the store is away") as refused:
                 await asyncio.to_thread(ask, ticket, name="away")
             assert refused.value.failure.retryable
             assert "xyzzy" not in ticket
@@ -88,6 +93,8 @@ def test_nothing_passes_in_clear() -> None:
     assert b"pg" not in seen
 
 
-@pytest.mark.parametrize("where", ["local", "sc://localhost:15002/;token=x", "cluster:spark://127.0.0.1:7077"])
+@pytest.mark.parametrize(
+    "where", ["local", "sc://localhost:15002/;token=x", "cluster:spark://127.0.0.1:7077"]
+)
 def test_executors_of_this_machine_are_met_on_loopback(where: str) -> None:
     assert facing(profile(where)) == LOOPBACK

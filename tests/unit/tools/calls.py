@@ -7,8 +7,8 @@ from typing import Any
 from noetl.model.ids import ExecutionId
 from noetl.playbook.expressions import WORKER_LIMITS
 from noetl.playbook.templates import Marked, render_marked, render_value
-from noetl.results.tables import Table
-from noetl.tools.port import Call, Failed, Identity, Outcome, Rows, Success, Tool
+from noetl.results.tables import EncodedTable
+from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Rows, Success, Tool
 
 LONGEST = 30.0
 
@@ -33,7 +33,7 @@ class Scope:
 
 
 def call(config: dict[str, Any], scope: dict[str, Any] | None = None, **more: Any) -> Call:
-    identity = Identity(ExecutionId("1"), "s", "t")
+    identity = CallIdentity(ExecutionId("1"), "s", "t")
     given = {"input": {}, "key": "k", "identity": identity, "rendering": Scope(scope or {}), **more}
     return Call(config=config, **given)
 
@@ -56,7 +56,7 @@ def value(outcome: Outcome) -> Any:
     """As templates see it."""
     assert isinstance(outcome, Success), outcome
     found = outcome.value
-    if not isinstance(found, Table):
+    if not isinstance(found, EncodedTable):
         return found
     try:
         return found.value()

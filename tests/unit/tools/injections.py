@@ -7,7 +7,12 @@ from typing import Any
 from noetl.tools.port import Outcome
 from tests.unit.tools.calls import value
 
-PAYLOADS = (Path(__file__).with_name("sql_injections.txt")).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+PAYLOADS = (
+    (Path(__file__).with_name("sql_injections.txt"))
+    .read_text(encoding="utf-8")
+    .removesuffix("\n")
+    .split("\n")
+)
 Ask = Callable[..., Awaitable[Outcome]]
 PLACES = (
     "SELECT name FROM canary WHERE name = {{ x }}",
@@ -26,7 +31,9 @@ async def leave_the_canary_alone(ask: Ask) -> None:
         "CREATE TABLE canary (name text, secret text); CREATE TABLE found (x text); CREATE TABLE written (x text)"
     )
     await ask("INSERT INTO canary VALUES ('one', 'hush'), ('two', 'still')")
-    queries = [f"INSERT INTO found {place}" for place in PLACES] + ["INSERT INTO written VALUES ('{{ x }}')"]
+    queries = [f"INSERT INTO found {place}" for place in PLACES] + [
+        "INSERT INTO written VALUES ('{{ x }}')"
+    ]
     for payload in PAYLOADS:
         value(await ask(queries, {"x": payload}, params={"x": payload}))
     assert value(await ask("SELECT * FROM found"))["rows"] == []

@@ -33,7 +33,9 @@ class Server:
                     name, _, text = line.decode().partition(":")
                     headers[name.lower()] = text.strip()
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
-                self.asked.append({"method": method, "target": target, "headers": headers, "body": body})
+                self.asked.append(
+                    {"method": method, "target": target, "headers": headers, "body": body}
+                )
                 if target.startswith("/hang"):
                     self.hung.set()
                     await reader.read()
@@ -52,7 +54,10 @@ class Server:
         status, more, content = "200 OK", b"", b""
         match path:
             case "json":
-                more, content = b"Content-Type: application/json; charset=utf-8\r\n", b'{"a": [1, "\xc3\xa9"]}'
+                more, content = (
+                    b"Content-Type: application/json; charset=utf-8\r\n",
+                    b'{"a": [1, "\xc3\xa9"]}',
+                )
             case "bad":
                 more, content = b"Content-Type: application/json\r\n", b"{nope"
             case "lines":
@@ -78,12 +83,19 @@ class Server:
                 status, more = (
                     "302 Found",
                     b"Location: "
-                    + {"here": "/json", "there": f"{self.other}/json", "round": "/to/round"}[rest].encode()
+                    + {"here": "/json", "there": f"{self.other}/json", "round": "/to/round"}[
+                        rest
+                    ].encode()
                     + b"\r\n",
                 )
             case "echo":
                 more, content = b"Content-Type: application/octet-stream\r\n", body
-        return f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\n".encode() + more + b"\r\n" + content
+        return (
+            f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\n".encode()
+            + more
+            + b"\r\n"
+            + content
+        )
 
 
 def play(test: Callable[[Http, Server], Awaitable[Any]], **settings: Any) -> Any:
@@ -105,7 +117,9 @@ def outcome(
     path: str, *, auth: Any = None, tool: dict[str, Any] | None = None, **config: Any
 ) -> tuple[Outcome, Server]:
     async def test(http: Http, server: Server) -> tuple[Outcome, Server]:
-        return await http.run(call({"url": server.base + path, **config}, auth=auth, key="the-key")), server
+        return await http.run(
+            call({"url": server.base + path, **config}, auth=auth, key="the-key")
+        ), server
 
     found: tuple[Outcome, Server] = play(test, **(tool or {}))
     return found
@@ -147,10 +161,19 @@ def test_anything_but_2xx_is_a_failure_of_a_kind(status: int, kind: str, retryab
     assert kind_of(status) == (kind, retryable)
     found, server = outcome(f"/status/{status}?token=x")
     error = failure(found)
-    assert (error.code, error.kind, error.retryable, error.http_status) == (f"HTTP_{status}", kind, retryable, status)
+    assert (error.code, error.kind, error.retryable, error.http_status) == (
+        f"HTTP_{status}",
+        kind,
+        retryable,
+        status,
+    )
     assert error.detail == {"data": {"why": "because"}, "retry_after": 7.0}
     assert error.message == f"GET {server.base}/status/{status} answered {status} Said"
-    assert found.facts["http"] == {"status": status, "content_type": "application/json", "retry_after": 7.0}
+    assert found.facts["http"] == {
+        "status": status,
+        "content_type": "application/json",
+        "retry_after": 7.0,
+    }
 
 
 def test_json_that_is_none_is_a_failure() -> None:
@@ -169,7 +192,9 @@ def test_connection_and_timeout_are_told_apart() -> None:
     assert (found.kind, found.message.partition(": ")[0]) == ("connection", "127.0.0.1:1")
 
 
-@pytest.mark.parametrize("url", ["ftp://x/", "file:///etc/passwd", "nonsense", "http://", "http://[::1/"])
+@pytest.mark.parametrize(
+    "url", ["ftp://x/", "file:///etc/passwd", "nonsense", "http://", "http://[::1/"]
+)
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     async def test(http: Http, server: Server) -> Outcome:
         return await http.run(call({"url": url}))
@@ -178,10 +203,19 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 
 def test_the_api_that_comes_along_has_pages() -> None:
-    calls = [call({"url": "demo://shop/orders", "params": {"page": page, "size": 900}}) for page in (1, 6)]
+    calls = [
+        call({"url": "demo://shop/orders", "params": {"page": page, "size": 900}})
+        for page in (1, 6)
+    ]
     first, last = [value(outcome)["data"] for outcome in run(closing(Http(), *calls))]
-    assert [row["order_id"] for row in first["data"] + last["data"]] == [*range(1, 901), *range(4501, 5001)]
-    assert (first["paging"]["has_more"], last["paging"]) == (True, {"page": 6, "pages": 6, "has_more": False})
+    assert [row["order_id"] for row in first["data"] + last["data"]] == [
+        *range(1, 901),
+        *range(4501, 5001),
+    ]
+    assert (first["paging"]["has_more"], last["paging"]) == (
+        True,
+        {"page": 6, "pages": 6, "has_more": False},
+    )
 
 
 @pytest.mark.parametrize(
@@ -247,7 +281,9 @@ def test_what_is_sent() -> None:
 
 
 def test_a_sink_says_which_request_it_is() -> None:
-    assert asked(method="POST", body="x", idempotent=True)["headers"]["idempotency-key"] == "the-key"
+    assert (
+        asked(method="POST", body="x", idempotent=True)["headers"]["idempotency-key"] == "the-key"
+    )
     assert "idempotency-key" not in asked(method="POST", body="x")["headers"]
     assert "idempotency-key" not in asked(idempotent=True)["headers"]
 
@@ -275,7 +311,10 @@ def test_what_authenticates_does_not_follow_to_another_host() -> None:
 
 
 def test_a_header_of_the_author_wins() -> None:
-    assert asked(auth={"token": "t"}, headers={"authorization": "mine"})["headers"]["authorization"] == "mine"
+    assert (
+        asked(auth={"token": "t"}, headers={"authorization": "mine"})["headers"]["authorization"]
+        == "mine"
+    )
 
 
 def test_a_credential_without_anything_to_show_is_refused() -> None:

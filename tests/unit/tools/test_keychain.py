@@ -21,7 +21,7 @@ from noetl.playbook.expressions import NeedsData
 from noetl.playbook.model import KeychainEntry
 from noetl.playbook.templates import render_value
 from noetl.tools.credentials import EnvCredentials, FirstOf, MemoryCredentials, from_environment
-from noetl.tools.managers import Files, Managers
+from noetl.tools.managers import Managers, SecretFiles
 from noetl.tools.oauth import Tokens
 from noetl.tools.port import Failed, Success
 from tests.api.process import Api
@@ -63,7 +63,11 @@ def refused(chain: Keychain, template: str) -> str:
 
 def test_credentials_of_the_environment() -> None:
     known = EnvCredentials(
-        {"NOETL_CREDENTIAL_MY_DB": '{"user": "u"}', "NOETL_CREDENTIAL_KEY": "k", "NOETL_CREDENTIAL_BAD": "{"}
+        {
+            "NOETL_CREDENTIAL_MY_DB": '{"user": "u"}',
+            "NOETL_CREDENTIAL_KEY": "k",
+            "NOETL_CREDENTIAL_BAD": "{",
+        }
     )
     assert asyncio.run(known.get("my-db")) == {"user": "u"}
     assert asyncio.run(known.get("key")) == {"value": "k"}
@@ -127,7 +131,9 @@ def test_an_entry_that_cannot_be_had_fails_the_task(entry: dict[str, Any], code:
 
 
 def test_auth_is_an_entry_a_credential_or_a_map() -> None:
-    chain = keychain({"name": "e", "kind": "static", "map": {"token": "t"}}, stored={"password": "p"})
+    chain = keychain(
+        {"name": "e", "kind": "static", "map": {"token": "t"}}, stored={"password": "p"}
+    )
     assert asyncio.run(chain.auth("e")) == {"token": "t"}
     assert asyncio.run(chain.auth("stored")) == {"password": "p"}
     assert asyncio.run(chain.auth({"token": "x"})) == {"token": "x"}
@@ -146,7 +152,9 @@ def test_the_whole_keychain_is_never_a_value() -> None:
 
 def redactor() -> Redactor:
     made = Redactor()
-    made.credential("db", {"host": "localhost", "user": "ann", "password": SECRET, "port": 5432, "pin": "1234"})
+    made.credential(
+        "db", {"host": "localhost", "user": "ann", "password": SECRET, "port": 5432, "pin": "1234"}
+    )
     return made
 
 
@@ -160,14 +168,19 @@ def redactor() -> Redactor:
 def test_a_secret_is_found_in_its_forms(shown: str) -> None:
     cleaned = redactor().text(f"before {shown} after")
     assert "***db" in cleaned
-    assert not any(part in cleaned for part in (SECRET, "lily", base64.b64encode(SECRET.encode()).decode()[:8]))
+    assert not any(
+        part in cleaned for part in (SECRET, "lily", base64.b64encode(SECRET.encode()).decode()[:8])
+    )
 
 
 def test_a_secret_that_is_a_key_is_found_too() -> None:
     value = {"a": [{SECRET: 1, "b": 2}]}
     assert redactor().value(value, payload=True) == {"a": [{"***db.password***": 1, "b": 2}]}
     event = e.CommandCompleted(
-        command_id=CommandId("c"), attempt=1, result=Envelope(status="ok", context=value), set={"ctx.z": value}
+        command_id=CommandId("c"),
+        attempt=1,
+        result=Envelope(status="ok", context=value),
+        set={"ctx.z": value},
     )
     found = redactor().struct(event)
     assert found.set == {"ctx.z": {"a": [{"***db.password***": 1, "b": 2}]}}
@@ -187,7 +200,10 @@ def test_a_short_secret_does_not_damage_data() -> None:
 def test_outcomes_and_logs_are_cleaned() -> None:
     cleaner, lines = redactor(), []
     failed = cleaner.outcome(
-        Failed(Failure(code="X", message=f"no {SECRET}", detail={"a": [SECRET]}), {"http": {"u": SECRET}})
+        Failed(
+            Failure(code="X", message=f"no {SECRET}", detail={"a": [SECRET]}),
+            {"http": {"u": SECRET}},
+        )
     )
     done = cleaner.outcome(Success({"rows": [{"a": SECRET}]}, {"py": 1}))
     cleaner.log(lambda *line: lines.append(line))("stdout", f"<{SECRET}>")
@@ -211,7 +227,10 @@ def test_an_event_keeps_what_makes_it_that_event() -> None:
         "load_orders",
         event.key,
     )
-    assert clean.result.context == {"said": "***x***", "uri": "noetl://execution/1/result/load_orders/k"}
+    assert clean.result.context == {
+        "said": "***x***",
+        "uri": "noetl://execution/1/result/load_orders/k",
+    }
     assert clean.set == {"ctx.a": {"task": "***x***"}}
 
 
@@ -233,7 +252,9 @@ CLIENT = {"client_id": "me", "client_secret": "corpus-secret-client"}
 TOKEN = "{{ keychain.crm.token }}"
 
 
-def by_oauth(url: str, tokens: Tokens | None = None, fields: dict[str, Any] | None = None, **more: Any) -> Keychain:
+def by_oauth(
+    url: str, tokens: Tokens | None = None, fields: dict[str, Any] | None = None, **more: Any
+) -> Keychain:
     entry = KeychainEntry(name="crm", kind="oauth2", credential="client", url=url, **more)
     return Keychain([entry], MemoryCredentials({"client": fields or CLIENT}), tokens=tokens)
 
@@ -248,9 +269,13 @@ def test_a_token_is_asked_for_once_and_kept_while_it_lasts(api: Api) -> None:
 
 
 @pytest.mark.parametrize(("lasts", "more"), [(20, {}), (600, {"ttl": "25s"})])
-def test_a_token_that_ends_soon_is_asked_for_again(api: Api, lasts: int, more: dict[str, Any]) -> None:
+def test_a_token_that_ends_soon_is_asked_for_again(
+    api: Api, lasts: int, more: dict[str, Any]
+) -> None:
     tokens, url = Tokens(), f"{api.url}/oauth/{lasts}/token"
-    assert rendered(by_oauth(url, tokens, **more), TOKEN) != rendered(by_oauth(url, tokens, **more), TOKEN)
+    assert rendered(by_oauth(url, tokens, **more), TOKEN) != rendered(
+        by_oauth(url, tokens, **more), TOKEN
+    )
 
 
 def test_a_refresh_token_is_used_where_there_is_one(api: Api) -> None:
@@ -260,7 +285,9 @@ def test_a_refresh_token_is_used_where_there_is_one(api: Api) -> None:
 
 
 def test_a_token_that_is_refused_says_why_and_no_secret(api: Api) -> None:
-    chain = by_oauth(f"{api.url}/oauth/600/token", fields={"client_id": "me", "client_secret": "another-one"})
+    chain = by_oauth(
+        f"{api.url}/oauth/600/token", fields={"client_id": "me", "client_secret": "another-one"}
+    )
     with pytest.raises(Failing) as failing:
         rendered(chain, TOKEN)
     failure = failing.value.failure
@@ -270,28 +297,41 @@ def test_a_token_that_is_refused_says_why_and_no_secret(api: Api) -> None:
     assert refused(by_oauth("http://127.0.0.1:9/token"), TOKEN) == "CREDENTIAL_UNAVAILABLE"
     assert refused(by_oauth(f"{api.url}/health"), TOKEN) == "CREDENTIAL_INVALID"
     assert refused(by_oauth(f"{api.url}/oauth/flood"), TOKEN) == "CREDENTIAL_INVALID"
-    assert refused(by_oauth(f"{api.url}/hosts/httpbin/status/503"), TOKEN) == "CREDENTIAL_UNAVAILABLE"
+    assert (
+        refused(by_oauth(f"{api.url}/hosts/httpbin/status/503"), TOKEN) == "CREDENTIAL_UNAVAILABLE"
+    )
     assert refused(by_oauth("http://127.0.0.1:9", fields={"a": "b"}), TOKEN) == "CREDENTIAL_INVALID"
 
 
 def managed(known: dict[str, Any], **entry: Any) -> Keychain:
-    return Keychain([KeychainEntry(name="vault", kind="secret_manager", **entry)], managers=Managers(known))
+    return Keychain(
+        [KeychainEntry(name="vault", kind="secret_manager", **entry)], managers=Managers(known)
+    )
 
 
 def test_a_secret_manager_is_asked_by_the_names_of_the_map(tmp_path: Path) -> None:
     (tmp_path / "db").mkdir()
     (tmp_path / "db" / "password").write_text("tiger lily\n")
     (tmp_path / "outside").symlink_to("/etc/hostname")
-    files = Files({"NOETL_SECRETS_DIR": str(tmp_path)})
+    files = SecretFiles({"NOETL_SECRETS_DIR": str(tmp_path)})
     chain = managed({"file": files}, map={"password": "db/password"})
     assert rendered(chain, "{{ keychain.vault.password }}") == "tiger lily"
     assert "tiger lily" not in chain.redactor.text("it is tiger lily")
-    assert rendered(managed({"file": files}, credential="db/password"), "{{ keychain.vault.value }}") == "tiger lily"
+    assert (
+        rendered(managed({"file": files}, credential="db/password"), "{{ keychain.vault.value }}")
+        == "tiger lily"
+    )
     for name in ("db/other", "../x", "/etc/hostname", "outside", "db"):
-        assert refused(managed({"file": files}, map={"p": name}), "{{ keychain.vault.p }}") == "CREDENTIAL_MISSING"
-    nowhere = managed({"file": Files({})}, map={"p": "x"})
+        assert (
+            refused(managed({"file": files}, map={"p": name}), "{{ keychain.vault.p }}")
+            == "CREDENTIAL_MISSING"
+        )
+    nowhere = managed({"file": SecretFiles({})}, map={"p": "x"})
     assert refused(nowhere, "{{ keychain.vault.p }}") == "CREDENTIAL_INVALID"
-    assert refused(managed({}, provider="nobody"), "{{ keychain.vault.value }}") == "CREDENTIAL_INVALID"
+    assert (
+        refused(managed({}, provider="nobody"), "{{ keychain.vault.value }}")
+        == "CREDENTIAL_INVALID"
+    )
 
 
 def test_items_that_ask_for_an_entry_at_the_same_time_all_get_it() -> None:

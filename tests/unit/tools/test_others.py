@@ -7,16 +7,18 @@ from noetl.model.errors import Failure
 from noetl.model.ids import ExecutionId
 from noetl.playbook.model import NoopTask, WorkbookCall
 from noetl.tools.noop import Noop
-from noetl.tools.playbook import Child
-from noetl.tools.port import Call, Failed, Identity, Suspend, Tool
+from noetl.tools.playbook import PlaybookTool
+from noetl.tools.port import Call, CallIdentity, Failed, Suspend, Tool
 from noetl.tools.registry import Registry, default
 from noetl.tools.wait import Wait
 from noetl.tools.workbook import called
 
 
 def outcome(tool: Tool, config: dict[str, Any], given: dict[str, Any] | None = None) -> Any:
-    identity = Identity(ExecutionId("1"), "s", "t")
-    return asyncio.run(tool.run(Call(config=config, input=given or {}, key="k", identity=identity, timeout=5)))
+    identity = CallIdentity(ExecutionId("1"), "s", "t")
+    return asyncio.run(
+        tool.run(Call(config=config, input=given or {}, key="k", identity=identity, timeout=5))
+    )
 
 
 def test_noop_gives_its_input_or_null() -> None:
@@ -26,15 +28,21 @@ def test_noop_gives_its_input_or_null() -> None:
 
 def test_wait_says_what_for() -> None:
     assert outcome(Wait(), {"duration": "3s"}) == Suspend("time", delay=3_000_000, timeout=5)
-    assert outcome(Wait(), {"until": "1970-01-01T00:00:02Z"}) == Suspend("time", until=2_000_000, timeout=5)
+    assert outcome(Wait(), {"until": "1970-01-01T00:00:02Z"}) == Suspend(
+        "time", until=2_000_000, timeout=5
+    )
     assert outcome(Wait(), {"signal": "go"}) == Suspend("signal", signal="go", timeout=5)
-    assert outcome(Wait(), {"approval": "ok?"}) == Suspend("approval", signal="approve:s", timeout=5)
+    assert outcome(Wait(), {"approval": "ok?"}) == Suspend(
+        "approval", signal="approve:s", timeout=5
+    )
     assert outcome(Wait(), {"duration": "soon"}).failure.code == "WAIT_INVALID"
     assert outcome(Wait(), {"until": "soon"}).failure.code == "WAIT_INVALID"
 
 
 def test_a_child_is_asked_for() -> None:
-    made = outcome(Child(), {"path": "a/b", "version": 3, "return_step": "r", "wait": False}, {"k": 1})
+    made = outcome(
+        PlaybookTool(), {"path": "a/b", "version": 3, "return_step": "r", "wait": False}, {"k": 1}
+    )
     child = made.child
     assert (child.path, child.version, child.workload, child.return_step, child.wait) == (
         "a/b",
@@ -43,7 +51,7 @@ def test_a_child_is_asked_for() -> None:
         "r",
         False,
     )
-    assert isinstance(outcome(Child(), {"path": None}), Failed)
+    assert isinstance(outcome(PlaybookTool(), {"path": None}), Failed)
 
 
 def test_workbook_calls_are_followed_but_not_in_circles() -> None:

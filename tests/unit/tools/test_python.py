@@ -8,14 +8,20 @@ from typing import Any
 import pytest
 
 from noetl.model.ids import ExecutionId
-from noetl.tools.port import Call, Failed, Identity, Outcome, Success
+from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Success
 from noetl.tools.python import Python
 from noetl.tools.python_pool import PoolSettings
 
 
 def call(code: str, given: dict[str, Any] | None = None, **more: Any) -> Call:
     config = {"code": code, "env": more.pop("env", {})}
-    return Call(config=config, input=given or {}, key="k", identity=Identity(ExecutionId("1"), "s", "t"), **more)
+    return Call(
+        config=config,
+        input=given or {},
+        key="k",
+        identity=CallIdentity(ExecutionId("1"), "s", "t"),
+        **more,
+    )
 
 
 def run(code: str, given: dict[str, Any] | None = None, **more: Any) -> Outcome:
@@ -38,7 +44,10 @@ def failure(code: str, given: dict[str, Any] | None = None) -> Any:
     ("code", "expected"),
     [
         ("result = {'n': a + 1}", {"n": 3}),
-        ("if a > 1:\n    b = a * 2\n    return [b, input['a'], args['a'], input_data['a']]\nreturn 0", [4, 2, 2, 2]),
+        (
+            "if a > 1:\n    b = a * 2\n    return [b, input['a'], args['a'], input_data['a']]\nreturn 0",
+            [4, 2, 2, 2],
+        ),
         ("a = a + 1\nreturn a", 3),
         ("def main(a, c=5):\n    return a + c", 7),
         ("async def main(input_data):\n    return input_data['a']", 2),
@@ -64,7 +73,11 @@ def test_a_long_traceback_keeps_its_end() -> None:
 
 def test_an_exception_is_a_failure_with_its_line() -> None:
     found = failure("x = 1\nraise ValueError('bad')")
-    assert (found.code, found.message, found.detail["line"]) == ("PYTHON_ERROR", "ValueError: bad (line 2)", 2)
+    assert (found.code, found.message, found.detail["line"]) == (
+        "PYTHON_ERROR",
+        "ValueError: bad (line 2)",
+        2,
+    )
     assert found.detail["trace"].splitlines()[1].strip() == 'File "<code>", line 2, in <module>'
 
 
@@ -84,7 +97,10 @@ def test_other_ways_to_fail(code: str, expected: str) -> None:
 
 def test_a_number_that_json_lacks_is_named() -> None:
     found = failure("result = {'rows': [{'x': 1.0}, {'x': float('inf')}], 'more': [float('nan')]}")
-    assert found.message == "the result is not JSON: result['rows'][1]['x'] is NaN or infinite; give None instead"
+    assert (
+        found.message
+        == "the result is not JSON: result['rows'][1]['x'] is NaN or infinite; give None instead"
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +127,10 @@ def test_a_number_that_json_lacks_is_named() -> None:
 def test_keys_that_are_equal_in_json_are_refused(code: str, message: str) -> None:
     found = failure(code)
     assert found.code == "RESULT_NOT_JSON"
-    assert found.message == f"the result is not JSON: {message}, which are equal in JSON; rename one of them"
+    assert (
+        found.message
+        == f"the result is not JSON: {message}, which are equal in JSON; rename one of them"
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,20 +149,26 @@ def test_other_keys_and_types_are_written_as_json(code: str, expected: Any) -> N
 
 def test_a_result_that_is_in_itself_is_refused_at_once() -> None:
     found = failure("result = []\nresult.extend([result] * 10)")
-    assert (found.code, found.message) == ("RESULT_NOT_JSON", "the result is not JSON: Circular reference detected")
+    assert (found.code, found.message) == (
+        "RESULT_NOT_JSON",
+        "the result is not JSON: Circular reference detected",
+    )
 
 
 def test_prints_are_logs_and_do_not_disturb_the_result() -> None:
     lines: list[tuple[str, str]] = []
     outcome = run(
-        "import sys\nprint('out')\nprint('err', file=sys.stderr)\nresult = 1", log=lambda *line: lines.append(line)
+        "import sys\nprint('out')\nprint('err', file=sys.stderr)\nresult = 1",
+        log=lambda *line: lines.append(line),
     )
     assert isinstance(outcome, Success)
     assert sorted(lines) == [("stderr", "err"), ("stdout", "out")]
 
 
 def test_a_result_beyond_the_limit_is_refused() -> None:
-    outcome = asyncio.run(Python(settings=PoolSettings(result_limit=1000)).run(call("result = 'x' * 5000")))
+    outcome = asyncio.run(
+        Python(settings=PoolSettings(result_limit=1000)).run(call("result = 'x' * 5000"))
+    )
     assert isinstance(outcome, Failed)
     assert outcome.failure.code == "RESULT_TOO_LARGE"
 
@@ -157,15 +182,18 @@ def test_the_workers_environment_stays_with_the_worker(monkeypatch: pytest.Monke
 
 
 def test_cancelling_kills_the_process_and_its_children() -> None:
-    code = (
-        "import os, subprocess\np = subprocess.Popen(['sleep', '600'])\nprint(os.getpid(), p.pid, flush=True)\np.wait()"
-    )
+    code = "import os, subprocess\np = subprocess.Popen(['sleep', '600'])\nprint(os.getpid(), p.pid, flush=True)\np.wait()"
 
     async def cancelled() -> list[int]:
         """Both processes, by descriptors that become readable when they end."""
         started: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
         task = asyncio.ensure_future(
-            Python().run(call(code, log=lambda stream, line: started.set_result([int(pid) for pid in line.split()])))
+            Python().run(
+                call(
+                    code,
+                    log=lambda stream, line: started.set_result([int(pid) for pid in line.split()]),
+                )
+            )
         )
         alive = [os.pidfd_open(pid) for pid in await started]
         task.cancel()

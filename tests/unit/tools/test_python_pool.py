@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from noetl.tools.nursery import Limits
+from noetl.tools.nursery import ProcessLimits
 from noetl.tools.port import Outcome
 from noetl.tools.python import Python
 from noetl.tools.python_pool import PoolSettings, Program
@@ -86,14 +86,14 @@ def test_a_child_takes_many_calls() -> None:
         ("import sys\nsys.setrecursionlimit(50)", "result = 1", 1),
     ],
 )
-def test_what_a_call_changed_is_as_before_for_the_next(first: str, second: str, expected: Any) -> None:
+def test_what_a_call_changed_is_as_before_for_the_next(
+    first: str, second: str, expected: Any
+) -> None:
     assert value(in_order(first, second)[1]) == expected
 
 
 def test_a_thread_that_is_left_behind_costs_the_child() -> None:
-    leaves = (
-        "import threading, time, os\nthreading.Thread(target=time.sleep, args=(600,)).start()\nresult = os.getpid()"
-    )
+    leaves = "import threading, time, os\nthreading.Thread(target=time.sleep, args=(600,)).start()\nresult = os.getpid()"
     first, second = in_order(leaves, PID)
     assert value(first) != value(second)
 
@@ -148,7 +148,7 @@ def test_its_environment_is_what_was_declared(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_limits_hold() -> None:
-    limits = Limits(address_space=400_000_000, file_size=10_000, open_files=40)
+    limits = ProcessLimits(address_space=400_000_000, file_size=10_000, open_files=40)
     memory, disk, files, after = in_order(
         "result = len(bytearray(500_000_000))",
         "open('f', 'w').write('x' * 20_000)",
@@ -163,7 +163,9 @@ def test_limits_hold() -> None:
 
 
 def test_a_call_that_burns_its_cpu_time_is_stopped() -> None:
-    burn, after = in_order("while True: pass", "result = 1", settings=one_child(limits=Limits(cpu_seconds=1)))
+    burn, after = in_order(
+        "while True: pass", "result = 1", settings=one_child(limits=ProcessLimits(cpu_seconds=1))
+    )
     assert (failure(burn).code, failure(burn).kind) == ("TOOL_CRASHED", "crash")
     assert value(after) == 1
 
@@ -173,7 +175,9 @@ def test_a_call_that_burns_its_cpu_time_is_stopped() -> None:
 SEGFAULT = "import ctypes\nctypes.string_at(0)"
 
 
-@pytest.mark.parametrize("how", [SEGFAULT, "import os\nos.kill(os.getpid(), 9)", "import os\nos._exit(0)"])
+@pytest.mark.parametrize(
+    "how", [SEGFAULT, "import os\nos.kill(os.getpid(), 9)", "import os\nos._exit(0)"]
+)
 def test_a_call_that_kills_its_child_fails_alone(how: str) -> None:
     before, crash, after = in_order("result = 1", how, "result = 2")
     assert (value(before), value(after)) == (1, 2)
@@ -188,7 +192,9 @@ def test_of_a_batch_only_the_call_that_crashed_fails() -> None:
         return list(await asyncio.gather(*(code(tool, text, given={"i": i}) for i in range(100))))
 
     found = play(test)
-    assert [value(outcome) for i, outcome in enumerate(found) if i != 37] == [i for i in range(100) if i != 37]
+    assert [value(outcome) for i, outcome in enumerate(found) if i != 37] == [
+        i for i in range(100) if i != 37
+    ]
     assert failure(found[37]).code == "TOOL_CRASHED"
     assert "exit code 3" in failure(found[37]).message
 
@@ -291,14 +297,19 @@ def test_cancelling_one_call_of_a_batch_leaves_the_others() -> None:
             await code(tool, text, given={"i": i, "wait": False})
         said = asyncio.Event()
         given = [{"i": i, "wait": i == 5} for i in range(20)]
-        calls = [asyncio.ensure_future(code(tool, text, given=g, log=lambda *_: said.set())) for g in given]
+        calls = [
+            asyncio.ensure_future(code(tool, text, given=g, log=lambda *_: said.set()))
+            for g in given
+        ]
         await said.wait()
         calls[5].cancel()
         return await asyncio.gather(*calls, return_exceptions=True)
 
     found = play(test)
     assert isinstance(found[5], asyncio.CancelledError)
-    assert [value(outcome) for i, outcome in enumerate(found) if i != 5] == [i for i in range(20) if i != 5]
+    assert [value(outcome) for i, outcome in enumerate(found) if i != 5] == [
+        i for i in range(20) if i != 5
+    ]
 
 
 def test_short_calls_do_not_wait_behind_a_long_one() -> None:
@@ -340,7 +351,9 @@ def test_nothing_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
     )
     root = Path(__file__).parents[3]
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    with subprocess.Popen([sys.executable, str(worker)], stdout=subprocess.PIPE, env=environment, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, str(worker)], stdout=subprocess.PIPE, env=environment, text=True
+    ) as process:
         assert process.stdout is not None
         processes = alive([int(pid) for pid in process.stdout.readline().split()])
         process.send_signal(signal.SIGKILL)
@@ -372,7 +385,11 @@ result = 1
 def test_output_of_processes_is_heard_too() -> None:
     async def test(tool: Python) -> list[tuple[str, str]]:
         lines: list[tuple[str, str]] = []
-        await code(tool, "import os\nos.system('echo one; echo two >&2')", log=lambda *line: lines.append(line))
+        await code(
+            tool,
+            "import os\nos.system('echo one; echo two >&2')",
+            log=lambda *line: lines.append(line),
+        )
         return lines
 
     assert sorted(play(test)) == [("stderr", "two"), ("stdout", "one")]
@@ -381,7 +398,11 @@ def test_output_of_processes_is_heard_too() -> None:
 def test_endless_output_is_cut() -> None:
     async def test(tool: Python) -> list[str]:
         lines: list[str] = []
-        await code(tool, "for n in range(30_000):\n    print('x' * 100)", log=lambda _, line: lines.append(line))
+        await code(
+            tool,
+            "for n in range(30_000):\n    print('x' * 100)",
+            log=lambda _, line: lines.append(line),
+        )
         return lines
 
     lines = play(test)
@@ -406,7 +427,9 @@ def test_each_call_of_a_batch_has_its_own_lines() -> None:
 # ---- many at once --------------------------------------------------------------------------------------------------------
 
 
-def answers(text: str, inputs: list[dict[str, Any]], settings: PoolSettings, **more: Any) -> list[Any]:
+def answers(
+    text: str, inputs: list[dict[str, Any]], settings: PoolSettings, **more: Any
+) -> list[Any]:
     async def test(tool: Python) -> list[Any]:
         await tool.run_many({"code": "result = 1"}, [{}], lambda nth: lambda *said: None)
         ran = await tool.run_many({"code": text}, inputs, lambda nth: lambda *said: None, **more)
@@ -462,7 +485,9 @@ def test_one_at_a_time_a_failure_is_the_last_that_begins(tmp_path: Path, end: st
     for at in range(3):
         outcomes = answers(text, inputs, PoolSettings(size=4, most=4), at_once=1, stop=True)
         assert [value(outcome) for outcome in outcomes[:70]] == list(range(70))
-        assert failure(outcomes[70]).code == ("TOOL_CRASHED" if end == "crashes" else "PYTHON_ERROR")
+        assert failure(outcomes[70]).code == (
+            "TOOL_CRASHED" if end == "crashes" else "PYTHON_ERROR"
+        )
         assert outcomes[71:] == [None] * 129
         assert {int(path.name) for path in tmp_path.iterdir()} == set(range(71))
         assert len((tmp_path / "70").read_text()) == at + 1
@@ -470,7 +495,9 @@ def test_one_at_a_time_a_failure_is_the_last_that_begins(tmp_path: Path, end: st
 
 def test_one_at_a_time_nothing_begins_after_an_input_that_is_none(tmp_path: Path) -> None:
     text = "open(f'{folder}/{n}', 'w').close()\nresult = n"
-    inputs = [{"n": n, "folder": str(tmp_path), **({"bad": object()} if n == 2 else {})} for n in range(5)]
+    inputs = [
+        {"n": n, "folder": str(tmp_path), **({"bad": object()} if n == 2 else {})} for n in range(5)
+    ]
     outcomes = answers(text, inputs, one_child(), at_once=1, stop=True)
     assert failure(outcomes[2]).code == "INPUT_NOT_JSON"
     assert outcomes[3:] == [None, None]

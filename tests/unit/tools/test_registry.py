@@ -70,7 +70,9 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the example's package were installed."""
     monkeypatch.syspath_prepend(str(EXAMPLE))
     point = EntryPoint("checksum", "noetl_checksum:Checksum", registry.GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == registry.GROUP else [])
+    monkeypatch.setattr(
+        registry, "entry_points", lambda group: [point] if group == registry.GROUP else []
+    )
 
 
 @pytest.mark.usefixtures("installed")
@@ -80,7 +82,12 @@ def test_a_tool_from_outside_comes_by_entry_point(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_bytes(b"abc")
     found = value(run(tool.run(call({"path": str(file)}))))
-    assert found == {"path": str(file), "algorithm": "sha256", "digest": hashlib.sha256(b"abc").hexdigest(), "bytes": 3}
+    assert found == {
+        "path": str(file),
+        "algorithm": "sha256",
+        "digest": hashlib.sha256(b"abc").hexdigest(),
+        "bytes": 3,
+    }
     assert failure(run(tool.run(call({"path": str(tmp_path / "none")})))).code == "FILE_UNREADABLE"
 
 
@@ -94,7 +101,9 @@ def test_its_fields_are_checked_and_its_playbook_runs() -> None:
 
     plan = compile_plan(load_or_raise(text, kinds=kinds), "hash")
     bench = Bench(more=registry.outside())
-    event: Any = run(bench.execute(plan, "sum", workload={"file": __file__}))  # in real time: it has a thread
+    event: Any = run(
+        bench.execute(plan, "sum", workload={"file": __file__})
+    )  # in real time: it has a thread
     assert bench.value(event.result)["bytes"] == Path(__file__).stat().st_size
 
 
@@ -111,7 +120,9 @@ def test_keys_that_are_equal_in_json_are_refused_of_a_tool_from_outside() -> Non
 # ---- what templates see of results ------------------------------------------------------------------------------------
 
 
-def test_a_handle_of_secrets_shows_its_value_to_the_worker_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handle_of_secrets_shows_its_value_to_the_worker_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("NOETL_CREDENTIAL_API", '{"value": "canary-123456"}')
     steps = """
 - step: s
@@ -145,7 +156,9 @@ def test_the_body_of_an_answer_is_its_data() -> None:
     - get: {kind: python, code: "x"}
     - use: {kind: noop, input: {a: "{{ get.body.x }}", b: "{{ response.body.x }}", c: "{{ output.data.body.x }}"}}
 """
-    bench = Bench(does=lambda _: Success({"status_code": 200, "data": {"x": 5}}, {"http": {"status": 200}}))
+    bench = Bench(
+        does=lambda _: Success({"status_code": 200, "data": {"x": 5}}, {"http": {"status": 200}})
+    )
     event = bench.run(plan_of(steps))
     assert bench.value(event.result) == {"a": 5, "b": 5, "c": 5}
 
@@ -204,5 +217,7 @@ asyncio.run(main())
 
 def test_rows_of_postgres_load_no_library_on_the_loop() -> None:
     """Two seconds of loading on the loop were a lease that nobody renewed."""
-    done = subprocess.run([sys.executable, "-c", AFTER_LOADING], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", AFTER_LOADING], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[]\n"

@@ -28,7 +28,9 @@ def said(*cmds: Any, **scope: Any) -> str:
 
 
 def test_commands_run_in_order_and_their_output_is_the_value() -> None:
-    found = value(outcome("echo one; echo bad >&2", ["printf", "%s-%s", "two", "{{ x }}"], scope={"x": "a b"}))
+    found = value(
+        outcome("echo one; echo bad >&2", ["printf", "%s-%s", "two", "{{ x }}"], scope={"x": "a b"})
+    )
     assert found == {
         "exit_code": 0,
         "stdout": "one\ntwo-a b",
@@ -63,7 +65,21 @@ def test_the_first_that_fails_is_the_end() -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize(
-    "x", ["v", "a  b", "'", '"', "$(echo no)", "`echo no`", "${HOME}", "; echo no", "*", "\\", "a\\n", "-n"]
+    "x",
+    [
+        "v",
+        "a  b",
+        "'",
+        '"',
+        "$(echo no)",
+        "`echo no`",
+        "${HOME}",
+        "; echo no",
+        "*",
+        "\\",
+        "a\\n",
+        "-n",
+    ],
 )
 def test_a_value_is_data_in_whatever_quotes(script: str, expected: str, x: str) -> None:
     assert said(script, x=x) == expected.replace("{x}", x)
@@ -72,16 +88,20 @@ def test_a_value_is_data_in_whatever_quotes(script: str, expected: str, x: str) 
 @settings(max_examples=10)
 @given(
     st.lists(
-        st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0")), min_size=1, max_size=20
+        st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+        min_size=1,
+        max_size=20,
     )
 )
 def test_any_text_comes_back_unchanged(texts: list[str]) -> None:
-    script = "; ".join(f"printf '%s\\001%s\\001' {{{{ x[{n}] }}}} '{{{{ x[{n}] }}}}'" for n in range(len(texts)))
+    script = "; ".join(
+        f"printf '%s\\001%s\\001' {{{{ x[{n}] }}}} '{{{{ x[{n}] }}}}'" for n in range(len(texts))
+    )
     expected = "".join(f"{x}\001{x}\001" for x in texts)
     assert said(script, x=texts) == expected
-    assert said(["printf", "%s\\001", *[f"{{{{ x[{n}] }}}}" for n in range(len(texts))]], x=texts) == "".join(
-        f"{x}\001" for x in texts
-    )
+    assert said(
+        ["printf", "%s\\001", *[f"{{{{ x[{n}] }}}}" for n in range(len(texts))]], x=texts
+    ) == "".join(f"{x}\001" for x in texts)
 
 
 @given(st.text(alphabet="'\"`$(){}\\# \nab", max_size=30))
@@ -89,14 +109,20 @@ def test_no_surroundings_make_a_value_code(around: str) -> None:
     """Whatever the script looks like, the value is not in it."""
     from noetl.playbook.templates import Marked
 
-    made, env = referenced(f"{around}\ue0000\ue000{around}", [Marked("\ue0000\ue000", "$(evil)", "value")])
+    made, env = referenced(
+        f"{around}\ue0000\ue000{around}", [Marked("\ue0000\ue000", "$(evil)", "value")]
+    )
     assert "evil" not in made
     assert env == {"NOETL_VALUE_1": "$(evil)"}
 
 
 @pytest.mark.parametrize(
     ("cmd", "code"),
-    [("echo {{ x | sql }}", "SHELL_VALUE"), ("echo {{ zero }}", "SHELL_VALUE"), ([""], "SHELL_COMMAND")],
+    [
+        ("echo {{ x | sql }}", "SHELL_VALUE"),
+        ("echo {{ zero }}", "SHELL_VALUE"),
+        ([""], "SHELL_COMMAND"),
+    ],
 )
 def test_what_is_refused(cmd: Any, code: str) -> None:
     assert failure(outcome(cmd, scope={"x": "ls", "zero": "a\0b"})).code == code
@@ -132,7 +158,9 @@ def cancelled(script: str) -> list[int]:
     async def test() -> list[int]:
         tool, said = Shell(), asyncio.get_running_loop().create_future()
         heard: Callable[[str, str], None] = lambda _, line: said.done() or said.set_result(line)  # noqa: E731
-        task: Awaitable[Outcome] = asyncio.ensure_future(tool.run(call({"cmds": [script]}, log=heard)))
+        task: Awaitable[Outcome] = asyncio.ensure_future(
+            tool.run(call({"cmds": [script]}, log=heard))
+        )
         processes = [os.pidfd_open(int(pid)) for pid in (await said).split()]
         assert isinstance(task, asyncio.Task)
         task.cancel()
@@ -145,7 +173,11 @@ def cancelled(script: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "script", ["sleep 600 & echo $$ $!; wait", "trap '' TERM; setsid sleep 600 & echo $$ $!; while :; do sleep 1; done"]
+    "script",
+    [
+        "sleep 600 & echo $$ $!; wait",
+        "trap '' TERM; setsid sleep 600 & echo $$ $!; while :; do sleep 1; done",
+    ],
 )
 def test_cancelling_stops_everything(script: str) -> None:
     for process in cancelled(script):

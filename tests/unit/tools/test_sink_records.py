@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from noetl.tools.sink import Sink
-from noetl.tools.sinks.records import BATCH, Column, SinkError, Table, batches, name_parts
+from noetl.tools.sink import SinkTool
+from noetl.tools.sinks.records import BATCH, SinkColumn, SinkError, SinkTable, batches, name_parts
 from tests.unit.tools.calls import call, failure
 
 
@@ -64,31 +64,33 @@ def test_what_is_no_record_is_named(value: Any) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "text"),
     [
-        (Column("c", "int"), 2**70, str(2**70)),
-        (Column("c", "float8"), 1.5, "1.5"),
-        (Column("c", "text"), True, "true"),
-        (Column("c", "text"), 'it\'s \\ "so"', 'it\'s \\ "so"'),
-        (Column("c", "text"), {"a": [1]}, '{"a":[1]}'),
-        (Column("c", "text"), None, None),
-        (Column("c", "jsonb", "json"), "text", '"text"'),
-        (Column("c", "jsonb", "json"), [1, None], "[1,null]"),
-        (Column("c", "bytea", "bytes"), "/w==", "\\xff"),
-        (Column("c", "bytea", "bytes"), {"$bytes": "/w=="}, "\\xff"),
-        (Column("c", "int[]", array=True), [1, [2, None]], '{"1",{"2",NULL}}'),
-        (Column("c", "text[]", array=True), ['a"b', "c\\d", "e,f"], '{"a\\"b","c\\\\d","e,f"}'),
-        (Column("c", "jsonb[]", "json", array=True), [[1], "x"], '{"[1]","\\"x\\""}'),
+        (SinkColumn("c", "int"), 2**70, str(2**70)),
+        (SinkColumn("c", "float8"), 1.5, "1.5"),
+        (SinkColumn("c", "text"), True, "true"),
+        (SinkColumn("c", "text"), 'it\'s \\ "so"', 'it\'s \\ "so"'),
+        (SinkColumn("c", "text"), {"a": [1]}, '{"a":[1]}'),
+        (SinkColumn("c", "text"), None, None),
+        (SinkColumn("c", "jsonb", "json"), "text", '"text"'),
+        (SinkColumn("c", "jsonb", "json"), [1, None], "[1,null]"),
+        (SinkColumn("c", "bytea", "bytes"), "/w==", "\\xff"),
+        (SinkColumn("c", "bytea", "bytes"), {"$bytes": "/w=="}, "\\xff"),
+        (SinkColumn("c", "int[]", array=True), [1, [2, None]], '{"1",{"2",NULL}}'),
+        (SinkColumn("c", "text[]", array=True), ['a"b', "c\\d", "e,f"], '{"a\\"b","c\\\\d","e,f"}'),
+        (SinkColumn("c", "jsonb[]", "json", array=True), [[1], "x"], '{"[1]","\\"x\\""}'),
     ],
 )
-def test_values_as_a_database_reads_them(column: Column, value: Any, text: str | None) -> None:
+def test_values_as_a_database_reads_them(column: SinkColumn, value: Any, text: str | None) -> None:
     assert column.text(value) == text
 
 
 def test_a_table_knows_its_columns_and_its_key() -> None:
-    table = Table("t", {name: Column(name, "text") for name in ("a", "b")})
+    table = SinkTable("t", {name: SinkColumn(name, "text") for name in ("a", "b")})
     assert [column.name for column in table.used([{"b": 1}, {"a": 2}], 0, ())] == ["b", "a"]
     with pytest.raises(SinkError, match=r"t has no column 'c', which rows\[11\] has; it has a, b"):
         table.used([{"a": 1}, {"c": 2}], 10, ())
-    with pytest.raises(SinkError, match=r"rows\[1\] has no value for 'a', which is part of the key"):
+    with pytest.raises(
+        SinkError, match=r"rows\[1\] has no value for 'a', which is part of the key"
+    ):
         table.used([{"a": 1}, {"a": None}], 0, ["a"])
     with pytest.raises(SinkError, match=r"rows\[0\] is an empty map"):
         table.used([{}], 0, ())
@@ -98,7 +100,12 @@ def test_a_table_knows_its_columns_and_its_key() -> None:
 
 @pytest.mark.parametrize(
     ("written", "parts"),
-    [("t", ["t"]), ("s.t", ["s", "t"]), ('s."a.b""c"', ["s", 'a.b"c']), ("Order Lines", ["Order Lines"])],
+    [
+        ("t", ["t"]),
+        ("s.t", ["s", "t"]),
+        ('s."a.b""c"', ["s", 'a.b"c']),
+        ("Order Lines", ["Order Lines"]),
+    ],
 )
 def test_names_of_tables(written: str, parts: list[str]) -> None:
     assert name_parts(written) == parts
@@ -118,5 +125,5 @@ def test_names_of_tables(written: str, parts: list[str]) -> None:
     ],
 )
 def test_targets_that_make_no_sense(target: dict[str, Any], code: str) -> None:
-    tool = Sink(lambda: None, lambda: None)  # type: ignore[arg-type, return-value]  # neither is asked for
+    tool = SinkTool(lambda: None, lambda: None)  # type: ignore[arg-type, return-value]  # neither is asked for
     assert failure(asyncio.run(tool.run(call({"target": target, "data": [ROW]})))).code == code

@@ -69,7 +69,16 @@ def one(template: str, params: dict[str, Any] | None = None, **scope: Any) -> st
     ],
 )  # fmt: skip
 def test_a_value_becomes_a_literal(template: str, query: str) -> None:
-    scope = {"x": "v", "q": "O'Brien", "n": None, "m": {"a": 1}, "t": 'a "b"', "raw": "1 + ';'", "i": 7, "l": [1, 2]}
+    scope = {
+        "x": "v",
+        "q": "O'Brien",
+        "n": None,
+        "m": {"a": 1},
+        "t": 'a "b"',
+        "raw": "1 + ';'",
+        "i": 7,
+        "l": [1, 2],
+    }
     more = {"texts": ["a", "O'B"], "f": 0.1, "yes": True, "back": "a\\b'", "hex": "ff"}
     assert one(template, {"p": 5}, **scope, **more) == query
 
@@ -90,7 +99,9 @@ def test_a_value_becomes_a_literal(template: str, query: str) -> None:
 def test_a_value_in_a_body_is_a_literal_of_that_body(template: str, body: str) -> None:
     text, marks = render_marked(template, {"x": "O'B $$ $a$", "p": "5%"})
     [found] = statements(text, marks)
-    [literal_of_body] = [token for token in tokens(found.written(literal)) if token.kind == "literal"]
+    [literal_of_body] = [
+        token for token in tokens(found.written(literal)) if token.kind == "literal"
+    ]
     assert inside(literal_of_body) == body
 
 
@@ -99,7 +110,10 @@ def test_quotes_doubled_by_hand_are_not_stored() -> None:
     once = "SELECT 'O''Brien'"
     assert one("""SELECT '{{ x | replace("'", "''") }}'""", **scope) == once
     assert one("""SELECT '{{ x.replace("'", "''") | trim }}'""", **scope) == once
-    assert one("""SELECT '{{ m | tojson | replace("'", "''") }}'""", **scope) == """SELECT '{"n":"O''B"}'"""
+    assert (
+        one("""SELECT '{{ m | tojson | replace("'", "''") }}'""", **scope)
+        == """SELECT '{"n":"O''B"}'"""
+    )
     assert one("""SELECT {{ x | replace("'", "''") }}""", **scope) == "SELECT 'O''''Brien'"
 
 
@@ -125,7 +139,10 @@ def test_an_error_shows_the_line_that_the_author_wrote() -> None:
         ("SELECT 1; SELECT 2;", ["SELECT 1", "SELECT 2"]),
         (";;  ; -- nothing\n;/* here */", []),
         ("SELECT ';'; SELECT \";\"", ["SELECT ';'", 'SELECT ";"']),
-        ("SELECT 'a'';b'; SELECT E'\\';'; SELECT U&';'", ["SELECT 'a'';b'", "SELECT E'\\';'", "SELECT U&';'"]),
+        (
+            "SELECT 'a'';b'; SELECT E'\\';'; SELECT U&';'",
+            ["SELECT 'a'';b'", "SELECT E'\\';'", "SELECT U&';'"],
+        ),
         ("SELECT $$;$$; SELECT $a$ $$; $a$", ["SELECT $$;$$", "SELECT $a$ $$; $a$"]),
         ("SELECT 1 /* ; /* ; */ ; */; SELECT 2", ["SELECT 1 /* ; /* ; */ ; */", "SELECT 2"]),
         ("SELECT 1 -- ; it's\n; SELECT 2", ["SELECT 1 -- ; it's", "SELECT 2"]),
@@ -166,7 +183,15 @@ def test_what_is_refused(template: str, code: str) -> None:
     assert refused.value.failure.code == code
 
 
-PLACES = ("{{ x }}", "'{{ x }}'", "'a''{{ x }}b'", "$$ {{ x }} $$", "E'\\n{{ x }}'", '"{{ x }}"', "/* {{ x }} */ 1")
+PLACES = (
+    "{{ x }}",
+    "'{{ x }}'",
+    "'a''{{ x }}b'",
+    "$$ {{ x }} $$",
+    "E'\\n{{ x }}'",
+    '"{{ x }}"',
+    "/* {{ x }} */ 1",
+)
 
 
 @given(st.text(), st.sampled_from(PLACES))
@@ -201,12 +226,16 @@ def test_any_text_is_split_once_and_for_all_or_refused(text: str) -> None:
     except SqlError:
         return
     for statement in found:
-        assert [again.parts for again in statements(statement.written(literal))] == [statement.parts]
+        assert [again.parts for again in statements(statement.written(literal))] == [
+            statement.parts
+        ]
     if ";" not in text and found:
         assert [statement.written(literal) for statement in found] == [text]
 
 
-@pytest.mark.parametrize("piece", ["'a' ", '"a" ', "$$a$$ ", "/* a */ ", "-- a\n", "a ; ", "/*", "$a", "'"])
+@pytest.mark.parametrize(
+    "piece", ["'a' ", '"a" ', "$$a$$ ", "/* a */ ", "-- a\n", "a ; ", "/*", "$a", "'"]
+)
 def test_reading_takes_time_in_proportion(piece: str) -> None:
     def took(count: int) -> float:
         text, began = piece * count, time.process_time()

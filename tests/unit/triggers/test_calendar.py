@@ -33,7 +33,10 @@ def test_an_interval_goes_on_from_where_it_was_made() -> None:
 
 
 def test_cron_means_the_clock_of_its_zone() -> None:
-    assert told("0 2 * * *", "2026-01-10T12:00", 2) == ["2026-01-11T02:00:00+01:00", "2026-01-12T02:00:00+01:00"]
+    assert told("0 2 * * *", "2026-01-10T12:00", 2) == [
+        "2026-01-11T02:00:00+01:00",
+        "2026-01-12T02:00:00+01:00",
+    ]
     assert told("30 9 * * MON-FRI", "2026-07-03T12:00", 2, "America/New_York") == [
         "2026-07-06T09:30:00-04:00", "2026-07-07T09:30:00-04:00",
     ]  # fmt: skip
@@ -41,8 +44,14 @@ def test_cron_means_the_clock_of_its_zone() -> None:
 
 
 def test_a_time_that_is_skipped_comes_right_after_the_gap_and_once() -> None:
-    assert told("30 2 * * *", "2026-03-28T12:00", 2) == ["2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"]
-    assert told("0 2,3 * * *", "2026-03-29T01:00", 2) == ["2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00"]
+    assert told("30 2 * * *", "2026-03-28T12:00", 2) == [
+        "2026-03-29T03:00:00+02:00",
+        "2026-03-30T02:30:00+02:00",
+    ]
+    assert told("0 2,3 * * *", "2026-03-29T01:00", 2) == [
+        "2026-03-29T03:00:00+02:00",
+        "2026-03-30T02:00:00+02:00",
+    ]
 
 
 def test_a_time_that_comes_twice_is_taken_the_first_time_wherever_one_looks_from() -> None:
@@ -56,7 +65,10 @@ def test_every_hour_is_every_real_hour_where_clocks_change() -> None:
     assert told("15 * * * *", "2026-10-25T01:30", 3) == [
         "2026-10-25T02:15:00+02:00", "2026-10-25T02:15:00+01:00", "2026-10-25T03:15:00+01:00",
     ]  # fmt: skip
-    assert told("15 * * * *", "2026-03-29T01:00", 2) == ["2026-03-29T01:15:00+01:00", "2026-03-29T03:15:00+02:00"]
+    assert told("15 * * * *", "2026-03-29T01:00", 2) == [
+        "2026-03-29T01:15:00+01:00",
+        "2026-03-29T03:15:00+02:00",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +100,9 @@ RULES = st.one_of(
 )  # fmt: skip
 
 
-@given(RULES, st.integers(at("2026-01-01T00:00"), at("2028-01-01T00:00")), st.integers(1, 40 * 86_400))
+@given(
+    RULES, st.integers(at("2026-01-01T00:00"), at("2028-01-01T00:00")), st.integers(1, 40 * 86_400)
+)
 def test_slots_are_the_same_wherever_one_begins_and_the_last_one_is_found(
     rule: Cron | Every, begin: int, seconds: int
 ) -> None:

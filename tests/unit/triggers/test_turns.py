@@ -65,7 +65,11 @@ def test_a_slot_waits_while_the_one_before_runs_and_slots_keep_their_order() -> 
     begun, after = at(after, 11.5)
     assert (begun, [slot / MINUTE for slot in after.waiting]) == ([10], [11])
     begun, after = at(after, 12)
-    assert (begun, [slot / MINUTE for slot in after.waiting], after.next_at) == ([11], [12], 13 * MINUTE)
+    assert (begun, [slot / MINUTE for slot in after.waiting], after.next_at) == (
+        [11],
+        [12],
+        13 * MINUTE,
+    )
 
 
 def test_no_slot_is_lost_when_no_more_can_wait() -> None:

@@ -15,7 +15,7 @@ from noetl.model.reference import parse_uri
 from noetl.model.steplogs import Line, decode, made_by, part_key
 from noetl.results.encoding import checksum, ref_id_of
 from noetl.tools.port import Call
-from noetl.tools.python_pool import LINE_LIMIT, Lines
+from noetl.tools.python_pool import LINE_LIMIT, StreamLines
 from noetl.worker import logs
 from noetl.worker.logs import StepLogs
 from tests.unit.pipeline.bench import Clock, virtually
@@ -60,7 +60,9 @@ class LoggedDesk(Shelf, Desk):  # type: ignore[misc]
         return await Desk.exchange(self, request)
 
 
-async def sent(shelf: Shelf, printing: Callable[[StepLogs], None], fact: Callable[[], bool]) -> StepLogs:
+async def sent(
+    shelf: Shelf, printing: Callable[[StepLogs], None], fact: Callable[[], bool]
+) -> StepLogs:
     made = StepLogs(shelf, Clock())  # type: ignore[arg-type]  # nothing else is asked of it
     printing(made)
     running = asyncio.ensure_future(made.run())
@@ -142,7 +144,7 @@ def test_a_long_line_is_cut_and_says_by_how_much() -> None:
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
 def test_a_line_without_an_end_does_not_fill_the_memory(size: int) -> None:
     told: list[str] = []
-    lines = Lines("stdout", lambda stream, line: told.append(line))
+    lines = StreamLines("stdout", lambda stream, line: told.append(line))
     data = b"a\n\n" + b"x" * (LINE_LIMIT + 10) + b"\nlast"
     for start in range(0, len(data), size):
         lines.add(data[start : start + size])
@@ -155,7 +157,10 @@ def test_a_line_without_an_end_does_not_fill_the_memory(size: int) -> None:
 @pytest.mark.parametrize("size", [1_000, 1 << 22])
 def test_of_a_flood_every_byte_is_kept_or_counted(size: int) -> None:
     told: list[str] = []
-    lines, data = Lines("stdout", lambda stream, line: told.append(line)), (b"x" * 99 + b"\n") * 20_000 + b"rest"
+    lines, data = (
+        StreamLines("stdout", lambda stream, line: told.append(line)),
+        (b"x" * 99 + b"\n") * 20_000 + b"rest",
+    )
     for start in range(0, len(data), size):
         lines.add(data[start : start + size])
     lines.end()
@@ -165,7 +170,9 @@ def test_of_a_flood_every_byte_is_kept_or_counted(size: int) -> None:
     assert len(data) - 100 * len(told[:-1]) <= lost <= len(data) - 100 * len(told[:-1]) + 1
 
 
-def test_of_an_attempt_that_prints_too_much_the_beginning_and_the_end_are_kept_and_what_is_between_is_counted() -> None:
+def test_of_an_attempt_that_prints_too_much_the_beginning_and_the_end_are_kept_and_what_is_between_is_counted() -> (
+    None
+):
     shelf, line = Shelf(), "x" * 1_000
     count = 3_000
 
@@ -175,7 +182,9 @@ def test_of_an_attempt_that_prints_too_much_the_beginning_and_the_end_are_kept_a
             attempt("t")("stdout", f"{number:04}{line}")
         attempt.close()
 
-    made = virtually(sent(shelf, printing, lambda: bool(shelf.lines()) and shelf.lines()[-1].seq == count))
+    made = virtually(
+        sent(shelf, printing, lambda: bool(shelf.lines()) and shelf.lines()[-1].seq == count)
+    )
     lines = shelf.lines()
     (marker,) = [each for each in lines if each.stream == "noetl"]
     before, after = lines[: lines.index(marker)], lines[lines.index(marker) + 1 :]
@@ -190,7 +199,9 @@ def test_of_an_attempt_that_prints_too_much_the_beginning_and_the_end_are_kept_a
     assert max(len(part.payload or b"") for part in shelf.parts.values()) < 2 * logs.PART
 
 
-def test_while_no_server_takes_them_memory_is_bounded_and_what_was_left_out_is_said_once_they_do() -> None:
+def test_while_no_server_takes_them_memory_is_bounded_and_what_was_left_out_is_said_once_they_do() -> (
+    None
+):
     shelf = Shelf()
 
     async def scene() -> StepLogs:
@@ -213,7 +224,10 @@ def test_while_no_server_takes_them_memory_is_bounded_and_what_was_left_out_is_s
     virtually(scene())
     left_out = [line for line in shelf.lines() if line.stream == "noetl"]
     assert left_out
-    assert sum(int(line.line[1:].split()[0]) for line in left_out) + len(shelf.lines()) - len(left_out) == 20 * 901
+    assert (
+        sum(int(line.line[1:].split()[0]) for line in left_out) + len(shelf.lines()) - len(left_out)
+        == 20 * 901
+    )
 
 
 # ---- nobody waits for a log ----------------------------------------------------------------------------------------------
@@ -224,7 +238,9 @@ def test_a_part_is_sent_until_it_is_stored_less_often_while_nobody_takes_it() ->
     shelf.fails = [Unavailable("away")] * 20
 
     async def scene() -> float:
-        await sent(shelf, lambda made: made.of(issue(), 1)("t")("stdout", "hi"), lambda: bool(shelf.parts))
+        await sent(
+            shelf, lambda made: made.of(issue(), 1)("t")("stdout", "hi"), lambda: bool(shelf.parts)
+        )
         return asyncio.get_running_loop().time()
 
     assert 20 < virtually(scene()) < 60  # virtual seconds
@@ -238,7 +254,9 @@ def test_what_will_never_be_taken_is_not_sent_again() -> None:
     shelf.fails = [InvalidInput("no")]
     made = virtually(
         sent(
-            shelf, lambda made: made.of(issue(), 1)("t")("stdout", "hi"), lambda: bool(shelf.calls) and not shelf.fails
+            shelf,
+            lambda made: made.of(issue(), 1)("t")("stdout", "hi"),
+            lambda: bool(shelf.calls) and not shelf.fails,
         )
     )
     assert (made.room, shelf.parts) == (logs.UNSENT, {})

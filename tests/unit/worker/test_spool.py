@@ -16,7 +16,9 @@ from noetl.worker.spool import FileSpool
 def report(number: int) -> Report:
     command = CommandId(f"c{number}")
     event = CommandCompleted(command_id=command, attempt=1, result=Envelope(status="ok"))
-    return Report(execution_id=ExecutionId("1"), command_id=command, attempt=1, worker="w", event=event)
+    return Report(
+        execution_id=ExecutionId("1"), command_id=command, attempt=1, worker="w", event=event
+    )
 
 
 def loaded(folder: Path) -> list[str]:

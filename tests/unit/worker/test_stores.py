@@ -13,7 +13,7 @@ from noetl.model.errors import InvalidInput
 from noetl.model.reference import address
 from noetl.results.large import Large
 from noetl.results.rowsets import Writer
-from noetl.results.tables import Table, Tables
+from noetl.results.tables import EncodedTable, Tables
 from noetl.settings import Storage
 from noetl.worker.stores import large
 from tests.waiting import PATIENCE, look_again
@@ -40,7 +40,9 @@ def test_without_settings_they_are_below_home(tmp_path: Path) -> None:
 
 def test_a_directory_is_used_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
-    assert kept(tmp_path, storage_cloud_tier=f"file://{tmp_path}/a%20b") == ["a b/7/result/step/key"]
+    assert kept(tmp_path, storage_cloud_tier=f"file://{tmp_path}/a%20b") == [
+        "a b/7/result/step/key"
+    ]
 
 
 def test_rows_that_come_only_once_wait_for_a_directory_that_is_not_there(
@@ -50,7 +52,11 @@ def test_rows_that_come_only_once_wait_for_a_directory_that_is_not_there(
     caplog.set_level(logging.WARNING)  # whatever a command that ran in this process has set
 
     async def run() -> None:
-        store = large(tmp_path, Storage(storage_cloud_tier=f"file://{far}", storage_patience_sec=60.0), lambda: 0.0)
+        store = large(
+            tmp_path,
+            Storage(storage_cloud_tier=f"file://{far}", storage_patience_sec=60.0),
+            lambda: 0.0,
+        )
         table = in_a_file(store)
         putting = asyncio.create_task(store.put(PLACE, table))
         while "waited for" not in caplog.text:
@@ -64,18 +70,24 @@ def test_rows_that_come_only_once_wait_for_a_directory_that_is_not_there(
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [far / "7/result/step/key"]
 
 
-def in_a_file(store: Large) -> Table:
+def in_a_file(store: Large) -> EncodedTable:
     """Too many rows for memory."""
     schema = pa.schema([("n", pa.int64()), ("noise", pa.binary())])
     noise = [sha512(b"%d" % n).digest() for n in range(30_000)]
-    table = Writer(schema, Tables(store.staging)).all([pa.record_batch([range(len(noise)), noise], schema=schema)])
+    table = Writer(schema, Tables(store.staging)).all(
+        [pa.record_batch([range(len(noise)), noise], schema=schema)]
+    )
     assert table.staged.path is not None
     return table
 
 
 def test_a_directory_is_cached_when_a_place_for_it_is_named(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
-    files = kept(tmp_path, storage_cloud_tier=f"file://{tmp_path}/far", storage_local_cache_dir=tmp_path / "near")
+    files = kept(
+        tmp_path,
+        storage_cloud_tier=f"file://{tmp_path}/far",
+        storage_local_cache_dir=tmp_path / "near",
+    )
     assert "far/7/result/step/key" in files
     assert any(name.startswith("near/") for name in files)
 
@@ -83,12 +95,20 @@ def test_a_directory_is_cached_when_a_place_for_it_is_named(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"storage_cloud_tier": "s3://b/p", "storage_endpoint": "http://minio:9000"}, "without TLS"),
+        (
+            {"storage_cloud_tier": "s3://b/p", "storage_endpoint": "http://minio:9000"},
+            "without TLS",
+        ),
         ({"storage_cloud_tier": "s3://b/p", "storage_endpoint": "minio:9000"}, "without TLS"),
         ({"storage_cloud_tier": "file://server/share"}, "names a host"),
-        ({"storage_cloud_tier": "gs://b/p", "storage_endpoint": "https://x"}, "cannot be used as a store"),
+        (
+            {"storage_cloud_tier": "gs://b/p", "storage_endpoint": "https://x"},
+            "cannot be used as a store",
+        ),
     ],
 )
-def test_what_cannot_be_meant_is_said_at_once(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_meant_is_said_at_once(
+    tmp_path: Path, settings: dict[str, Any], words: str
+) -> None:
     with pytest.raises(InvalidInput, match=words):
         large(tmp_path, Storage(**settings), lambda: 0.0)

@@ -12,7 +12,7 @@ from noetl.model import events as e
 from noetl.model.commands import Command
 from noetl.model.decisions import AddPart
 from noetl.model.errors import Unavailable, Unreached
-from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, Held
+from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, LeaseKey
 from noetl.model.messages import Report
 from noetl.results.memory import ResultsMemory
 from noetl.tools.noop import Noop
@@ -39,7 +39,7 @@ class Desk:
     queue: list[Command] = field(default_factory=list)
     requests: list[ExchangeRequest] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
-    stop: list[Held] = field(default_factory=list)
+    stop: list[LeaseKey] = field(default_factory=list)
     answer: Callable[[Report], str] = lambda report: "ok"
     down: bool = False
     gone: bool = False
@@ -85,9 +85,13 @@ def issue(step: str = "s", number: int = 1, **fields: Any) -> Command:
     return msgspec.structs.replace(command(PLAN, step), command_id=f"c{number}", **fields)
 
 
-def hired(desk: Desk, does: Callable[[Call], Any] = lambda call: 1, spool: Any = None, **more: Any) -> Worker:
+def hired(
+    desk: Desk, does: Callable[[Call], Any] = lambda call: 1, spool: Any = None, **more: Any
+) -> Worker:
     registry = Registry([Scripted(does), Noop(), Wait()])
-    return Worker(desk, ResultsMemory(), registry, Clock(), spool or MemorySpool(), settings(**more))
+    return Worker(
+        desk, ResultsMemory(), registry, Clock(), spool or MemorySpool(), settings(**more)
+    )
 
 
 async def until(fact: Callable[[], bool]) -> None:
@@ -111,7 +115,7 @@ def test_a_command_is_run_and_its_report_repeated_until_it_is_acknowledged() -> 
     assert [type(event) for event in desk.events] == [e.CommandCompleted]
     sent = [request for request in desk.requests if request.reports]
     assert len(sent) == 3
-    assert all(Held("c1", 1) in request.held for request in sent)  # type: ignore[arg-type]
+    assert all(LeaseKey("c1", 1) in request.held for request in sent)  # type: ignore[arg-type]
 
 
 def test_no_report_no_wait_and_no_work_without_room() -> None:
@@ -148,7 +152,12 @@ def test_short_work_is_fetched_ahead_and_never_more_of_it_runs_at_once() -> None
 
 def test_long_work_is_left_to_others() -> None:
     desk = Desk([issue(number=n) for n in range(20)])
-    virtually(working(hired(desk, lambda call: asyncio.sleep(1.0)), lambda: len(desk.of(e.CommandCompleted)) == 20))
+    virtually(
+        working(
+            hired(desk, lambda call: asyncio.sleep(1.0)),
+            lambda: len(desk.of(e.CommandCompleted)) == 20,
+        )
+    )
     assert max(len(request.held) for request in desk.requests) == 2
 
 
@@ -164,7 +173,9 @@ def test_what_was_fetched_ahead_goes_back_when_those_before_it_take_long() -> No
     async def play() -> None:
         worker = hired(desk, slower)
         task = asyncio.ensure_future(worker.run())
-        await until(lambda: bool(desk.of(e.CommandReturned)) and len(worker.holds) == 2)  # those that run
+        await until(
+            lambda: bool(desk.of(e.CommandReturned)) and len(worker.holds) == 2
+        )  # those that run
         back = len(desk.of(e.CommandReturned))
         await asyncio.sleep(30)
         assert len(worker.holds) == 2
@@ -210,13 +221,26 @@ def test_claims_are_announced_only_when_a_tool_lasts_or_is_not_the_first() -> No
     virtually(working(hired(desk), lambda: len(desk.of(e.CommandCompleted)) == 3))
     assert [event.command_id for event in desk.of(e.CommandStarted)] == ["c2"]
     lasting = Desk([issue()])
-    virtually(working(hired(lasting, lambda call: asyncio.sleep(1.5)), lambda: bool(lasting.of(e.CommandCompleted))))
-    assert [type(event) for event in lasting.events] == [e.CommandClaimed, e.CommandStarted, e.CommandCompleted]
+    virtually(
+        working(
+            hired(lasting, lambda call: asyncio.sleep(1.5)),
+            lambda: bool(lasting.of(e.CommandCompleted)),
+        )
+    )
+    assert [type(event) for event in lasting.events] == [
+        e.CommandClaimed,
+        e.CommandStarted,
+        e.CommandCompleted,
+    ]
 
 
 def test_leases_are_renewed_while_a_tool_runs() -> None:
     desk = Desk([issue()])
-    virtually(working(hired(desk, lambda call: asyncio.sleep(30)), lambda: bool(desk.of(e.CommandCompleted))))
+    virtually(
+        working(
+            hired(desk, lambda call: asyncio.sleep(30)), lambda: bool(desk.of(e.CommandCompleted))
+        )
+    )
     beats = [request for request in desk.requests if request.held and not request.reports]
     assert len(beats) >= 15
 
@@ -232,7 +256,7 @@ def test_how_far_a_tool_is_goes_with_renewals_and_nowhere_else() -> None:
     virtually(working(hired(desk, long), lambda: bool(desk.of(e.CommandCompleted))))
     told = [each for request in desk.requests for each in request.progress]
     assert all(request.renew for request in desk.requests if request.progress)
-    assert {each.held for each in told} == {Held("c1", 1)}  # type: ignore[arg-type]
+    assert {each.held for each in told} == {LeaseKey("c1", 1)}  # type: ignore[arg-type]
     assert 3 <= len({each.said for each in told}) <= 20
     assert not desk.requests[-1].progress
 
@@ -274,7 +298,7 @@ def test_a_command_that_is_to_stop_is_stopped_and_says_so() -> None:
     ended: list[str] = []
 
     async def does(call: Call) -> Any:
-        desk.stop.append(Held("c1", 1))  # type: ignore[arg-type]
+        desk.stop.append(LeaseKey("c1", 1))  # type: ignore[arg-type]
         try:
             await asyncio.sleep(100)
         finally:
@@ -303,7 +327,7 @@ class TwoRepliesAtOnce(Desk):
             self.stop_sent = True
             self.reply_to_poll.set_result(None)
             await asyncio.sleep(0)  # the poll goes on before this exchange does
-            return ExchangeReply(stop=(Held(self.second.command_id, self.second.attempt),))
+            return ExchangeReply(stop=(LeaseKey(self.second.command_id, self.second.attempt),))
         return await super().exchange(request)
 
 
@@ -320,7 +344,7 @@ def test_command_that_is_stopped_before_its_task_begins_says_so() -> None:
 
 def test_command_that_comes_with_its_stop_is_not_begun() -> None:
     called: list[str] = []
-    desk = Desk([issue()], stop=[Held("c1", 1)])  # type: ignore[arg-type]
+    desk = Desk([issue()], stop=[LeaseKey("c1", 1)])  # type: ignore[arg-type]
     virtually(working(hired(desk, lambda call: called.append("c1")), lambda: bool(desk.events)))
     assert [type(event) for event in desk.events] == [e.CommandCancelled]
     assert called == []
@@ -434,7 +458,9 @@ def test_a_refused_ending_becomes_a_plain_failure() -> None:
 @pytest.mark.parametrize("refused", [e.CommandCompleted, e.TaskDone])
 def test_a_step_whose_report_was_refused_fails_with_the_code_of_the_refusal(refused: type) -> None:
     desk = Desk([issue("two")])
-    desk.answer = lambda report: "refused FOREIGN_REFERENCE" if isinstance(report.event, refused) else "ok"
+    desk.answer = lambda report: (
+        "refused FOREIGN_REFERENCE" if isinstance(report.event, refused) else "ok"
+    )
     virtually(working(hired(desk), lambda: bool(desk.of(e.CommandFailed))))
     assert desk.of(e.CommandFailed)[0].result.error.code == "FOREIGN_REFERENCE"
 
@@ -523,7 +549,11 @@ def test_draining_waits_for_a_server_that_is_only_busy() -> None:
 def test_while_an_ending_is_unanswered_it_is_what_asks_for_more_and_no_poll_is_begun() -> None:
     """A poll that lists what is recorded meanwhile is answered at once, again and again."""
     desk = Desk([issue(number=n) for n in range(3)])
-    virtually(working(hired(desk, lambda call: asyncio.sleep(0.3), slots=1), lambda: len(desk.events) == 3))
+    virtually(
+        working(
+            hired(desk, lambda call: asyncio.sleep(0.3), slots=1), lambda: len(desk.events) == 3
+        )
+    )
     assert [request.free for request in desk.requests if request.reports] == [1, 1, 1]
     assert not [request for request in desk.requests if request.wait and request.held]
 
@@ -548,4 +578,6 @@ def test_what_cannot_be_finished_is_stopped_and_handed_back() -> None:
 
     virtually(scene())
     assert stopped == ["task_0"]
-    assert [(event.command_id, event.attempt) for event in desk.of(e.CommandReturned)] == [("c1", 1)]
+    assert [(event.command_id, event.attempt) for event in desk.of(e.CommandReturned)] == [
+        ("c1", 1)
+    ]

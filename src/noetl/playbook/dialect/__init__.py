@@ -3,7 +3,17 @@
 `rewrite` is what `noetl convert` writes back; `expand` then spells out the short forms, which stay good style.
 """
 
-from noetl.playbook.dialect import bare_names, cases, loops, older, retries, routers, sinks, tasks, v1
+from noetl.playbook.dialect import (
+    bare_names,
+    cases,
+    loops,
+    older,
+    retries,
+    routers,
+    sinks,
+    tasks,
+    v1,
+)
 from noetl.playbook.dialect.editor import Editor, Node, maps
 from noetl.playbook.dialect.shorthand import expand
 from noetl.playbook.dialect.shorthand import tasks as listed

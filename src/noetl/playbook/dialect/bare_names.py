@@ -12,13 +12,22 @@ from noetl.playbook.scopes import ACTIVATION, EVERYWHERE, ITERATION, OUTCOME, PI
 _LANGUAGE = EVERYWHERE | ACTIVATION | OUTCOME | PIPELINE | ITERATION | frozenset(GLOBALS)
 _LOOP_INDEX = {"loop_index": "loop.index"}
 _PER_ITEM = ("input", "tool")  # keys of a looping step that are rendered for each item
-_NOT_RENDERED = {"step": ("step", "desc"), "kind": ("kind", "name", "desc", "code")}  # keys of steps, and of tasks
+_NOT_RENDERED = {
+    "step": ("step", "desc"),
+    "kind": ("kind", "name", "desc", "code"),
+}  # keys of steps, and of tasks
 
 
 def rewrite(document: Node, editor: Editor) -> None:
     steps = maps(document.get("workflow"))
-    shared = [tool for entry in maps(document.get("workbook")) if isinstance(tool := entry.get("tool"), dict)]
-    everywhere = _keys(document.get("workload")) | {name for step in steps if (name := text_of(step, "step"))}
+    shared = [
+        tool
+        for entry in maps(document.get("workbook"))
+        if isinstance(tool := entry.get("tool"), dict)
+    ]
+    everywhere = _keys(document.get("workload")) | {
+        name for step in steps if (name := text_of(step, "step"))
+    }
     spellings = _spellings(steps, shared, everywhere)
     for step in steps:
         editor.step = text_of(step, "step")
@@ -29,7 +38,9 @@ def rewrite(document: Node, editor: Editor) -> None:
             _respell(step, key, inside if key in _PER_ITEM else outside, editor)
     editor.step = None
     for tool in shared:
-        _respell_texts(tool, _without(spellings, frozenset().union(*map(_own_names, steps))), editor)
+        _respell_texts(
+            tool, _without(spellings, frozenset().union(*map(_own_names, steps))), editor
+        )
 
 
 def _spellings(steps: list[Node], shared: list[Node], everywhere: frozenset[str]) -> dict[str, str]:
@@ -55,7 +66,10 @@ def _own_names(step: Node) -> frozenset[str]:
     """The iterator and the tasks of a step: they come before what a `set` assigns."""
     loop = step.get("loop")
     iterator = {text_of(loop, "iterator") or "item"} if isinstance(loop, dict) else set()
-    tasks = {text_of(task, "name") or f"task_{index}" for index, task in enumerate(_tasks(step.get("tool")))}
+    tasks = {
+        text_of(task, "name") or f"task_{index}"
+        for index, task in enumerate(_tasks(step.get("tool")))
+    }
     return frozenset(iterator | tasks)
 
 
@@ -130,6 +144,8 @@ def _respell(node: Any, key: str | int, spellings: Mapping[str, str], editor: Ed
         editor.respell(node, key, changed)
 
 
-def _note(node: Any, key: str | int, names: list[str], spellings: Mapping[str, str], editor: Editor) -> None:
+def _note(
+    node: Any, key: str | int, names: list[str], spellings: Mapping[str, str], editor: Editor
+) -> None:
     for name in names:
         editor.note(node, key, f"`{name}` is now `{spellings[name]}`")

@@ -20,18 +20,22 @@ from noetl.playbook.findings import Code
 _ACTIONS = ("next", "set", "vars", "sink", "retry", "fail", "tasks")
 _IN_PLACE = dict.fromkeys(guards.EVENTS.values(), guards.TRUE)
 _AT_ROUTER = {
-    **_IN_PLACE, "error": guards.FAILED, "done": guards.WELL, "exit": guards.WELL, "loop": "event.name == 'loop.done'",
-}  # fmt: skip
+    **_IN_PLACE,
+    "error": guards.FAILED,
+    "done": guards.WELL,
+    "exit": guards.WELL,
+    "loop": "event.name == 'loop.done'",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CaseRule:
     node: Node
     then: Node
     expression: str
     events: frozenset[str]
 
-    def meets(self, other: "Rule") -> bool:
+    def meets(self, other: "CaseRule") -> bool:
         """Whether both can concern one event."""
         if not self.events or not other.events:
             return True
@@ -48,7 +52,9 @@ class Rule:
     @property
     def works(self) -> bool:
         """Whether it asks anything of the worker."""
-        asked = {"retry", "fail", "sink", "tasks"} & self.then.keys() or (self.on_error and _only_set(self.then))
+        asked = {"retry", "fail", "sink", "tasks"} & self.then.keys() or (
+            self.on_error and _only_set(self.then)
+        )
         return bool(asked) and not self.after_loop
 
     @property
@@ -67,9 +73,11 @@ class Rule:
         """A retry gives way once it is used up; every other action settles its event."""
         return not set(self.then) <= {"retry"}
 
-    def leaves_nothing_to(self, later: "Rule") -> bool:
+    def leaves_nothing_to(self, later: "CaseRule") -> bool:
         """Whether it matches whenever the later rule does, as far as the text says."""
-        everywhere = not self.events or (bool(later.events) and _moments(later.events) <= _moments(self.events))
+        everywhere = not self.events or (
+            bool(later.events) and _moments(later.events) <= _moments(self.events)
+        )
         return self.blocks and everywhere and self.in_place in (guards.TRUE, later.in_place)
 
 
@@ -92,21 +100,29 @@ def rewrite(step: Node, document: Node, editor: Editor) -> None:
     written = [len(retries.rules_of(task)) for task in own]
     routed: list[tuple[str, list[Node]]] = []
     for index, rule in enumerate(rules):
-        earlier = [] if inclusive else [other for other in rules[:index] if other.meets(rule) and other.blocks]
+        earlier = (
+            []
+            if inclusive
+            else [other for other in rules[:index] if other.meets(rule) and other.blocks]
+        )
         if rule.works:
             _pipeline(step, rule, earlier, own, index, editor)
     for task, before in zip(own, written, strict=True):
         _retries_give_way(retries.rules_of(task), before, editor)
     # an error is routed when it happens, before the loop it happened in is done
     for index, rule in sorted(enumerate(rules), key=lambda numbered: numbered[1].after_loop):
-        earlier = [] if inclusive else [other for other in rules[:index] if other.meets(rule) and other.blocks]
+        earlier = (
+            []
+            if inclusive
+            else [other for other in rules[:index] if other.meets(rule) and other.blocks]
+        )
         arc_guard, targets = _routing(step, document, rule, earlier, editor)
         if targets:
             routed.append((arc_guard, targets))
     _route(step, routed, inclusive, editor)
 
 
-def _warn_of_dead_rules(rules: list[Rule], editor: Editor) -> None:
+def _warn_of_dead_rules(rules: list[CaseRule], editor: Editor) -> None:
     for index, rule in enumerate(rules):
         winner = next((other for other in rules[:index] if other.leaves_nothing_to(rule)), None)
         if winner is None:
@@ -117,7 +133,7 @@ def _warn_of_dead_rules(rules: list[Rule], editor: Editor) -> None:
         editor.report(rule.node, _place(rule), Code.UNREACHABLE_ARC, message, hint, "warning")
 
 
-def _place(rule: Rule) -> str:
+def _place(rule: CaseRule) -> str:
     return "when" if "when" in rule.node else "then"
 
 
@@ -125,7 +141,9 @@ def _retries_give_way(listed: Nodes, written: int, editor: Editor) -> None:
     """What `case` asks for after an error is done when no try is left: a retry before it must not decide then."""
     for index, rule in enumerate(listed):
         then = rule.get("then") if isinstance(rule, dict) else None
-        retries_only = isinstance(then, dict) and then.get("do") == "retry" and "exhausted" not in then
+        retries_only = (
+            isinstance(then, dict) and then.get("do") == "retry" and "exhausted" not in then
+        )
         later = maps(listed[max(index + 1, written) :])
         if retries_only and any(other["then"]["do"] != "retry" for other in later):
             retries.while_a_try_is_left(rule, editor)
@@ -140,7 +158,7 @@ def _takes_all(step: Node, editor: Editor) -> bool:
     return mode in ("inclusive", "all")
 
 
-def _own_tasks(step: Node, rules: list[Rule], editor: Editor) -> Nodes:
+def _own_tasks(step: Node, rules: list[CaseRule], editor: Editor) -> Nodes:
     """The tasks the step had before its rules add any; a noop when a rule needs one to stand behind."""
     if not any(rule.works for rule in rules):
         return []
@@ -150,9 +168,11 @@ def _own_tasks(step: Node, rules: list[Rule], editor: Editor) -> Nodes:
     return maps(listed)
 
 
-def _read(item: Any, step: Node, editor: Editor) -> Rule | None:
+def _read(item: Any, step: Node, editor: Editor) -> CaseRule | None:
     if not isinstance(item, dict):
-        editor.fault(step, "case", Code.BAD_TYPE, "a case rule is a mapping", "{when: …, then: {next: …}}")
+        editor.fault(
+            step, "case", Code.BAD_TYPE, "a case rule is a mapping", "{when: …, then: {next: …}}"
+        )
         return None
     if "else" in item and "when" not in item:
         editor.rename(item, "else", "then")
@@ -160,13 +180,21 @@ def _read(item: Any, step: Node, editor: Editor) -> Rule | None:
         if isinstance(inner, dict) and set(inner) == {"then"}:
             item["then"] = inner["then"]
     for key in [key for key in item if key not in ("when", "then", "name", "desc")]:
-        editor.fault(item, key, Code.UNKNOWN_KEY, f"unknown key `{key}` in a case rule", "a rule has `when` and `then`")
+        editor.fault(
+            item,
+            key,
+            Code.UNKNOWN_KEY,
+            f"unknown key `{key}` in a case rule",
+            "a rule has `when` and `then`",
+        )
     expression = guards.expression(item.get("when"))
     if expression is None:
-        editor.fault(item, "when", Code.BAD_GUARD, "`when` must be one expression", 'write "{{ … }}"')
+        editor.fault(
+            item, "when", Code.BAD_GUARD, "`when` must be one expression", 'write "{{ … }}"'
+        )
         return None
     then = _actions(item, editor)
-    return Rule(item, then, expression, guards.events(expression)) if then is not None else None
+    return CaseRule(item, then, expression, guards.events(expression)) if then is not None else None
 
 
 def _actions(item: Node, editor: Editor) -> Node | None:
@@ -178,7 +206,13 @@ def _actions(item: Node, editor: Editor) -> Node | None:
         if isinstance(part, str):
             editor.put(actions, "next", part, item, "then")
         elif not isinstance(part, dict):
-            editor.fault(item, "then", Code.BAD_TYPE, "`then` is a mapping or a list of actions", ", ".join(_ACTIONS))
+            editor.fault(
+                item,
+                "then",
+                Code.BAD_TYPE,
+                "`then` is a mapping or a list of actions",
+                ", ".join(_ACTIONS),
+            )
             return None
         elif "kind" in part or "tool" in part or _labelled(part):
             _add_task(actions, part, item, editor)
@@ -188,13 +222,21 @@ def _actions(item: Node, editor: Editor) -> Node | None:
         tools.assignments(actions, editor)
     for key in actions:
         if not _SHAPES[key](actions[key]):
-            editor.fault(actions, key, Code.BAD_TYPE, f"`{key}` in `then` has the wrong type", _SHAPE_HINTS[key])
+            editor.fault(
+                actions,
+                key,
+                Code.BAD_TYPE,
+                f"`{key}` in `then` has the wrong type",
+                _SHAPE_HINTS[key],
+            )
             return None
     return actions
 
 
 def _mappings(value: Any) -> bool:
-    return isinstance(value, dict) or (isinstance(value, list) and bool(value) and len(maps(value)) == len(value))
+    return isinstance(value, dict) or (
+        isinstance(value, list) and bool(value) and len(maps(value)) == len(value)
+    )
 
 
 _SHAPES: dict[str, Callable[[Any], bool]] = {
@@ -203,18 +245,28 @@ _SHAPES: dict[str, Callable[[Any], bool]] = {
     "vars": lambda value: False,
     "sink": _mappings,
     "retry": lambda value: isinstance(value, dict) or type(value) is int,
-    "fail": lambda value: isinstance(value, str) or (isinstance(value, dict) and set(value) <= {"message"}),
+    "fail": lambda value: (
+        isinstance(value, str) or (isinstance(value, dict) and set(value) <= {"message"})
+    ),
     "tasks": _mappings,
 }
 _SHAPE_HINTS = {
-    "next": "next: a step, or a list of arcs", "set": "set: {ctx.x: …}", "vars": "vars: {x: …}",
-    "sink": "sink: {tool: {kind, table}, data}", "retry": "retry: {max_attempts: 3}", "fail": "fail: a message",
+    "next": "next: a step, or a list of arcs",
+    "set": "set: {ctx.x: …}",
+    "vars": "vars: {x: …}",
+    "sink": "sink: {tool: {kind, table}, data}",
+    "retry": "retry: {max_attempts: 3}",
+    "fail": "fail: a message",
     "tasks": "tasks: [{name, kind, …}]",
-}  # fmt: skip
+}
 
 
 def _labelled(part: Node) -> bool:
-    return len(part) == 1 and next(iter(part)) not in _ACTIONS and isinstance(next(iter(part.values())), dict)
+    return (
+        len(part) == 1
+        and next(iter(part)) not in _ACTIONS
+        and isinstance(next(iter(part.values())), dict)
+    )
 
 
 def _add_task(actions: Node, part: Node, item: Node, editor: Editor) -> None:
@@ -234,10 +286,20 @@ def _add_actions(actions: Node, part: Node, editor: Editor) -> None:
             return
         if key not in _ACTIONS:
             editor.fault(
-                part, key, Code.UNKNOWN_KEY, f"unknown action `{key}` in `then`", f"known: {', '.join(_ACTIONS)}"
+                part,
+                key,
+                Code.UNKNOWN_KEY,
+                f"unknown action `{key}` in `then`",
+                f"known: {', '.join(_ACTIONS)}",
             )
         elif key in actions:
-            editor.fault(part, key, Code.DUPLICATE_KEY, f"`{key}` stands twice in one `then`", "keep one of them")
+            editor.fault(
+                part,
+                key,
+                Code.DUPLICATE_KEY,
+                f"`{key}` stands twice in one `then`",
+                "keep one of them",
+            )
         else:
             editor.move(part, key, actions)
 
@@ -245,15 +307,19 @@ def _add_actions(actions: Node, part: Node, editor: Editor) -> None:
 # ---- in the pipeline ----
 
 
-def _against(other: Rule, rule: Rule) -> str:
+def _against(other: CaseRule, rule: CaseRule) -> str:
     """The other rule's guard where this one is tried: a rule that names no event may be tried after an error too."""
     return other.in_place if rule.events else other.at_router
 
 
-def _pipeline(step: Node, rule: Rule, earlier: list[Rule], own: Nodes, index: int, editor: Editor) -> None:
+def _pipeline(
+    step: Node, rule: CaseRule, earlier: list[CaseRule], own: Nodes, index: int, editor: Editor
+) -> None:
     """What the rule asks of the worker: retry, fail, sinks and tasks."""
     then, listed = rule.then, tasks(step, editor)
-    meant = guards.all_of(rule.in_place, guards.none_of(*(_against(other, rule) for other in earlier)))
+    meant = guards.all_of(
+        rule.in_place, guards.none_of(*(_against(other, rule) for other in earlier))
+    )
     if isinstance(then.get("retry"), int):
         action = editor.map(then, "retry")
         editor.put(action, "max_attempts", then["retry"], then, "retry")
@@ -277,7 +343,7 @@ def _noop(step: Node, editor: Editor) -> Node:
     return task
 
 
-def _retry(rule: Rule, meant: str, own: Nodes, editor: Editor) -> None:
+def _retry(rule: CaseRule, meant: str, own: Nodes, editor: Editor) -> None:
     retry = rule.then["retry"]
     if not rule.on_error and (rule.events or retries.concerns_answer(retry, meant)):
         retries.paginate(retry, meant, own, editor)
@@ -285,7 +351,9 @@ def _retry(rule: Rule, meant: str, own: Nodes, editor: Editor) -> None:
         retries.again_after_error(retry, meant, own, editor)
 
 
-def _after_success(rule: Rule, meant: str, own: Nodes, listed: Nodes, index: int, editor: Editor) -> None:
+def _after_success(
+    rule: CaseRule, meant: str, own: Nodes, listed: Nodes, index: int, editor: Editor
+) -> None:
     then = rule.then
     if "tasks" in then and meant != guards.TRUE and own:
         meant = _settled(rule, meant, own, index, editor)
@@ -298,15 +366,19 @@ def _after_success(rule: Rule, meant: str, own: Nodes, listed: Nodes, index: int
         retries.add_rule(own[-1:], meant, "fail", _failure(then, editor), editor)
 
 
-def _settled(rule: Rule, meant: str, own: Nodes, index: int, editor: Editor) -> str:
+def _settled(rule: CaseRule, meant: str, own: Nodes, index: int, editor: Editor) -> str:
     """The verdict, kept while `response` is still the answer it is about: added tasks have answers of their own."""
     flag = f"iter.case_{index}"
     given = editor.below(own[-1], "set", origin="kind")
-    editor.put(given, flag, guards.guard(meant), rule.node, "when" if "when" in rule.node else "then")
+    editor.put(
+        given, flag, guards.guard(meant), rule.node, "when" if "when" in rule.node else "then"
+    )
     return flag
 
 
-def _after_failure(rule: Rule, meant: str, own: Nodes, listed: Nodes, index: int, editor: Editor) -> None:
+def _after_failure(
+    rule: CaseRule, meant: str, own: Nodes, listed: Nodes, index: int, editor: Editor
+) -> None:
     then, failed = rule.then, guards.all_of(guards.FAILED, meant)
     if "fail" in then:
         retries.add_rule(own, failed, "fail", _failure(then, editor), editor)
@@ -357,21 +429,27 @@ def _storage(then: Node, listed: Nodes, editor: Editor) -> list[Node]:
     return added
 
 
-def _only_when(task: Node, expression: str, rule: Rule, editor: Editor) -> None:
+def _only_when(task: Node, expression: str, rule: CaseRule, editor: Editor) -> None:
     if expression == guards.TRUE:
         return
     spec = editor.below(task, "spec", origin="kind")
     own = guards.expression(spec.get("when"))
     if own is None:
-        editor.fault(spec, "when", Code.BAD_GUARD, "`when` must be one expression", 'write "{{ … }}"')
+        editor.fault(
+            spec, "when", Code.BAD_GUARD, "`when` must be one expression", 'write "{{ … }}"'
+        )
     origin, key = (rule.node, "when") if "when" in rule.node else (task, "kind")
-    editor.put(spec, "when", guards.guard(guards.all_of(own or guards.TRUE, expression)), origin, key)
+    editor.put(
+        spec, "when", guards.guard(guards.all_of(own or guards.TRUE, expression)), origin, key
+    )
 
 
 # ---- at the router ----
 
 
-def _routing(step: Node, document: Node, rule: Rule, earlier: list[Rule], editor: Editor) -> tuple[str, list[Node]]:
+def _routing(
+    step: Node, document: Node, rule: CaseRule, earlier: list[CaseRule], editor: Editor
+) -> tuple[str, list[Node]]:
     """The rule's arcs and the guard they share; `set` without arcs goes to the step."""
     then = rule.then
     quiet = [other for other in earlier if "next" not in other.then]
@@ -431,11 +509,17 @@ def _literal(value: Any) -> str:
     return repr(value)
 
 
-def _own_step(step: Node, document: Node, rule: Rule, targets: list[Node], editor: Editor) -> Node:
+def _own_step(
+    step: Node, document: Node, rule: CaseRule, targets: list[Node], editor: Editor
+) -> Node:
     """After a loop a rule's tasks run once, in a step of their own between the loop and what follows."""
     taken = {item.get("step") for item in maps(document.get("workflow"))}
     stem = f"{step.get('step')}_done"
-    name = next(text for text in [stem, *(f"{stem}_{index}" for index in range(len(taken) + 1))] if text not in taken)
+    name = next(
+        text
+        for text in [stem, *(f"{stem}_{index}" for index in range(len(taken) + 1))]
+        if text not in taken
+    )
     extra, listed = editor.map(rule.node, "then"), editor.seq(rule.node, "then")
     editor.put(extra, "step", name, rule.node, "then")
     if "fail" in rule.then:
@@ -464,7 +548,9 @@ def _plain_targets(step: Node) -> Nodes:
     if isinstance(router, dict) and "step" not in router:
         router = router.get("arcs")
     listed = router if isinstance(router, list) else [router]
-    return [{"step": item} if isinstance(item, str) else item for item in listed if item is not None]
+    return [
+        {"step": item} if isinstance(item, str) else item for item in listed if item is not None
+    ]
 
 
 def _copied(arc: Node, editor: Editor) -> Node:
@@ -474,7 +560,9 @@ def _copied(arc: Node, editor: Editor) -> Node:
     return twin
 
 
-def _route(step: Node, routed: list[tuple[str, list[Node]]], inclusive: bool, editor: Editor) -> None:
+def _route(
+    step: Node, routed: list[tuple[str, list[Node]]], inclusive: bool, editor: Editor
+) -> None:
     """The rules' arcs before the step's own ones, which stay the default."""
     if not routed:
         return
@@ -497,7 +585,9 @@ def _route(step: Node, routed: list[tuple[str, list[Node]]], inclusive: bool, ed
 def _guard_arc(arc: Node, expression: str, step: Node, editor: Editor) -> None:
     own = guards.expression(arc.get("when"))
     if own is None:
-        editor.fault(arc, "when", Code.BAD_GUARD, "`when` must be one expression", 'write "{{ … }}"')
+        editor.fault(
+            arc, "when", Code.BAD_GUARD, "`when` must be one expression", 'write "{{ … }}"'
+        )
         return
     meant = guards.all_of(expression, own)
     if meant in (guards.TRUE, guards.WELL):

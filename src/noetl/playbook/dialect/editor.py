@@ -58,7 +58,9 @@ class Editor:
         if isinstance(target, Seq):
             target.marks.append(self.mark(source, key))
 
-    def insert(self, target: Nodes, index: int, value: Any, source: Any, key: str | int | None = None) -> None:
+    def insert(
+        self, target: Nodes, index: int, value: Any, source: Any, key: str | int | None = None
+    ) -> None:
         target.insert(index, value)
         if isinstance(target, Seq):
             target.marks.insert(index, self.mark(source, key))
@@ -93,7 +95,9 @@ class Editor:
         """The mapping at `path` below `node`, made when absent; `origin` names the key that caused it."""
         for name in path:
             if node.get(name) is None:
-                self.put(node, name, self.map(node, origin), node, origin if origin is not None else name)
+                self.put(
+                    node, name, self.map(node, origin), node, origin if origin is not None else name
+                )
             if not isinstance(node[name], dict):
                 self.fault(node, name, Code.BAD_TYPE, f"`{name}` must be a mapping")
                 return self.map(node, name)  # nobody looks at it: the fault stops the playbook
@@ -105,14 +109,24 @@ class Editor:
     def note(self, node: Any, key: str | int | None, message: str, hint: str | None = None) -> None:
         self.report(node, key, Code.OLD_SPELLING, message, hint, "note")
 
-    def fault(self, node: Any, key: str | int | None, code: Code, message: str, hint: str | None = None) -> None:
+    def fault(
+        self, node: Any, key: str | int | None, code: Code, message: str, hint: str | None = None
+    ) -> None:
         self.report(node, key, code, message, hint, "error")
 
     def report(
-        self, node: Any, key: str | int | None, code: Code, message: str, hint: str | None, severity: Severity
+        self,
+        node: Any,
+        key: str | int | None,
+        code: Code,
+        message: str,
+        hint: str | None,
+        severity: Severity,
     ) -> None:
         mark = self.mark(node, key)
-        self.findings.append(Finding(self.file, mark.line, mark.column, self.step, code, message, hint, severity))
+        self.findings.append(
+            Finding(self.file, mark.line, mark.column, self.step, code, message, hint, severity)
+        )
 
 
 def maps(value: Any) -> list[Node]:

@@ -6,15 +6,18 @@ from typing import Any
 
 FAILED = "output.status == 'error'"
 WELL = "output.status != 'error'"
-EITHER = (
-    "output.status is defined"  # always true; it mentions the outcome, so that the arc is tried after a failure too
-)
+EITHER = "output.status is defined"  # always true; it mentions the outcome, so that the arc is tried after a failure too
 TRUE = "true"
 
 EVENTS = {
-    "call.error": "error", "step.failed": "error", "call.done": "done", "step.done": "done", "step.exit": "exit",
-    "loop.item": "item", "loop.done": "loop",
-}  # fmt: skip
+    "call.error": "error",
+    "step.failed": "error",
+    "call.done": "done",
+    "step.done": "done",
+    "step.exit": "exit",
+    "loop.item": "item",
+    "loop.done": "loop",
+}
 _NAMES = "|".join(re.escape(name) for name in EVENTS)
 _COMPARED = re.compile(
     rf"""event\.(?:name|type)\s*(?P<op>==|!=)\s*(?P<q>['"])(?P<a>{_NAMES})(?P=q)"""
@@ -67,7 +70,9 @@ def without_events(expression: str, meaning: Mapping[str, str]) -> str:
 
     def replaced(match: re.Match[str]) -> str:
         if match["many"] is not None:
-            parts = list(dict.fromkeys(meaning[EVENTS[name]] for name in _QUOTED.findall(match["many"])))
+            parts = list(
+                dict.fromkeys(meaning[EVENTS[name]] for name in _QUOTED.findall(match["many"]))
+            )
             if TRUE in parts:
                 return TRUE
             if {FAILED, WELL} <= set(parts):
@@ -83,7 +88,9 @@ def in_words_of_the_log(text: str) -> str:
     """Comparisons of `event.name` with its second names, made with the first."""
 
     def renamed(match: re.Match[str]) -> str:
-        return _QUOTED.sub(lambda quoted: quoted[0].replace(quoted[1], _SAME.get(quoted[1], quoted[1])), match[0])
+        return _QUOTED.sub(
+            lambda quoted: quoted[0].replace(quoted[1], _SAME.get(quoted[1], quoted[1])), match[0]
+        )
 
     return _COMPARED.sub(renamed, text)
 

@@ -7,9 +7,13 @@ _LOOP = {"collection": "in", "element": "iterator"}
 _SPEC = ("mode", "max_in_flight", "chunk", "frame", "reduce", "policy")
 _CONCURRENCY = ("concurrency", "max_concurrency", "max_concurrent")
 _FRAME = {
-    "max_rows": "size", "rows": "size", "lease_seconds": "lease", "lease_sec": "lease",
-    "heartbeat_seconds": "heartbeat", "heartbeat_sec": "heartbeat",
-}  # fmt: skip
+    "max_rows": "size",
+    "rows": "size",
+    "lease_seconds": "lease",
+    "lease_sec": "lease",
+    "heartbeat_seconds": "heartbeat",
+    "heartbeat_sec": "heartbeat",
+}
 _MODES = {"async": "parallel", "serial": "sequential"}
 
 

@@ -18,7 +18,9 @@ def tags(document: Node, editor: Editor) -> None:
     given = metadata["tags"]
     names = given.split(",") if isinstance(given, str) else given
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        editor.fault(metadata, "tags", Code.BAD_TYPE, "`tags` is a list of words", "labels: {team: data}")
+        editor.fault(
+            metadata, "tags", Code.BAD_TYPE, "`tags` is a list of words", "labels: {team: data}"
+        )
         del metadata["tags"]
         return
     editor.note(metadata, "tags", '`metadata.tags: [a]` is now `metadata.labels: {a: "true"}`')
@@ -48,16 +50,26 @@ def libraries(task: Node, editor: Editor) -> None:
         return
     given = task["libs"]
     named = {name: name for name in given} if isinstance(given, list) else given
-    if named and (not isinstance(named, dict) or not all(_importable(*pair) for pair in named.items())):
+    if named and (
+        not isinstance(named, dict) or not all(_importable(*pair) for pair in named.items())
+    ):
         message = "`libs` maps names to modules, as in `libs: {np: numpy}`"
         editor.fault(task, "libs", Code.BAD_TYPE, message, "write the imports at the top of `code`")
         del task["libs"]
         return
     if named and not isinstance(task.get("code"), str):
-        editor.fault(task, "libs", Code.BAD_VALUE, "`libs` needs `code`", "a script imports what it needs itself")
+        editor.fault(
+            task,
+            "libs",
+            Code.BAD_VALUE,
+            "`libs` needs `code`",
+            "a script imports what it needs itself",
+        )
         del task["libs"]
         return
-    editor.note(task, "libs", "`libs: {np: numpy}` is now `import numpy as np` at the top of `code`")
+    editor.note(
+        task, "libs", "`libs: {np: numpy}` is now `import numpy as np` at the top of `code`"
+    )
     if named:
         editor.put(task, "code", _imports(named) + task["code"], task, "code")
     del task["libs"]
@@ -65,12 +77,16 @@ def libraries(task: Node, editor: Editor) -> None:
 
 def _importable(name: Any, module: Any) -> bool:
     return all(
-        isinstance(each, str) and all(part.isidentifier() for part in each.split(".")) for each in (name, module)
+        isinstance(each, str) and all(part.isidentifier() for part in each.split("."))
+        for each in (name, module)
     )
 
 
 def _imports(named: dict[str, str]) -> str:
-    lines = [f"import {module}" if name == module else f"import {module} as {name}" for name, module in named.items()]
+    lines = [
+        f"import {module}" if name == module else f"import {module} as {name}"
+        for name, module in named.items()
+    ]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -80,10 +96,20 @@ def connection_pool(task: Node, editor: Editor) -> None:
         return
     if isinstance(task["pool"], str):
         message = "`pool` of a postgres task sized its connections, and takes no text"
-        editor.fault(task, "pool", Code.BAD_VALUE, message, "which workers run a step: `spec: {pool: …}` of the step")
+        editor.fault(
+            task,
+            "pool",
+            Code.BAD_VALUE,
+            message,
+            "which workers run a step: `spec: {pool: …}` of the step",
+        )
         del task["pool"]
         return
-    editor.note(task, "pool", "`pool` of a postgres task is not needed: a worker shares its connections; remove it")
+    editor.note(
+        task,
+        "pool",
+        "`pool` of a postgres task is not needed: a worker shares its connections; remove it",
+    )
     del task["pool"]
 
 
@@ -94,7 +120,10 @@ def artifact_action(task: Node, editor: Editor) -> None:
     action = task["action"]
     if action in ("get", "fetch", "read") and "ref" in task:
         editor.note(task, "action", "`action: get` is not needed: `ref` says it; remove it")
-    elif action in ("put", "store", "write") and (field := _given(task, "put", "data", "value")) is not None:
+    elif (
+        action in ("put", "store", "write")
+        and (field := _given(task, "put", "data", "value")) is not None
+    ):
         editor.note(task, "action", f"`action: put` with `{field}` is now `put: …`")
         if field != "put":
             editor.rename(task, field, "put")
@@ -114,7 +143,12 @@ def step_output(step: Node, editor: Editor) -> None:
     if "output" not in step:
         return
     last = tool if isinstance(tool, dict) else tool[-1] if isinstance(tool, list) and tool else None
-    if not isinstance(output, dict) or not isinstance(last, dict) or set(output) - _HINTS or "output" in last:
+    if (
+        not isinstance(output, dict)
+        or not isinstance(last, dict)
+        or set(output) - _HINTS
+        or "output" in last
+    ):
         message = "`output` belongs to a task, where it says how its result is stored"
         editor.fault(step, "output", Code.UNKNOWN_KEY, message, "tool: {…, output: {store: disk}}")
         del step["output"]

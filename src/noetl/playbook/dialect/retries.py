@@ -10,13 +10,22 @@ from noetl.playbook.findings import Code
 from noetl.playbook.model import DEFAULT_ATTEMPTS
 
 _ACTION = {
-    "max_attempts": "attempts", "initial_delay": "delay", "interval": "delay", "backoff_multiplier": "multiplier",
-    "backoff_factor": "multiplier", "backoff_strategy": "backoff", "max_retries": "attempts",
-}  # fmt: skip
+    "max_attempts": "attempts",
+    "initial_delay": "delay",
+    "interval": "delay",
+    "backoff_multiplier": "multiplier",
+    "backoff_factor": "multiplier",
+    "backoff_strategy": "backoff",
+    "max_retries": "attempts",
+}
 _PAGE = {
-    "attempts": "max_attempts", "max_pages": "max_attempts", "max_iterations": "max_attempts", "initial_delay": "delay",
-    "interval": "delay", "while": "when",
-}  # fmt: skip
+    "attempts": "max_attempts",
+    "max_pages": "max_attempts",
+    "max_iterations": "max_attempts",
+    "initial_delay": "delay",
+    "interval": "delay",
+    "while": "when",
+}
 _PAGING = ("next_call", "collect", "per_iteration")
 _GUARDS = ("when", "retry_when", "while")
 _OF_ANSWER = re.compile(r"\b(response|result)\b(?!\.status_code)|\boutput\.data\b")
@@ -40,23 +49,45 @@ def rewrite(holder: Node, listed: Nodes, editor: Editor) -> None:
                 _one(rule, listed, editor)
             else:
                 editor.fault(
-                    retry, index, Code.BAD_TYPE, "a retry rule is a mapping", "{when: …, then: {max_attempts: 3}}"
+                    retry,
+                    index,
+                    Code.BAD_TYPE,
+                    "a retry rule is a mapping",
+                    "{when: …, then: {max_attempts: 3}}",
                 )
     else:
         hint = "retry: 3, or retry: [{when: …, then: {max_attempts: 3, initial_delay: 1s}}]"
-        editor.fault(holder, "retry", Code.BAD_TYPE, "`retry` is a number, a mapping or a list of rules", hint)
+        editor.fault(
+            holder,
+            "retry",
+            Code.BAD_TYPE,
+            "`retry` is a number, a mapping or a list of rules",
+            hint,
+        )
         del holder["retry"]
         return
-    editor.note(holder, "retry", "`retry` is now `spec.policy.rules` (errors) and `spec.paginate` (answers) of a task")
+    editor.note(
+        holder,
+        "retry",
+        "`retry` is now `spec.policy.rules` (errors) and `spec.paginate` (answers) of a task",
+    )
     del holder["retry"]
 
 
 def _by_outcome(retry: Node, listed: Nodes, editor: Editor) -> None:
     for outcome in [key for key in retry if key not in ("on_error", "on_success")]:
-        editor.fault(retry, outcome, Code.UNKNOWN_KEY, f"unknown key `{outcome}` in retry", "on_error, on_success")
+        editor.fault(
+            retry,
+            outcome,
+            Code.UNKNOWN_KEY,
+            f"unknown key `{outcome}` in retry",
+            "on_error, on_success",
+        )
     for outcome in ("on_error", "on_success"):
         if outcome in retry and not isinstance(retry[outcome], dict):
-            editor.fault(retry, outcome, Code.BAD_TYPE, f"`{outcome}` must be a mapping", "{max_attempts: 3}")
+            editor.fault(
+                retry, outcome, Code.BAD_TYPE, f"`{outcome}` must be a mapping", "{max_attempts: 3}"
+            )
     if isinstance(retry.get("on_error"), dict):
         action = retry["on_error"]
         again_after_error(action, _own_guard(action, editor), listed, editor)
@@ -69,7 +100,11 @@ def _one(rule: Node, listed: Nodes, editor: Editor) -> None:
     expression = _own_guard(rule, editor)
     for key in [key for key in rule if action is not rule and key != "then"]:
         editor.fault(
-            rule, key, Code.UNKNOWN_KEY, f"unknown key `{key}` in a retry rule", "a rule has `when` and `then`"
+            rule,
+            key,
+            Code.UNKNOWN_KEY,
+            f"unknown key `{key}` in a retry rule",
+            "a rule has `when` and `then`",
         )
     if concerns_answer(action, expression):
         paginate(action, expression, listed, editor)
@@ -82,7 +117,13 @@ def _own_guard(rule: Node, editor: Editor) -> str:
         if name in rule:
             expression = guards.expression(rule[name])
             if expression is None:
-                editor.fault(rule, name, Code.BAD_GUARD, f"`{name}` must be one expression", 'write "{{ … }}"')
+                editor.fault(
+                    rule,
+                    name,
+                    Code.BAD_GUARD,
+                    f"`{name}` must be one expression",
+                    'write "{{ … }}"',
+                )
             del rule[name]
             return expression or guards.TRUE
     return guards.TRUE
@@ -98,7 +139,9 @@ def again_after_error(action: Node, expression: str, listed: Nodes, editor: Edit
     for old, new in _ACTION.items():
         if old in action and new not in action:
             editor.rename(action, old, new)
-    if isinstance(action.get("backoff"), int | float) and not isinstance(action.get("backoff"), bool):
+    if isinstance(action.get("backoff"), int | float) and not isinstance(
+        action.get("backoff"), bool
+    ):
         editor.rename(action, "backoff", "multiplier")
     if "multiplier" in action and "backoff" not in action:
         editor.put(action, "backoff", "exponential", action, "multiplier")
@@ -108,10 +151,15 @@ def again_after_error(action: Node, expression: str, listed: Nodes, editor: Edit
 
 def while_a_try_is_left(rule: Node, editor: Editor) -> None:
     """Let the rules after a retry act once it is used up: its guard says that a try is left."""
-    guard, given = guards.expression(rule.get("when")), rule["then"].get("attempts", DEFAULT_ATTEMPTS)
+    guard, given = (
+        guards.expression(rule.get("when")),
+        rule["then"].get("attempts", DEFAULT_ATTEMPTS),
+    )
     attempts = guards.expression(given) if isinstance(given, str) and "{{" in given else str(given)
     if guard is not None and attempts is not None:
-        editor.put(rule, "when", guards.guard(guards.all_of(guard, f"_attempt < {attempts}")), rule, "then")
+        editor.put(
+            rule, "when", guards.guard(guards.all_of(guard, f"_attempt < {attempts}")), rule, "then"
+        )
 
 
 def rules_of(task: Node) -> Nodes:
@@ -157,7 +205,13 @@ def paginate(page: Node, expression: str, listed: Nodes, editor: Editor) -> None
     _collect(page, editor)
     _page_sink(page, editor)
     meaning = dict.fromkeys(guards.EVENTS.values(), guards.TRUE)
-    editor.put(page, "when", guards.guard(guards.without_events(expression, meaning)), page, next(iter(page), "when"))
+    editor.put(
+        page,
+        "when",
+        guards.guard(guards.without_events(expression, meaning)),
+        page,
+        next(iter(page), "when"),
+    )
     asking = [task for task in listed if isinstance(task, dict) and task.get("kind") == "http"]
     asking = asking or [task for task in listed if isinstance(task, dict)]
     if not asking:
@@ -165,7 +219,13 @@ def paginate(page: Node, expression: str, listed: Nodes, editor: Editor) -> None
         return
     spec = editor.below(asking[-1], "spec", origin="kind")
     if "paginate" in spec:
-        editor.fault(page, "when", Code.OLD_FORM, "a task has one pagination rule", "combine the rules with `or`")
+        editor.fault(
+            page,
+            "when",
+            Code.OLD_FORM,
+            "a task has one pagination rule",
+            "combine the rules with `or`",
+        )
         return
     editor.put(spec, "paginate", page, page, "when")
 

@@ -73,5 +73,11 @@ def targets(value: Any, origin: Node, key: str, editor: Editor) -> list[Node]:
     if isinstance(value, list):
         return [arc for item in value for arc in targets(item, origin, key, editor)]
     if key in origin:
-        editor.fault(origin, key, Code.BAD_TYPE, f"`{key}` names a step, an arc, or a list of them", "next: done")
+        editor.fault(
+            origin,
+            key,
+            Code.BAD_TYPE,
+            f"`{key}` names a step, an arc, or a list of them",
+            "next: done",
+        )
     return []

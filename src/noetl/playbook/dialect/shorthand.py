@@ -11,7 +11,10 @@ from noetl.playbook.dialect.editor import Editor, Node, Nodes, maps
 from noetl.playbook.findings import Code
 from noetl.playbook.model import BUILT_IN, Task
 
-NAMED_OTHERWISE = {"workbook": "task", "secrets": "secret"}  # kinds whose single tool spells this field `name`
+NAMED_OTHERWISE = {
+    "workbook": "task",
+    "secrets": "secret",
+}  # kinds whose single tool spells this field `name`
 LABELLED_FIELDS = frozenset({"kind", "name", "tool", "type"})
 
 
@@ -135,7 +138,11 @@ def spell_out_else(rule: Node, editor: Editor) -> None:
     if "else" not in rule or "when" in rule or "then" in rule:
         return
     otherwise = rule["else"]
-    branch = otherwise["then"] if isinstance(otherwise, dict) and set(otherwise) == {"then"} else otherwise
+    branch = (
+        otherwise["then"]
+        if isinstance(otherwise, dict) and set(otherwise) == {"then"}
+        else otherwise
+    )
     editor.put(rule, "when", True, rule, "else")
     editor.put(rule, "then", branch, rule, "else")
     del rule["else"]

@@ -20,7 +20,12 @@ def rewrite(sink: Node, editor: Editor) -> None:
         editor.rename(sink, "storage", "kind")
     _gather_target(sink, editor)
     target = sink["target"]
-    for old, new in (("type", "kind"), ("storage", "kind"), ("credential", "auth"), ("endpoint", "url")):
+    for old, new in (
+        ("type", "kind"),
+        ("storage", "kind"),
+        ("credential", "auth"),
+        ("endpoint", "url"),
+    ):
         if old in target and new not in target:
             editor.rename(target, old, new)
     _take_data(sink, target, editor)
@@ -28,7 +33,11 @@ def rewrite(sink: Node, editor: Editor) -> None:
         if name in target:
             message = f"a sink writes its data to a table, file or address; it has no `{name}`"
             editor.fault(
-                target, name, Code.OLD_FORM, message, "make it a task of the pipeline, or give `table` and `mode`"
+                target,
+                name,
+                Code.OLD_FORM,
+                message,
+                "make it a task of the pipeline, or give `table` and `mode`",
             )
             del target[name]
 
@@ -62,7 +71,13 @@ def to_step(step: Node, editor: Editor) -> None:
         for sink in _each(step[name]):
             append_task(listed, sink, step, name, editor)
         if not _well_formed(step[name]):
-            editor.fault(step, name, Code.BAD_TYPE, f"`{name}` must be a mapping", "sink: {tool: {kind, table}, data}")
+            editor.fault(
+                step,
+                name,
+                Code.BAD_TYPE,
+                f"`{name}` must be a mapping",
+                "sink: {tool: {kind, table}, data}",
+            )
         del step[name]
 
 

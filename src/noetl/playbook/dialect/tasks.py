@@ -11,7 +11,13 @@ KINDS = {"result_fetch": "artifact", "resolve": "artifact"}
 COMMON = {"type": "kind", "args": "input", "with": "input"}
 _SQL = {"command": "query", "sql": "query", "commands": "query"}
 FIELDS = {
-    "http": {"endpoint": "url", "json": "body", "payload": "body", "data": "body", "verify_ssl": "verify"},
+    "http": {
+        "endpoint": "url",
+        "json": "body",
+        "payload": "body",
+        "data": "body",
+        "verify_ssl": "verify",
+    },
     "postgres": {**_SQL, "credential": "auth"},
     "duckdb": {**_SQL, "credential": "auth"},
     "playbook": {"payload": "input"},
@@ -118,12 +124,20 @@ def assignments(node: Node, editor: Editor) -> None:
 
 
 def _assign(variables: Node, name: str, target: Node, editor: Editor) -> None:
-    key = name if name.startswith(("ctx.", "iter.", "step.")) else f"ctx.{name.removeprefix('vars.')}"
+    key = (
+        name if name.startswith(("ctx.", "iter.", "step.")) else f"ctx.{name.removeprefix('vars.')}"
+    )
     if variables is target:
         if key != name:
             editor.rename(target, name, key)
     elif key in target or key.removeprefix("ctx.") in target:
-        editor.fault(variables, name, Code.DUPLICATE_KEY, f"`vars` and `set` both assign `{key}`", "keep one of them")
+        editor.fault(
+            variables,
+            name,
+            Code.DUPLICATE_KEY,
+            f"`vars` and `set` both assign `{key}`",
+            "keep one of them",
+        )
     else:
         editor.move(variables, name, target, key)
 

@@ -11,9 +11,25 @@ from noetl.playbook.findings import Code
 from noetl.playbook.model import BUILT_IN
 
 _OF_STEP = {
-    "step", "desc", "description", "spec", "loop", "input", "tool", "set", "next", "case", "case_mode", "vars", "retry",
-    "sink", "save", "when", "pass", "type",
-}  # fmt: skip
+    "step",
+    "desc",
+    "description",
+    "spec",
+    "loop",
+    "input",
+    "tool",
+    "set",
+    "next",
+    "case",
+    "case_mode",
+    "vars",
+    "retry",
+    "sink",
+    "save",
+    "when",
+    "pass",
+    "type",
+}
 _OF_ITERATOR = ("in", "collection", "iterator", "element", "mode", "concurrency")
 _OF_STEP_TASK = ("save", "sink", "vars", "retry")  # in an iterator's task; they belong to the step
 
@@ -35,7 +51,9 @@ def rewrite(step: Node, editor: Editor) -> None:
 
 
 def _typed(step: Node, editor: Editor) -> None:
-    editor.note(step, "type", f"`type: {step['type']}` on a step is now `tool: {{kind: {step['type']}}}`")
+    editor.note(
+        step, "type", f"`type: {step['type']}` on a step is now `tool: {{kind: {step['type']}}}`"
+    )
     tool = editor.map(step, "type")
     editor.move(step, "type", tool, "kind")
     for key in [key for key in step if key not in _OF_STEP and key not in ("args", "with")]:
@@ -46,7 +64,13 @@ def _typed(step: Node, editor: Editor) -> None:
 def _iterator(step: Node, editor: Editor) -> None:
     editor.note(step, "type", "a step of type `iterator` is now a step with `loop`")
     if "loop" in step:
-        editor.fault(step, "loop", Code.DUPLICATE_KEY, "an iterator step has no `loop` of its own", "keep one of them")
+        editor.fault(
+            step,
+            "loop",
+            Code.DUPLICATE_KEY,
+            "an iterator step has no `loop` of its own",
+            "keep one of them",
+        )
     loop = editor.map(step, "type")
     for name in _OF_ITERATOR:
         if name in step:
@@ -55,11 +79,19 @@ def _iterator(step: Node, editor: Editor) -> None:
     del step["type"]
     task = step.get("task")
     if not isinstance(task, dict):
-        editor.fault(step, "task", Code.MISSING_FIELD, "an iterator step needs a `task`", "task: {type: http, …}")
+        editor.fault(
+            step,
+            "task",
+            Code.MISSING_FIELD,
+            "an iterator step needs a `task`",
+            "task: {type: http, …}",
+        )
         return
     if task.get("type", task.get("kind")) == "iterator" or "loop" in task:
         message = "an iterator inside an iterator has no equivalent in one step"
-        editor.fault(step, "task", Code.OLD_FORM, message, "put the inner loop into a child playbook")
+        editor.fault(
+            step, "task", Code.OLD_FORM, message, "put the inner loop into a child playbook"
+        )
         del step["task"]
         return
     for name in _OF_STEP_TASK:
@@ -78,11 +110,17 @@ def admission(step: Node, editor: Editor) -> None:
         expression = guards.expression(step[name])
         if expression is None:
             editor.fault(
-                step, name, Code.BAD_GUARD, f"`{name}` must be true, false or one expression", 'write "{{ … }}"'
+                step,
+                name,
+                Code.BAD_GUARD,
+                f"`{name}` must be true, false or one expression",
+                'write "{{ … }}"',
             )
         else:
             editor.note(step, name, f"`{name}` on a step is now `spec.policy.admit`")
-            _skip_unless(step, name, guards.none_of(expression) if name == "pass" else expression, editor)
+            _skip_unless(
+                step, name, guards.none_of(expression) if name == "pass" else expression, editor
+            )
         del step[name]
 
 
@@ -95,7 +133,9 @@ def _skip_unless(step: Node, origin: str, expression: str, editor: Editor) -> No
         return
     rules = editor.seq(step, origin)
     if expression not in ("not (true)", "false"):
-        editor.append(rules, _admit_rule(step, origin, guards.guard(expression), None, editor), step, origin)
+        editor.append(
+            rules, _admit_rule(step, origin, guards.guard(expression), None, editor), step, origin
+        )
     refused = _admit_rule(step, origin, True, onward, editor)
     editor.append(rules, refused, step, origin)
     admit = editor.below(step, "spec", "policy", "admit", origin=origin)
@@ -105,7 +145,9 @@ def _skip_unless(step: Node, origin: str, expression: str, editor: Editor) -> No
     editor.put(admit, "rules", rules, step, origin)
 
 
-def _admit_rule(step: Node, origin: str, when: str | bool, onward: str | None, editor: Editor) -> Node:
+def _admit_rule(
+    step: Node, origin: str, when: str | bool, onward: str | None, editor: Editor
+) -> Node:
     """Allowed when `onward` is None; else refused, and the branch goes on there (the empty name ends it)."""
     rule, then = editor.map(step, origin), editor.map(step, origin)
     editor.put(rule, "when", when, step, origin)
@@ -141,7 +183,11 @@ def imply_order(document: Node, editor: Editor) -> None:
     named = [step for step in steps if isinstance(step.get("step"), str)]
     if len(named) < 2 or any("next" in step or "case" in step for step in steps):
         return
-    editor.note(document, "workflow", "steps in implied order: every step now names the one that follows in `next`")
+    editor.note(
+        document,
+        "workflow",
+        "steps in implied order: every step now names the one that follows in `next`",
+    )
     for step, following in pairwise(named):
         editor.put(step, "next", following["step"], step, "step")
 

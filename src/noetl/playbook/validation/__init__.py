@@ -15,11 +15,11 @@ from noetl.playbook.validation import code, names, overwrites, references, shape
 from noetl.playbook.validation.shape import AnyKind, Kinds
 from noetl.playbook.validation.world import World
 
-__all__ = ["Kinds", "Loaded", "PlaybookInvalid", "load", "load_or_raise", "load_registered"]
+__all__ = ["Kinds", "LoadedPlaybook", "PlaybookInvalid", "load", "load_or_raise", "load_registered"]
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedPlaybook:
     """`playbook` is None exactly when a finding is an error."""
 
     playbook: Playbook | None
@@ -39,20 +39,26 @@ class PlaybookInvalid(InvalidInput):
     def __init__(self, findings: list[Finding]) -> None:
         self.findings = findings
         errors = [finding for finding in findings if finding.severity == "error"]
-        lines = [f"{finding}" + (f"\n    {finding.hint}" if finding.hint else "") for finding in errors]
+        lines = [
+            f"{finding}" + (f"\n    {finding.hint}" if finding.hint else "") for finding in errors
+        ]
         super().__init__(f"the playbook has {len(errors)} error(s)\n" + "\n".join(lines))
 
 
-def load(source: str | bytes, *, file: str = "<text>", kinds: Kinds | None = None) -> Loaded:
+def load(
+    source: str | bytes, *, file: str = "<text>", kinds: Kinds | None = None
+) -> LoadedPlaybook:
     """Read, rewrite older spellings, validate. `kinds`: tool kinds beyond the built-in ones and their config models."""
     editor = Editor(file)
     playbook = _read(source, editor, {} if kinds is None else kinds)
     found = in_order(editor.findings)
     failed = any(finding.severity == "error" for finding in found)
-    return Loaded(None if failed else playbook, found, source_hash(source))
+    return LoadedPlaybook(None if failed else playbook, found, source_hash(source))
 
 
-def load_or_raise(source: str | bytes, *, file: str = "<text>", kinds: Kinds | None = None) -> Playbook:
+def load_or_raise(
+    source: str | bytes, *, file: str = "<text>", kinds: Kinds | None = None
+) -> Playbook:
     loaded = load(source, file=file, kinds=kinds)
     if loaded.playbook is None:
         raise PlaybookInvalid(loaded.findings)
@@ -80,7 +86,9 @@ def _read(source: str | bytes, editor: Editor, kinds: Kinds) -> Playbook | None:
     for problem in document.problems:
         at = problem.mark
         editor.findings.append(
-            Finding(editor.file, at.line, at.column, None, problem.code, problem.message, problem.hint)
+            Finding(
+                editor.file, at.line, at.column, None, problem.code, problem.message, problem.hint
+            )
         )
     if not isinstance(document.data, text.Map):
         if not document.problems:
@@ -97,6 +105,14 @@ def _read(source: str | bytes, editor: Editor, kinds: Kinds) -> Playbook | None:
     sql.blank_comments(document.data)
     playbook = shape.parse(document.data, editor, kinds)
     world = World(document.data, document.lines)
-    for check in (references.check, names.check, values.check, code.check, spark.check, sql.check, overwrites.check):
+    for check in (
+        references.check,
+        names.check,
+        values.check,
+        code.check,
+        spark.check,
+        sql.check,
+        overwrites.check,
+    ):
         check(world, editor)
     return playbook

@@ -38,14 +38,25 @@ def _python(task: Node, world: World, editor: Editor) -> None:
         at = within(mark, world.lines, line, column)
         hint = "`{{ }}` is not rendered in code: use `input`" if _TEMPLATE.search(source) else None
         message = f"Python: {message}"
-        editor.findings.append(Finding(editor.file, at.line, at.column, editor.step, Code.PYTHON_SYNTAX, message, hint))
+        editor.findings.append(
+            Finding(editor.file, at.line, at.column, editor.step, Code.PYTHON_SYNTAX, message, hint)
+        )
     elif (found := _TEMPLATE.search(source)) is not None:
         line = source.count("\n", 0, found.start()) + 1
         at = within(mark, world.lines, line, found.start() - source.rfind("\n", 0, found.start()))
         message = "`{{ }}` in code is not rendered"
         hint = 'pass the value: `input: {x: "{{ … }}"}`, then use `x` in the code'
         editor.findings.append(
-            Finding(editor.file, at.line, at.column, editor.step, Code.TEMPLATE_IN_CODE, message, hint, "warning")
+            Finding(
+                editor.file,
+                at.line,
+                at.column,
+                editor.step,
+                Code.TEMPLATE_IN_CODE,
+                message,
+                hint,
+                "warning",
+            )
         )
 
 
@@ -66,13 +77,20 @@ def syntax_problem(source: str) -> tuple[int, int, str] | None:
 
 def _imports_all(module: ast.Module) -> bool:
     return any(
-        alias.name == "*" for node in ast.walk(module) if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.name == "*"
+        for node in ast.walk(module)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     )
 
 
 def _wrapped(module: ast.Module) -> ast.Module:
     """The code as the body of an async function, which may return and await."""
-    future = [node for node in module.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    future = [
+        node
+        for node in module.body
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
+    ]
     body: list[ast.stmt] = [node for node in module.body if node not in future] or [ast.Pass()]
     none: Any = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
     function = ast.AsyncFunctionDef(name="main", args=none, body=body, decorator_list=[])
@@ -85,4 +103,6 @@ def _conf(task: Node, editor: Editor) -> None:
         if not ALLOWED_CONF.fullmatch(key):
             message = f"`{key}` may not be changed by a playbook"
             hint = "allowed: spark.sql.* (except extensions, catalogs and committers), spark.default.parallelism"
-            editor.fault(conf, key, Code.FORBIDDEN_CONF, message, f"{hint}; the rest belongs to the profile")
+            editor.fault(
+                conf, key, Code.FORBIDDEN_CONF, message, f"{hint}; the rest belongs to the profile"
+            )

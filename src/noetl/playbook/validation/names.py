@@ -30,7 +30,9 @@ NOT_RENDERED = frozenset({"code", "name", "kind", "desc", "provenance", "set"})
 WORDS = frozenset({"true", "false", "yes", "no", "1", "0"})
 
 _ELSEWHERE = {
-    **dict.fromkeys(OUTCOME, "it exists once a task has finished: in policies, `set`, arcs and later tasks"),
+    **dict.fromkeys(
+        OUTCOME, "it exists once a task has finished: in policies, `set`, arcs and later tasks"
+    ),
     **dict.fromkeys(PIPELINE, "it exists inside a pipeline only"),
     **dict.fromkeys(ITERATION, "it exists inside a loop only"),
     **dict.fromkeys(ACTIVATION, "it belongs to a step"),
@@ -43,7 +45,7 @@ _ELSEWHERE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TemplatePlace:
     """A value, where it stands, and what its templates may use: names of the language, and names of this playbook."""
 
     holder: Any
@@ -70,13 +72,17 @@ def check(world: World, editor: Editor) -> None:
 # ---- places and scopes ----
 
 
-def _document_places(world: World) -> Iterator[Place]:
+def _document_places(world: World) -> Iterator[TemplatePlace]:
     document = world.document
     defaults = child(document, "workload")
     for number, key in enumerate(defaults):
-        yield Place(defaults, key, names_at(At.WORKLOAD), frozenset(list(defaults)[:number]))
+        yield TemplatePlace(
+            defaults, key, names_at(At.WORKLOAD), frozenset(list(defaults)[:number])
+        )
     for entry in maps(document.get("keychain")):
-        yield from _all(entry, names_at(At.KEYCHAIN), frozenset(world.workload), leaving=("name", "kind"))
+        yield from _all(
+            entry, names_at(At.KEYCHAIN), frozenset(world.workload), leaving=("name", "kind")
+        )
     for entry in maps(document.get("workbook")):
         visible, own = _of_callers(entry, world)
         yield from _task_places(child(entry, "tool"), visible, visible, visible, own)
@@ -89,10 +95,15 @@ def _of_callers(entry: Node, world: World) -> tuple[Visible, frozenset[str]]:
     found = [names_at(At.JUDGED, _step_names(step, world, _results(step))) for step in callers]
     if not found:
         loop = StepNames(LoopKind.COLLECTION)
-        return replace(names_at(At.JUDGED, loop), members={}), world.everywhere | set(world.iterators)
+        return replace(names_at(At.JUDGED, loop), members={}), world.everywhere | set(
+            world.iterators
+        )
     roots = frozenset.intersection(*(visible.roots for visible in found))
     shared = {name for visible in found for name in visible.members if name != "results"}
-    members = {name: frozenset.union(*(visible.members.get(name, frozenset()) for visible in found)) for name in shared}
+    members = {
+        name: frozenset.union(*(visible.members.get(name, frozenset()) for visible in found))
+        for name in shared
+    }
     return Visible(roots, members), world.everywhere
 
 
@@ -100,20 +111,23 @@ def _calls(task: Node, name: str | None) -> bool:
     return task.get("kind") == "workbook" and text(task, "task") == name
 
 
-def _step_places(step: Node, world: World) -> Iterator[Place]:
+def _step_places(step: Node, world: World) -> Iterator[TemplatePlace]:
     own = world.everywhere
     before = names_at(At.BEFORE, StepNames(scratch=world.scratch))
     loop = step.get("loop")
     if isinstance(loop, dict):
         yield from _all(loop, before, own, leaving=("iterator", "spec", "cursor"))
         yield from _all(
-            child(loop, "cursor"), names_at(At.CLAIM, StepNames(scratch=world.scratch)), own, leaving=("kind",)
+            child(loop, "cursor"),
+            names_at(At.CLAIM, StepNames(scratch=world.scratch)),
+            own,
+            leaving=("kind",),
         )
     for rule in maps(child(step, "spec", "policy", "admit").get("rules")):
         yield from _guarded(rule, before, own)
     spec = child(step, "spec")
     if "pool" in spec:
-        yield Place(spec, "pool", before, frozenset(world.workload))
+        yield TemplatePlace(spec, "pool", before, frozenset(world.workload))
     yield from _pipeline_places(step, world)
     after = names_at(At.AFTER, _step_names(step, world, frozenset()))
     yield from _all(child(step, "set"), after, own)
@@ -122,7 +136,7 @@ def _step_places(step: Node, world: World) -> Iterator[Place]:
         yield from _all(arc, after, own, leaving=("step", "when"))
 
 
-def _pipeline_places(step: Node, world: World) -> Iterator[Place]:
+def _pipeline_places(step: Node, world: World) -> Iterator[TemplatePlace]:
     """A task sees the results of those before it; of all of them when the pipeline jumps back."""
     own = world.everywhere
     returns = _jumps_back(step)
@@ -139,7 +153,9 @@ def _pipeline_places(step: Node, world: World) -> Iterator[Place]:
         yield from _task_places(task, call, judged, stored, own)
 
 
-def _step_names(step: Node, world: World, results: frozenset[str], *, outcome: bool = True) -> StepNames:
+def _step_names(
+    step: Node, world: World, results: frozenset[str], *, outcome: bool = True
+) -> StepNames:
     loop = step.get("loop")
     if not isinstance(loop, dict):
         return StepNames(tasks=results, outcome=outcome, scratch=world.scratch)
@@ -149,7 +165,11 @@ def _step_names(step: Node, world: World, results: frozenset[str], *, outcome: b
 
 def _results(step: Node) -> frozenset[str]:
     """Tasks that leave a result. A sink leaves none: what it stored stays the last value."""
-    return frozenset(name for task in tasks_of(step) if not _is_sink(task) and (name := text(task, "name")) is not None)
+    return frozenset(
+        name
+        for task in tasks_of(step)
+        if not _is_sink(task) and (name := text(task, "name")) is not None
+    )
 
 
 def _is_sink(task: Node) -> bool:
@@ -170,7 +190,9 @@ def _jumps(then: Node) -> bool:
     return then.get("do") == "jump" or then.get("exhausted") == "jump"
 
 
-def _task_places(task: Node, call: Visible, judged: Visible, stored: Visible, own: frozenset[str]) -> Iterator[Place]:
+def _task_places(
+    task: Node, call: Visible, judged: Visible, stored: Visible, own: frozenset[str]
+) -> Iterator[TemplatePlace]:
     """`stored`: what the sink of a page sees."""
     yield from _all(task, call, own, leaving=(*NOT_RENDERED, "spec"))
     yield from _all(child(task, "provenance"), call, own)
@@ -186,26 +208,28 @@ def _task_places(task: Node, call: Visible, judged: Visible, stored: Visible, ow
     yield from _all(child(page, "sink"), stored, own)
 
 
-def _guarded(node: Node, visible: Visible, own: frozenset[str]) -> Iterator[Place]:
+def _guarded(node: Node, visible: Visible, own: frozenset[str]) -> Iterator[TemplatePlace]:
     if "when" in node:
-        yield Place(node, "when", visible, own, guard=True)
+        yield TemplatePlace(node, "when", visible, own, guard=True)
 
 
-def _all(node: Node, visible: Visible, own: frozenset[str], leaving: tuple[str, ...] = ()) -> Iterator[Place]:
+def _all(
+    node: Node, visible: Visible, own: frozenset[str], leaving: tuple[str, ...] = ()
+) -> Iterator[TemplatePlace]:
     for key in node:
         if key not in leaving:
-            yield Place(node, key, visible, own)
+            yield TemplatePlace(node, key, visible, own)
 
 
 # ---- one place ----
 
 
-def _check(place: Place, world: World, editor: Editor) -> None:
+def _check(place: TemplatePlace, world: World, editor: Editor) -> None:
     value = place.holder[place.key]
     if place.guard:
         _check_guard(place, value, editor)
     for holder, key, source in _texts(place.holder, place.key):
-        _check_text(Place(holder, key, place.visible, place.own), source, world, editor)
+        _check_text(TemplatePlace(holder, key, place.visible, place.own), source, world, editor)
 
 
 def _texts(holder: Any, key: str | int) -> Iterator[tuple[Any, str | int, str]]:
@@ -223,27 +247,41 @@ def _texts(holder: Any, key: str | int) -> Iterator[tuple[Any, str | int, str]]:
             yield from _texts(value, index)
 
 
-def _check_guard(place: Place, value: Any, editor: Editor) -> None:
+def _check_guard(place: TemplatePlace, value: Any, editor: Editor) -> None:
     if not isinstance(value, str) or "{%" in value or value.strip().lower() in WORDS:
         return
     if "{{" not in value:
         message = f"`when: {value[:60]}` is plain text, which is always true"
-        editor.fault(place.holder, place.key, Code.BAD_GUARD, message, f'write "{{{{ {value[:60].strip()} }}}}"')
+        editor.fault(
+            place.holder,
+            place.key,
+            Code.BAD_GUARD,
+            message,
+            f'write "{{{{ {value[:60].strip()} }}}}"',
+        )
     elif guards.expression(value) is None:
-        message = f"`when: {value[:60]}` has text around its braces, so it is text, which is always true"
+        message = (
+            f"`when: {value[:60]}` has text around its braces, so it is text, which is always true"
+        )
         whole = re.sub(r"\{\{[-+]?\s*|\s*[-+]?\}\}", "", value).strip()
-        editor.fault(place.holder, place.key, Code.BAD_GUARD, message, f'write "{{{{ {whole[:80]} }}}}"')
+        editor.fault(
+            place.holder, place.key, Code.BAD_GUARD, message, f'write "{{{{ {whole[:80]} }}}}"'
+        )
     elif guards.has_second_name(value) and re.search(r"\bevent\b", value):
-        message = "`step.done` and `step.failed` are understood only directly beside `event.name ==`"
+        message = (
+            "`step.done` and `step.failed` are understood only directly beside `event.name ==`"
+        )
         hint = "write call.done for step.done, call.error for step.failed"
         editor.fault(place.holder, place.key, Code.BAD_GUARD, message, hint)
 
 
-def _check_text(place: Place, source: str, world: World, editor: Editor) -> None:
+def _check_text(place: TemplatePlace, source: str, world: World, editor: Editor) -> None:
     try:
         template = templates.parse(source)
     except TemplateError as exc:
-        at = within(editor.value_mark(place.holder, place.key), world.lines, exc.line or 1, exc.column or 1)
+        at = within(
+            editor.value_mark(place.holder, place.key), world.lines, exc.line or 1, exc.column or 1
+        )
         _report(at, Code.TEMPLATE_SYNTAX, exc.message, exc.hint, "error", editor)
         return
     if template.is_literal:
@@ -261,7 +299,7 @@ def _check_text(place: Place, source: str, world: World, editor: Editor) -> None
         _check_state(path, place, source, world, editor)
 
 
-def _unknown(name: str, place: Place, source: str, world: World, editor: Editor) -> None:
+def _unknown(name: str, place: TemplatePlace, source: str, world: World, editor: Editor) -> None:
     hint = _ELSEWHERE.get(name)
     if hint is None and name in world.assigned and "ctx" in place.names:
         hint = f"it is set in ctx: write ctx.{name}"
@@ -272,7 +310,14 @@ def _unknown(name: str, place: Place, source: str, world: World, editor: Editor)
         hint = "a default may use the keys above it: move that key up"
     hint = hint or f"declare `{name}` under workload, or write workload.{name}"
     message = f"`{name}` can never exist here"
-    _report(_found(name, place, source, world, editor), Code.UNKNOWN_NAME, message, hint, "error", editor)
+    _report(
+        _found(name, place, source, world, editor),
+        Code.UNKNOWN_NAME,
+        message,
+        hint,
+        "error",
+        editor,
+    )
 
 
 def _meant(name: str, known: Iterable[str]) -> str | None:
@@ -280,24 +325,34 @@ def _meant(name: str, known: Iterable[str]) -> str | None:
     return f"did you mean `{close}`?" if close else None
 
 
-def _check_path(path: tuple[str | int, ...], place: Place, source: str, world: World, editor: Editor) -> None:
+def _check_path(
+    path: tuple[str | int, ...], place: TemplatePlace, source: str, world: World, editor: Editor
+) -> None:
     if len(path) < 2 or not isinstance(path[1], str):
         return
     root, name = str(path[0]), path[1]
     at = _found(f"{root}.{name}", place, source, world, editor)
     if root == "keychain" and name not in world.keychain:
         hint = _meant(name, world.keychain) or "add an entry to `keychain`"
-        _report(at, Code.UNKNOWN_KEYCHAIN, f"the keychain has no entry `{name}`", hint, "error", editor)
+        _report(
+            at, Code.UNKNOWN_KEYCHAIN, f"the keychain has no entry `{name}`", hint, "error", editor
+        )
     known = place.visible.members.get(root)
     if known is not None and root not in world.known_steps and name not in known:
         hint = _meant(name, known) or f"`{root}` has {', '.join(sorted(known)) or 'nothing'} here"
-        _report(at, Code.UNKNOWN_NAME, f"`{root}.{name}` can never exist here", hint, "error", editor)
+        _report(
+            at, Code.UNKNOWN_NAME, f"`{root}.{name}` can never exist here", hint, "error", editor
+        )
     if root in ("ctx", "vars") and name not in world.assigned:
-        hint = _meant(name, world.assigned) or f"set it before, for example `set: {{ctx.{name}: …}}`"
+        hint = (
+            _meant(name, world.assigned) or f"set it before, for example `set: {{ctx.{name}: …}}`"
+        )
         _report(at, Code.NEVER_SET, f"nothing sets `ctx.{name}`", hint, "warning", editor)
 
 
-def _check_asked(path: tuple[str | int, ...], place: Place, source: str, world: World, editor: Editor) -> None:
+def _check_asked(
+    path: tuple[str | int, ...], place: TemplatePlace, source: str, world: World, editor: Editor
+) -> None:
     """`is defined` and `default` may ask for any name. One that nothing defines, and that is almost a known one, is a slip."""
     name, hint = str(path[0]), None
     if name not in place.names:
@@ -308,10 +363,17 @@ def _check_asked(path: tuple[str | int, ...], place: Place, source: str, world: 
         name = f"{name}.{path[1]}"
     if hint is not None:
         at = _found(name, place, source, world, editor)
-        _report(at, Code.UNKNOWN_NAME, f"nothing in this playbook defines `{name}`", hint, "warning", editor)
+        _report(
+            at,
+            Code.UNKNOWN_NAME,
+            f"nothing in this playbook defines `{name}`",
+            hint,
+            "warning",
+            editor,
+        )
 
 
-def _known_members(root: str, place: Place, world: World) -> frozenset[str]:
+def _known_members(root: str, place: TemplatePlace, world: World) -> frozenset[str]:
     """Nothing when the members of the root cannot be known from the playbook alone."""
     if root in world.known_steps:
         return frozenset()
@@ -320,17 +382,21 @@ def _known_members(root: str, place: Place, world: World) -> frozenset[str]:
     return place.visible.members.get(root, frozenset())
 
 
-def _check_state(path: tuple[str | int, ...], place: Place, source: str, world: World, editor: Editor) -> None:
+def _check_state(
+    path: tuple[str | int, ...], place: TemplatePlace, source: str, world: World, editor: Editor
+) -> None:
     """A name that nothing sets may be set by a person; one that is almost like one that is set is a mistake, `default` or not."""
     if path[0] != "state" or len(path) < 2 or world.hides_state or path[1] in world.assigned_state:
         return
     hint = _meant(str(path[1]), world.assigned_state)
     if hint is not None:
         at = _found(f"state.{path[1]}", place, source, world, editor)
-        _report(at, Code.NEVER_SET, f"this playbook sets no `state.{path[1]}`", hint, "warning", editor)
+        _report(
+            at, Code.NEVER_SET, f"this playbook sets no `state.{path[1]}`", hint, "warning", editor
+        )
 
 
-def _found(name: str, place: Place, source: str, world: World, editor: Editor) -> Mark:
+def _found(name: str, place: TemplatePlace, source: str, world: World, editor: Editor) -> Mark:
     """Where the name stands: the first place in the text that spells it."""
     offset = max(source.find(name), 0)
     line, column = source.count("\n", 0, offset) + 1, offset - source.rfind("\n", 0, offset)
@@ -354,5 +420,9 @@ def _indent(lines: list[str], after: int) -> int:
     return len(body) - len(body.lstrip(" "))
 
 
-def _report(at: Mark, code: Code, message: str, hint: str | None, severity: Severity, editor: Editor) -> None:
-    editor.findings.append(Finding(editor.file, at.line, at.column, editor.step, code, message, hint, severity))
+def _report(
+    at: Mark, code: Code, message: str, hint: str | None, severity: Severity, editor: Editor
+) -> None:
+    editor.findings.append(
+        Finding(editor.file, at.line, at.column, editor.step, code, message, hint, severity)
+    )

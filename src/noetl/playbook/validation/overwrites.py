@@ -70,7 +70,9 @@ def _check_pages(task: Node, fixed: frozenset[str], editor: Editor) -> None:
         return  # it polls: the last answer is the one that counts
     target = child(task, "spec", "paginate", "sink", "target")
     if named(target.get("mode")) in _REPLACING and not _differs(target, fixed):
-        message = "every page replaces what the page before it wrote: only the last page would be left"
+        message = (
+            "every page replaces what the page before it wrote: only the last page would be left"
+        )
         hint = "mode: insert adds the rows of each page; mode: upsert with a key may be repeated"
         editor.fault(target, "mode", Code.LAST_WRITE_WINS, message, hint)
 
@@ -96,7 +98,9 @@ def _check_items(step: Node, task: Node, fixed: frozenset[str], editor: Editor) 
 
 def _replaced(task: Node) -> Node:
     """What the task replaces as a whole; nothing if it adds to it."""
-    target = child(task, "target") if task.get("kind") in ("sink", "transfer") else child(task, "output")
+    target = (
+        child(task, "target") if task.get("kind") in ("sink", "transfer") else child(task, "output")
+    )
     default = "overwrite" if task.get("kind") == "spark" and target.get("path") else None
     mode = target.get("mode")
     return target if (default if mode is None else named(mode)) in _REPLACING else {}
@@ -110,8 +114,13 @@ def _is_dynamic(task: Node, target: Node) -> bool:
 
 def _may_leave(step: Node) -> bool:
     """An item may end before its write."""
-    rules = [rule for task in tasks_of(step) for rule in maps(child(task, "spec", "policy").get("rules"))]
-    return any("break" in (child(rule, "then").get("do"), child(rule, "then").get("exhausted")) for rule in rules)
+    rules = [
+        rule for task in tasks_of(step) for rule in maps(child(task, "spec", "policy").get("rules"))
+    ]
+    return any(
+        "break" in (child(rule, "then").get("do"), child(rule, "then").get("exhausted"))
+        for rule in rules
+    )
 
 
 # ---- templates ----

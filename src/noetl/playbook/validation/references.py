@@ -35,12 +35,21 @@ def _steps(world: World, editor: Editor) -> None:
         line = editor.mark(step, "step").line
         if name in first:
             message = f"the step `{name}` exists already, on line {first[name]}"
-            editor.fault(step, "step", Code.DUPLICATE_STEP, message, "every step has a name of its own")
+            editor.fault(
+                step, "step", Code.DUPLICATE_STEP, message, "every step has a name of its own"
+            )
         first.setdefault(name, line)
         _reserved(step, "step", name, "step", editor)
         if name in world.workload:
             message = f"the step `{name}` hides the workload key of the same name"
-            editor.report(step, "step", Code.SHADOWED_NAME, message, f"write workload.{name} for the input", "warning")
+            editor.report(
+                step,
+                "step",
+                Code.SHADOWED_NAME,
+                message,
+                f"write workload.{name} for the input",
+                "warning",
+            )
     editor.step = None
 
 
@@ -48,13 +57,16 @@ def _reserved(node: Node, key: str, name: str, what: str, editor: Editor) -> Non
     if name in RESERVED:
         article = "an" if what == "iterator" else "a"
         message = f"`{name}` is a name of the language and cannot name {article} {what}"
-        editor.fault(node, key, Code.RESERVED_NAME, message, f"for example `{name.strip('_')}_{what}`")
+        editor.fault(
+            node, key, Code.RESERVED_NAME, message, f"for example `{name.strip('_')}_{what}`"
+        )
 
 
 def _entries(world: World, editor: Editor) -> None:
     for group, code, what in (
-        ("keychain", Code.DUPLICATE_ENTRY, "keychain entry"), ("workbook", Code.DUPLICATE_TASK, "workbook task"),
-    ):  # fmt: skip
+        ("keychain", Code.DUPLICATE_ENTRY, "keychain entry"),
+        ("workbook", Code.DUPLICATE_TASK, "workbook task"),
+    ):
         _once(maps(world.document.get(group)), code, what, editor)
 
 
@@ -64,7 +76,11 @@ def _once(nodes: Iterable[Node], code: Code, what: str, editor: Editor) -> None:
         name = text(node, "name")
         if name is not None and name in seen:
             editor.fault(
-                node, "name", code, f"the {what} `{name}` exists already", f"every {what} has a name of its own"
+                node,
+                "name",
+                code,
+                f"the {what} `{name}` exists already",
+                f"every {what} has a name of its own",
             )
         elif name is not None:
             seen.add(name)
@@ -106,7 +122,9 @@ def _targets(step: Node, world: World, editor: Editor) -> None:
     for arc in arcs(step):
         _target(arc, "step", world, editor)
         if final is not None and arc.get("step") == final:
-            message = f"`{final}` is the final step: it runs by itself when everything else has ended"
+            message = (
+                f"`{final}` is the final step: it runs by itself when everything else has ended"
+            )
             editor.report(arc, "step", Code.FINAL_STEP_ARC, message, "remove the arc", "warning")
     for rule in _admit_rules(step):
         _target(child(rule, "then"), "next", world, editor)
@@ -130,7 +148,10 @@ def _target(node: Node, key: str, world: World, editor: Editor) -> None:
     if name is None or name in world.known_steps:
         return
     if "{{" in name:
-        message, hint = "an arc names its target; it cannot be computed", "write one arc per target, each with `when`"
+        message, hint = (
+            "an arc names its target; it cannot be computed",
+            "write one arc per target, each with `when`",
+        )
     else:
         message = f"there is no step `{name}`"
         hint = did_you_mean(name, world.step_names) or f"steps: {', '.join(world.step_names[:20])}"
@@ -171,7 +192,9 @@ def _iterator(step: Node, world: World, editor: Editor) -> None:
     _reserved(loop, "iterator", name, "iterator", editor)
     if name in world.known_steps:
         message = f"the iterator `{name}` hides the step of the same name"
-        editor.report(loop, "iterator", Code.SHADOWED_NAME, message, "give it another name", "warning")
+        editor.report(
+            loop, "iterator", Code.SHADOWED_NAME, message, "give it another name", "warning"
+        )
 
 
 def _executor(world: World, editor: Editor) -> None:
@@ -180,22 +203,35 @@ def _executor(world: World, editor: Editor) -> None:
         name = text(spec, key)
         if name is not None and name not in world.known_steps:
             editor.fault(
-                spec, key, Code.UNKNOWN_STEP, f"there is no step `{name}`", did_you_mean(name, world.step_names)
+                spec,
+                key,
+                Code.UNKNOWN_STEP,
+                f"there is no step `{name}`",
+                did_you_mean(name, world.step_names),
             )
     if text(spec, "entry_step") is not None and spec.get("entry_step") == spec.get("final_step"):
-        editor.fault(spec, "final_step", Code.BAD_VALUE, "one step cannot be both the entry and the final step")
+        editor.fault(
+            spec,
+            "final_step",
+            Code.BAD_VALUE,
+            "one step cannot be both the entry and the final step",
+        )
 
 
 def _reachable(world: World, editor: Editor) -> None:
     if not world.step_names:
         return
     spec = child(world.document, "executor", "spec")
-    entry = text(spec, "entry_step") or ("start" if "start" in world.step_names else world.step_names[0])
+    entry = text(spec, "entry_step") or (
+        "start" if "start" in world.step_names else world.step_names[0]
+    )
     edges: dict[str, list[str]] = {}
     for step in world.steps:
         targets = [text(arc, "step") for arc in arcs(step)]
         targets += [text(child(rule, "then"), "next") for rule in _admit_rules(step)]
-        edges.setdefault(text(step, "step") or "", []).extend(target for target in targets if target is not None)
+        edges.setdefault(text(step, "step") or "", []).extend(
+            target for target in targets if target is not None
+        )
     found: set[str] = set()
     waiting = [entry, *([final] if (final := text(spec, "final_step")) is not None else [])]
     while waiting:
@@ -208,5 +244,12 @@ def _reachable(world: World, editor: Editor) -> None:
         if name and name not in found:
             editor.step = name
             message = f"no arc leads from the entry `{entry}` to the step `{name}`"
-            editor.report(step, "step", Code.UNREACHABLE_STEP, message, "add an arc, or remove the step", "warning")
+            editor.report(
+                step,
+                "step",
+                Code.UNREACHABLE_STEP,
+                message,
+                "add an arc, or remove the step",
+                "warning",
+            )
     editor.step = None

@@ -35,15 +35,25 @@ class AnyKind(Mapping[str, None]):
 
 
 _TYPES = {
-    "string_type": "text", "int_type": "a whole number", "int_parsing": "a whole number",
-    "int_from_float": "a whole number", "float_type": "a number", "float_parsing": "a number",
-    "bool_type": "true or false", "bool_parsing": "true or false",
-    "dict_type": "a mapping", "list_type": "a list", "model_type": "a mapping", "model_attributes_type": "a mapping",
-}  # fmt: skip
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "dict_type": "a mapping",
+    "list_type": "a list",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
 _BOUNDS = {
-    "greater_than_equal": ("ge", "at least"), "greater_than": ("gt", "more than"),
-    "less_than_equal": ("le", "at most"), "less_than": ("lt", "less than"),
-}  # fmt: skip
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "more than"),
+    "less_than_equal": ("le", "at most"),
+    "less_than": ("lt", "less than"),
+}
 _OUTSIDE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
 _RENAMED = {
     "name": "step",
@@ -53,17 +63,21 @@ _RENAMED = {
 }  # keys of other tools, and the same key of ours
 _LOOP_HINT = "write `loop: {in: …, iterator: item}`"
 _BEFORE_HINT = "write `next` in the step that runs before: `next: [this_step]`"
-_WHEN_HINT = (
-    "write the condition in the arc that leads here, `next: [{step: …, when: …}]`, or `spec: {policy: {admit: …}}`"
-)
+_WHEN_HINT = "write the condition in the arc that leads here, `next: [{step: …, when: …}]`, or `spec: {policy: {admit: …}}`"
 _OTHERWISE = {  # keys of other tools on a step that are no key with the same value here, and what to write
-    "depends_on": _BEFORE_HINT, "needs": _BEFORE_HINT,
+    "depends_on": _BEFORE_HINT,
+    "needs": _BEFORE_HINT,
     "on_error": 'write `next: [{step: …, when: "{{ error is defined }}"}]`',
-    "foreach": _LOOP_HINT, "for_each": _LOOP_HINT, "with_items": _LOOP_HINT,
+    "foreach": _LOOP_HINT,
+    "for_each": _LOOP_HINT,
+    "with_items": _LOOP_HINT,
     "retries": "write `retry: 3`, or a policy of the task with `do: retry`",
-    "condition": _WHEN_HINT, "if": _WHEN_HINT,
-}  # fmt: skip
-_CHOICES = {"`store`": "`disk` is the store of large results; NOETL_STORAGE_CLOUD_TIER says where that is"}
+    "condition": _WHEN_HINT,
+    "if": _WHEN_HINT,
+}
+_CHOICES = {
+    "`store`": "`disk` is the store of large results; NOETL_STORAGE_CLOUD_TIER says where that is"
+}
 
 
 def parse(document: Map, editor: Editor, kinds: Kinds) -> Playbook | None:
@@ -92,7 +106,9 @@ def _report(document: Map, errors: list[ErrorDetails], editor: Editor) -> None:
     for error in errors:
         by_place.setdefault(_path(document, error["loc"], error["type"]), []).append(error)
     for path, group in by_place.items():
-        if any(other[: len(path)] == path != other for other in by_place) and len(group[0]["loc"]) > len(path):
+        if any(other[: len(path)] == path != other for other in by_place) and len(
+            group[0]["loc"]
+        ) > len(path):
             continue  # another alternative of the union got further
         editor.step = _step_at(document, path)
         code, message, hint = _explain(document, path, _most_telling(group), group)
@@ -152,18 +168,28 @@ def _step_at(document: Any, path: Path) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _explain(document: Any, path: Path, error: ErrorDetails, group: list[ErrorDetails]) -> tuple[Code, str, str | None]:
+def _explain(
+    document: Any, path: Path, error: ErrorDetails, group: list[ErrorDetails]
+) -> tuple[Code, str, str | None]:
     kind, context = error["type"], error.get("ctx", {})
     name = next((part for part in reversed(path) if isinstance(part, str)), "the playbook")
     where = f"`{name}`" if path else name
     if kind == "extra_forbidden":
         return _unknown_key(document, path)
     if kind == "missing":
-        return Code.MISSING_FIELD, f"{where} is missing{_of(document, path)}", _needed(document, path)
+        return (
+            Code.MISSING_FIELD,
+            f"{where} is missing{_of(document, path)}",
+            _needed(document, path),
+        )
     if kind == "value_error":
         message = str(context.get("error", error["msg"])).removeprefix("Value error, ")
         return (
-            (Code.BAD_DURATION if "duration" in message and "wait takes" not in message else Code.BAD_VALUE),
+            (
+                Code.BAD_DURATION
+                if "duration" in message and "wait takes" not in message
+                else Code.BAD_VALUE
+            ),
             message,
             None,
         )
@@ -174,17 +200,27 @@ def _explain(document: Any, path: Path, error: ErrorDetails, group: list[ErrorDe
         return Code.BAD_NAME, f"{error['input']!r} is not a name{_of(document, path)}", hint
     if kind in _BOUNDS:
         bound, words = _BOUNDS[kind]
-        return Code.BAD_VALUE, f"{where} must be {words} {context[bound]}, not {error['input']}", None
+        return (
+            Code.BAD_VALUE,
+            f"{where} must be {words} {context[bound]}, not {error['input']}",
+            None,
+        )
     if kind == "too_short":
         return Code.BAD_VALUE, f"{where} must not be empty", None
     if kind in _TYPES:
-        wanted = list(dict.fromkeys(_TYPES[item["type"]] for item in group if item["type"] in _TYPES))
+        wanted = list(
+            dict.fromkeys(_TYPES[item["type"]] for item in group if item["type"] in _TYPES)
+        )
         if path[-1:] == ("tool",):
             wanted = ["a task (a mapping with `kind`)", "a list of tasks"]
         if path[-3:-1] == ("next", "arcs"):
             hint = "`next: done`, or `next: [{step: done, when: …}]`"
             return Code.BAD_TYPE, f"`next` must name a step, not {_shown(error['input'])}", hint
-        return Code.BAD_TYPE, f"{where} must be {' or '.join(wanted)}, not {_shown(error['input'])}", None
+        return (
+            Code.BAD_TYPE,
+            f"{where} must be {' or '.join(wanted)}, not {_shown(error['input'])}",
+            None,
+        )
     return Code.BAD_VALUE, f"{where}: {error['msg']}", None
 
 
@@ -193,7 +229,11 @@ def _not_one_of(where: str, error: ErrorDetails) -> tuple[Code, str, str | None]
     given = error["input"]
     choices = [part.strip("'") for part in expected.replace(" or ", ", ").split(", ")]
     hint = did_you_mean(given, choices) if isinstance(given, str) else None
-    return Code.BAD_VALUE, f"{where} must be {expected}, not {_shown(given)}", hint or _CHOICES.get(where)
+    return (
+        Code.BAD_VALUE,
+        f"{where} must be {expected}, not {_shown(given)}",
+        hint or _CHOICES.get(where),
+    )
 
 
 def _shown(value: Any) -> str:
@@ -224,7 +264,9 @@ def _keys(node: Any) -> Iterator[str]:
     for key, value in node.items() if isinstance(node, dict) else ():
         if key == "options" and isinstance(value, dict):
             yield from value
-            yield from (name for inner in value.values() if isinstance(inner, dict) for name in inner)
+            yield from (
+                name for inner in value.values() if isinstance(inner, dict) for name in inner
+            )
         else:
             yield key
 
@@ -234,7 +276,9 @@ def _of(document: Any, path: Path) -> str:
     for part in path[:-1]:
         node = node[part]
     kind = node.get("kind") if isinstance(node, dict) else None
-    return f" in {kind}" if isinstance(kind, str) and len(path) > 1 and "metadata" not in path else ""
+    return (
+        f" in {kind}" if isinstance(kind, str) and len(path) > 1 and "metadata" not in path else ""
+    )
 
 
 def _unknown_key(document: Any, path: Path) -> tuple[Code, str, str | None]:
@@ -286,7 +330,11 @@ def _fields_at(document: Any, path: Path) -> list[str]:
             models = [inner for annotation in found for inner in _models_in(annotation)]
         if isinstance(node, dict) and any(issubclass(model, Task) for model in models):
             models = [BUILT_IN.get(str(node.get("kind")), OutsideTask)]
-    return list(dict.fromkeys(field.alias or name for model in models for name, field in model.model_fields.items()))
+    return list(
+        dict.fromkeys(
+            field.alias or name for model in models for name, field in model.model_fields.items()
+        )
+    )
 
 
 def _field(model: type[Model], key: str) -> Any:
@@ -299,8 +347,14 @@ def _field(model: type[Model], key: str) -> Any:
 def _models_in(annotation: Any) -> list[type[Model]]:
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return [annotation] if issubclass(annotation, Model) else []
-    if get_origin(annotation) in (Union, types.UnionType, list) or hasattr(annotation, "__metadata__"):
-        parts = get_args(annotation)[:1] if hasattr(annotation, "__metadata__") else get_args(annotation)
+    if get_origin(annotation) in (Union, types.UnionType, list) or hasattr(
+        annotation, "__metadata__"
+    ):
+        parts = (
+            get_args(annotation)[:1]
+            if hasattr(annotation, "__metadata__")
+            else get_args(annotation)
+        )
         return [model for part in parts for model in _models_in(part)]
     return []
 
@@ -347,10 +401,14 @@ def _own_model(task: Any, model: type[BaseModel], editor: Editor) -> None:
 
 def every_task(document: Any) -> Iterable[tuple[str | None, Any]]:
     """(step, task) of every task in the document; the step is None for the workbook."""
-    for step in document.get("workflow") or [] if isinstance(document.get("workflow"), list) else []:
+    for step in (
+        document.get("workflow") or [] if isinstance(document.get("workflow"), list) else []
+    ):
         if isinstance(step, dict) and isinstance(step.get("tool"), list):
             name = step.get("step") if isinstance(step.get("step"), str) else None
             yield from ((name, task) for task in step["tool"] if isinstance(task, dict))
-    for entry in document.get("workbook") or [] if isinstance(document.get("workbook"), list) else []:
+    for entry in (
+        document.get("workbook") or [] if isinstance(document.get("workbook"), list) else []
+    ):
         if isinstance(entry, dict) and isinstance(entry.get("tool"), dict):
             yield None, entry["tool"]

@@ -13,7 +13,16 @@ from noetl.playbook.findings import Code, Finding, Severity
 from noetl.playbook.outlines import PRIVATE, Outline, Spot, marker
 from noetl.playbook.sqlcomments import blank_commented_values
 from noetl.playbook.sqlplaces import misplaced
-from noetl.playbook.sqltext import LITERALS, Dialect, Token, Unterminated, marker_pattern, significant, split, tokens
+from noetl.playbook.sqltext import (
+    LITERALS,
+    Dialect,
+    Token,
+    Unterminated,
+    marker_pattern,
+    significant,
+    split,
+    tokens,
+)
 from noetl.playbook.validation.names import within
 from noetl.playbook.validation.shape import every_task
 from noetl.playbook.validation.world import World, child, text
@@ -66,7 +75,9 @@ def _texts(holder: Node, key: str, dialect: Dialect) -> Iterator[Found]:
     if isinstance(value, str):
         yield holder, key, dialect
     elif isinstance(value, list):
-        yield from ((value, index, dialect) for index, each in enumerate(value) if isinstance(each, str))
+        yield from (
+            (value, index, dialect) for index, each in enumerate(value) if isinstance(each, str)
+        )
 
 
 def _check(found: Found, world: World, editor: Editor) -> None:
@@ -78,11 +89,15 @@ def _check(found: Found, world: World, editor: Editor) -> None:
         template = templates.parse(source)
     except TemplateError:
         return  # `names` has told
-    notes = dict.fromkeys(note for outline in outlines.outlines(template) for note in _notes(outline, dialect))
+    notes = dict.fromkeys(
+        note for outline in outlines.outlines(template) for note in _notes(outline, dialect)
+    )
     mark = editor.value_mark(holder, key)
     for spot, code, message, hint, severity in notes:
         at = within(mark, world.lines, spot.line, _column(source, spot.line))
-        editor.findings.append(Finding(editor.file, at.line, at.column, editor.step, code, message, hint, severity))
+        editor.findings.append(
+            Finding(editor.file, at.line, at.column, editor.step, code, message, hint, severity)
+        )
 
 
 def _column(source: str, line: int) -> int:
@@ -110,7 +125,13 @@ def _doubled(token: Token, outline: Outline) -> Iterator[Note]:
     for spot in _spots(token, outline):
         if spot.doubles:
             message = f"`{{{{ {spot.source} }}}}`: the quotes of a value need no doubling, and it is left out"
-            yield spot, Code.SQL_ESCAPED, message, "a value in SQL is data, whatever is in it", "warning"
+            yield (
+                spot,
+                Code.SQL_ESCAPED,
+                message,
+                "a value in SQL is data, whatever is in it",
+                "warning",
+            )
 
 
 def _spots(token: Token, outline: Outline) -> list[Spot]:

@@ -12,15 +12,25 @@ from noetl.playbook.model import BUILT_IN, ON_SPARK
 from noetl.playbook.validation.shape import did_you_mean, every_task
 from noetl.playbook.validation.world import World, child, named, task_targets, tasks_of, text
 
-_SET = re.compile(r"(?:(?:ctx|iter|step|state)\.)?[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
+_SET = re.compile(
+    r"(?:(?:ctx|iter|step|state)\.)?[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
+)
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _STORAGE = ("postgres", "duckdb", "http", "file", "object")  # where a sink can write
 _TRANSFER = ("postgres", "duckdb", "file")  # what a transfer reads and writes
 _CLAIMS = ("postgres", "duckdb")
 _OF_ACTION = {
-    "attempts": "retry", "delay": "retry", "backoff": "retry", "multiplier": "retry", "max_delay": "retry",
-    "jitter": "retry", "exhausted": "retry", "to": "jump", "max_jumps": "jump", "message": "fail",
-}  # fmt: skip
+    "attempts": "retry",
+    "delay": "retry",
+    "backoff": "retry",
+    "multiplier": "retry",
+    "max_delay": "retry",
+    "jitter": "retry",
+    "exhausted": "retry",
+    "to": "jump",
+    "max_jumps": "jump",
+    "message": "fail",
+}
 _CHANGES = re.compile(r"\s*(update|delete|insert|merge)\b", re.IGNORECASE)
 _RETURNS = re.compile(r"\breturning\b", re.IGNORECASE)
 _SOURCES = ("query", "path", "ref")
@@ -53,14 +63,24 @@ def _assignments(node: Node, world: World, editor: Editor) -> None:
         root = name.split(".", 1)[0]
         if "." in name and root in ("workload", "output", "keychain", "input", "args", "loop"):
             editor.fault(
-                given, name, Code.BAD_VALUE, f"`{name}` cannot be assigned", "assign to ctx., iter., step. or state."
+                given,
+                name,
+                Code.BAD_VALUE,
+                f"`{name}` cannot be assigned",
+                "assign to ctx., iter., step. or state.",
             )
         elif "." in name and root not in ("ctx", "iter", "step", "state"):
-            message = f"`{name}` is assigned nowhere: a name starts with ctx., iter., step. or state."
+            message = (
+                f"`{name}` is assigned nowhere: a name starts with ctx., iter., step. or state."
+            )
             editor.fault(given, name, Code.BAD_VALUE, message, f"write ctx.{name}")
         elif not _SET.fullmatch(name):
             editor.fault(
-                given, name, Code.BAD_NAME, f"`{name}` is not a name that can be assigned", "ctx.total, iter.page"
+                given,
+                name,
+                Code.BAD_NAME,
+                f"`{name}` is not a name that can be assigned",
+                "ctx.total, iter.page",
             )
         elif name.startswith("state."):
             _state_assignment(given, name, world, editor)
@@ -71,10 +91,14 @@ def _state_assignment(given: Node, name: str, world: World, editor: Editor) -> N
     if problem is not None:
         editor.fault(given, name, Code.BAD_NAME, problem, "state.watermark")
     if world.hides_state:
-        message = (
-            "`state` is a workload key or a step of this playbook, so that state between executions cannot be used"
+        message = "`state` is a workload key or a step of this playbook, so that state between executions cannot be used"
+        editor.fault(
+            given,
+            name,
+            Code.SHADOWED_NAME,
+            message,
+            "give the workload key or the step another name",
         )
-        editor.fault(given, name, Code.SHADOWED_NAME, message, "give the workload key or the step another name")
     if len(world.assigned_state) > MAX_STATE_NAMES:
         message = f"the playbook sets {len(world.assigned_state)} names of state, at most {MAX_STATE_NAMES} are kept"
         editor.fault(given, name, Code.BAD_VALUE, message, "put several values into one map")
@@ -94,12 +118,24 @@ def _loop(loop: Node, editor: Editor) -> None:
             editor.fault(loop, "cursor", Code.BAD_VALUE, message, "add the mode, or loop over `in`")
         if loop.get("in") is not None:
             editor.fault(
-                loop, "in", Code.BAD_VALUE, "a cursor loop claims its items; it has no `in`", "remove one of them"
+                loop,
+                "in",
+                Code.BAD_VALUE,
+                "a cursor loop claims its items; it has no `in`",
+                "remove one of them",
             )
     elif mode == "cursor":
-        editor.fault(spec, "mode", Code.MISSING_FIELD, "mode cursor needs `loop.cursor: {kind, auth, claim}`")
+        editor.fault(
+            spec, "mode", Code.MISSING_FIELD, "mode cursor needs `loop.cursor: {kind, auth, claim}`"
+        )
     elif "in" not in loop:
-        editor.fault(loop, None, Code.MISSING_FIELD, "the loop has no `in`", 'loop: {in: "{{ … }}", iterator: row}')
+        editor.fault(
+            loop,
+            None,
+            Code.MISSING_FIELD,
+            "the loop has no `in`",
+            'loop: {in: "{{ … }}", iterator: row}',
+        )
     else:
         _collection(loop, editor)
     _loop_extras(spec, mode, editor)
@@ -112,7 +148,9 @@ def _cursor_kind(cursor: Node, editor: Editor) -> None:
         return
     hint = did_you_mean(kind, _CLAIMS) or f"a claim is a statement of {' or '.join(_CLAIMS)}"
     if kind in BUILT_IN or did_you_mean(kind, _CLAIMS):
-        editor.fault(cursor, "kind", Code.UNKNOWN_KIND, f"a cursor cannot claim from `{kind}`", hint)
+        editor.fault(
+            cursor, "kind", Code.UNKNOWN_KIND, f"a cursor cannot claim from `{kind}`", hint
+        )
     else:
         editor.report(cursor, "kind", Code.UNKNOWN_KIND, f"no tool `{kind}` here", hint, "warning")
 
@@ -124,7 +162,13 @@ def _claim_returns_rows(cursor: Node, editor: Editor) -> None:
         return
     if _CHANGES.match(claim) and not _RETURNS.search(claim):
         message = "the claim returns no rows, so those that it claims are worked on by nobody"
-        editor.fault(cursor, "claim", Code.BAD_VALUE, message, "end the statement with RETURNING and the columns")
+        editor.fault(
+            cursor,
+            "claim",
+            Code.BAD_VALUE,
+            message,
+            "end the statement with RETURNING and the columns",
+        )
 
 
 def _on_spark(step: Node, editor: Editor) -> None:
@@ -145,7 +189,9 @@ def _collection(loop: Node, editor: Editor) -> None:
         editor.fault(loop, "in", Code.BAD_VALUE, message, 'for a number of times: "{{ range(n) }}"')
     elif isinstance(value, str) and "{{" not in value and "{%" not in value:
         message = f"`in: {value[:60]}` is plain text: the loop runs once"
-        editor.report(loop, "in", Code.BAD_VALUE, message, f'write "{{{{ {value[:60]} }}}}"', "warning")
+        editor.report(
+            loop, "in", Code.BAD_VALUE, message, f'write "{{{{ {value[:60]} }}}}"', "warning"
+        )
     elif isinstance(value, str) and _yields_text(value):
         message = f"`in: {value[:60]}` has text around its braces, so it is one text: the loop would run once"
         hint = 'write the list alone: "{{ rows }}"; for one text, a list of it: ["…"]'
@@ -161,11 +207,26 @@ def _yields_text(value: str) -> bool:
 
 def _loop_extras(spec: Node, mode: Any, editor: Editor) -> None:
     if "frame" in spec and mode != "cursor":
-        editor.fault(spec, "frame", Code.IGNORED_FIELD, "`frame` belongs to mode cursor", "use `chunk` for other modes")
-    on_spark = child(spec, "policy").get("exec") == "spark"  # there it says how many run at once in a task
-    if "max_in_flight" in spec and mode == "sequential" and spec["max_in_flight"] != 1 and not on_spark:
+        editor.fault(
+            spec,
+            "frame",
+            Code.IGNORED_FIELD,
+            "`frame` belongs to mode cursor",
+            "use `chunk` for other modes",
+        )
+    on_spark = (
+        child(spec, "policy").get("exec") == "spark"
+    )  # there it says how many run at once in a task
+    if (
+        "max_in_flight" in spec
+        and mode == "sequential"
+        and spec["max_in_flight"] != 1
+        and not on_spark
+    ):
         message = "`max_in_flight` has no effect in a sequential loop"
-        editor.report(spec, "max_in_flight", Code.IGNORED_FIELD, message, "add `mode: parallel`", "warning")
+        editor.report(
+            spec, "max_in_flight", Code.IGNORED_FIELD, message, "add `mode: parallel`", "warning"
+        )
     reduced = child(spec, "reduce")
     for name in reduced:
         if "." in name and not name.startswith(("ctx.", "state.")):
@@ -176,11 +237,17 @@ def _loop_extras(spec: Node, mode: Any, editor: Editor) -> None:
 def _parallel_writes(step: Node, editor: Editor) -> None:
     """Iterations that run together may write `ctx` and `state` only through a reducer."""
     spec = child(step, "loop", "spec")
-    if spec.get("mode") not in ("parallel", "cursor") and child(spec, "policy").get("exec") != "spark":
+    if (
+        spec.get("mode") not in ("parallel", "cursor")
+        and child(spec, "policy").get("exec") != "spark"
+    ):
         return
     reduced = {_root(name) for name in child(spec, "reduce")}
     for task in tasks_of(step):
-        for node in (task, *(child(rule, "then") for rule in maps(child(task, "spec", "policy").get("rules")))):
+        for node in (
+            task,
+            *(child(rule, "then") for rule in maps(child(task, "spec", "policy").get("rules"))),
+        ):
             given = child(node, "set")
             for name in given:
                 shared = name.startswith(("ctx.", "state.")) or "." not in name
@@ -206,7 +273,11 @@ def _root(name: str) -> str:
 
 
 def _unreduced(node: Node, name: str, editor: Editor) -> None:
-    ctx = name if name.startswith(("ctx.", "state.")) else f"ctx.{node[name] if name == 'into' else name}"
+    ctx = (
+        name
+        if name.startswith(("ctx.", "state."))
+        else f"ctx.{node[name] if name == 'into' else name}"
+    )
     message = f"parallel iterations all write `{ctx}`, and no reducer says how to combine them"
     hint = f"add `loop.spec.reduce: {{{ctx}: sum}}` (sum, min, max, append, merge, last), or write to iter."
     editor.fault(node, name, Code.PARALLEL_CTX_WRITE, message, hint)
@@ -244,7 +315,9 @@ def _policy(task: Node, world: World, editor: Editor) -> None:
         _assignments(then, world, editor)
         if rule.get("when", True) in (True, None) and index < len(rules) - 1:
             message = "this rule always matches; the rules after it are never tried"
-            editor.report(rule, "when", Code.UNREACHABLE_ARC, message, "`else` stands last", "warning")
+            editor.report(
+                rule, "when", Code.UNREACHABLE_ARC, message, "`else` stands last", "warning"
+            )
     page = child(task, "spec", "paginate")
     _count(page, "max_attempts", editor)
 
@@ -261,16 +334,24 @@ def _action(then: Node, editor: Editor) -> None:
             and do in ("continue", "retry", "jump", "break", "fail")
         ):
             editor.fault(
-                then, key, Code.IGNORED_FIELD, f"`{key}` belongs to `do: {owner}`, not to `do: {do}`", f"do: {owner}"
+                then,
+                key,
+                Code.IGNORED_FIELD,
+                f"`{key}` belongs to `do: {owner}`, not to `do: {do}`",
+                f"do: {owner}",
             )
     if do == "jump" and "to" not in then:
-        editor.fault(then, "do", Code.MISSING_FIELD, "`do: jump` needs `to`", "to: a task name, or previous")
+        editor.fault(
+            then, "do", Code.MISSING_FIELD, "`do: jump` needs `to`", "to: a task name, or previous"
+        )
     if exhausted == "jump" and "to" not in then:
         hint = "to: a task name, or previous"
         editor.fault(then, "exhausted", Code.MISSING_FIELD, "`exhausted: jump` needs `to`", hint)
     _count(then, "attempts", editor)
     if then.get("multiplier") is not None and then.get("backoff") not in (None, "exponential"):
-        editor.fault(then, "multiplier", Code.IGNORED_FIELD, "`multiplier` belongs to `backoff: exponential`")
+        editor.fault(
+            then, "multiplier", Code.IGNORED_FIELD, "`multiplier` belongs to `backoff: exponential`"
+        )
 
 
 def _count(node: Node, key: str, editor: Editor) -> None:
@@ -281,7 +362,10 @@ def _count(node: Node, key: str, editor: Editor) -> None:
         editor.fault(node, key, Code.BAD_VALUE, f"`{key}` is a number of calls, not {value!r}")
     elif isinstance(number, int) and number < 1:
         editor.fault(
-            node, key, Code.BAD_VALUE, f"`{key}` counts every call, the first included: at least 1, not {number}"
+            node,
+            key,
+            Code.BAD_VALUE,
+            f"`{key}` counts every call, the first included: at least 1, not {number}",
         )
 
 
@@ -296,11 +380,17 @@ def _target(target: Node, kinds: tuple[str, ...], who: str, editor: Editor) -> N
         editor.fault(target, "mode", Code.UPSERT_WITHOUT_KEY, message, "key: [id]")
     if kind in ("postgres", "duckdb") and not target.get("table"):
         editor.fault(
-            target, "kind", Code.MISSING_FIELD, f"`table` is missing in the {kind} target", "table: schema.name"
+            target,
+            "kind",
+            Code.MISSING_FIELD,
+            f"`table` is missing in the {kind} target",
+            "table: schema.name",
         )
     for needed, what in (("http", "url"), ("file", "path"), ("object", "path")):
         if kind == needed and not target.get(what):
-            editor.fault(target, "kind", Code.MISSING_FIELD, f"`{what}` is missing in the {kind} target")
+            editor.fault(
+                target, "kind", Code.MISSING_FIELD, f"`{what}` is missing in the {kind} target"
+            )
 
 
 def _source(task: Node, editor: Editor) -> None:
@@ -309,14 +399,22 @@ def _source(task: Node, editor: Editor) -> None:
     for key in source:
         if key not in known:
             hint = did_you_mean(key, known) or f"known here: {', '.join(known)}"
-            editor.fault(source, key, Code.UNKNOWN_KEY, f"unknown key `{key}` in the source of a transfer", hint)
+            editor.fault(
+                source,
+                key,
+                Code.UNKNOWN_KEY,
+                f"unknown key `{key}` in the source of a transfer",
+                hint,
+            )
     kind = named(source.get("kind"))
     if kind is not None and kind not in _TRANSFER and "ref" not in source:
         hint = did_you_mean(kind, _TRANSFER) or f"a transfer reads {', '.join(_TRANSFER)}, or `ref`"
         editor.fault(source, "kind", Code.UNKNOWN_KIND, f"a transfer cannot read `{kind}`", hint)
     given = [key for key in _SOURCES if key in source]
     if "kind" not in source and "ref" not in source:
-        editor.fault(task, "source", Code.MISSING_FIELD, "`kind` is missing in the source of a transfer")
+        editor.fault(
+            task, "source", Code.MISSING_FIELD, "`kind` is missing in the source of a transfer"
+        )
     if len(given) != 1:
         message = f"the source of a transfer has exactly one of query, path, ref; found {', '.join(given) or 'none'}"
         editor.fault(task, "source", Code.BAD_VALUE, message)
@@ -329,7 +427,13 @@ def _http(task: Node, editor: Editor) -> None:
         editor.fault(task, "method", Code.BAD_VALUE, f"{method!r} is no HTTP method", hint)
     url = named(task.get("url"))
     if url is not None and not re.match(r"(https?|demo)://\S", url):
-        editor.fault(task, "url", Code.BAD_VALUE, f"{url!r} is no address", "it starts with http:// or https://")
+        editor.fault(
+            task,
+            "url",
+            Code.BAD_VALUE,
+            f"{url!r} is no address",
+            "it starts with http:// or https://",
+        )
     if task.get("body") is not None and task.get("form") is not None:
         editor.fault(task, "form", Code.BAD_VALUE, "a request has `body` or `form`, not both")
 
@@ -337,10 +441,18 @@ def _http(task: Node, editor: Editor) -> None:
 def _child_playbook(task: Node, world: World, editor: Editor) -> None:
     path = named(task.get("path"))
     if path is not None and not path.strip():
-        editor.fault(task, "path", Code.BAD_VALUE, "`path` is empty", "the path under which the child is registered")
+        editor.fault(
+            task,
+            "path",
+            Code.BAD_VALUE,
+            "`path` is empty",
+            "the path under which the child is registered",
+        )
     if task.get("wait") is False and "return_step" in task:
         message = "`return_step` has no effect with `wait: false`"
-        editor.fault(task, "return_step", Code.IGNORED_FIELD, message, "the value is {execution_id}")
+        editor.fault(
+            task, "return_step", Code.IGNORED_FIELD, message, "the value is {execution_id}"
+        )
 
 
 def _output(task: Node, editor: Editor) -> None:
@@ -348,14 +460,27 @@ def _output(task: Node, editor: Editor) -> None:
     if output.get("kind") == "postgres" and "auth" not in output:
         editor.fault(output, "kind", Code.MISSING_FIELD, "`output: {kind: postgres}` needs `auth`")
     if output.get("mode") == "upsert" and not output.get("key"):
-        editor.fault(output, "mode", Code.UPSERT_WITHOUT_KEY, "mode upsert needs `key`", "key: [id]")
+        editor.fault(
+            output, "mode", Code.UPSERT_WITHOUT_KEY, "mode upsert needs `key`", "key: [id]"
+        )
     if output.get("scope") == "permanent" and output.get("ttl") is not None:
-        editor.fault(output, "ttl", Code.BAD_VALUE, "a permanent result has no `ttl`", "leave one of them out")
+        editor.fault(
+            output,
+            "ttl",
+            Code.BAD_VALUE,
+            "a permanent result has no `ttl`",
+            "leave one of them out",
+        )
 
 
 # ---- keychain ----
 
-_NEEDED = {"static": ("map",), "env": ("env", "map"), "credential": ("credential", "auth"), "oauth2": ("url", "auth")}
+_NEEDED = {
+    "static": ("map",),
+    "env": ("env", "map"),
+    "credential": ("credential", "auth"),
+    "oauth2": ("url", "auth"),
+}
 
 
 def _keychain(entry: Node, editor: Editor) -> None:

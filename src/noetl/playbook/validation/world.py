@@ -54,20 +54,34 @@ class World:
 
     @cached_property
     def keychain(self) -> list[str]:
-        return [name for entry in maps(self.document.get("keychain")) if (name := text(entry, "name")) is not None]
+        return [
+            name
+            for entry in maps(self.document.get("keychain"))
+            if (name := text(entry, "name")) is not None
+        ]
 
     @cached_property
     def workbook(self) -> list[str]:
-        return [name for entry in maps(self.document.get("workbook")) if (name := text(entry, "name")) is not None]
+        return [
+            name
+            for entry in maps(self.document.get("workbook"))
+            if (name := text(entry, "name")) is not None
+        ]
 
     @cached_property
     def iterators(self) -> list[str]:
-        return [text(step["loop"], "iterator") or "item" for step in self.steps if isinstance(step.get("loop"), dict)]
+        return [
+            text(step["loop"], "iterator") or "item"
+            for step in self.steps
+            if isinstance(step.get("loop"), dict)
+        ]
 
     @cached_property
     def assigned(self) -> frozenset[str]:
         """Names that something sets in `ctx`."""
-        return frozenset(_first(name) for name in self._written if name.startswith("ctx.") or "." not in name)
+        return frozenset(
+            _first(name) for name in self._written if name.startswith("ctx.") or "." not in name
+        )
 
     @cached_property
     def assigned_state(self) -> frozenset[str]:
@@ -82,7 +96,9 @@ class World:
     @cached_property
     def scratch(self) -> frozenset[str]:
         """Names that something sets in `iter` or `step`."""
-        return frozenset(_first(name) for name in self._written if name.startswith(("iter.", "step.")))
+        return frozenset(
+            _first(name) for name in self._written if name.startswith(("iter.", "step."))
+        )
 
     @cached_property
     def _written(self) -> frozenset[str]:

@@ -27,7 +27,7 @@ _INTEGER = re.compile(rb"(?<![0-9.eE+-])-?[0-9]{19,}(?![0-9.eE])")
 SMALLEST, LARGEST = -(2**63), 2**64 - 1
 
 
-class Body(BaseModel):
+class RequestBody(BaseModel):
     """What a client sends."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -40,7 +40,9 @@ class Body(BaseModel):
             known = {field.alias or name for name, field in cls.model_fields.items()}
             unknown = [key for key in given if key not in known]
             if len(unknown) > MOST_UNKNOWN:
-                raise ValueError(f"{len(unknown)} unknown keys, {str(unknown[0])[:60]!r} among them")
+                raise ValueError(
+                    f"{len(unknown)} unknown keys, {str(unknown[0])[:60]!r} among them"
+                )
         return given
 
 
@@ -48,6 +50,10 @@ class View(BaseModel):
     """What a client gets."""
 
     model_config = ConfigDict(frozen=True)
+
+
+class DeletedView(View):
+    name: str
 
 
 def depth(data: bytes) -> int:
@@ -87,7 +93,9 @@ def decode(data: bytes) -> Any:
     except orjson.JSONDecodeError as error:
         raise _bad(f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
     if _has_duplicate_key(data, value):
-        raise _bad(f"the key {str(first_duplicate_key(data))[:60]!r} stands twice in one object; keep one of them")
+        raise _bad(
+            f"the key {str(first_duplicate_key(data))[:60]!r} stands twice in one object; keep one of them"
+        )
     return value
 
 
@@ -165,10 +173,14 @@ def _check_parameters(given: QueryParams, known: frozenset[str]) -> None:
     for name in given:
         if name not in known:
             message = f"no such parameter here; known: {', '.join(sorted(known)) or 'none'}"
-            raise RequestValidationError([{"type": "unknown_parameter", "loc": ("query", name[:60]), "msg": message}])
+            raise RequestValidationError(
+                [{"type": "unknown_parameter", "loc": ("query", name[:60]), "msg": message}]
+            )
         if len(given.getlist(name)) > 1:
             message = "given more than once"
-            raise RequestValidationError([{"type": "repeated_parameter", "loc": ("query", name), "msg": message}])
+            raise RequestValidationError(
+                [{"type": "repeated_parameter", "loc": ("query", name), "msg": message}]
+            )
 
 
 def router(tag: str, route_class: type[APIRoute] = StrictRoute) -> APIRouter:
@@ -194,7 +206,10 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 EXECUTION_ID = "[1-9][0-9]{0,18}"
-Id = Annotated[str, Path(pattern=rf"^{EXECUTION_ID}$", description="execution id", examples=["724551830122291200"])]
+Id = Annotated[
+    str,
+    Path(pattern=rf"^{EXECUTION_ID}$", description="execution id", examples=["724551830122291200"]),
+]
 Key = Annotated[
     str | None,
     Header(
@@ -206,14 +221,19 @@ Key = Annotated[
 AfterSeq = Annotated[int, Query(ge=0, le=1 << 62, description="beyond this sequence number")]
 MinSeq = Annotated[
     int | None,
-    Query(ge=0, le=1 << 62, description="Wait until everything up to this sequence number is visible."),
+    Query(
+        ge=0, le=1 << 62, description="Wait until everything up to this sequence number is visible."
+    ),
 ]
 Limit = Annotated[int, Query(ge=1, le=500, description="how many at most")]
 OfStatus = Annotated[str | None, Query(max_length=20, description="of this status only")]
 OfPath = Annotated[
-    str | None, Query(max_length=200, description="of this playbook only; `*` stands for any letters: etl/*")
+    str | None,
+    Query(max_length=200, description="of this playbook only; `*` stands for any letters: etl/*"),
 ]
-OfParent = Annotated[str | None, Query(pattern=rf"^{EXECUTION_ID}$", description="started by this execution only")]
+OfParent = Annotated[
+    str | None, Query(pattern=rf"^{EXECUTION_ID}$", description="started by this execution only")
+]
 Since = Annotated[
     str | None,
     Query(

@@ -6,10 +6,10 @@ from fastapi import Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
-from noetl.catalog.port import Entry
+from noetl.catalog.port import CatalogEntry
 from noetl.model.errors import InvalidInput
 from noetl.playbook.findings import Finding
-from noetl.server.api.bodies import Body, Limit, View, decode, router
+from noetl.server.api.bodies import Limit, RequestBody, View, decode, router
 from noetl.server.api.depends import Has, Who
 
 routes = router("catalog")
@@ -24,7 +24,7 @@ workflow:
 """
 
 
-class Registration(Body):
+class Registration(RequestBody):
     """`path` defaults to the playbook's own path or name."""
 
     content: str = Field(examples=[EXAMPLE])
@@ -115,7 +115,8 @@ async def list_playbooks(
     """The latest version of every playbook, by path."""
     found = await has.catalog.latest(who, prefix, after, limit)
     return EntriesView(
-        playbooks=[EntryView(**_entry(entry)) for entry in found], next=found[-1].path if len(found) == limit else None
+        playbooks=[EntryView(**_entry(entry)) for entry in found],
+        next=found[-1].path if len(found) == limit else None,
     )
 
 
@@ -124,7 +125,9 @@ async def get_playbook(
     path: str,
     has: Has,
     who: Who,
-    version: Annotated[int | None, Query(ge=1, le=1 << 31, description="default: the latest")] = None,
+    version: Annotated[
+        int | None, Query(ge=1, le=1 << 31, description="default: the latest")
+    ] = None,
 ) -> PlaybookView:
     """The latest version, or the one that is named."""
     entry = await has.catalog.get(who, path, version)
@@ -143,14 +146,17 @@ async def list_versions(
     path: str,
     has: Has,
     who: Who,
-    before: Annotated[int | None, Query(ge=1, le=1 << 31, description="`next` of the page before")] = None,
+    before: Annotated[
+        int | None, Query(ge=1, le=1 << 31, description="`next` of the page before")
+    ] = None,
     limit: Limit = 50,
 ) -> VersionsView:
     """Newest first."""
     found = await has.catalog.versions(who, path, before, limit)
     more = len(found) == limit and found[-1].version > 1
     return VersionsView(
-        versions=[EntryView(**_entry(entry)) for entry in found], next=found[-1].version if more else None
+        versions=[EntryView(**_entry(entry)) for entry in found],
+        next=found[-1].version if more else None,
     )
 
 
@@ -164,7 +170,9 @@ async def diff_playbook(
 ) -> DifferenceView:
     """Two versions of a playbook, compared line by line."""
     found = await has.catalog.diff(who, path, older, newer)
-    return DifferenceView(path=path, older=found.older.version, newer=found.newer.version, diff=found.diff)
+    return DifferenceView(
+        path=path, older=found.older.version, newer=found.newer.version, diff=found.diff
+    )
 
 
 async def _registration(request: Request, path: str | None) -> Registration:
@@ -182,11 +190,12 @@ async def _registration(request: Request, path: str | None) -> Registration:
         except UnicodeDecodeError as error:
             raise InvalidInput("the playbook is not UTF-8 text") from error
     raise InvalidInput(
-        f"a playbook is not {kind or 'without a type'}", hint="Content-Type: text/yaml, or application/json"
+        f"a playbook is not {kind or 'without a type'}",
+        hint="Content-Type: text/yaml, or application/json",
     )
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: CatalogEntry) -> dict[str, Any]:
     return {"path": entry.path, "version": entry.version, "hash": entry.hash}
 
 

@@ -24,7 +24,9 @@ ROUTES = (
 def routes(hint: str | None) -> list[str]:
     """In the order in which the hint names their commands."""
     found = [
-        (match.start(), _filled(route, match)) for said, route in ROUTES for match in re.finditer(said, hint or "")
+        (match.start(), _filled(route, match))
+        for said, route in ROUTES
+        for match in re.finditer(said, hint or "")
     ]
     return [route for _, route in sorted(found)]
 

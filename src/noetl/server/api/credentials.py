@@ -6,20 +6,24 @@ from fastapi import Path, Response
 from pydantic import Field
 
 from noetl.server.api import shapes
-from noetl.server.api.bodies import Body, View, router
+from noetl.server.api.bodies import DeletedView, RequestBody, View, router
 from noetl.server.api.depends import Has, Who
 from noetl.server.services.credentials import KINDS
 
 routes = router("credentials")
 
-Name = Annotated[str, Path(max_length=100, description="of a stored credential", examples=["warehouse"])]
+Name = Annotated[
+    str, Path(max_length=100, description="of a stored credential", examples=["warehouse"])
+]
 
 
-class CredentialBody(Body):
+class CredentialBody(RequestBody):
     name: str = Field(max_length=100, examples=["warehouse"])
     kind: str = Field(max_length=100, description=", ".join(KINDS), examples=["postgres"])
     data: dict[str, Any] = Field(
-        repr=False, description="its fields", examples=[{"host": "db.example", "user": "etl", "password": "…"}]
+        repr=False,
+        description="its fields",
+        examples=[{"host": "db.example", "user": "etl", "password": "…"}],
     )
 
 
@@ -34,10 +38,6 @@ class CredentialView(View):
 
 class AddedView(CredentialView):
     created: bool = Field(description="false: one of this name was replaced")
-
-
-class DeletedView(View):
-    name: str
 
 
 class CredentialsView(View):
@@ -56,7 +56,9 @@ async def add_credential(body: CredentialBody, response: Response, has: Has, who
 async def list_credentials(has: Has, who: Who) -> CredentialsView:
     """Names and kinds, by name."""
     return CredentialsView(
-        credentials=[CredentialView(**shapes.credential(row)) for row in await has.credentials.stored(who)]
+        credentials=[
+            CredentialView(**shapes.credential(row)) for row in await has.credentials.stored(who)
+        ]
     )
 
 

@@ -7,7 +7,7 @@ from fastapi import Query
 from pydantic import Field
 
 from noetl.model.ids import ExecutionId
-from noetl.server.api.bodies import Body, Key, View, router
+from noetl.server.api.bodies import Key, RequestBody, View, router
 from noetl.server.api.depends import Has, Who
 from noetl.server.api.executions import ID
 from noetl.server.services.requests import Asked, Fate
@@ -16,10 +16,12 @@ from noetl.server.services.signals import MOST, Outside
 routes = router("events")
 
 OfExecution = Annotated[str, Query(pattern=r"^[1-9][0-9]{0,18}$", description="execution id")]
-OfRequest = Annotated[str, Query(max_length=200, description="what it was answered with, or its Idempotency-Key")]
+OfRequest = Annotated[
+    str, Query(max_length=200, description="what it was answered with, or its Idempotency-Key")
+]
 
 
-class OutsideEvent(Body):
+class OutsideEvent(RequestBody):
     name: str = Field(min_length=1, max_length=200, examples=["approved"])
     payload: Any = Field(default=None, examples=[{"by": "ada"}], description="at most 8 KB")
 
@@ -28,7 +30,7 @@ class EventBody(OutsideEvent):
     execution_id: str = Field(pattern=r"^[1-9][0-9]{0,18}$", examples=[ID])
 
 
-class BatchBody(Body):
+class BatchBody(RequestBody):
     execution_id: str = Field(pattern=r"^[1-9][0-9]{0,18}$", examples=[ID])
     events: list[OutsideEvent] = Field(min_length=1, max_length=MOST)
 
@@ -43,7 +45,9 @@ class TakenView(View):
 class EventStatusView(View):
     execution_id: str
     request: str
-    status: Fate = Field(description="accepted: not recorded yet; refused: unknown, or the execution did not take it")
+    status: Fate = Field(
+        description="accepted: not recorded yet; refused: unknown, or the execution did not take it"
+    )
     seq: int | None
 
 
@@ -60,7 +64,9 @@ class BatchStatusView(View):
 @routes.post("/api/events", status_code=202)
 async def post_event(body: EventBody, has: Has, who: Who, key: Key = None) -> TakenView:
     """An event from outside becomes a signal of its name."""
-    asked = await has.signals.send(who, ExecutionId(body.execution_id), Outside(body.name, body.payload), key)
+    asked = await has.signals.send(
+        who, ExecutionId(body.execution_id), Outside(body.name, body.payload), key
+    )
     return _taken(asked, f"/api/events/status?execution_id={asked.execution_id}")
 
 
@@ -70,14 +76,20 @@ async def post_events(body: BatchBody, has: Has, who: Who, key: Key = None) -> T
     and none for the batch: ask for its status."""
     events = [Outside(each.name, each.payload) for each in body.events]
     asked = await has.signals.send_batch(who, ExecutionId(body.execution_id), events, key)
-    return _taken(asked, f"/api/events/batch/status?execution_id={asked.execution_id}&count={len(events)}")
+    return _taken(
+        asked, f"/api/events/batch/status?execution_id={asked.execution_id}&count={len(events)}"
+    )
 
 
 @routes.get("/api/events/status")
-async def get_event_status(execution_id: OfExecution, request: OfRequest, has: Has, who: Who) -> EventStatusView:
+async def get_event_status(
+    execution_id: OfExecution, request: OfRequest, has: Has, who: Who
+) -> EventStatusView:
     """What became of an event from outside."""
     found = await has.signals.status(who, ExecutionId(execution_id), request)
-    return EventStatusView(execution_id=found.execution_id, request=found.request, status=found.status, seq=found.seq)
+    return EventStatusView(
+        execution_id=found.execution_id, request=found.request, status=found.status, seq=found.seq
+    )
 
 
 @routes.get("/api/events/batch/status")

@@ -14,7 +14,6 @@ from noetl.server.api import shapes
 from noetl.server.api.bodies import (
     EXECUTION_ID,
     AfterSeq,
-    Body,
     Id,
     Key,
     Limit,
@@ -22,6 +21,7 @@ from noetl.server.api.bodies import (
     OfParent,
     OfPath,
     OfStatus,
+    RequestBody,
     Since,
     View,
     router,
@@ -37,19 +37,25 @@ routes = router("executions")
 
 ID = "724551830122291200"
 Before = Annotated[
-    str | None, Query(pattern=rf"^{EXECUTION_ID}$", description="older than this execution: `next` of the page before")
+    str | None,
+    Query(
+        pattern=rf"^{EXECUTION_ID}$",
+        description="older than this execution: `next` of the page before",
+    ),
 ]
 Name = Annotated[str, Path(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
-class Execute(Body):
+class Execute(RequestBody):
     """`path` names a playbook of the catalog, `version` one of its versions; `playbook` names a text by its hash (or, in the
     older spelling, a path)."""
 
     path: str | None = Field(default=None, max_length=200, examples=["examples/hello"])
     playbook: str | None = Field(default=None, max_length=200)
     version: int | Literal["latest"] | None = Field(default=None, examples=[3])
-    payload: dict[str, Any] = Field(default={}, description="merged over the playbook's workload", examples=[{"n": 3}])
+    payload: dict[str, Any] = Field(
+        default={}, description="merged over the playbook's workload", examples=[{"n": 3}]
+    )
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "Execute":
@@ -63,7 +69,9 @@ Wait = Annotated[bool, Query(description="answer when it has begun, or after a s
 
 class StartedView(View):
     execution_id: str = Field(examples=[ID])
-    created: bool | None = Field(default=None, description="false: the Idempotency-Key had started it before")
+    created: bool | None = Field(
+        default=None, description="false: the Idempotency-Key had started it before"
+    )
     seq: int = Field(
         description="a read with this as min_seq shows it, and after `wait` a list too: then it is where it begins in the log"
     )
@@ -73,7 +81,8 @@ class ExecutionView(View):
     execution_id: str = Field(examples=[ID])
     path: str = Field(examples=["examples/hello"])
     status: str = Field(
-        examples=["running"], description="pending, running, paused, cancelling, quarantined, or an end"
+        examples=["running"],
+        description="pending, running, paused, cancelling, quarantined, or an end",
     )
     started_at: str | None = Field(examples=["2026-01-02T03:04:05.678901Z"])
     updated_at: str | None
@@ -82,7 +91,9 @@ class ExecutionView(View):
     retry_of: str | None
     error: str | None
     step_count: int
-    recovered: int = Field(description="failures that an error arc, a rule or a loop's failure policy handled")
+    recovered: int = Field(
+        description="failures that an error arc, a rule or a loop's failure policy handled"
+    )
     last_seq: int = Field(description="what this row covers of the log")
 
 
@@ -100,7 +111,8 @@ class LoopView(View):
 
 class StepView(View):
     status: str = Field(
-        examples=["completed"], description="waiting, running, completed, failed, skipped, cancelled or inherited"
+        examples=["completed"],
+        description="waiting, running, completed, failed, skipped, cancelled or inherited",
     )
     runs: int
     started_at: str | None = Field(description="of its last run")
@@ -119,14 +131,20 @@ class ChildView(View):
 
 class ChildrenView(View):
     total: int
-    counts: dict[str, int] = Field(description="by status", examples=[{"completed": 3, "failed": 1}])
-    newest: list[ChildView] = Field(description="20 of them; `GET /api/executions?parent=` lists all")
+    counts: dict[str, int] = Field(
+        description="by status", examples=[{"completed": 3, "failed": 1}]
+    )
+    newest: list[ChildView] = Field(
+        description="20 of them; `GET /api/executions?parent=` lists all"
+    )
 
 
 class CauseView(View):
     """A failure with the place where it happened; `detail` has the traceback (`trace`) or the response (`data`)."""
 
-    execution_id: str = Field(examples=[ID], description="this execution, or a child somewhere below it")
+    execution_id: str = Field(
+        examples=[ID], description="this execution, or a child somewhere below it"
+    )
     path: str
     step: str | None
     item: int | None = Field(description="of a loop: the index of the first item that failed")
@@ -156,26 +174,37 @@ class StateUseView(View):
     read_version: int
     version: int = Field(description="after its own writes")
     writes: int
-    conflict_version: int | None = Field(description="what somebody else has written since: writes of it fail")
+    conflict_version: int | None = Field(
+        description="what somebody else has written since: writes of it fail"
+    )
     conflict_by: str | None
 
 
 class DetailedView(ExecutionView):
     by: str | None = Field(
-        examples=[f"execution:{ID}"], description="who started it: a user, an execution, a schedule or a hook"
+        examples=[f"execution:{ID}"],
+        description="who started it: a user, an execution, a schedule or a hook",
     )
     version: int | None
-    from_step: str | None = Field(description="of a rerun: the step of `retry_of` from which everything runs again")
+    from_step: str | None = Field(
+        description="of a rerun: the step of `retry_of` from which everything runs again"
+    )
     playbook: str | None = Field(description="hash of the text it is pinned to")
     failure: dict[str, Any] | None = Field(description="why this execution failed")
-    cause: CauseView | None = Field(description="the first causal failure: that of a child's step when a child failed")
+    cause: CauseView | None = Field(
+        description="the first causal failure: that of a child's step when a child failed"
+    )
     steps: dict[str, StepView]
     workload: dict[str, Any] | None = Field(
         description="without keys that name secrets; null: larger than 64 KB, `…/workload` has it"
     )
     children: ChildrenView
-    recoveries: list[RecoveryView] = Field(description="what was recovered from: the first kinds of failures")
-    state: dict[str, StateUseView] = Field(description="values of the playbook's state that it read and wrote")
+    recoveries: list[RecoveryView] = Field(
+        description="what was recovered from: the first kinds of failures"
+    )
+    state: dict[str, StateUseView] = Field(
+        description="values of the playbook's state that it read and wrote"
+    )
 
 
 class StatusView(View):
@@ -195,7 +224,9 @@ class EventView(View):
     emitter: str
     key: str
     data: dict[str, Any]
-    of: str | None = Field(default=None, description="under an older name: the event it is a view of")
+    of: str | None = Field(
+        default=None, description="under an older name: the event it is a view of"
+    )
 
 
 class EventsView(View):
@@ -212,20 +243,28 @@ class ExplanationView(View):
 
 class AskedView(View):
     execution_id: str = Field(examples=[ID])
-    request: str = Field(description="its key; a repeat with it as Idempotency-Key has no further effect")
+    request: str = Field(
+        description="its key; a repeat with it as Idempotency-Key has no further effect"
+    )
     status: Fate
     seq: int | None = Field(description="where it stands in the log, when it was recorded in time")
     reason: str | None = Field(default=None, description="why it was refused")
 
 
-class RetryBody(Body):
-    version: int | Literal["latest"] | None = Field(default=None, description="null: the version it had", examples=[3])
-    payload: dict[str, Any] = Field(default={}, description="merged over its workload", examples=[{"n": 3}])
+class RetryBody(RequestBody):
+    version: int | Literal["latest"] | None = Field(
+        default=None, description="null: the version it had", examples=[3]
+    )
+    payload: dict[str, Any] = Field(
+        default={}, description="merged over its workload", examples=[{"n": 3}]
+    )
 
 
 class RerunBody(RetryBody):
     from_step: str | None = Field(
-        default=None, max_length=200, description="this step and what follows from it run; null: from the beginning"
+        default=None,
+        max_length=200,
+        description="this step and what follows from it run; null: from the beginning",
     )
 
 
@@ -255,7 +294,9 @@ class RepeatView(View):
         description="of a rerun from a step: the activation of that step whose variables, results and arguments it begins with"
     )
     begins: list[str] = Field(description="steps that it begins with")
-    again: list[str] = Field(description="steps that run again, if the guards lead there as they did")
+    again: list[str] = Field(
+        description="steps that run again, if the guards lead there as they did"
+    )
     items: dict[str, ItemsView] = Field(description="by loop: how many of its items run again")
     writes_again: dict[str, list[str]] = Field(
         description="by step: variables and state that have a value of the earlier execution and that the step assigns again"
@@ -266,7 +307,7 @@ class RepeatView(View):
     workload_changes: dict[str, ChangeView]
 
 
-class SignalBody(Body):
+class SignalBody(RequestBody):
     payload: Any = None
 
 
@@ -276,7 +317,11 @@ def started_view(started: Started) -> StartedView:
 
 def asked_view(asked: Asked) -> AskedView:
     return AskedView(
-        execution_id=asked.execution_id, request=asked.request, status=asked.status, seq=asked.seq, reason=asked.reason
+        execution_id=asked.execution_id,
+        request=asked.request,
+        status=asked.status,
+        seq=asked.seq,
+        reason=asked.reason,
     )
 
 
@@ -285,9 +330,15 @@ def asked_view(asked: Asked) -> AskedView:
 
 @routes.post("/api/executions/execute", status_code=202)
 @routes.post("/api/execute", status_code=202, name="execute")
-async def start_execution(body: Execute, has: Has, who: Who, key: Key = None, wait: Wait = False) -> StartedView:
+async def start_execution(
+    body: Execute, has: Has, who: Who, key: Key = None, wait: Wait = False
+) -> StartedView:
     """Start a playbook. With an Idempotency-Key a repeat gives the same execution; 409 when it was for another one."""
-    content = body.playbook if body.playbook is not None and fullmatch("[0-9a-f]{64}", body.playbook) else None
+    content = (
+        body.playbook
+        if body.playbook is not None and fullmatch("[0-9a-f]{64}", body.playbook)
+        else None
+    )
     path = body.path if body.path is not None else body.playbook
     started = await has.executions.start(
         who,
@@ -303,29 +354,47 @@ async def start_execution(body: Execute, has: Has, who: Who, key: Key = None, wa
 
 @routes.post("/api/executions/{execution_id}/retry", status_code=202)
 async def retry_execution(
-    execution_id: Id, has: Has, who: Who, body: RetryBody | None = None, key: Key = None, wait: Wait = False
+    execution_id: Id,
+    has: Has,
+    who: Who,
+    body: RetryBody | None = None,
+    key: Key = None,
+    wait: Wait = False,
 ) -> StartedView:
     """A new execution that takes over what the ended one finished, and runs the rest. One that completed is retried from its
     loops with failed items (`best_effort`): these items run again, and the steps after the loop."""
-    return started_view(await has.executions.repeat(who, ExecutionId(execution_id), _retry(body), key, wait=wait))
+    return started_view(
+        await has.executions.repeat(who, ExecutionId(execution_id), _retry(body), key, wait=wait)
+    )
 
 
 @routes.post("/api/executions/{execution_id}/rerun", status_code=202)
 async def rerun_execution(
-    execution_id: Id, has: Has, who: Who, body: RerunBody | None = None, key: Key = None, wait: Wait = False
+    execution_id: Id,
+    has: Has,
+    who: Who,
+    body: RerunBody | None = None,
+    key: Key = None,
+    wait: Wait = False,
 ) -> StartedView:
     """The same playbook and workload from the beginning, or from a step with the results of what ran before it."""
-    return started_view(await has.executions.repeat(who, ExecutionId(execution_id), _rerun(body), key, wait=wait))
+    return started_view(
+        await has.executions.repeat(who, ExecutionId(execution_id), _rerun(body), key, wait=wait)
+    )
 
 
 @routes.post("/api/executions/{execution_id}/retry/preview")
-async def preview_retry(execution_id: Id, has: Has, who: Who, body: RetryBody | None = None) -> RepeatView:
+async def preview_retry(
+    execution_id: Id, has: Has, who: Who, body: RetryBody | None = None
+) -> RepeatView:
     """What a retry is going to do; refused as that would be. Nothing is started."""
     return RepeatView(**await has.executions.preview(who, ExecutionId(execution_id), _retry(body)))
 
 
 @routes.post("/api/executions/{execution_id}/rerun/preview")
-async def preview_rerun(execution_id: Id, has: Has, who: Who, body: RerunBody | None = None) -> RepeatView:
+async def preview_rerun(
+    execution_id: Id, has: Has, who: Who, body: RerunBody | None = None
+) -> RepeatView:
     """What a rerun is going to do; refused as that would be. Nothing is started."""
     return RepeatView(**await has.executions.preview(who, ExecutionId(execution_id), _rerun(body)))
 
@@ -369,7 +438,12 @@ async def release_execution(execution_id: Id, has: Has, who: Who, key: Key = Non
 
 @routes.post("/api/executions/{execution_id}/signals/{name}", status_code=202)
 async def signal_execution(
-    execution_id: Id, name: Name, has: Has, who: Who, body: SignalBody | None = None, key: Key = None
+    execution_id: Id,
+    name: Name,
+    has: Has,
+    who: Who,
+    body: SignalBody | None = None,
+    key: Key = None,
 ) -> AskedView:
     """Kept, in order per name, until a `wait` consumes it. At most 8 KB."""
     outside = Outside(name, None if body is None else body.payload)
@@ -388,7 +462,9 @@ async def list_executions(
     path: OfPath = None,
     parent: OfParent = None,
     since: Since = None,
-    roots: Annotated[bool, Query(description="without those that another execution started")] = False,
+    roots: Annotated[
+        bool, Query(description="without those that another execution started")
+    ] = False,
     before: Before = None,
     limit: Limit = 50,
     min_seq: MinSeq = None,
@@ -409,7 +485,9 @@ async def get_execution(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = 
     return _json(await detailed(has, who, execution_id, min_seq))
 
 
-async def detailed(has: Services, who: Identity, execution_id: str, min_seq: int | None) -> dict[str, Any]:
+async def detailed(
+    has: Services, who: Identity, execution_id: str, min_seq: int | None
+) -> dict[str, Any]:
     return shapes.detailed(await has.executions.detail(who, ExecutionId(execution_id), min_seq))
 
 
@@ -441,7 +519,9 @@ async def list_events(
     after: AfterSeq = 0,
     limit: Annotated[int, Query(ge=1, le=1000, description="how many at most")] = 500,
     types: Annotated[str, Query(max_length=1000, description="names, separated by commas")] = "",
-    names: Annotated[Literal["today", "older"], Query(description="older: names of the older documents")] = "today",
+    names: Annotated[
+        Literal["today", "older"], Query(description="older: names of the older documents")
+    ] = "today",
     min_seq: MinSeq = None,
 ) -> Response:
     """In the order of the log. With `types` a page may hold fewer than there are: go on at `next`."""
@@ -452,12 +532,20 @@ async def list_events(
     def asked_for(recorded: Recorded) -> bool:
         if not named:
             return True
-        return not named.isdisjoint(shapes.older_names(recorded.event)) if older else recorded.event.type in named
+        return (
+            not named.isdisjoint(shapes.older_names(recorded.event))
+            if older
+            else recorded.event.type in named
+        )
 
     page = await has.executions.events(
         who, ExecutionId(execution_id), after=after, limit=limit, min_seq=min_seq, wanted=asked_for
     )
-    events = list(shapes.older_events(page.events, named)) if older else [shapes.event(each) for each in page.events]
+    events = (
+        list(shapes.older_events(page.events, named))
+        if older
+        else [shapes.event(each) for each in page.events]
+    )
     return _json({"events": events, "next": page.next})
 
 
@@ -465,7 +553,9 @@ async def list_events(
 async def explain_step(execution_id: Id, step: Name, has: Has, who: Who) -> ExplanationView:
     """Why the step ran, did not run, or waits."""
     found = await has.executions.explain(who, ExecutionId(execution_id), step)
-    return ExplanationView(step=found.step, verdict=found.verdict, because=list(found.because), runs=found.runs)
+    return ExplanationView(
+        step=found.step, verdict=found.verdict, because=list(found.because), runs=found.runs
+    )
 
 
 def _id(text: str | None) -> ExecutionId | None:

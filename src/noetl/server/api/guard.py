@@ -23,7 +23,7 @@ from noetl.metrics import Metrics
 from noetl.model.errors import InvalidInput
 from noetl.model.exchange import EXCHANGE_LIMIT
 from noetl.server.api.problems import internal, problem
-from noetl.turns import Door
+from noetl.turns import AdmissionGate
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Guard:
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
-        self._door = Door()
+        self._door = AdmissionGate()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -88,7 +88,9 @@ class Guard:
                 await internal()(scope, receive, answer)
         if scope["path"] != EXCHANGE and not scope["path"].endswith("/stream"):
             route = getattr(scope.get("endpoint"), "__name__", "none")
-            self._metrics.http_ms.labels(route, str(answer.status)).observe((time.perf_counter() - began) * 1000)
+            self._metrics.http_ms.labels(route, str(answer.status)).observe(
+                (time.perf_counter() - began) * 1000
+            )
 
 
 class _Answer:
@@ -108,7 +110,10 @@ class _Answer:
 def _refusal(headers: Headers, limit: int) -> Response | None:
     if not _is_local(headers.get("host", "")):
         return problem(
-            421, "WRONG_HOST", "this server answers to loopback names only", "use http://127.0.0.1 or http://localhost"
+            421,
+            "WRONG_HOST",
+            "this server answers to loopback names only",
+            "use http://127.0.0.1 or http://localhost",
         )
     origin = headers.get("origin")
     if origin is not None and not _is_local(origin.partition("://")[2]):

@@ -17,7 +17,9 @@ class HealthView(View):
 
 class ReadyView(View):
     ready: bool
-    checks: dict[str, str] = Field(examples=[{"lease": "ok", "shards": "ok", "store": "ok", "history": "ok"}])
+    checks: dict[str, str] = Field(
+        examples=[{"lease": "ok", "shards": "ok", "store": "ok", "history": "ok"}]
+    )
 
 
 @routes.get("/health")

@@ -6,10 +6,10 @@ from fastapi import Path, Query, Request, Response
 from pydantic import Field
 
 from noetl.server.api import shapes
-from noetl.server.api.bodies import Body, Key, Limit, OpenRoute, View, decode, router
+from noetl.server.api.bodies import Key, Limit, OpenRoute, RequestBody, View, decode, router
 from noetl.server.api.depends import Has, Who
 from noetl.server.api.executions import StartedView, started_view
-from noetl.triggers.port import Call
+from noetl.triggers.port import HookDefinition
 
 routes = router("hooks")
 calls = router("hooks", OpenRoute)
@@ -17,13 +17,23 @@ calls = router("hooks", OpenRoute)
 Name = Annotated[str, Path(max_length=100, description="of a hook", examples=["orders"])]
 
 
-class HookBody(Body):
+class HookBody(RequestBody):
     name: str = Field(max_length=100, examples=["orders"])
-    path: str = Field(max_length=200, description="a playbook of the catalog", examples=["examples/hello"])
-    version: int | None = Field(default=None, ge=1, le=1 << 31, description="null: the latest at each call")
-    into: str | None = Field(default=None, max_length=100, description="the workload key that gets the body")
-    secret: str | None = Field(default=None, max_length=100, description="a credential; its field `secret` signs calls")
-    signature_header: str | None = Field(default=None, max_length=100, examples=["X-Hub-Signature-256"])
+    path: str = Field(
+        max_length=200, description="a playbook of the catalog", examples=["examples/hello"]
+    )
+    version: int | None = Field(
+        default=None, ge=1, le=1 << 31, description="null: the latest at each call"
+    )
+    into: str | None = Field(
+        default=None, max_length=100, description="the workload key that gets the body"
+    )
+    secret: str | None = Field(
+        default=None, max_length=100, description="a credential; its field `secret` signs calls"
+    )
+    signature_header: str | None = Field(
+        default=None, max_length=100, examples=["X-Hub-Signature-256"]
+    )
     key_header: str | None = Field(default=None, max_length=100, examples=["X-GitHub-Delivery"])
 
 
@@ -55,7 +65,7 @@ class UnhookedView(View):
 @routes.post("/api/hooks", status_code=201)
 async def add_hook(body: HookBody, response: Response, has: Has, who: Who) -> HookedView:
     """Store a hook (201); one of the same name is replaced (200)."""
-    hooked = await has.hooks.add(who, Call(tenant=who.tenant, **dict(body)))
+    hooked = await has.hooks.add(who, HookDefinition(tenant=who.tenant, **dict(body)))
     response.status_code = 201 if hooked.created else 200
     return HookedView(**shapes.hook(hooked.hook), created=hooked.created)
 
@@ -67,7 +77,8 @@ async def list_hooks(
     """By name."""
     found = await has.hooks.page(who, after, limit)
     return HooksView(
-        hooks=[HookView(**shapes.hook(each)) for each in found], next=found[-1].name if len(found) == limit else None
+        hooks=[HookView(**shapes.hook(each)) for each in found],
+        next=found[-1].name if len(found) == limit else None,
     )
 
 
@@ -80,9 +91,13 @@ async def get_hook(name: Name, has: Has, who: Who) -> HookView:
 @calls.post(
     "/api/hooks/{name}",
     status_code=202,
-    openapi_extra={"requestBody": {"content": {"application/json": {"schema": {}, "example": {"order": 7}}}}},
+    openapi_extra={
+        "requestBody": {"content": {"application/json": {"schema": {}, "example": {"order": 7}}}}
+    },
 )
-async def call_hook(name: Name, request: Request, has: Has, who: Who, key: Key = None) -> StartedView:
+async def call_hook(
+    name: Name, request: Request, has: Has, who: Who, key: Key = None
+) -> StartedView:
     """Start its playbook with the body. With an Idempotency-Key, or the header that the hook names, a repeat gives the same
     execution. 401 when it is not signed as the hook asks."""
     started = await has.hooks.call(who, name, await request.body(), request.headers, decode, key)

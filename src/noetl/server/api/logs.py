@@ -28,7 +28,9 @@ PAGE: dict[int | str, dict[str, Any]] = {
 LIVE: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "server-sent events: `lines`, a list of lines each; `end` after the last",
-        "content": {"text/event-stream": {"example": f"id: 1\nevent: lines\ndata: [{EXAMPLE}]\n\n"}},
+        "content": {
+            "text/event-stream": {"example": f"id: 1\nevent: lines\ndata: [{EXAMPLE}]\n\n"}
+        },
     }
 }
 
@@ -37,7 +39,9 @@ After = Annotated[int, Query(ge=0, le=1 << 62, description="the part after which
 
 
 @routes.get("/api/executions/{execution_id}/logs", response_class=Response, responses=PAGE)
-async def get_logs(execution_id: Id, has: Has, who: Who, step: OfStep = None, after: After = 0) -> Response:
+async def get_logs(
+    execution_id: Id, has: Has, who: Who, step: OfStep = None, after: After = 0
+) -> Response:
     """What its steps printed, in the order it came."""
     page = await has.logs.page(who, ExecutionId(execution_id), step, after)
     body = b"".join(msgspec.json.encode(line) + b"\n" for part in page for line in lines(part))

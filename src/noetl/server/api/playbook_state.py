@@ -8,14 +8,17 @@ from pydantic import Field
 from noetl.model.errors import InvalidInput
 from noetl.model.playbook_state import KEPT_VERSIONS, MAX_STATE_VALUE_BYTES
 from noetl.server.api import shapes
-from noetl.server.api.bodies import Body, Limit, View, router
+from noetl.server.api.bodies import Limit, RequestBody, View, router
 from noetl.server.api.depends import Has, Who
 
 routes = router("state")
 
 BookPath = Annotated[str, Path(description="of the playbook", examples=["etl/orders"])]
 StateName = Annotated[str, Path(max_length=100, examples=["watermark"])]
-IfMatch = Annotated[str | None, Header(alias="If-Match", description='the version that must be there: "3"; "0": none')]
+IfMatch = Annotated[
+    str | None,
+    Header(alias="If-Match", description='the version that must be there: "3"; "0": none'),
+]
 
 
 class StateView(View):
@@ -47,12 +50,15 @@ class StateHistoryView(View):
     versions: list[StateVersionView]
 
 
-class StateBody(Body):
+class StateBody(RequestBody):
     value: Any = Field(
-        examples=[4711], description=f"a scalar, or a map or list of scalars, up to {MAX_STATE_VALUE_BYTES} bytes"
+        examples=[4711],
+        description=f"a scalar, or a map or list of scalars, up to {MAX_STATE_VALUE_BYTES} bytes",
     )
     expected_version: int | None = Field(
-        default=None, ge=0, description="write only if this version is there; 0: only if nobody has ever written it"
+        default=None,
+        ge=0,
+        description="write only if this version is there; 0: only if nobody has ever written it",
     )
 
 
@@ -81,7 +87,9 @@ async def get_state_of_path(path: BookPath, has: Has, who: Who) -> StateOfPathVi
 
 
 @routes.get("/api/state/value/{name}/{path:path}")
-async def get_state_value(name: StateName, path: BookPath, has: Has, who: Who, response: Response) -> StateView:
+async def get_state_value(
+    name: StateName, path: BookPath, has: Has, who: Who, response: Response
+) -> StateView:
     """One value; its version is the `ETag` too."""
     row = await has.playbook_state.get(who, path, name)
     response.headers["ETag"] = f'"{row.version}"'
@@ -90,7 +98,13 @@ async def get_state_value(name: StateName, path: BookPath, has: Has, who: Who, r
 
 @routes.put("/api/state/value/{name}/{path:path}")
 async def put_state_value(
-    name: StateName, path: BookPath, body: StateBody, has: Has, who: Who, response: Response, if_match: IfMatch = None
+    name: StateName,
+    path: BookPath,
+    body: StateBody,
+    has: Has,
+    who: Who,
+    response: Response,
+    if_match: IfMatch = None,
 ) -> StateView:
     """Write a value; 409 when another version is there than `expected_version`, or `If-Match`, says. Executions under way that
     have read it fail when they write it (STATE_CONFLICT)."""
@@ -121,16 +135,22 @@ async def get_state_history(
     path: BookPath,
     has: Has,
     who: Who,
-    before: Annotated[int | None, Query(ge=1, le=1 << 62, description="versions older than this one")] = None,
+    before: Annotated[
+        int | None, Query(ge=1, le=1 << 62, description="versions older than this one")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=KEPT_VERSIONS)] = KEPT_VERSIONS,
 ) -> StateHistoryView:
     """The last versions of a value, newest first, each with the execution and event that wrote it."""
     rows = await has.playbook_state.history(who, path, name, before, limit)
-    return StateHistoryView(versions=[StateVersionView(**shapes.state_value(row), unset=row.unset) for row in rows])
+    return StateHistoryView(
+        versions=[StateVersionView(**shapes.state_value(row), unset=row.unset) for row in rows]
+    )
 
 
 def _version(if_match: str) -> int:
     text = if_match.strip().strip('"')
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise InvalidInput(f"If-Match: {if_match[:40]!r} is no version", hint='a number in quotes, such as "3"')
+        raise InvalidInput(
+            f"If-Match: {if_match[:40]!r} is no version", hint='a number in quotes, such as "3"'
+        )
     return int(text)

@@ -58,8 +58,17 @@ TITLES = {
     500: "Internal error",
     503: "Unavailable",
 }
-NOT_READ = ("model_attributes_type", "dict_type", "model_type")  # what a body is that nobody took for JSON
-CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "TOO_LARGE", 415: "UNSUPPORTED_MEDIA_TYPE"}
+NOT_READ = (
+    "model_attributes_type",
+    "dict_type",
+    "model_type",
+)  # what a body is that nobody took for JSON
+CODES = {
+    404: "NOT_FOUND",
+    405: "METHOD_NOT_ALLOWED",
+    413: "TOO_LARGE",
+    415: "UNSUPPORTED_MEDIA_TYPE",
+}
 
 
 def problem(status: int, code: str, detail: str, hint: str | None = None, **more: Any) -> Response:
@@ -84,7 +93,9 @@ def of_error(error: NoetlError) -> Response:
     if isinstance(error, PlaybookInvalid):
         errors = sum(finding.severity == "error" for finding in error.findings)
         findings = [finding.to_dict() for finding in error.findings]
-        return problem(status, error.code, f"the playbook has {errors} error(s)", error.hint, findings=findings)
+        return problem(
+            status, error.code, f"the playbook has {errors} error(s)", error.hint, findings=findings
+        )
     hint = error.hint
     if isinstance(error, Unfoldable):
         hint = "the execution is set aside: see its events, mend the cause, then POST .../release"
@@ -93,20 +104,31 @@ def of_error(error: NoetlError) -> Response:
 
 def internal() -> Response:
     return problem(
-        500, "INTERNAL", "something went wrong in the server", "its log says what; the request may be repeated"
+        500,
+        "INTERNAL",
+        "something went wrong in the server",
+        "its log says what; the request may be repeated",
     )
 
 
 def of_validation(error: RequestValidationError) -> Response:
     """Where and why, never the value: it may be a secret."""
     findings = [
-        {"at": ".".join(map(str, found["loc"]))[:LONGEST_PLACE], "code": found["type"], "message": found["msg"]}
+        {
+            "at": ".".join(map(str, found["loc"]))[:LONGEST_PLACE],
+            "code": found["type"],
+            "message": found["msg"],
+        }
         for found in error.errors()[:MOST_FINDINGS]
     ]
     if any(found["at"] == "path.execution_id" for found in findings):
-        return of_error(NotFound("no execution has such an id", hint="noetl exec list shows those there are"))
+        return of_error(
+            NotFound("no execution has such an id", hint="noetl exec list shows those there are")
+        )
     malformed = any(found["code"] == "json_invalid" for found in findings)
-    first = f"{findings[0]['at']}: {findings[0]['message']}" if findings else "the request does not fit"
+    first = (
+        f"{findings[0]['at']}: {findings[0]['message']}" if findings else "the request does not fit"
+    )
     status, code = (400, "BAD_JSON") if malformed else (422, "INVALID_REQUEST")
     hint = "GET /api/openapi.json says what is expected"
     if any(found["at"] == "body" and found["code"] in NOT_READ for found in findings):
@@ -115,7 +137,9 @@ def of_validation(error: RequestValidationError) -> Response:
 
 
 def of_http(error: HTTPException) -> Response:
-    response = problem(error.status_code, CODES.get(error.status_code, "BAD_REQUEST"), str(error.detail))
+    response = problem(
+        error.status_code, CODES.get(error.status_code, "BAD_REQUEST"), str(error.detail)
+    )
     response.headers.update(error.headers or {})
     return response
 
@@ -131,7 +155,9 @@ def install(app: FastAPI) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        if isinstance(error.__cause__, RequestValidationError):  # a body that is not JSON: the framework hides why
+        if isinstance(
+            error.__cause__, RequestValidationError
+        ):  # a body that is not JSON: the framework hides why
             return of_validation(error.__cause__)
         return of_http(error)
 

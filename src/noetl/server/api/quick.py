@@ -33,7 +33,9 @@ JSON = "application/json"
 
 
 class Quick:
-    def __init__(self, app: FastAPI, services: Services, exchange: Callable[[Request], Awaitable[Response]]) -> None:
+    def __init__(
+        self, app: FastAPI, services: Services, exchange: Callable[[Request], Awaitable[Response]]
+    ) -> None:
         self._app = app
         self._services = services
         self._exchange = exchange
@@ -57,7 +59,11 @@ class Quick:
     async def _start(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         headers = request.headers
-        usual = headers.get("content-type") == JSON and "content-length" in headers and "idempotency-key" not in headers
+        usual = (
+            headers.get("content-type") == JSON
+            and "content-length" in headers
+            and "idempotency-key" not in headers
+        )
         if not usual:
             return await self._app(scope, receive, send)
         body = await request.body()
@@ -68,7 +74,9 @@ class Quick:
         scope["endpoint"] = executions.start_execution
 
         async def start() -> Any:
-            return (await executions.start_execution(asked, self._services, await self._who())).model_dump()
+            return (
+                await executions.start_execution(asked, self._services, await self._who())
+            ).model_dump()
 
         await (await _answer(start, 202))(scope, receive, send)
 

@@ -5,17 +5,19 @@ from typing import Any, Literal
 from pydantic import Field
 
 from noetl.model.ids import ExecutionId
-from noetl.server.api.bodies import Body, View, router
+from noetl.server.api.bodies import RequestBody, View, router
 from noetl.server.api.depends import Has, Who
 
 routes = router("templates")
 
 
-class RenderBody(Body):
+class RenderBody(RequestBody):
     template: Any = Field(examples=[{"sql": "select * from t limit {{ workload.n }}"}])
     context: dict[str, Any] = Field(default={}, examples=[{"workload": {"n": 3}}])
     execution_id: str | None = Field(default=None, pattern=r"^[1-9][0-9]{0,18}$")
-    strict: Literal[True] = Field(default=True, description="a name that is not there is an error, always")
+    strict: Literal[True] = Field(
+        default=True, description="a name that is not there is an error, always"
+    )
 
 
 class RenderedView(View):
@@ -26,4 +28,6 @@ class RenderedView(View):
 async def render_template(body: RenderBody, has: Has, who: Who) -> RenderedView:
     """Every text in `template`, on `context` and the workload and ctx of an execution. Results of steps are never opened."""
     execution_id = None if body.execution_id is None else ExecutionId(body.execution_id)
-    return RenderedView(result=await has.rendering.render(who, body.template, body.context, execution_id))
+    return RenderedView(
+        result=await has.rendering.render(who, body.template, body.context, execution_id)
+    )

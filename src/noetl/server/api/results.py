@@ -24,11 +24,22 @@ from noetl.server.services.usage import PAGE as USAGE_PAGE
 routes = router("results")
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 DATA: dict[int | str, dict[str, Any]] = {
-    200: {"description": "the data; its `Content-Type` says in which format", "content": {"*/*": {}}},
-    206: {"description": "the bytes that `Range` asks for; 416 when there are none there", "content": {"*/*": {}}},
+    200: {
+        "description": "the data; its `Content-Type` says in which format",
+        "content": {"*/*": {}},
+    },
+    206: {
+        "description": "the bytes that `Range` asks for; 416 when there are none there",
+        "content": {"*/*": {}},
+    },
 }
-HEADERS: dict[int | str, dict[str, Any]] = {200: {"description": "the headers, and no data", "content": {"*/*": {}}}}
-Format = Annotated[Literal["parquet", "csv", "json", "jsonl"] | None, Query(description="without one: as it is stored")]
+HEADERS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "the headers, and no data", "content": {"*/*": {}}}
+}
+Format = Annotated[
+    Literal["parquet", "csv", "json", "jsonl"] | None,
+    Query(description="without one: as it is stored"),
+]
 Start = Annotated[int, Query(ge=0, le=1 << 62, description="the first row")]
 Stop = Annotated[int | None, Query(ge=0, le=1 << 62, description="the row after the last")]
 
@@ -41,7 +52,9 @@ class ColumnView(View):
 class PreviewView(View):
     row_count: int | None
     columns: list[ColumnView]
-    rows: list[Any] | None = Field(description="the first of them; null: the value is no list of rows")
+    rows: list[Any] | None = Field(
+        description="the first of them; null: the value is no list of rows"
+    )
     value: Any = Field(description="of what has no rows, when it is small")
     cut: bool = Field(description="there is more than is shown")
 
@@ -52,16 +65,23 @@ class ResultView(View):
     execution_id: str
     step: str
     status: str = Field(examples=["ok"])
-    reference: dict[str, Any] | None = Field(description="where the data is: uri, tier, bytes, rows, format, sha256")
+    reference: dict[str, Any] | None = Field(
+        description="where the data is: uri, tier, bytes, rows, format, sha256"
+    )
     parent_ref: str | None
     context: dict[str, Any]
     error: dict[str, Any] | None
     meta: dict[str, Any] = Field(description="tool, input and provenance")
-    preview: PreviewView | None = Field(description="of a failed step: the rows it kept that show what is wrong")
-    scope: str = Field(
-        description="what its task asks for: step, execution, workflow or permanent", examples=["execution"]
+    preview: PreviewView | None = Field(
+        description="of a failed step: the rows it kept that show what is wrong"
     )
-    ttl: str | None = Field(description="how long it is to stay, from when it was made", examples=["7d"])
+    scope: str = Field(
+        description="what its task asks for: step, execution, workflow or permanent",
+        examples=["execution"],
+    )
+    ttl: str | None = Field(
+        description="how long it is to stay, from when it was made", examples=["7d"]
+    )
     pinned: bool = Field(description="it stays whatever those say")
 
 
@@ -112,14 +132,18 @@ class NodeView(View):
     at: str
     expired_at: str | None = Field(description="since when its data is gone")
     tool: dict[str, str] | None = Field(examples=[{"kind": "http"}])
-    input: dict[str, Any] | None = Field(description="what the task was given, without secrets: `value`, or `ref`")
+    input: dict[str, Any] | None = Field(
+        description="what the task was given, without secrets: `value`, or `ref`"
+    )
     provenance: dict[str, Any] = Field(description="what the playbook's author says")
 
 
 class EdgeView(View):
     source: str = Field(description="ref_id of what was used")
     target: str = Field(description="ref_id of what was made from it")
-    kind: Literal["parent", "input"] = Field(description="parent: the task before it; input: what was read for it")
+    kind: Literal["parent", "input"] = Field(
+        description="parent: the task before it; input: what was read for it"
+    )
 
 
 class TraceView(View):
@@ -129,7 +153,9 @@ class TraceView(View):
     reference: dict[str, Any] | None
     roots: list[str] = Field(description="ref_ids of the result itself; of a loop, of its parts")
     nodes: list[NodeView]
-    edges: list[EdgeView] = Field(description="that lead to nodes of this page; their sources may be on a later one")
+    edges: list[EdgeView] = Field(
+        description="that lead to nodes of this page; their sources may be on a later one"
+    )
     next: str | None = Field(description="the `after` of the next page")
 
 
@@ -140,7 +166,9 @@ async def trace_result(
     has: Has,
     who: Who,
     depth: Annotated[int, Query(ge=0, le=DEEPEST, description="steps back")] = DEPTH,
-    after: Annotated[str | None, Query(max_length=40, description="`next` of the page before")] = None,
+    after: Annotated[
+        str | None, Query(max_length=40, description="`next` of the page before")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=500, description="how many nodes at most")] = PAGE,
 ) -> Response:
     """What the step's result was made from, and that from what, across executions: nearest first."""
@@ -180,8 +208,12 @@ async def list_usage(
     has: Has,
     who: Who,
     path: Annotated[str | None, Query(max_length=500, description="of this playbook only")] = None,
-    before: Annotated[str | None, Query(pattern=r"^[1-9][0-9]{0,18}$", description="`next` of the page before")] = None,
-    limit: Annotated[int, Query(ge=1, le=LONGEST, description="how many executions at most")] = USAGE_PAGE,
+    before: Annotated[
+        str | None, Query(pattern=r"^[1-9][0-9]{0,18}$", description="`next` of the page before")
+    ] = None,
+    limit: Annotated[
+        int, Query(ge=1, le=LONGEST, description="how many executions at most")
+    ] = USAGE_PAGE,
 ) -> Response:
     """What the results of executions take, by tier; newest first. What steps printed is not counted."""
     found = await has.usage.page(who, path, None if before is None else ExecutionId(before), limit)
@@ -195,7 +227,9 @@ async def show_usage(execution_id: Id, has: Has, who: Who) -> Response:
     return _json(shapes.usage(await has.usage.of(who, ExecutionId(execution_id))))
 
 
-@routes.get("/api/executions/{execution_id}/result/{step}/data", response_class=Response, responses=DATA)
+@routes.get(
+    "/api/executions/{execution_id}/result/{step}/data", response_class=Response, responses=DATA
+)
 async def get_data(
     execution_id: Id,
     step: Name,
@@ -212,7 +246,9 @@ async def get_data(
     found = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
     headers = _described(found, execution_id, step)
     if found.size is None:
-        return StreamingResponse(_sent(found, 0, None), media_type=found.media_type, headers=headers)
+        return StreamingResponse(
+            _sent(found, 0, None), media_type=found.media_type, headers=headers
+        )
     wanted = range_ if if_range in (None, headers.get("ETag")) else None
     first, last = _span(wanted, found.size)
     if first >= last and wanted is not None and found.size:
@@ -225,7 +261,9 @@ async def get_data(
     return StreamingResponse(body, 206 if partial else 200, headers, found.media_type)
 
 
-@routes.head("/api/executions/{execution_id}/result/{step}/data", response_class=Response, responses=HEADERS)
+@routes.head(
+    "/api/executions/{execution_id}/result/{step}/data", response_class=Response, responses=HEADERS
+)
 async def look_at_data(
     execution_id: Id,
     step: Name,
@@ -239,17 +277,24 @@ async def look_at_data(
     _check_rows(start, stop)
     found = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
     headers = _described(found, execution_id, step)
-    return StreamingResponse(iter(()), media_type=found.media_type, headers=headers)  # a plain one would say 0 bytes
+    return StreamingResponse(
+        iter(()), media_type=found.media_type, headers=headers
+    )  # a plain one would say 0 bytes
 
 
 def _check_rows(start: int, stop: int | None) -> None:
     if stop is not None and stop < start:
-        raise InvalidInput(f"stop: {stop} is before start, {start}", hint="`stop` is the row after the last")
+        raise InvalidInput(
+            f"stop: {stop} is before start, {start}", hint="`stop` is the row after the last"
+        )
 
 
 def _described(found: Download, execution_id: str, step: str) -> dict[str, str]:
     name = f'attachment; filename="{execution_id}-{_plain(step)}.{found.extension}"'
-    headers = {"Content-Disposition": name, "Accept-Ranges": "none" if found.size is None else "bytes"}
+    headers = {
+        "Content-Disposition": name,
+        "Accept-Ranges": "none" if found.size is None else "bytes",
+    }
     if found.size is not None:
         headers["Content-Length"] = str(found.size)
     if found.size is not None and found.sha256 is not None:

@@ -6,7 +6,7 @@ from fastapi import Path, Query, Response
 from pydantic import Field
 
 from noetl.server.api import shapes
-from noetl.server.api.bodies import Body, Limit, View, router
+from noetl.server.api.bodies import DeletedView, Limit, RequestBody, View, router
 from noetl.server.api.depends import Has, Who
 from noetl.triggers.port import CatchUp, Overlap
 
@@ -15,15 +15,21 @@ routes = router("schedules")
 Name = Annotated[str, Path(max_length=100, description="of a schedule", examples=["nightly"])]
 
 
-class ScheduleBody(Body):
+class ScheduleBody(RequestBody):
     """Either `cron` (with a `timezone`) or `every`."""
 
     name: str = Field(max_length=100, examples=["nightly"])
-    path: str = Field(max_length=200, description="a playbook of the catalog", examples=["examples/hello"])
-    version: int | None = Field(default=None, ge=1, le=1 << 31, description="null: the latest at each slot")
+    path: str = Field(
+        max_length=200, description="a playbook of the catalog", examples=["examples/hello"]
+    )
+    version: int | None = Field(
+        default=None, ge=1, le=1 << 31, description="null: the latest at each slot"
+    )
     cron: str | None = Field(default=None, max_length=200, examples=["0 2 * * *"])
     timezone: str | None = Field(default=None, max_length=100, examples=["Europe/Berlin"])
-    every: str | None = Field(default=None, max_length=20, description="100ms, 2s, 5m, 2h, 1d", examples=["15m"])
+    every: str | None = Field(
+        default=None, max_length=20, description="100ms, 2s, 5m, 2h, 1d", examples=["15m"]
+    )
     payload: dict[str, Any] = Field(default={}, description="merged over the playbook's workload")
     catch_up: CatchUp = Field(default="last", description="of slots that came while no server ran")
     overlap: Overlap = Field(default="allow", description="when the execution before has not ended")
@@ -43,7 +49,9 @@ class ScheduleView(View):
     next_at: str | None
     last_at: str | None = Field(description="the last slot that was taken")
     last_execution: str | None
-    waiting: list[str] = Field(description="slots that start when the execution before them has ended")
+    waiting: list[str] = Field(
+        description="slots that start when the execution before them has ended"
+    )
     skipped: int = Field(description="slots passed over because the execution before them ran")
     error: str | None = Field(description="why the last slot started nothing")
     created_at: str
@@ -62,10 +70,6 @@ class SchedulesView(View):
 class UpcomingView(View):
     name: str
     slots: list[str] = Field(description="in the schedule's time zone")
-
-
-class DeletedView(View):
-    name: str
 
 
 @routes.post("/api/schedules", status_code=201)
@@ -95,7 +99,9 @@ async def get_schedule(name: Name, has: Has, who: Who) -> ScheduleView:
 
 
 @routes.get("/api/schedules/{name}/next")
-async def next_slots(name: Name, has: Has, who: Who, count: Annotated[int, Query(ge=1, le=100)] = 5) -> UpcomingView:
+async def next_slots(
+    name: Name, has: Has, who: Who, count: Annotated[int, Query(ge=1, le=100)] = 5
+) -> UpcomingView:
     """The slots that come next, also of one that is paused."""
     return UpcomingView(name=name, slots=await has.schedules.upcoming(who, name, count))
 

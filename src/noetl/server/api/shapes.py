@@ -19,7 +19,7 @@ from noetl.model.reference import Lifetime, Reference, made_by, parse_uri
 from noetl.playbook import durations
 from noetl.server.services.details import Detail
 from noetl.server.services.executions import state_of
-from noetl.server.services.lineage import Source, Trace
+from noetl.server.services.lineage import LineageSource, Trace
 from noetl.server.services.results import Shown
 from noetl.server.services.usage import Usage
 from noetl.server.steps import steps_of
@@ -148,7 +148,12 @@ def encode(value: Any) -> bytes:
 
 def credential(row: Sealed) -> dict[str, Any]:
     """Without its value."""
-    return {"name": row.name, "kind": row.kind, "created_at": iso(row.created_at), "changed_at": iso(row.changed_at)}
+    return {
+        "name": row.name,
+        "kind": row.kind,
+        "created_at": iso(row.created_at),
+        "changed_at": iso(row.changed_at),
+    }
 
 
 def state_value(row: StateRow) -> dict[str, Any]:
@@ -215,7 +220,9 @@ def result(execution_id: ExecutionId, step: str, found: Shown) -> dict[str, Any]
         "meta": {} if found.meta is None else msgspec.to_builtins(found.meta),
         "preview": None if found.preview is None else msgspec.to_builtins(found.preview),
         "scope": (found.lifetime or Lifetime()).scope,
-        "ttl": None if (ttl := (found.lifetime or Lifetime()).ttl) is None else durations.spelled(ttl),
+        "ttl": None
+        if (ttl := (found.lifetime or Lifetime()).ttl) is None
+        else durations.spelled(ttl),
         "pinned": found.pinned,
     }
 
@@ -260,7 +267,7 @@ def reference(found: Reference | None) -> dict[str, Any] | None:
     }
 
 
-def _node(source: Source) -> dict[str, Any]:
+def _node(source: LineageSource) -> dict[str, Any]:
     traced, meta = source.traced, source.meta
     where = parse_uri(traced.reference.uri)
     made = made_by(where.key)

@@ -24,7 +24,9 @@ DESCRIBED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "server-sent events",
         "content": {
-            "text/event-stream": {"example": 'id: 7\nevent: step.exit\ndata: {"seq": 7, "type": "step.exit"}\n\n'}
+            "text/event-stream": {
+                "example": 'id: 7\nevent: step.exit\ndata: {"seq": 7, "type": "step.exit"}\n\n'
+            }
         },
     }
 }
@@ -59,7 +61,8 @@ class Readers:
     def check(self) -> None:
         if self._count >= self._most:
             raise TooManyStreams(
-                f"{self._most} readers follow events already", hint="close some, or ask without a stream"
+                f"{self._most} readers follow events already",
+                hint="close some, or ask without a stream",
             )
 
     @contextmanager
@@ -101,9 +104,15 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await _within(send({"type": "http.response.body", "body": b"retry: %d\n\n" % AGAIN, "more_body": True}))
+        await _within(
+            send(
+                {"type": "http.response.body", "body": b"retry: %d\n\n" % AGAIN, "more_body": True}
+            )
+        )
         async for part in self._parts:
-            if not await _within(send({"type": "http.response.body", "body": part, "more_body": True})):
+            if not await _within(
+                send({"type": "http.response.body", "body": part, "more_body": True})
+            ):
                 return  # it does not read: the connection is closed with the answer unfinished
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -123,7 +132,9 @@ async def _left(receive: Receive) -> None:
 
 
 async def told(
-    pages: AsyncGenerator[list[Item] | Quiet | End, None], item: Callable[[Item], bytes], execution_id: str
+    pages: AsyncGenerator[list[Item] | Quiet | End, None],
+    item: Callable[[Item], bytes],
+    execution_id: str,
 ) -> AsyncGenerator[bytes, None]:
     """What comes of one execution, page by page, and its end."""
     async with aclosing(pages):

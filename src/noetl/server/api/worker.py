@@ -59,7 +59,9 @@ class WorkerDoor:
         began = time.perf_counter()
         try:
             request = read(await http.body())
-            self._presence.arrived(request, None if http.client is None else (http.client.host, http.client.port))
+            self._presence.arrived(
+                request, None if http.client is None else (http.client.host, http.client.port)
+            )
             if request.wait and not request.reports:
                 reply = await self._waited(request, http)
             else:
@@ -84,7 +86,9 @@ class WorkerDoor:
             task.cancel()
             await asyncio.wait((task, leaving))
         if task.cancelled():
-            raise Unavailable("the exchange was ended", hint="what it may have brought is sent again")
+            raise Unavailable(
+                "the exchange was ended", hint="what it may have brought is sent again"
+            )
         return task.result()
 
     async def playbook(self, http: Request) -> Response:
@@ -124,7 +128,11 @@ class WorkerDoor:
         """Of the addresses in the body, those that nobody will ever ask for."""
         try:
             uris = _read_addresses(await http.body())
-            return _json(codec.encode(await self._server.orphans(ExecutionId(http.path_params["execution_id"]), uris)))
+            return _json(
+                codec.encode(
+                    await self._server.orphans(ExecutionId(http.path_params["execution_id"]), uris)
+                )
+            )
         except NoetlError as error:
             return of_error(error)
 
@@ -206,7 +214,11 @@ def _check_report(report: Report) -> None:
 
 def _check_stored(stored: Iterable[StoredRef]) -> None:
     for each in stored:
-        ids = (each.reference.ref_id, *each.inputs, *(() if each.parent is None else (each.parent,)))
+        ids = (
+            each.reference.ref_id,
+            *each.inputs,
+            *(() if each.parent is None else (each.parent,)),
+        )
         if not all(map(_is_id, ids)):
             raise _no_exchange("the id of a reference is not a number")
         _check_reference(each.reference)

@@ -5,13 +5,15 @@ import asyncio
 from noetl.log.port import EventLog
 from noetl.server.dispatch import Dispatcher
 from noetl.server.duties.loop import Counts
-from noetl.server.shards import Shards
+from noetl.server.shards import OwnedShards
 
 
 class InboxDrain:
     name = "inbox"
 
-    def __init__(self, log: EventLog, dispatcher: Dispatcher, shards: Shards, limit: int) -> None:
+    def __init__(
+        self, log: EventLog, dispatcher: Dispatcher, shards: OwnedShards, limit: int
+    ) -> None:
         self._log = log
         self._dispatcher = dispatcher
         self._shards = shards

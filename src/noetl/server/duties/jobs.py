@@ -13,7 +13,7 @@ EVERY: Micros = 3_600_000_000
 Run = Callable[[], Awaitable[None]]
 
 
-class Job:
+class LakeJobDuty:
     def __init__(self, name: str, run: Run, leases: Leases, keeper: ShardKeeper) -> None:
         self.name = name
         self._run = run
@@ -27,6 +27,8 @@ class Job:
         try:
             await self._run()
         finally:
-            with suppress(Unavailable):  # without a word it is free when this server's lease has ended
+            with suppress(
+                Unavailable
+            ):  # without a word it is free when this server's lease has ended
                 await self._leases.done(runtime_id, self.name)
         return Counts(1)

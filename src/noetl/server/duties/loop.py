@@ -29,7 +29,9 @@ class Duty(Protocol):
 
 
 class DutyLoop:
-    def __init__(self, duty: Duty, interval: float, slowest: float = SLOWEST, *, after: float = 0.0) -> None:
+    def __init__(
+        self, duty: Duty, interval: float, slowest: float = SLOWEST, *, after: float = 0.0
+    ) -> None:
         self._after = after
         self._duty = duty
         self._interval = interval
@@ -48,7 +50,9 @@ class DutyLoop:
                 counts = await self._duty.run_once()
             except Unavailable as error:
                 self.failures += 1
-                log.warning("duty waits for the store", extra={"duty": self._duty.name, "error": str(error)})
+                log.warning(
+                    "duty waits for the store", extra={"duty": self._duty.name, "error": str(error)}
+                )
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, self._slowest)
                 continue

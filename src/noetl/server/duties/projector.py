@@ -11,9 +11,9 @@ from noetl.faults import fault
 from noetl.log.port import Change, EventLog, Projection, ShardRows
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId
 from noetl.server.duties.loop import Counts
-from noetl.server.shards import Shards
-from noetl.server.states import Loaded, States, Unfoldable
-from noetl.turns import Stretch
+from noetl.server.shards import OwnedShards
+from noetl.server.states import LoadedState, States, Unfoldable
+from noetl.turns import TimeSlice
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,12 @@ class Projector:
     name = "projector"
 
     def __init__(
-        self, eventlog: EventLog, states: States, shards: Shards, limit: int, at_a_stretch: float | None = None
+        self,
+        eventlog: EventLog,
+        states: States,
+        shards: OwnedShards,
+        limit: int,
+        at_a_stretch: float | None = None,
     ) -> None:
         self._at_a_stretch = at_a_stretch
         self._log = eventlog
@@ -60,9 +65,10 @@ class Projector:
         changes = await self._log.changes(after, self._limit) if after else []
         if not changes:
             return Counts()
-        stretch = Stretch(self._at_a_stretch)
+        stretch = TimeSlice(self._at_a_stretch)
         batch = [
-            await self._rows(shard, epochs[shard], list(part), stretch) for shard, part in groupby(changes, _shard)
+            await self._rows(shard, epochs[shard], list(part), stretch)
+            for shard, part in groupby(changes, _shard)
         ]
         fault("project.before")
         done = await self._log.project(batch)
@@ -73,7 +79,9 @@ class Projector:
             elif self._shards.epochs().get(each.shard) == each.epoch:
                 self._projected[each.shard] = each.checkpoint
         full = [
-            shard for shard, part in groupby(changes, _shard) if sum(change.events for change in part) == self._limit
+            shard
+            for shard, part in groupby(changes, _shard)
+            if sum(change.events for change in part) == self._limit
         ]
         self._changed.update(full)
         return Counts(sum(len(each.rows) for each in batch), bool(full))
@@ -83,7 +91,9 @@ class Projector:
             self._projected[shard] = await self._log.checkpoint(shard)
         return self._projected[shard]
 
-    async def _rows(self, shard: int, epoch: int, changes: list[Change], stretch: Stretch) -> ShardRows:
+    async def _rows(
+        self, shard: int, epoch: int, changes: list[Change], stretch: TimeSlice
+    ) -> ShardRows:
         rows: list[Projection] = []
         for change in changes:
             if (row := await self._row(change.execution_id, shard, change.seq)) is not None:
@@ -110,7 +120,7 @@ def _shard(change: Change) -> int:
     return change.shard
 
 
-def projection(loaded: Loaded, shard: int) -> Projection:
+def projection(loaded: LoadedState, shard: int) -> Projection:
     return Projection(
         execution_id=loaded.fixed.execution_id,
         shard=shard,

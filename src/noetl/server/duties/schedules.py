@@ -44,11 +44,20 @@ class Scheduler:
         after, starts = made.after, list[Begin]()
         try:
             starts = [await self._begin(due.schedule, slot) for slot in made.starts]
-        except InvalidInput as error:  # its playbook is gone or broken: said, and tried again at the next slot
-            log.error("schedule starts nothing", extra={"schedule": after.name, "error": str(error)})
+        except (
+            InvalidInput
+        ) as error:  # its playbook is gone or broken: said, and tried again at the next slot
+            log.error(
+                "schedule starts nothing", extra={"schedule": after.name, "error": str(error)}
+            )
             after = replace(after, last_at=made.starts[-1], error=str(error))
         if starts:
-            after = replace(after, last_at=made.starts[-1], last_execution=starts[-1][0].execution_id, error=None)
+            after = replace(
+                after,
+                last_at=made.starts[-1],
+                last_execution=starts[-1][0].execution_id,
+                error=None,
+            )
         if not await self._schedules.move(after, starts):
             return 0
         for start, _ in starts:

@@ -5,13 +5,15 @@ import asyncio
 from noetl.log.port import EventLog
 from noetl.server.dispatch import Dispatcher
 from noetl.server.duties.loop import Counts
-from noetl.server.shards import Shards
+from noetl.server.shards import OwnedShards
 
 
 class Timers:
     name = "timers"
 
-    def __init__(self, log: EventLog, dispatcher: Dispatcher, shards: Shards, limit: int) -> None:
+    def __init__(
+        self, log: EventLog, dispatcher: Dispatcher, shards: OwnedShards, limit: int
+    ) -> None:
         self._log = log
         self._dispatcher = dispatcher
         self._shards = shards
@@ -22,6 +24,8 @@ class Timers:
         if not owned:
             return Counts()
         due = await self._log.due_timers(owned, self._limit)
-        answers = await asyncio.gather(*[self._dispatcher.fire(execution_id, timer) for execution_id, timer in due])
+        answers = await asyncio.gather(
+            *[self._dispatcher.fire(execution_id, timer) for execution_id, timer in due]
+        )
         done = sum(answer != "retry" for answer in answers)
         return Counts(done, left=done > 0 and len(due) == self._limit)

@@ -20,14 +20,18 @@ class Access:
 
     async def check(self, identity: Identity, execution_id: ExecutionId) -> None:
         if await self._tenant(execution_id) != identity.tenant:
-            raise NotFound(f"no execution {execution_id}", hint="noetl exec list shows those there are")
+            raise NotFound(
+                f"no execution {execution_id}", hint="noetl exec list shows those there are"
+            )
 
     async def _tenant(self, execution_id: ExecutionId) -> Tenant | None:
         known = self._tenants.get(execution_id)
         if known is not None:
             self._tenants.move_to_end(execution_id)
             return known
-        if not (execution_id.isascii() and execution_id.isdigit() and 0 < int(execution_id) <= LARGEST):
+        if not (
+            execution_id.isascii() and execution_id.isdigit() and 0 < int(execution_id) <= LARGEST
+        ):
             return None
         tenant = await self._log.tenant_of(execution_id)
         if tenant is not None:

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from difflib import unified_diff
 
-from noetl.catalog.port import Catalog, Entry, Vault
+from noetl.catalog.port import Catalog, CatalogEntry, Vault
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
 from noetl.playbook.children import literal_children
@@ -21,22 +21,24 @@ LONGEST_PATH = 200
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    entry: Entry
+    entry: CatalogEntry
     created: bool  # False: this text was the latest version already
     findings: list[Finding]  # warnings and notes
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    older: Entry
-    newer: Entry
+class VersionDifference:
+    older: CatalogEntry
+    newer: CatalogEntry
     diff: str  # unified; empty when the texts are equal
 
 
 class CatalogService:
     """`kinds`: tools beyond the built-in ones that this process knows of. `vault`: where credentials are looked for."""
 
-    def __init__(self, catalog: Catalog, kinds: Kinds | None = None, vault: Vault | None = None) -> None:
+    def __init__(
+        self, catalog: Catalog, kinds: Kinds | None = None, vault: Vault | None = None
+    ) -> None:
         self._catalog = catalog
         self._kinds = kinds
         self._vault = vault
@@ -70,34 +72,42 @@ class CatalogService:
                 found.append(unknown_credential(text, name))
         return found
 
-    async def latest(self, identity: Identity, prefix: str = "", after: str = "", limit: int = 100) -> list[Entry]:
+    async def latest(
+        self, identity: Identity, prefix: str = "", after: str = "", limit: int = 100
+    ) -> list[CatalogEntry]:
         """The latest version of each, by path."""
         return await self._catalog.latest(prefix, after, limit, identity.tenant)
 
-    async def get(self, identity: Identity, path: str, version: int | None = None) -> Entry:
+    async def get(self, identity: Identity, path: str, version: int | None = None) -> CatalogEntry:
         entry = await self._catalog.find(path, version, identity.tenant)
         if entry is None:
             named = f"no playbook {path!r}" + (f" version {version}" if version is not None else "")
-            raise NotFound(named, hint="GET /api/catalog lists them; POST /api/catalog/register adds one")
+            raise NotFound(
+                named, hint="GET /api/catalog lists them; POST /api/catalog/register adds one"
+            )
         return entry
 
-    async def by_hash(self, identity: Identity, content: str) -> Entry:
+    async def by_hash(self, identity: Identity, content: str) -> CatalogEntry:
         entry = await self._catalog.by_hash(content, identity.tenant)
         if entry is None:
             raise NotFound(f"no playbook has the hash {content}")
         return entry
 
-    async def versions(self, identity: Identity, path: str, before: int | None = None, limit: int = 50) -> list[Entry]:
+    async def versions(
+        self, identity: Identity, path: str, before: int | None = None, limit: int = 50
+    ) -> list[CatalogEntry]:
         """Newest first."""
         await self.get(identity, path)
         return await self._catalog.versions(path, before, limit, identity.tenant)
 
-    async def diff(self, identity: Identity, path: str, older: int, newer: int | None = None) -> Difference:
+    async def diff(
+        self, identity: Identity, path: str, older: int, newer: int | None = None
+    ) -> VersionDifference:
         first, second = await self.get(identity, path, older), await self.get(identity, path, newer)
-        return Difference(first, second, await asyncio.to_thread(_unified, first, second))
+        return VersionDifference(first, second, await asyncio.to_thread(_unified, first, second))
 
 
-def _unified(older: Entry, newer: Entry) -> str:
+def _unified(older: CatalogEntry, newer: CatalogEntry) -> str:
     names = (f"{older.path}@{older.version}", f"{newer.path}@{newer.version}")
     lines = unified_diff(older.text.splitlines(), newer.text.splitlines(), *names, lineterm="")
     return "".join(f"{line}\n" for line in lines)

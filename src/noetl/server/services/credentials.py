@@ -13,7 +13,13 @@ from noetl.catalog.port import Sealed, Vault
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
 from noetl.server.services.keys import KeyFile
-from noetl.server.services.sealing import Place, Unreadable, seal, sealed_by, unseal
+from noetl.server.services.sealing import (
+    CredentialKey,
+    CredentialUnreadable,
+    seal,
+    sealed_by,
+    unseal,
+)
 
 LARGEST = 64 * 1024  # bytes of JSON
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}", re.ASCII)
@@ -57,12 +63,19 @@ class CredentialService:
         check(name, kind, data)
         plain = msgspec.json.encode(data)
         if len(plain) > LARGEST:
-            raise InvalidInput(f"credential {name!r}: {len(plain)} bytes; at most {LARGEST} are stored")
+            raise InvalidInput(
+                f"credential {name!r}: {len(plain)} bytes; at most {LARGEST} are stored"
+            )
         others = {row.name: row for row in await self._vault.stored(identity.tenant)}
         known = others.pop(name, None)
         self._refuse_foreign(others)
         key = await asyncio.to_thread(self._keys.newest)
-        row = await self._vault.put(identity.tenant, name, kind, seal(key, Place(identity.tenant, name, kind), plain))
+        row = await self._vault.put(
+            identity.tenant,
+            name,
+            kind,
+            seal(key, CredentialKey(identity.tenant, name, kind), plain),
+        )
         return Added(row, known is None)
 
     async def stored(self, identity: Identity) -> list[Sealed]:
@@ -82,12 +95,18 @@ class CredentialService:
         key = keys.get(sealed_by(row.data))
         if key is None:
             raise self._foreign(row, set(keys))
-        return _data.decode(unseal(key, Place(identity.tenant, row.name, row.kind), row.data))
+        return _data.decode(
+            unseal(key, CredentialKey(identity.tenant, row.name, row.kind), row.data)
+        )
 
     async def foreign(self, identity: Identity) -> list[str]:
         """Names of those that no key of this server opens. KeyUnusable when its file cannot be used."""
         keys = self._keys.keys()
-        return [row.name for row in await self._vault.stored(identity.tenant) if sealed_by(row.data) not in keys]
+        return [
+            row.name
+            for row in await self._vault.stored(identity.tenant)
+            if sealed_by(row.data) not in keys
+        ]
 
     def _refuse_foreign(self, others: Mapping[str, Sealed]) -> None:
         """A second key beside the one that others were sealed with would leave no server able to open all of them."""
@@ -96,9 +115,9 @@ class CredentialService:
             if sealed_by(row.data) not in keys:
                 raise self._foreign(row, set(keys))
 
-    def _foreign(self, row: Sealed, keys: set[str]) -> Unreadable:
+    def _foreign(self, row: Sealed, keys: set[str]) -> CredentialUnreadable:
         here = f"has {', '.join(sorted(keys))}" if keys else "is not there"
-        return Unreadable(
+        return CredentialUnreadable(
             f"the credential {row.name!r} was sealed with the key {sealed_by(row.data) or '?'}, and {self._keys.path} {here}",
             hint="copy the key file from the NOETL_HOME it was stored with; if it is lost, "
             f"noetl credential delete {row.name}, and add it again",
@@ -106,7 +125,10 @@ class CredentialService:
 
 
 def missing(name: str) -> NotFound:
-    return NotFound(f"there is no credential {name!r}", hint=f"noetl credential add {name} --kind KIND --file FILE")
+    return NotFound(
+        f"there is no credential {name!r}",
+        hint=f"noetl credential add {name} --kind KIND --file FILE",
+    )
 
 
 def check(name: str, kind: str, data: Mapping[str, Any]) -> None:
@@ -118,12 +140,19 @@ def check(name: str, kind: str, data: Mapping[str, Any]) -> None:
         )
     known = KINDS.get(kind)
     if known is None:
-        raise InvalidInput(f"there is no kind {kind[:100]!r} of credentials", hint=_meant(kind, KINDS) or _kinds())
+        raise InvalidInput(
+            f"there is no kind {kind[:100]!r} of credentials", hint=_meant(kind, KINDS) or _kinds()
+        )
     if not data:
-        raise InvalidInput(f"credential {name!r} has no fields", hint='a JSON object, for example {"token": "…"}')
+        raise InvalidInput(
+            f"credential {name!r} has no fields", hint='a JSON object, for example {"token": "…"}'
+        )
     for field in data:
         if known.knows and field not in known.knows:
-            hint = _meant(field, known.knows) or f"it may have {', '.join(sorted(known.knows))}; kind generic, anything"
+            hint = (
+                _meant(field, known.knows)
+                or f"it may have {', '.join(sorted(known.knows))}; kind generic, anything"
+            )
             raise InvalidInput(f"a {kind} credential has no field {field[:100]!r}", hint=hint)
     if not any(all(_filled(data.get(field)) for field in group) for group in known.needs):
         raise InvalidInput(

@@ -11,7 +11,9 @@ from noetl.model.ids import ExecutionId
 from noetl.model.secrets import stripped
 
 CHILDREN_LISTED = 20
-MAX_WORKLOAD_BYTES = 64 * 1024  # of what is shown with the execution; a larger one is asked for by itself
+MAX_WORKLOAD_BYTES = (
+    64 * 1024
+)  # of what is shown with the execution; a larger one is asked for by itself
 MAX_DEPTH = 40  # children nest 32 deep
 
 ReadState = Callable[[ExecutionId], Awaitable[Execution | None]]

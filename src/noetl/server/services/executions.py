@@ -15,7 +15,7 @@ from noetl.engine.inheriting import preview
 from noetl.engine.rewinding import Rewound
 from noetl.engine.state import Execution, decode
 from noetl.engine.summary import STATUSES
-from noetl.log.port import EventLog, Projection, Recorded, Wanted
+from noetl.log.port import EventLog, ExecutionFilter, Projection, Recorded
 from noetl.model.clock import iso
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
@@ -35,9 +35,9 @@ from noetl.server.services.details import (
     first_cause,
     shown_workload,
 )
-from noetl.server.services.live import ROWS, Live, events_of, row_of
+from noetl.server.services.live import ROWS, LiveUpdates, events_of, row_of
 from noetl.server.services.requests import Asked, request_key, settle, why_refused
-from noetl.server.shards import Shards
+from noetl.server.shards import OwnedShards
 from noetl.server.states import States, Unfoldable
 
 PATIENCE = 5.0  # seconds that a read waits for `min_seq`
@@ -79,8 +79,8 @@ class ExecutionService:
         requests: Requests,
         states: States,
         playbooks: Playbooks,
-        shards: Shards,
-        live: Live,
+        shards: OwnedShards,
+        live: LiveUpdates,
         access: Access,
         new_id: Callable[[], ExecutionId],
     ) -> None:
@@ -118,7 +118,9 @@ class ExecutionService:
             tenant=identity.tenant,
             execution_id=drawn,
         )
-        if execution_id != drawn and not await self._same(identity, execution_id, path, content, version, payload):
+        if execution_id != drawn and not await self._same(
+            identity, execution_id, path, content, version, payload
+        ):
             raise Conflict(
                 f"this Idempotency-Key has started execution {execution_id}, of another playbook or workload",
                 hint="repeat the request as it was, or draw a new key for a new execution",
@@ -137,10 +139,14 @@ class ExecutionService:
         """A retry or a rerun: a new execution of one that has ended."""
         await self._access.check(identity, execution_id)
         drawn = self._new_id()
-        new = await self._requests.repeat(execution_id, wish, request_key(key), identity.name, drawn)
+        new = await self._requests.repeat(
+            execution_id, wish, request_key(key), identity.name, drawn
+        )
         return await self._begun(new, new == drawn, wait=wait)
 
-    async def preview(self, identity: Identity, execution_id: ExecutionId, wish: RepeatWish) -> dict[str, Any]:
+    async def preview(
+        self, identity: Identity, execution_id: ExecutionId, wish: RepeatWish
+    ) -> dict[str, Any]:
         """What a retry or rerun is going to do; refused as that would be."""
         await self._access.check(identity, execution_id)
         prepared = await self._requests.prepare_repeat(execution_id, wish)
@@ -156,10 +162,15 @@ class ExecutionService:
             "entered": _entered(prepared.rewound),
             "begins": list(repeat.begins) if repeat else [prepared.plan.entry],
             "again": list(repeat.again) if repeat else list(prepared.plan.steps),
-            "items": {step: {"again": again, "total": total} for step, (again, total) in repeat.items.items()}
+            "items": {
+                step: {"again": again, "total": total}
+                for step, (again, total) in repeat.items.items()
+            }
             if repeat
             else {},
-            "writes_again": {step: list(names) for step, names in repeat.writes_again.items()} if repeat else {},
+            "writes_again": {step: list(names) for step, names in repeat.writes_again.items()}
+            if repeat
+            else {},
             "changed_loops": list(prepared.changed_loops),
             "workload_changes": {
                 name: {"before": before.get(name), "after": after.get(name)}
@@ -200,23 +211,42 @@ class ExecutionService:
 
     # -- changing --
 
-    async def cancel(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> Asked:
+    async def cancel(
+        self, identity: Identity, execution_id: ExecutionId, key: str | None = None
+    ) -> Asked:
         request = request_key(key)
         return await self._ask(
-            identity, execution_id, request, self._requests.cancel, f"cancel:{request}", "cancelling:requested"
+            identity,
+            execution_id,
+            request,
+            self._requests.cancel,
+            f"cancel:{request}",
+            "cancelling:requested",
         )
 
-    async def pause(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> Asked:
+    async def pause(
+        self, identity: Identity, execution_id: ExecutionId, key: str | None = None
+    ) -> Asked:
         request = request_key(key)
-        return await self._ask(identity, execution_id, request, self._requests.pause, f"pause:{request}")
+        return await self._ask(
+            identity, execution_id, request, self._requests.pause, f"pause:{request}"
+        )
 
-    async def resume(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> Asked:
+    async def resume(
+        self, identity: Identity, execution_id: ExecutionId, key: str | None = None
+    ) -> Asked:
         request = request_key(key)
-        return await self._ask(identity, execution_id, request, self._requests.resume, f"resume:{request}")
+        return await self._ask(
+            identity, execution_id, request, self._requests.resume, f"resume:{request}"
+        )
 
-    async def release(self, identity: Identity, execution_id: ExecutionId, key: str | None = None) -> Asked:
+    async def release(
+        self, identity: Identity, execution_id: ExecutionId, key: str | None = None
+    ) -> Asked:
         request = request_key(key)
-        return await self._ask(identity, execution_id, request, self._requests.release, f"released:{request}")
+        return await self._ask(
+            identity, execution_id, request, self._requests.release, f"released:{request}"
+        )
 
     async def _ask(
         self,
@@ -229,7 +259,9 @@ class ExecutionService:
     ) -> Asked:
         await self._access.check(identity, execution_id)
         await ask(execution_id, request, by=identity.name)
-        status, seq = await settle(self._log, self._live, execution_id, message_key, event_key or message_key)
+        status, seq = await settle(
+            self._log, self._live, execution_id, message_key, event_key or message_key
+        )
         reason = None
         if status == "refused":
             what = message_key.partition(":")[0]
@@ -241,7 +273,7 @@ class ExecutionService:
     async def page(
         self,
         identity: Identity,
-        wanted: Wanted,
+        wanted: ExecutionFilter,
         before: ExecutionId | None = None,
         limit: int = 50,
         min_seq: int | None = None,
@@ -251,20 +283,26 @@ class ExecutionService:
             await self._listed(min_seq)
         return await self._log.executions(identity.tenant, wanted, before, limit)
 
-    async def get(self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None) -> Projection:
+    async def get(
+        self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
+    ) -> Projection:
         await self._access.check(identity, execution_id)
         if min_seq is not None:
             return await self._projected(execution_id, min_seq)
         row = await self._log.projection(execution_id)
         return row if row is not None else await self._unprojected(execution_id)
 
-    async def detail(self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None) -> Detail:
+    async def detail(
+        self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
+    ) -> Detail:
         row = await self.get(identity, execution_id, min_seq)
         workload = await self.workload(identity, execution_id)
         counts = await self._log.child_counts(execution_id)
         newest: list[Projection] = []
         if counts:
-            newest = await self._log.executions(identity.tenant, Wanted(parent=execution_id), None, CHILDREN_LISTED)
+            newest = await self._log.executions(
+                identity.tenant, ExecutionFilter(parent=execution_id), None, CHILDREN_LISTED
+            )
         small = len(msgspec.json.encode(workload)) <= MAX_WORKLOAD_BYTES
         cause = await first_cause(state_of(row), self._state)
         return Detail(row, workload if small else None, ChildrenSeen(counts, newest), cause)
@@ -323,14 +361,19 @@ class ExecutionService:
                 return EventPage(found, None)
         return EventPage(found, after)
 
-    async def explain(self, identity: Identity, execution_id: ExecutionId, step: str) -> Explanation:
+    async def explain(
+        self, identity: Identity, execution_id: ExecutionId, step: str
+    ) -> Explanation:
         """From the log as it stands, not from a row that may lag behind it."""
         await self._access.check(identity, execution_id)
         loaded = await self._states.read(execution_id)
         if loaded is None:
             raise NotFound(f"no execution {execution_id}")
         if step not in loaded.fixed.plan.steps:
-            raise NotFound(f"the playbook has no step {step!r}", hint=f"steps: {', '.join(loaded.fixed.plan.steps)}")
+            raise NotFound(
+                f"the playbook has no step {step!r}",
+                hint=f"steps: {', '.join(loaded.fixed.plan.steps)}",
+            )
         found = explain(loaded.fixed, loaded.state, step)
         if found.verdict == "waiting":
             children = await self._children_waited_for(loaded.state, step)
@@ -342,7 +385,11 @@ class ExecutionService:
 
     async def _children_waited_for(self, state: Execution, step: str) -> list[str]:
         """How the children are that the step waits for: of many, the first ones."""
-        parked = (live.parked for live in state.commands.values() if live.step == step and live.parked is not None)
+        parked = (
+            live.parked
+            for live in state.commands.values()
+            if live.step == step and live.parked is not None
+        )
         ids = [wait.child for wait in parked if wait.child is not None][:CHILDREN_EXPLAINED]
         rows = [row for each in ids if (row := await self._log.projection(each)) is not None]
         return [f"child {row.execution_id} ({row.path}) is {row.status}" for row in rows]
@@ -355,7 +402,8 @@ class ExecutionService:
             return []
         has = {pool for worker in await self._log.workers(identity.tenant) for pool in worker.pools}
         return [
-            f"its command waits in pool {pool!r}: " + ("no worker has taken it yet" if pool in has else _nobody(pool))
+            f"its command waits in pool {pool!r}: "
+            + ("no worker has taken it yet" if pool in has else _nobody(pool))
             for pool in pools
         ]
 
@@ -367,8 +415,12 @@ class ExecutionService:
             raise NotFound(f"no execution {execution_id}")
         record = loaded.state.steps.get(step)
         if record is None or record.result is None:
-            names = ", ".join(name for name, known in loaded.state.steps.items() if known.result is not None)
-            raise NotFound(f"step {step!r} has no result", hint=f"steps that have one: {names or 'none'}")
+            names = ", ".join(
+                name for name, known in loaded.state.steps.items() if known.result is not None
+            )
+            raise NotFound(
+                f"step {step!r} has no result", hint=f"steps that have one: {names or 'none'}"
+            )
         return record.result
 
     async def _unprojected(self, execution_id: ExecutionId) -> Projection:
@@ -402,7 +454,9 @@ class ExecutionService:
         async def look() -> bool | None:
             checkpoints = {shard: await self._log.checkpoint(shard) for shard in sorted(behind)}
             missing = await self._log.changes(checkpoints, 1)
-            behind.intersection_update({change.shard for change in missing if change.seq <= min_seq})
+            behind.intersection_update(
+                {change.shard for change in missing if change.seq <= min_seq}
+            )
             return not behind or None
 
         await self._wait(ROWS, look, min_seq)
@@ -413,7 +467,9 @@ class ExecutionService:
 
         await self._wait(events_of(execution_id), look, min_seq)
 
-    async def _wait(self, topic: str, look: Callable[[], Awaitable[Seen | None]], min_seq: int) -> Seen:
+    async def _wait(
+        self, topic: str, look: Callable[[], Awaitable[Seen | None]], min_seq: int
+    ) -> Seen:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE
         with self._live.watch(topic) as watch:
@@ -421,7 +477,10 @@ class ExecutionService:
                 if (found := await look()) is not None:
                     return found
                 if self._live.closing or (left := deadline - loop.time()) <= 0:
-                    raise NotYet(f"seq {min_seq} is not visible yet", hint="try again, or read without min_seq")
+                    raise NotYet(
+                        f"seq {min_seq} is not visible yet",
+                        hint="try again, or read without min_seq",
+                    )
                 await watch.changed(min(left, LOOK_EVERY))
 
 
@@ -437,9 +496,9 @@ def wanted_executions(
     parent: str | None = None,
     since: str | None = None,
     roots: bool = False,
-) -> Wanted:
+) -> ExecutionFilter:
     """From what a person says: `since` is a time, or how long before `now`."""
-    return Wanted(
+    return ExecutionFilter(
         status=known_status(status),
         path=path,
         parent=None if parent is None else ExecutionId(parent),
@@ -464,7 +523,9 @@ def moment(text: str, now: Micros) -> Micros:
 def known_status(status: str | None) -> str | None:
     """A status that no execution ever has would find nothing, and say nothing."""
     if status is not None and status not in STATUSES:
-        raise InvalidInput(f"no execution is ever {status!r}", hint=f"statuses: {', '.join(STATUSES)}")
+        raise InvalidInput(
+            f"no execution is ever {status!r}", hint=f"statuses: {', '.join(STATUSES)}"
+        )
     return status
 
 

@@ -8,7 +8,7 @@ from noetl.log.port import EventLog
 from noetl.metrics import Metrics
 from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, StoreUnavailable, Unavailable
-from noetl.server.shards import Shards
+from noetl.server.shards import OwnedShards
 
 HISTORY_FILES = 1_000  # the newest ones are looked for
 PATIENCE = 1.0  # seconds for the store to answer
@@ -23,7 +23,13 @@ class Readiness:
 
 class HealthService:
     def __init__(
-        self, name: str, log: EventLog, shards: Shards, clock: Clock, metrics: Metrics, has_lease: Callable[[], bool]
+        self,
+        name: str,
+        log: EventLog,
+        shards: OwnedShards,
+        clock: Clock,
+        metrics: Metrics,
+        has_lease: Callable[[], bool],
     ) -> None:
         self._name = name
         self._log = log
@@ -93,4 +99,8 @@ async def check_history(log: EventLog) -> str:
         lost = await log.lost_history(HISTORY_FILES)
     except (StoreUnavailable, InvalidInput) as error:
         return f"compacted history cannot be read here: {error}"
-    return f"{len(lost)} files of compacted history cannot be read here ({lost[0]} …)" if lost else "ok"
+    return (
+        f"{len(lost)} files of compacted history cannot be read here ({lost[0]} …)"
+        if lost
+        else "ok"
+    )

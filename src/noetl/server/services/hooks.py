@@ -13,7 +13,7 @@ from noetl.server.playbooks import Playbooks
 from noetl.server.requests import Requests
 from noetl.server.services.executions import FIRST, Started
 from noetl.server.services.schedules import check_name
-from noetl.triggers.port import Call, Hook, Hooks
+from noetl.triggers.port import Hook, HookDefinition, Hooks
 
 SIGNATURE = "X-Hub-Signature-256"  # where a signature stands when the hook names no header
 SECRET = "secret"  # the field of the credential
@@ -40,22 +40,30 @@ class Hooked:
 class HookService:
     """`reveal` opens the credential that a signature is checked with; what it holds goes nowhere else."""
 
-    def __init__(self, hooks: Hooks, playbooks: Playbooks, requests: Requests, reveal: Reveal) -> None:
+    def __init__(
+        self, hooks: Hooks, playbooks: Playbooks, requests: Requests, reveal: Reveal
+    ) -> None:
         self._hooks = hooks
         self._playbooks = playbooks
         self._requests = requests
         self._reveal = reveal
 
-    async def add(self, identity: Identity, call: Call) -> Hooked:
+    async def add(self, identity: Identity, call: HookDefinition) -> Hooked:
         """In place of the one of this name, if there is one."""
         check_name(call.name, "hook")
         for header in (call.signature_header, call.key_header):
             if header is not None and not _HEADER.fullmatch(header):
-                raise InvalidInput(f"{header[:100]!r} is not the name of a header", hint="letters, digits and '-'")
+                raise InvalidInput(
+                    f"{header[:100]!r} is not the name of a header", hint="letters, digits and '-'"
+                )
         if call.into is not None and not _WORKLOAD_KEY.fullmatch(call.into):
-            raise InvalidInput(f"{call.into[:100]!r} is not a workload key", hint="letters, digits and '_'")
+            raise InvalidInput(
+                f"{call.into[:100]!r} is not a workload key", hint="letters, digits and '_'"
+            )
         if call.secret is None and call.signature_header is not None:
-            raise InvalidInput("a signature needs a secret", hint="name a stored credential with a field `secret`")
+            raise InvalidInput(
+                "a signature needs a secret", hint="name a stored credential with a field `secret`"
+            )
         if call.secret is not None:
             await self._secret(identity, call.secret)
         await self._playbooks.find(call.path, call.version, identity.tenant)
@@ -88,7 +96,11 @@ class HookService:
         """`headers` are found whatever their case. The signature is of the bytes as they came."""
         hook = await self.get(identity, name)
         if hook.secret is not None:
-            _verify(raw, headers.get(hook.signature_header or SIGNATURE), await self._secret(identity, hook.secret))
+            _verify(
+                raw,
+                headers.get(hook.signature_header or SIGNATURE),
+                await self._secret(identity, hook.secret),
+            )
         named = _named(hook, headers) if hook.key_header is not None else key
         start, workload = await self._requests.prepare(
             hook.path,
@@ -115,14 +127,19 @@ def _verify(raw: bytes, given: str | None, secret: bytes) -> None:
     """In the time that any signature takes."""
     expected = hmac.new(secret, raw, sha256).hexdigest()
     if not hmac.compare_digest((given or "").removeprefix("sha256=").encode(), expected.encode()):
-        raise NotSigned(hint="HMAC-SHA256 of the body with the hook's secret, in hex, after `sha256=`")
+        raise NotSigned(
+            hint="HMAC-SHA256 of the body with the hook's secret, in hex, after `sha256=`"
+        )
 
 
 def _named(hook: Hook, headers: Mapping[str, str]) -> str:
     header = hook.key_header or ""
     given = headers.get(header, "")
     if not _KEY.fullmatch(given):
-        raise InvalidInput(f"{header} names no call", hint=f"at most {LONGEST_KEY} characters, none of them a space")
+        raise InvalidInput(
+            f"{header} names no call",
+            hint=f"at most {LONGEST_KEY} characters, none of them a space",
+        )
     return given
 
 
@@ -130,7 +147,9 @@ def _payload(hook: Hook, body: Any) -> dict[str, Any]:
     if hook.into is not None:
         return {hook.into: body}
     if not isinstance(body, dict):
-        raise InvalidInput("the body is not a JSON object", hint="the hook may put it under a workload key: `into`")
+        raise InvalidInput(
+            "the body is not a JSON object", hint="the hook may put it under a workload key: `into`"
+        )
     return body
 
 

@@ -41,7 +41,11 @@ class KeyFile:
             raise KeyUnusable(
                 f"{self.path}: {error.strerror}", hint="the server's user must be able to read it"
             ) from error
-        found = [self._key(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        found = [
+            self._key(number, line)
+            for number, line in enumerate(text.splitlines(), 1)
+            if line.strip()
+        ]
         if not found:
             raise self._broken("it is empty")
         return {key.id: key for key in found}
@@ -73,13 +77,17 @@ class KeyFile:
         return Key(secret)
 
     def _broken(self, why: str) -> KeyUnusable:
-        return KeyUnusable(f"{self.path} is not a key file: {why}", hint="put it back from where it was kept")
+        return KeyUnusable(
+            f"{self.path} is not a key file: {why}", hint="put it back from where it was kept"
+        )
 
     def _make(self) -> None:
         """Written aside and linked: whoever comes second finds the first one's."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            opened, aside = mkstemp(dir=self.path.parent, prefix=f".{NAME}.")  # 0600 from the first moment
+            opened, aside = mkstemp(
+                dir=self.path.parent, prefix=f".{NAME}."
+            )  # 0600 from the first moment
             try:
                 with os.fdopen(opened, "wb") as file:
                     file.write(base64.b64encode(new_key().secret) + b"\n")
@@ -91,7 +99,9 @@ class KeyFile:
                 os.unlink(aside)
             _sync(self.path.parent)
         except OSError as error:
-            raise KeyUnusable(f"cannot make {self.path}: {error.strerror}", hint="is NOETL_HOME writable?") from error
+            raise KeyUnusable(
+                f"cannot make {self.path}: {error.strerror}", hint="is NOETL_HOME writable?"
+            ) from error
 
 
 def _sync(folder: Path) -> None:

@@ -15,7 +15,7 @@ PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LineageSource:
     """A reference, what it was made from, and what its envelope says of its making."""
 
     traced: Traced
@@ -28,7 +28,7 @@ class Trace:
 
     envelope: Envelope
     roots: tuple[RefId, ...]
-    sources: list[Source]
+    sources: list[LineageSource]
     next: str | None
 
 
@@ -49,16 +49,22 @@ class LineageService:
         """Nearest first."""
         envelope = await self._executions.result(identity, execution_id, step)
         roots = await self._roots(envelope)
-        found = await self._log.lineage(identity.tenant, list(roots), depth, _place(after), limit + 1)
+        found = await self._log.lineage(
+            identity.tenant, list(roots), depth, _place(after), limit + 1
+        )
         page = found[:limit]
         known = await metas(self._log, [each.reference for each in page])
-        sources = [Source(each, known.get(each.reference.ref_id)) for each in page]
+        sources = [LineageSource(each, known.get(each.reference.ref_id)) for each in page]
         return Trace(envelope, roots, sources, _cursor(page[-1]) if len(found) > limit else None)
 
     async def _roots(self, envelope: Envelope) -> tuple[RefId, ...]:
         """A step that failed has no result; what it went out from is named by its envelope."""
         if envelope.reference is not None:
-            return tuple(dict.fromkeys([part.ref_id for part in await payloads(self._log, envelope.reference)]))
+            return tuple(
+                dict.fromkeys(
+                    [part.ref_id for part in await payloads(self._log, envelope.reference)]
+                )
+            )
         above = envelope.parent_ref.ref_id if envelope.parent_ref is not None else None
         return (above,) if above is not None and above.isdecimal() else ()
 

@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Any, cast
 
 from noetl.bus.port import Bus
 from noetl.leases.port import Leases
-from noetl.log.port import Appended, Batch, EventLog, Outcome, Part, Projection, ShardRows
+from noetl.log.port import (
+    AppendBatch,
+    Appended,
+    EventLog,
+    ExecutionPart,
+    Outcome,
+    Projection,
+    ShardRows,
+)
 from noetl.model import codec
 from noetl.model.envelope import Envelope
 from noetl.model.ids import ExecutionId, shard_of
 from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
-from noetl.server.services.rows import Rows
+from noetl.server.services.rows import RowService
 
 if TYPE_CHECKING:  # a command that only waits here measures nothing
     from noetl.metrics import Metrics
@@ -60,7 +68,7 @@ class Watch:
         return True
 
 
-class Live:
+class LiveUpdates:
     def __init__(self) -> None:
         self._watches: dict[str, dict[Watch, None]] = {}
         self.closing = False
@@ -99,21 +107,21 @@ class Live:
         self.wake(list(self._watches))
 
 
-class HeardLog:
+class ObservedLog:
     """The log of this server. After each commit it says what has changed, and how long that took."""
 
-    def __init__(self, log: EventLog, live: Live, metrics: "Metrics", shards: int) -> None:
+    def __init__(self, log: EventLog, live: LiveUpdates, metrics: "Metrics", shards: int) -> None:
         self._log = log
         self._shards = shards
         self._live = live
-        self.rows: Rows | None = None  # what need not be read from the store
+        self.rows: RowService | None = None  # what need not be read from the store
         self._metrics = metrics
         self.touched: set[int] = set()  # shards with something new since other servers were told
 
     def __getattr__(self, name: str) -> Any:  # everything else is the log's own
         return getattr(self._log, name)
 
-    async def append(self, batch: Batch) -> list[Outcome]:
+    async def append(self, batch: AppendBatch) -> list[Outcome]:
         began = time.perf_counter()
         outcomes = await self._log.append(batch)
         self._metrics.dispatch_ms.observe((time.perf_counter() - began) * 1000)
@@ -125,7 +133,7 @@ class HeardLog:
                 self._measure(part)
         return outcomes
 
-    def _measure(self, part: Part) -> None:
+    def _measure(self, part: ExecutionPart) -> None:
         """Envelopes with a context: the others repeat one without it."""
         for event in part.events:
             result: Envelope | None = getattr(event, "result", None)
@@ -144,7 +152,9 @@ class HeardLog:
         if written:
             if self.rows is not None:
                 self.rows.written(row for each in written for row in each.rows)
-            self._live.wake([*(row_of(row.execution_id) for each in written for row in each.rows), ROWS])
+            self._live.wake(
+                [*(row_of(row.execution_id) for each in written for row in each.rows), ROWS]
+            )
             self.touched.update(each.shard for each in written)
         return done
 
@@ -157,13 +167,15 @@ class HeardLog:
         return row
 
 
-def heard(log: EventLog, live: Live, metrics: "Metrics", shards: int) -> tuple[EventLog, HeardLog]:
+def heard(
+    log: EventLog, live: LiveUpdates, metrics: "Metrics", shards: int
+) -> tuple[EventLog, ObservedLog]:
     """The same object twice: as the port, which it is by delegation that no type checker sees, and as itself."""
-    made = HeardLog(log, live, metrics, shards)
+    made = ObservedLog(log, live, metrics, shards)
     return cast(EventLog, made), made
 
 
-async def announce(bus: Bus, leases: Leases, made: HeardLog) -> None:
+async def announce(bus: Bus, leases: Leases, made: ObservedLog) -> None:
     """Tell other servers while there are any, several changes of a shard at once. For as long as the process lives."""
     while True:
         try:
@@ -176,7 +188,7 @@ async def announce(bus: Bus, leases: Leases, made: HeardLog) -> None:
             await asyncio.sleep(COUNT_EVERY)
 
 
-async def _announce(bus: Bus, made: HeardLog, seconds: float) -> None:
+async def _announce(bus: Bus, made: ObservedLog, seconds: float) -> None:
     for _ in range(round(seconds / ANNOUNCE_EVERY)):
         await asyncio.sleep(ANNOUNCE_EVERY)
         shards, made.touched = made.touched, set()
@@ -184,7 +196,7 @@ async def _announce(bus: Bus, made: HeardLog, seconds: float) -> None:
             await bus.publish(subject(shard))
 
 
-async def hear(bus: Bus, live: Live, count: int) -> None:
+async def hear(bus: Bus, live: LiveUpdates, count: int) -> None:
     """Hear of other servers' changes, for as long as the process lives."""
     subjects = {subject(shard): shard for shard in range(count)}
     while True:

@@ -14,7 +14,7 @@ from noetl.model.ids import ExecutionId
 from noetl.model.reference import parse_uri
 from noetl.model.steplogs import decode, made_by
 from noetl.server.services.access import Access
-from noetl.server.services.live import Live, logs_of, row_of
+from noetl.server.services.live import LiveUpdates, logs_of, row_of
 from noetl.server.services.streams import LOOK_EVERY, QUIET, End, Quiet, has_ended
 
 PAGE = 16  # parts; each is 64 KB or so
@@ -23,7 +23,9 @@ PAGE = 16  # parts; each is 64 KB or so
 class LogService:
     """`every`: seconds between looks when nobody wakes those who wait."""
 
-    def __init__(self, log: EventLog, live: Live, access: Access, every: float = LOOK_EVERY) -> None:
+    def __init__(
+        self, log: EventLog, live: LiveUpdates, access: Access, every: float = LOOK_EVERY
+    ) -> None:
         self._log = log
         self._live = live
         self._access = access
@@ -36,10 +38,14 @@ class LogService:
         await self._access.check(identity, execution_id)
         return await self._log.logs(execution_id, step, after, PAGE)
 
-    async def over(self, identity: Identity, execution_id: ExecutionId, step: str | None, after: int) -> bool:
+    async def over(
+        self, identity: Identity, execution_id: ExecutionId, step: str | None, after: int
+    ) -> bool:
         """Nothing will ever come after `after`."""
         await self._access.check(identity, execution_id)
-        return await has_ended(self._log, execution_id) and not await self._log.logs(execution_id, step, after, 1)
+        return await has_ended(self._log, execution_id) and not await self._log.logs(
+            execution_id, step, after, 1
+        )
 
     async def follow(
         self, identity: Identity, execution_id: ExecutionId, step: str | None = None, after: int = 0
@@ -62,7 +68,9 @@ class LogService:
                     yield Quiet()
                 await watch.changed(self._every)
 
-    async def _look(self, execution_id: ExecutionId, step: str | None, after: int) -> tuple[bool, list[LogPart]]:
+    async def _look(
+        self, execution_id: ExecutionId, step: str | None, after: int
+    ) -> tuple[bool, list[LogPart]]:
         """In this order: a step's lines are stored before its end is recorded."""
         try:
             ended = await has_ended(self._log, execution_id)

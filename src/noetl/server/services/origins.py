@@ -22,11 +22,18 @@ async def metas(log: EventLog, references: Iterable[Reference]) -> dict[RefId, M
     """What their envelopes say of them. Of a payload without an envelope of its own: what its command's says of the tool."""
     keys = {reference.ref_id: list(_keys(reference)) for reference in references}
     events = await log.named_events([key for each in keys.values() for key in each])
-    envelopes = {(recorded.execution_id, recorded.event.key): _envelope(recorded.event) for recorded in events}
+    envelopes = {
+        (recorded.execution_id, recorded.event.key): _envelope(recorded.event)
+        for recorded in events
+    }
     found: dict[RefId, Meta] = {}
     for ref_id, names in keys.items():
         reported = [envelope for name in names if (envelope := envelopes.get(name)) is not None]
-        own = [each for each in reported if each.reference is not None and each.reference.ref_id == ref_id]
+        own = [
+            each
+            for each in reported
+            if each.reference is not None and each.reference.ref_id == ref_id
+        ]
         if own and own[0].meta is not None:
             found[ref_id] = own[0].meta
         elif reported and reported[-1].meta is not None:

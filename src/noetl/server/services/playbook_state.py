@@ -16,7 +16,9 @@ class PlaybookStateService:
         self._log = log
         self._catalog = catalog
 
-    async def page(self, identity: Identity, after: tuple[str, str] = ("", ""), limit: int = 100) -> list[StateRow]:
+    async def page(
+        self, identity: Identity, after: tuple[str, str] = ("", ""), limit: int = 100
+    ) -> list[StateRow]:
         """Values of all playbooks, by path and name."""
         return await self._log.list_state(identity.tenant, after, limit)
 
@@ -28,38 +30,64 @@ class PlaybookStateService:
     async def get(self, identity: Identity, path: str, name: str) -> StateRow:
         rows = await self._log.read_state(identity.tenant, _checked(path), [_checked_name(name)])
         if not rows or rows[0].unset:
-            raise NotFound(f"{path} has no state value {name!r}", hint=f"noetl state list {path} shows those it has")
+            raise NotFound(
+                f"{path} has no state value {name!r}",
+                hint=f"noetl state list {path} shows those it has",
+            )
         return rows[0]
 
     async def put(
-        self, identity: Identity, path: str, name: str, value: Any, expected_version: int | None = None
+        self,
+        identity: Identity,
+        path: str,
+        name: str,
+        value: Any,
+        expected_version: int | None = None,
     ) -> StateRow:
         """A path that no playbook has is refused: it is misspelt, or the playbook is not registered."""
         await self._catalog.get(identity, _checked(path))
         written = StateValue(0, value)
-        await self._log.put_state(identity.tenant, path, name, written, expected_version, identity.name)
+        await self._log.put_state(
+            identity.tenant, path, name, written, expected_version, identity.name
+        )
         return await self.get(identity, path, name)
 
-    async def unset(self, identity: Identity, path: str, name: str, expected_version: int | None = None) -> int:
+    async def unset(
+        self, identity: Identity, path: str, name: str, expected_version: int | None = None
+    ) -> int:
         """The version that says so."""
         await self.get(identity, path, name)
         unset = StateValue(0, unset=True)
-        return await self._log.put_state(identity.tenant, path, name, unset, expected_version, identity.name)
+        return await self._log.put_state(
+            identity.tenant, path, name, unset, expected_version, identity.name
+        )
 
     async def history(
-        self, identity: Identity, path: str, name: str, before: int | None = None, limit: int = KEPT_VERSIONS
+        self,
+        identity: Identity,
+        path: str,
+        name: str,
+        before: int | None = None,
+        limit: int = KEPT_VERSIONS,
     ) -> list[StateRow]:
         """Newest first."""
         older_than = LAST_VERSION if before is None else before
-        rows = await self._log.state_history(identity.tenant, _checked(path), _checked_name(name), older_than, limit)
+        rows = await self._log.state_history(
+            identity.tenant, _checked(path), _checked_name(name), older_than, limit
+        )
         if not rows and before is None:
-            raise NotFound(f"{path} never had a state value {name!r}", hint=f"noetl state list {path}")
+            raise NotFound(
+                f"{path} never had a state value {name!r}", hint=f"noetl state list {path}"
+            )
         return rows
 
 
 def _checked(path: str) -> str:
     if not path or len(path) > LONGEST_PATH or "\x00" in path:
-        raise InvalidInput(f"{path[:80]!r} cannot be a catalog path", hint="noetl catalog list shows those there are")
+        raise InvalidInput(
+            f"{path[:80]!r} cannot be a catalog path",
+            hint="noetl catalog list shows those there are",
+        )
     return path
 
 

@@ -8,7 +8,7 @@ from noetl.model.ids import ExecutionId
 
 
 @dataclass(slots=True)
-class Pool:
+class QueuePool:
     name: str
     workers: int = 0
     free: int = 0
@@ -30,20 +30,25 @@ class QueueService:
         limit: int = 100,
     ) -> list[Queued]:
         return await self._log.queue(
-            identity.tenant, status=status, pool=pool, execution_id=execution_id, after=after, limit=limit
+            identity.tenant,
+            status=status,
+            pool=pool,
+            execution_id=execution_id,
+            after=after,
+            limit=limit,
         )
 
     async def workers(self, identity: Identity) -> list[Present]:
         return await self._log.workers(identity.tenant)
 
-    async def pools(self, identity: Identity) -> list[Pool]:
+    async def pools(self, identity: Identity) -> list[QueuePool]:
         """Every pool that has a worker or a command."""
-        pools: dict[str, Pool] = {}
+        pools: dict[str, QueuePool] = {}
         for worker in await self._log.workers(identity.tenant):
             for name in worker.pools:
-                pool = pools.setdefault(name, Pool(name))
+                pool = pools.setdefault(name, QueuePool(name))
                 pool.workers += 1
                 pool.free += worker.free
         for depth in await self._log.depths(identity.tenant):
-            pools.setdefault(depth.pool, Pool(depth.pool)).commands[depth.status] = depth.count
+            pools.setdefault(depth.pool, QueuePool(depth.pool)).commands[depth.status] = depth.count
         return [pools[name] for name in sorted(pools)]

@@ -34,7 +34,8 @@ class RenderService:
             return await asyncio.to_thread(render_value, template, scope, limits=SERVER_LIMITS)
         except NeedsData as error:
             raise InvalidInput(
-                f"the template needs the data of {error.request}", hint="only a worker opens data: run a step with it"
+                f"the template needs the data of {error.request}",
+                hint="only a worker opens data: run a step with it",
             ) from error
 
     async def _names(self, identity: Identity, execution_id: ExecutionId) -> dict[str, Any]:
@@ -44,4 +45,10 @@ class RenderService:
             raise NotFound(f"no execution {execution_id}")
         known = {} if state is None else state.ctx
         ctx = with_distant(known)
-        return {**pinned.workload, "workload": pinned.workload, "ctx": ctx, "vars": ctx, "execution_id": execution_id}
+        return {
+            **pinned.workload,
+            "workload": pinned.workload,
+            "ctx": ctx,
+            "vars": ctx,
+            "execution_id": execution_id,
+        }

@@ -8,7 +8,7 @@ from uuid import uuid4
 from noetl.engine.state import Execution
 from noetl.log.port import EventLog
 from noetl.model.ids import ExecutionId
-from noetl.server.services.live import Live, events_of
+from noetl.server.services.live import LiveUpdates, events_of
 
 Fate = Literal["recorded", "accepted", "refused"]
 PATIENCE = 1.0  # seconds that an answer waits for the request to be recorded
@@ -50,7 +50,9 @@ def request_key(key: str | None) -> str:
     return key if key is not None else uuid4().hex
 
 
-async def fate(log: EventLog, execution_id: ExecutionId, message_key: str, event_key: str) -> tuple[Fate, int | None]:
+async def fate(
+    log: EventLog, execution_id: ExecutionId, message_key: str, event_key: str
+) -> tuple[Fate, int | None]:
     """The inbox row goes in the transaction that writes the event: look at the event again once the row is gone."""
     recorded = await log.received(execution_id, event_key)
     if recorded.seq is None and (await log.received(execution_id, message_key)).waiting:
@@ -61,7 +63,7 @@ async def fate(log: EventLog, execution_id: ExecutionId, message_key: str, event
 
 
 async def settle(
-    log: EventLog, live: Live, execution_id: ExecutionId, message_key: str, event_key: str
+    log: EventLog, live: LiveUpdates, execution_id: ExecutionId, message_key: str, event_key: str
 ) -> tuple[Fate, int | None]:
     """Its fate, waiting a moment for one: most requests are recorded within milliseconds."""
     loop = asyncio.get_running_loop()

@@ -37,14 +37,20 @@ class Shown:
 
 class ResultService:
     def __init__(
-        self, log: EventLog, executions: ExecutionService, access: Access, results: Results | None = None
+        self,
+        log: EventLog,
+        executions: ExecutionService,
+        access: Access,
+        results: Results | None = None,
     ) -> None:
         self._log = log
         self._executions = executions
         self._access = access
         self._results = results
 
-    async def shown(self, identity: Identity, execution_id: ExecutionId, step: str, rows: int) -> Shown:
+    async def shown(
+        self, identity: Identity, execution_id: ExecutionId, step: str, rows: int
+    ) -> Shown:
         envelope = await self._executions.result(identity, execution_id, step)
         reference = envelope.reference
         if reference is None:
@@ -84,13 +90,17 @@ class ResultService:
         _, places = await self._stored(identity, execution_id, step)
         await self._log.unpin_results(places)
 
-    async def _stored(self, identity: Identity, execution_id: ExecutionId, step: str) -> tuple[Reference, list[Place]]:
+    async def _stored(
+        self, identity: Identity, execution_id: ExecutionId, step: str
+    ) -> tuple[Reference, list[Place]]:
         """The steps whose payloads the result is made of: of a child's or an inherited one, those over there."""
         envelope = await self._executions.result(identity, execution_id, step)
         _unless_failed(envelope, execution_id, step)
         reference = envelope.reference
         if reference is None:
-            raise NotFound(f"step {step} has stored nothing", hint="noetl result show says what it left")
+            raise NotFound(
+                f"step {step} has stored nothing", hint="noetl result show says what it left"
+            )
         addresses = [parse_uri(payload.uri) for payload in await payloads(self._log, reference)]
         places = list(dict.fromkeys((each.execution_id, each.step) for each in addresses))
         for owner in {owner for owner, _ in places}:
@@ -99,11 +109,15 @@ class ResultService:
 
     async def _alive(self, reference: Reference) -> Lifetime | None:
         """Expired when it is gone, whether or not somebody has deleted it by now."""
-        return await alive(self._log, {each.ref_id: each.uri for each in await payloads(self._log, reference)})
+        return await alive(
+            self._log, {each.ref_id: each.uri for each in await payloads(self._log, reference)}
+        )
 
     async def _pinned(self, reference: Reference) -> bool:
         where = parse_uri(reference.uri)
-        return (where.execution_id, where.step) in await self._log.pinned_results([where.execution_id])
+        return (where.execution_id, where.step) in await self._log.pinned_results(
+            [where.execution_id]
+        )
 
     async def download(
         self,

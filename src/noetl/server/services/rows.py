@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from noetl.log.port import Projection
 from noetl.model.ids import ExecutionId
-from noetl.server.shards import Shards
+from noetl.server.shards import OwnedShards
 
 FRESH = 1.0  # seconds since it was confirmed whose the shards are
 KEPT = 2_000
@@ -20,8 +20,8 @@ KEPT_BYTES = 8 * 1024 * 1024  # of states
 LARGEST = 64 * 1024  # bytes of one state
 
 
-class Rows:
-    def __init__(self, shards: Shards) -> None:
+class RowService:
+    def __init__(self, shards: OwnedShards) -> None:
         self._shards = shards
         self._kept: OrderedDict[ExecutionId, Projection] = OrderedDict()
         self._bytes = 0

@@ -11,7 +11,16 @@ from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook import durations
 from noetl.server.playbooks import Playbooks
 from noetl.triggers import calendar
-from noetl.triggers.port import CatchUp, Cron, Every, Overlap, Rule, Schedule, Schedules, Wanted
+from noetl.triggers.port import (
+    CatchUp,
+    Cron,
+    Every,
+    Overlap,
+    Rule,
+    Schedule,
+    ScheduleDefinition,
+    Schedules,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}", re.ASCII)
 
@@ -47,8 +56,10 @@ class ScheduleService:
         now = self._clock.now()
         rule = rule_of(cron, timezone, every, now)
         entry = await self._playbooks.find(path, version, identity.tenant)
-        await self._playbooks.workload(entry, ExecutionId("0"), payload)  # what cannot start is said now
-        wanted = Wanted(
+        await self._playbooks.workload(
+            entry, ExecutionId("0"), payload
+        )  # what cannot start is said now
+        wanted = ScheduleDefinition(
             tenant=identity.tenant,
             name=name,
             path=entry.path,
@@ -77,7 +88,9 @@ class ScheduleService:
     async def resume(self, identity: Identity, name: str) -> Schedule:
         """From now on: what came meanwhile was not wanted."""
         found = await self.get(identity, name)
-        next_at = calendar.following(found.rule, self._clock.now()) if found.paused else found.next_at
+        next_at = (
+            calendar.following(found.rule, self._clock.now()) if found.paused else found.next_at
+        )
         return _there(await self._schedules.resume(identity.tenant, name, next_at), name)
 
     async def delete(self, identity: Identity, name: str) -> None:
@@ -87,7 +100,9 @@ class ScheduleService:
     async def upcoming(self, identity: Identity, name: str, count: int) -> list[str]:
         """Its next slots, in its own time zone."""
         rule = (await self.get(identity, name)).rule
-        return [calendar.local(rule, slot) for slot in calendar.upcoming(rule, self._clock.now(), count)]
+        return [
+            calendar.local(rule, slot) for slot in calendar.upcoming(rule, self._clock.now(), count)
+        ]
 
 
 def rule_of(cron: str | None, timezone: str | None, every: str | None, now: Micros) -> Rule:
@@ -124,4 +139,6 @@ def _there(found: Schedule | None, name: str) -> Schedule:
 
 
 def _missing(name: str) -> NotFound:
-    return NotFound(f"there is no schedule {name!r}", hint="noetl schedule list shows those there are")
+    return NotFound(
+        f"there is no schedule {name!r}", hint="noetl schedule list shows those there are"
+    )

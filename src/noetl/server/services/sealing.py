@@ -18,7 +18,7 @@ from noetl.model.ids import Tenant
 KEY, NONCE = 32, 12  # bytes
 
 
-class Unreadable(Conflict):
+class CredentialUnreadable(Conflict):
     """A stored credential cannot be opened: it was changed, moved, or sealed by a key that is not here."""
 
     code = "CREDENTIAL_UNREADABLE"
@@ -35,7 +35,7 @@ class Key:
         return sha256(b"noetl key\0" + self.secret).hexdigest()[:16]
 
 
-class Place(NamedTuple):
+class CredentialKey(NamedTuple):
     """Which credential it is."""
 
     tenant: Tenant
@@ -56,10 +56,12 @@ def new_key() -> Key:
     return Key(os.urandom(KEY))
 
 
-def seal(key: Key, place: Place, plain: bytes) -> bytes:
+def seal(key: Key, place: CredentialKey, plain: bytes) -> bytes:
     data_key = new_key()
     wrapped = _encrypt(key, data_key.secret, _about("key", place))
-    return msgspec.msgpack.encode(_Envelope(key.id, wrapped, _encrypt(data_key, plain, _about("data", place))))
+    return msgspec.msgpack.encode(
+        _Envelope(key.id, wrapped, _encrypt(data_key, plain, _about("data", place)))
+    )
 
 
 def sealed_by(sealed: bytes) -> str:
@@ -70,19 +72,19 @@ def sealed_by(sealed: bytes) -> str:
         return ""
 
 
-def unseal(key: Key, place: Place, sealed: bytes) -> bytes:
+def unseal(key: Key, place: CredentialKey, sealed: bytes) -> bytes:
     try:
         envelope = _envelopes.decode(sealed)
         data_key = Key(_decrypt(key, envelope.wrapped, _about("key", place)))
         return _decrypt(data_key, envelope.data, _about("data", place))
     except (msgspec.DecodeError, InvalidTag, ValueError) as error:
-        raise Unreadable(
+        raise CredentialUnreadable(
             f"the credential {place.name!r} does not open: its row was changed, or belongs to another credential",
             hint=f"store it again: noetl credential add {place.name} --kind {place.kind} --file FILE",
         ) from error
 
 
-def _about(part: str, place: Place) -> bytes:
+def _about(part: str, place: CredentialKey) -> bytes:
     return msgspec.json.encode([part, *place])
 
 

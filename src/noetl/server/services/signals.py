@@ -47,11 +47,17 @@ class SignalService:
     ) -> Asked:
         await self._access.check(identity, execution_id)
         request = request_key(key)
-        await self._requests.signal(execution_id, event.name, request, event.payload, by=identity.name)
+        await self._requests.signal(
+            execution_id, event.name, request, event.payload, by=identity.name
+        )
         return Asked(execution_id, request, "accepted")
 
     async def send_batch(
-        self, identity: Identity, execution_id: ExecutionId, events: Sequence[Outside], key: str | None = None
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        events: Sequence[Outside],
+        key: str | None = None,
     ) -> Asked:
         """In order. A batch that was cut off is sent again with its key: what is there already is known."""
         await self._access.check(identity, execution_id)
@@ -69,12 +75,19 @@ class SignalService:
         status, seq = await fate(self._log, execution_id, f"signal:{request}", f"signal:{request}")
         return Asked(execution_id, request, status, seq)
 
-    async def batch_status(self, identity: Identity, execution_id: ExecutionId, request: str, count: int) -> BatchFate:
+    async def batch_status(
+        self, identity: Identity, execution_id: ExecutionId, request: str, count: int
+    ) -> BatchFate:
         await self._access.check(identity, execution_id)
         keys = [f"signal:{_part(request, number)}" for number in range(count)]
         found = [(await fate(self._log, execution_id, key, key))[0] for key in keys]
         return BatchFate(
-            execution_id, request, count, found.count("recorded"), found.count("accepted"), found.count("refused")
+            execution_id,
+            request,
+            count,
+            found.count("recorded"),
+            found.count("accepted"),
+            found.count("refused"),
         )
 
 

@@ -5,13 +5,13 @@ import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from noetl.log.port import EventLog, Projection, Recorded, Wanted
+from noetl.log.port import EventLog, ExecutionFilter, Projection, Recorded
 from noetl.model.errors import Unavailable
 from noetl.model.events import Terminal
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.server.services.access import Access
-from noetl.server.services.live import ROWS, Live, events_of
+from noetl.server.services.live import ROWS, LiveUpdates, events_of
 
 PAGE = 200
 LOOK_EVERY = 1.0  # seconds, without a wake-up
@@ -37,7 +37,7 @@ class Gone:
 
 
 class StreamService:
-    def __init__(self, log: EventLog, live: Live, access: Access) -> None:
+    def __init__(self, log: EventLog, live: LiveUpdates, access: Access) -> None:
         self._log = log
         self._live = live
         self._access = access
@@ -71,7 +71,7 @@ class StreamService:
                 await watch.changed(LOOK_EVERY)
 
     async def rows(
-        self, identity: Identity, wanted: Wanted, limit: int
+        self, identity: Identity, wanted: ExecutionFilter, limit: int
     ) -> AsyncGenerator[list[Projection | Gone] | Quiet, None]:
         """The newest `limit` rows of the list, then every change among them. A row that leaves because newer ones came is
         not spoken of again; one that no longer is what was asked for is `Gone`."""
@@ -95,7 +95,9 @@ class StreamService:
         except Unavailable:
             return []
 
-    async def _rows(self, identity: Identity, wanted: Wanted, limit: int) -> list[Projection] | None:
+    async def _rows(
+        self, identity: Identity, wanted: ExecutionFilter, limit: int
+    ) -> list[Projection] | None:
         try:
             return await self._log.executions(identity.tenant, wanted, None, limit)
         except Unavailable:
@@ -107,9 +109,13 @@ async def has_ended(log: EventLog, execution_id: ExecutionId) -> bool:
     return bool(last) and isinstance(last[0].event, Terminal)
 
 
-def _changes(known: dict[ExecutionId, int], rows: list[Projection], *, full: bool) -> list[Projection | Gone]:
+def _changes(
+    known: dict[ExecutionId, int], rows: list[Projection], *, full: bool
+) -> list[Projection | Gone]:
     here = {row.execution_id for row in rows}
-    oldest = int(rows[-1].execution_id) if full else 0  # below it, a row may only have been pushed out
+    oldest = (
+        int(rows[-1].execution_id) if full else 0
+    )  # below it, a row may only have been pushed out
     gone = [Gone(each) for each in known if each not in here and int(each) > oldest]
     changed = [row for row in reversed(rows) if known.get(row.execution_id) != row.last_seq]
     return [*gone, *changed]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from noetl.log.port import EventLog, Projection, Used, Wanted
+from noetl.log.port import EventLog, ExecutionFilter, Projection, Used
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.server.services.executions import ExecutionService
@@ -29,9 +29,15 @@ class UsageService:
         return usage
 
     async def page(
-        self, identity: Identity, path: str | None = None, before: ExecutionId | None = None, limit: int = PAGE
+        self,
+        identity: Identity,
+        path: str | None = None,
+        before: ExecutionId | None = None,
+        limit: int = PAGE,
     ) -> list[Usage]:
-        return await self._counted(await self._executions.page(identity, Wanted(path=path), before, limit))
+        return await self._counted(
+            await self._executions.page(identity, ExecutionFilter(path=path), before, limit)
+        )
 
     async def _counted(self, rows: list[Projection]) -> list[Usage]:
         ids = [row.execution_id for row in rows]

@@ -24,13 +24,15 @@ class VariableService:
         self._executions = executions
         self._results = results
 
-    async def all(self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None) -> dict[str, Any]:
+    async def all(
+        self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
+    ) -> dict[str, Any]:
         """Every variable. A stored value stays a link when it is large, or cannot be read here."""
         state = await self._executions.state(identity, execution_id, min_seq)
         left = MAX_LISTED_BYTES
         found: dict[str, Any] = {}
         for name, value in ({} if state is None else state.ctx).items():
-            read = _Reader(self._results, identity, min(MAX_SHOWN_BYTES, left))
+            read = _VariableReader(self._results, identity, min(MAX_SHOWN_BYTES, left))
             found[name] = await read.settled(value)
             left -= read.taken
         return found
@@ -41,14 +43,17 @@ class VariableService:
         """The variable; one that is a stored value as its JSON, to be read in parts, whatever its size."""
         state = await self._executions.state(identity, execution_id, min_seq)
         if state is None or name not in state.ctx:
-            raise NotFound(f"execution {execution_id} has no variable {name!r}", hint="GET /api/vars/{execution_id}")
+            raise NotFound(
+                f"execution {execution_id} has no variable {name!r}",
+                hint="GET /api/vars/{execution_id}",
+            )
         value = state.ctx[name]
         if is_reference(value):
             return await self._results.opened(identity, linked(value))
-        return await _Reader(self._results, identity, MAX_NESTED_BYTES).settled(value)
+        return await _VariableReader(self._results, identity, MAX_NESTED_BYTES).settled(value)
 
 
-class _Reader:
+class _VariableReader:
     """Reads stored values, each up to a limit."""
 
     def __init__(self, results: ResultService, identity: Identity, limit: int) -> None:

@@ -30,7 +30,9 @@ COLD = "cold"
 CANDIDATES = 2_000  # executions of one file at most
 FILE = 200_000  # events of one file, until the execution that they end with is complete
 _ALONE = (1852794997, 9)  # who compacts does so alone
-_PATIENCE = "2s"  # for a lock that everybody else waits behind; a vacuum that holds it gives way after one
+_PATIENCE = (
+    "2s"  # for a lock that everybody else waits behind; a vacuum that holds it gives way after one
+)
 _TRIES = 3
 
 _OLD = """
@@ -50,9 +52,7 @@ with gone as (
 select g.execution_id, count(*), max(g.seq), encode(sha256(convert_to(string_agg(g.sum, '' order by g.seq), 'UTF8')), 'hex')
 from gone g group by g.execution_id
 """
-_FILED = (
-    "insert into noetl.cold_file (path, bytes, events, sha256, at) values (%s, %s, %s, %s, now()) returning file_id"
-)
+_FILED = "insert into noetl.cold_file (path, bytes, events, sha256, at) values (%s, %s, %s, %s, now()) returning file_id"
 _BURIED = """
 insert into noetl.tombstone (execution_id, file_id, events, last_seq, sha256, at)
 select u.id, %(file)s, u.events, u.last, u.sum, now()
@@ -87,9 +87,13 @@ def compact(dsn: str, lake: LakeStore, before: Micros) -> Compacted:
     """Executions that ended before then. Conflict when somebody else is at it."""
     done = Compacted()
     with closing(psycopg.connect(dsn, autocommit=True)) as connection:
-        (alone,) = connection.execute("select pg_try_advisory_lock(%s, %s)", _ALONE).fetchone() or (False,)
+        (alone,) = connection.execute("select pg_try_advisory_lock(%s, %s)", _ALONE).fetchone() or (
+            False,
+        )
         if not alone:
-            raise Conflict("another compaction runs", hint="nothing was lost; it does the same work")
+            raise Conflict(
+                "another compaction runs", hint="nothing was lost; it does the same work"
+            )
         with snapshot(dsn) as log:
             claim(lake, log.database())
         finish_export(lake)
@@ -105,7 +109,9 @@ def compact(dsn: str, lake: LakeStore, before: Micros) -> Compacted:
 def _old(connection: "psycopg.Connection[Any]", before: Micros) -> Iterator[list[int]]:
     """Executions for one file each time, oldest first."""
     after = 0
-    while rows := connection.execute(_OLD, {"after": after, "before": before, "limit": CANDIDATES}).fetchall():
+    while rows := connection.execute(
+        _OLD, {"after": after, "before": before, "limit": CANDIDATES}
+    ).fetchall():
         ids: list[int] = []
         room = FILE
         for execution_id, events in rows:
@@ -134,10 +140,16 @@ def _move(connection: "psycopg.Connection[Any]", dsn: str, lake: LakeStore, ids:
         gone = {row[0]: Moved(*row[1:]) for row in connection.execute(_REMOVE, {"ids": ids})}
         _check(held, gone)
         (file,) = connection.execute(_FILED, (path, size, events, digest)).fetchone() or (None,)
-        connection.execute(_BURIED, {
-            "file": file, "ids": list(held), "events": [each.events for each in held.values()],
-            "lasts": [each.last_seq for each in held.values()], "sums": [each.sha256 for each in held.values()],
-        })  # fmt: skip
+        connection.execute(
+            _BURIED,
+            {
+                "file": file,
+                "ids": list(held),
+                "events": [each.events for each in held.values()],
+                "lasts": [each.last_seq for each in held.values()],
+                "sums": [each.sha256 for each in held.values()],
+            },
+        )
         fault("compact.removed")
     fault("compact.committed")
     return events
@@ -192,7 +204,10 @@ def _drop(connection: "psycopg.Connection[Any]", before: Micros) -> int:
     """Those that are empty for good. One that is in use stays until the next run: nobody is to wait for this."""
     first = max(before // 1_000 - SNOWFLAKE_EPOCH_MS, 0) << 22
     names = [
-        name for (name,) in connection.execute("select name from noetl.buried_partitions(%s)", (first,)).fetchall()
+        name
+        for (name,) in connection.execute(
+            "select name from noetl.buried_partitions(%s)", (first,)
+        ).fetchall()
     ]
     empty = [name for name in names if not _holds(connection, name)]
     return sum(any(_dropped(connection, name, first) for _ in range(_TRIES)) for name in empty)

@@ -20,7 +20,7 @@ from noetl.faults import fault
 from noetl.model.errors import Conflict
 from noetl.spark.jobs.lake import LakeStore, claim, sha256_of_file
 from noetl.spark.jobs.rows import MOMENT
-from noetl.spark.jobs.snapshot import Snapshot, snapshot
+from noetl.spark.jobs.snapshot import LogSnapshot, snapshot
 from noetl.spark.jobs.staged import read_rows
 
 # `observability.noetl_events`: indexed by EventId, ExecutionId, EventType and Status.
@@ -55,7 +55,7 @@ EXPORTED = "events"  # the folder of exported files
 MANIFESTS = f"{EXPORTED}/_manifests"
 
 
-class Made(Struct, frozen=True):
+class ExportedFile(Struct, frozen=True):
     """A file of an export; `path` is relative to the folder of events."""
 
     path: str
@@ -64,14 +64,14 @@ class Made(Struct, frozen=True):
     sha256: str
 
 
-class Manifest(Struct, frozen=True):
+class ExportManifest(Struct, frozen=True):
     """What one export made. `positions`: by shard, the last event that is exported; `cold`: the last file it knew of."""
 
     number: int
     positions: dict[int, int] = {}
     cold: int = 0
     staging: str = ""
-    files: tuple[Made, ...] = ()
+    files: tuple[ExportedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,27 +93,30 @@ def export(dsn: str, lake: LakeStore, history: LakeStore | None = None) -> Expor
         events = _new(log, history or lake, last, upto, cold)
         files = _write(events, work.folder, f"{last.number + 1:010}.parquet")
         newest = max((row["file_id"] for row in cold), default=0)
-        made = Manifest(last.number + 1, upto, newest, work.name, files)
+        made = ExportManifest(last.number + 1, upto, newest, work.name, files)
         lake.stage(work, [file.path for file in files])
         fault("export.written")
         if not lake.put_if_absent(f"{MANIFESTS}/{made.number:010}.json", msgspec.json.encode(made)):
-            raise Conflict("another export has just ended", hint="nothing was lost; the next one goes on from there")
+            raise Conflict(
+                "another export has just ended",
+                hint="nothing was lost; the next one goes on from there",
+            )
         fault("export.committed")
         _publish(lake, made)
     lake.sweep_staging(made.number)
     return Exported(sum(file.rows for file in files), len(files))
 
 
-def manifests(lake: LakeStore) -> Iterator[Manifest]:
+def manifests(lake: LakeStore) -> Iterator[ExportManifest]:
     """Oldest first."""
     for path in lake.list_files(f"{MANIFESTS}/"):
         yield _read_manifest(lake, path)
 
 
-def finish_export(lake: LakeStore) -> Manifest:
+def finish_export(lake: LakeStore) -> ExportManifest:
     """Publish the files of the last export if it died after its commit, and sweep the rest of staging. Returns the last manifest,
     or an empty one. Call this before you sweep staging: the manifest may name files in it."""
-    last = Manifest(0)
+    last = ExportManifest(0)
     for path in lake.list_files(f"{MANIFESTS}/")[-1:]:
         last = _read_manifest(lake, path)
         _publish(lake, last)
@@ -121,11 +124,11 @@ def finish_export(lake: LakeStore) -> Manifest:
     return last
 
 
-def _read_manifest(lake: LakeStore, path: str) -> Manifest:
-    return msgspec.json.decode(lake.read_file(path), type=Manifest)
+def _read_manifest(lake: LakeStore, path: str) -> ExportManifest:
+    return msgspec.json.decode(lake.read_file(path), type=ExportManifest)
 
 
-def _publish(lake: LakeStore, made: Manifest) -> None:
+def _publish(lake: LakeStore, made: ExportManifest) -> None:
     for file in made.files:
         lake.publish(made.staging, file.path, f"{EXPORTED}/{file.path}")
 
@@ -134,11 +137,17 @@ def _publish(lake: LakeStore, made: Manifest) -> None:
 
 
 def _new(
-    log: Snapshot, history: LakeStore, last: Manifest, upto: dict[int, int], cold: list[dict[str, Any]]
+    log: LogSnapshot,
+    history: LakeStore,
+    last: ExportManifest,
+    upto: dict[int, int],
+    cold: list[dict[str, Any]],
 ) -> Iterator[pa.RecordBatch]:
     """Events beyond the last manifest, wherever they are by now."""
     for shard, seq in upto.items():
-        yield from log.events(f"shard = {shard} and seq > {last.positions.get(shard, 0)} and seq <= {seq}", "seq")
+        yield from log.events(
+            f"shard = {shard} and seq > {last.positions.get(shard, 0)} and seq <= {seq}", "seq"
+        )
     for row in cold:
         if row["file_id"] > last.cold:
             yield from read_rows(history, row["path"], _beyond(last.positions))
@@ -154,7 +163,7 @@ def _beyond(positions: dict[int, int]) -> pc.Expression:
 # ---- writing -------------------------------------------------------------------------------------------------------------
 
 
-def _write(batches: Iterator[pa.RecordBatch], folder: Path, name: str) -> tuple[Made, ...]:
+def _write(batches: Iterator[pa.RecordBatch], folder: Path, name: str) -> tuple[ExportedFile, ...]:
     """A file for every day."""
     with ExitStack() as stack:
         days = _Days(folder, name, stack)
@@ -192,13 +201,15 @@ class _Days:
     def _writer(self, day: str) -> pq.ParquetWriter:
         if day not in self._writers:
             (self._folder / f"day={day}").mkdir()
-            writer = pq.ParquetWriter(self._folder / f"day={day}" / self._name, LAYOUT, compression="zstd")
+            writer = pq.ParquetWriter(
+                self._folder / f"day={day}" / self._name, LAYOUT, compression="zstd"
+            )
             self._writers[day] = self._stack.enter_context(writer)
         return self._writers[day]
 
 
-def _made(folder: Path, path: str, rows: int) -> Made:
-    return Made(path, rows, (folder / path).stat().st_size, sha256_of_file(folder / path))
+def _made(folder: Path, path: str, rows: int) -> ExportedFile:
+    return ExportedFile(path, rows, (folder / path).stat().st_size, sha256_of_file(folder / path))
 
 
 def by_day(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -216,7 +227,9 @@ def layout(batch: pa.RecordBatch) -> pa.Table:
     metas, results = batch.column("meta").to_pylist(), batch.column("result").to_pylist()
     ends = batch.column("at").cast(pa.int64()).to_pylist()
     columns = {
-        "EventId": pc.add(pc.multiply(batch.column("seq"), 1024), batch.column("shard").cast(pa.int64())),
+        "EventId": pc.add(
+            pc.multiply(batch.column("seq"), 1024), batch.column("shard").cast(pa.int64())
+        ),
         "ExecutionId": batch.column("execution_id"),
         "EventType": batch.column("event_type"),
         "Status": pa.array(map(_status, kinds, states), pa.string()),

@@ -17,17 +17,24 @@ from noetl.spark.jobs.rows import by_execution
 
 Each = Callable[[pa.Table], pa.Table]
 TOGETHER = 1_000  # small tables that become one batch
-SAID_TWICE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # PySpark's, of what it raises too
+SAID_TWICE = (
+    "SQLQueryContextLogger",
+    "DataFrameQueryContextLogger",
+)  # PySpark's, of what it raises too
 
 
 class Runs(Protocol):
-    def each(self, function: Each, schema: pa.Schema, files: list[Path], work: Path) -> Iterator[pa.Table]:
+    def each(
+        self, function: Each, schema: pa.Schema, files: list[Path], work: Path
+    ) -> Iterator[pa.Table]:
         """What `function` makes of every execution, in no order. `work`: a folder for files on the way."""
         ...
 
 
 class InProcess:
-    def each(self, function: Each, schema: pa.Schema, files: list[Path], work: Path) -> Iterator[pa.Table]:
+    def each(
+        self, function: Each, schema: pa.Schema, files: list[Path], work: Path
+    ) -> Iterator[pa.Table]:
         for file in files:
             yield from applied(function, str(file))
 
@@ -49,7 +56,9 @@ class OnSpark:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def each(self, function: Each, schema: pa.Schema, files: list[Path], work: Path) -> Iterator[pa.Table]:
+    def each(
+        self, function: Each, schema: pa.Schema, files: list[Path], work: Path
+    ) -> Iterator[pa.Table]:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         names = [str(file) for file in files]

@@ -23,7 +23,7 @@ from noetl.results.rowsets import conformed, stored, values_of
 from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.places import session
 from noetl.spark.jobs.rows import EVENTS
-from noetl.spark.jobs.snapshot import Snapshot, snapshot
+from noetl.spark.jobs.snapshot import LogSnapshot, snapshot
 from noetl.spark.jobs.staged import staged
 from noetl.spark.statements import statements
 
@@ -45,7 +45,15 @@ from noetl.result_ref order by ref_id
 """
 TABLES = {"executions": EXECUTIONS, "results": RESULTS}
 NAMES = ("events", *TABLES)
-READ = ("select", "values", "table", "describe", "desc", "show", "explain")  # nothing else begins so
+READ = (
+    "select",
+    "values",
+    "table",
+    "describe",
+    "desc",
+    "show",
+    "explain",
+)  # nothing else begins so
 MAY_READ = ("with", "from")  # `with … insert` does not
 READING = f"noetl sql reads the tables {', '.join(NAMES)}; docs/jobs.md has their columns"
 WRITING = "noetl sql reads; write with a spark step of a playbook"
@@ -55,7 +63,11 @@ Ask = Callable[[str], pa.Table]
 
 @contextmanager
 def asking(
-    dsn: str, lake: LakeStore, url: str, wanted: tuple[str, ...] = NAMES, rows: Mapping[str, Path] | None = None
+    dsn: str,
+    lake: LakeStore,
+    url: str,
+    wanted: tuple[str, ...] = NAMES,
+    rows: Mapping[str, Path] | None = None,
 ) -> Iterator[Ask]:
     """A function from a question to its answer. Only the tables that are `wanted` are read; `rows`: Parquet files by name."""
     with tempfile.TemporaryDirectory(prefix="noetl-sql-") as folder, snapshot(dsn) as log:
@@ -101,7 +113,9 @@ def question(text: str) -> str:
     """The statement that Spark is asked, which reads. Nothing but this stops another: a session may write what its server may."""
     found = [statement.text for statement in statements(text)]
     if len(found) != 1:
-        raise InvalidInput(f"{len(found)} statements; noetl sql takes one", hint='noetl sql "select …"')
+        raise InvalidInput(
+            f"{len(found)} statements; noetl sql takes one", hint='noetl sql "select …"'
+        )
     (asked,) = found
     (word, *_) = _WORD.findall(asked) or [asked]
     if word.lower() in MAY_READ:
@@ -111,10 +125,12 @@ def question(text: str) -> str:
     return asked
 
 
-def _view(spark: Any, log: Snapshot, lake: LakeStore, work: Path, name: str) -> None:
+def _view(spark: Any, log: LogSnapshot, lake: LakeStore, work: Path, name: str) -> None:
     if name == "events":
         files = staged(log, lake, work) or [_file(EVENTS, (), work / "none.parquet")]
-        spark.sql(EVENTS_VIEW, files=spark.read.parquet(*map(str, files))).createOrReplaceTempView(name)
+        spark.sql(EVENTS_VIEW, files=spark.read.parquet(*map(str, files))).createOrReplaceTempView(
+            name
+        )
         return
     rows = log.batches(TABLES[name])
     file = _file(rows.schema, rows, work / f"{name}.parquet")

@@ -19,14 +19,14 @@ from noetl.spark.jobs.folding import FIELDS, fold
 from noetl.spark.jobs.folding import PROJECTIONS as SCHEMA
 from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.places import Runs
-from noetl.spark.jobs.snapshot import Snapshot, snapshot
+from noetl.spark.jobs.snapshot import LogSnapshot, snapshot
 from noetl.spark.jobs.staged import PROJECTED, staged, staged_one
 
 STORED = f"select {', '.join(SCHEMA.names)} from noetl.execution"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RowDifference:
     """Of a row from the fold. A field of None: the whole row is missing on one side."""
 
     execution_id: str
@@ -36,7 +36,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RebuildJob:
     """What these jobs need. `unreadable`: by content hash, why a playbook cannot be read any more."""
 
     dsn: str
@@ -51,7 +51,7 @@ class Rebuilt:
     written: int
 
 
-def verify(job: Job, execution_id: int | None = None) -> Iterator[Difference]:
+def verify(job: RebuildJob, execution_id: int | None = None) -> Iterator[RowDifference]:
     with tempfile.TemporaryDirectory(prefix="noetl-verify-") as folder, snapshot(job.dsn) as log:
         work = Path(folder)
         if execution_id is None:
@@ -64,7 +64,7 @@ def verify(job: Job, execution_id: int | None = None) -> Iterator[Difference]:
         yield from _baseless(log, execution_id)
 
 
-def rebuild(job: Job) -> Rebuilt:
+def rebuild(job: RebuildJob) -> Rebuilt:
     executions = written = 0
     with (
         tempfile.TemporaryDirectory(prefix="noetl-rebuild-") as folder,
@@ -72,7 +72,9 @@ def rebuild(job: Job) -> Rebuilt:
         closing(psycopg.connect(job.dsn)) as connection,
     ):
         files = staged(log, job.lake, Path(folder))
-        for folded in job.runs.each(partial(fold, unreadable=job.unreadable), SCHEMA, files, Path(folder)):
+        for folded in job.runs.each(
+            partial(fold, unreadable=job.unreadable), SCHEMA, files, Path(folder)
+        ):
             wrong = {int(each.execution_id) for each in compare(folded, _stored(log, folded), {})}
             rows = [row for row in folded.to_pylist() if row["execution_id"] in wrong]
             executions += folded.num_rows
@@ -83,7 +85,9 @@ def rebuild(job: Job) -> Rebuilt:
 # ---- the pure part ---------------------------------------------------------------------------------------------------------
 
 
-def compare(folded: pa.Table, stored: Iterable[dict[str, Any]], checkpoints: dict[int, int]) -> Iterator[Difference]:
+def compare(
+    folded: pa.Table, stored: Iterable[dict[str, Any]], checkpoints: dict[int, int]
+) -> Iterator[RowDifference]:
     """Rows of the same executions. One that is not stored is missing, unless its shard's checkpoint is not there yet."""
     known = {row["execution_id"]: row for row in stored}
     for row in folded.to_pylist():
@@ -91,13 +95,15 @@ def compare(folded: pa.Table, stored: Iterable[dict[str, Any]], checkpoints: dic
         if there is not None:
             yield from differences(there, row)
         elif row["last_seq"] <= checkpoints.get(row["shard"], row["last_seq"]):
-            yield Difference(str(row["execution_id"]), None, None, row["status"])
+            yield RowDifference(str(row["execution_id"]), None, None, row["status"])
 
 
-def differences(stored: dict[str, Any], folded: dict[str, Any]) -> Iterator[Difference]:
+def differences(stored: dict[str, Any], folded: dict[str, Any]) -> Iterator[RowDifference]:
     for field in FIELDS:
         if stored[field] != folded[field]:
-            yield Difference(str(folded["execution_id"]), field, _shown(stored[field]), _shown(folded[field]))
+            yield RowDifference(
+                str(folded["execution_id"]), field, _shown(stored[field]), _shown(folded[field])
+            )
 
 
 def _shown(value: Any) -> Any:
@@ -107,18 +113,21 @@ def _shown(value: Any) -> Any:
 # ---- the database ----------------------------------------------------------------------------------------------------------
 
 
-def _stored(log: Snapshot, folded: pa.Table) -> list[dict[str, Any]]:
+def _stored(log: LogSnapshot, folded: pa.Table) -> list[dict[str, Any]]:
     ids = ", ".join(map(str, folded.column("execution_id").to_pylist()))
     return log.rows(f"{STORED} where execution_id in ({ids})")
 
 
-def _checkpoints(log: Snapshot) -> dict[int, int]:
+def _checkpoints(log: LogSnapshot) -> dict[int, int]:
     """By shard; 0 where nothing is projected."""
     shards = dict.fromkeys(log.last(), 0)
-    return shards | {row["shard_id"]: row["seq"] for row in log.rows("select shard_id, seq from noetl.checkpoint")}
+    return shards | {
+        row["shard_id"]: row["seq"]
+        for row in log.rows("select shard_id, seq from noetl.checkpoint")
+    }
 
 
-def _baseless(log: Snapshot, execution_id: int | None) -> Iterator[Difference]:
+def _baseless(log: LogSnapshot, execution_id: int | None) -> Iterator[RowDifference]:
     """Rows without any event."""
     one = "true" if execution_id is None else f"x.execution_id = {execution_id}"
     for row in log.rows(
@@ -126,7 +135,7 @@ def _baseless(log: Snapshot, execution_id: int | None) -> Iterator[Difference]:
         " and not exists (select from noetl.event e where e.execution_id = x.execution_id)"
         " and not exists (select from noetl.tombstone t where t.execution_id = x.execution_id) order by 1"
     ):
-        yield Difference(str(row["execution_id"]), None, row["status"], None)
+        yield RowDifference(str(row["execution_id"]), None, row["status"], None)
 
 
 _UPSERT = (

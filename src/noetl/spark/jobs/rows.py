@@ -39,14 +39,17 @@ _UNIT, _NOTHING = "\x1f", "\x1e"
 def typed(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Rows of the database in the types of EVENTS."""
     return pa.RecordBatch.from_arrays(
-        [column.cast(field.type) for column, field in zip(batch.columns, EVENTS, strict=True)], schema=EVENTS
+        [column.cast(field.type) for column, field in zip(batch.columns, EVENTS, strict=True)],
+        schema=EVENTS,
     )
 
 
 def decoded(table: pa.Table) -> Iterator[Event]:
     """In the order of the log."""
     ordered = _ordered(table)
-    for meta, result in zip(ordered.column("meta").to_pylist(), ordered.column("result").to_pylist(), strict=True):
+    for meta, result in zip(
+        ordered.column("meta").to_pylist(), ordered.column("result").to_pylist(), strict=True
+    ):
         yield join(meta, result)
 
 
@@ -64,7 +67,11 @@ def by_execution(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         edges = [0, *((ids[1:] != ids[:-1]).nonzero()[0] + 1).tolist(), len(ids)]
         for start, end in pairwise(edges):
             part = batch.slice(start, end - start)
-            if held and part.num_rows and held[0].column("execution_id")[0] != part.column("execution_id")[0]:
+            if (
+                held
+                and part.num_rows
+                and held[0].column("execution_id")[0] != part.column("execution_id")[0]
+            ):
                 yield pa.Table.from_batches(held)
                 held = []
             if part.num_rows:

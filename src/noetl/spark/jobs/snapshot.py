@@ -23,7 +23,7 @@ BEGIN = (
 )
 
 
-class Snapshot:
+class LogSnapshot:
     def __init__(self, cursor: Any) -> None:
         self._cursor = cursor
 
@@ -35,9 +35,13 @@ class Snapshot:
     def rows(self, query: str) -> list[dict[str, Any]]:
         return [row for batch in self.batches(query) for row in batch.to_pylist()]
 
-    def events(self, where: str = "true", order: str = "execution_id, seq") -> Iterator[pa.RecordBatch]:
+    def events(
+        self, where: str = "true", order: str = "execution_id, seq"
+    ) -> Iterator[pa.RecordBatch]:
         """In the types of `rows.EVENTS`. A condition holds numbers and names of columns only."""
-        for batch in self.batches(f"select {COLUMNS} from noetl.event e where {where} order by {order}"):
+        for batch in self.batches(
+            f"select {COLUMNS} from noetl.event e where {where} order by {order}"
+        ):
             yield typed(batch)
 
     def database(self) -> str:
@@ -50,7 +54,10 @@ class Snapshot:
 
     def last(self) -> dict[int, int]:
         """By shard: its last event."""
-        return {row["shard_id"]: row["last_seq"] for row in self.rows("select * from noetl.execution_shard")}
+        return {
+            row["shard_id"]: row["last_seq"]
+            for row in self.rows("select * from noetl.execution_shard")
+        }
 
     def cold(self, ids: tuple[int, int] | None = None) -> list[dict[str, Any]]:
         """The files that events were moved to, oldest first; of executions from the first id to before the last."""
@@ -62,12 +69,12 @@ class Snapshot:
 
 
 @contextmanager
-def snapshot(dsn: str) -> Iterator[Snapshot]:
+def snapshot(dsn: str) -> Iterator[LogSnapshot]:
     try:
         with adbc.connect(dsn, autocommit=True) as connection, connection.cursor() as cursor:
             for statement in BEGIN:
                 cursor.execute(statement)
-            yield Snapshot(cursor)
+            yield LogSnapshot(cursor)
             cursor.execute("commit")
     except adbc_driver_manager.OperationalError as error:
         raise StoreUnavailable(f"Postgres: {error}", hint="is it running and reachable?") from error

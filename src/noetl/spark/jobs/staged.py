@@ -14,14 +14,19 @@ import pyarrow.parquet as pq
 
 from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.rows import EVENTS
-from noetl.spark.jobs.snapshot import Snapshot
+from noetl.spark.jobs.snapshot import LogSnapshot
 
 FILE = 50_000  # events of one task, until the execution that they end with is complete
 PROJECTED = "coalesce(e.seq <= (select x.last_seq from noetl.execution x where x.execution_id = e.execution_id), true)"
 
 
 def staged(
-    log: Snapshot, lake: LakeStore, work: Path, *, where: str = "true", ids: tuple[int, int] | None = None
+    log: LogSnapshot,
+    lake: LakeStore,
+    work: Path,
+    *,
+    where: str = "true",
+    ids: tuple[int, int] | None = None,
 ) -> list[Path]:
     """All executions, the moved ones first: these are older. `ids`: at least those from the first to before the last."""
     cold = [lake.copy_here(row["path"], work) for row in log.cold(ids)]
@@ -29,7 +34,9 @@ def staged(
     return cold + write(log.events(f"{where} and {within}"), work, "hot")
 
 
-def staged_one(log: Snapshot, lake: LakeStore, work: Path, execution_id: int, *, where: str = "true") -> list[Path]:
+def staged_one(
+    log: LogSnapshot, lake: LakeStore, work: Path, execution_id: int, *, where: str = "true"
+) -> list[Path]:
     """One execution."""
     found = log.rows(
         f"select path from noetl.tombstone join noetl.cold_file using (file_id) where execution_id = {execution_id}"
@@ -43,7 +50,9 @@ def staged_one(log: Snapshot, lake: LakeStore, work: Path, execution_id: int, *,
 def read_rows(lake: LakeStore, path: str, where: Any) -> Iterator[pa.RecordBatch]:
     """Rows of one file for which an expression holds, in order. Row groups without any are not read."""
     with lake.open_file(path) as file:
-        yield from ds.ParquetFileFormat().make_fragment(file).to_batches(schema=EVENTS, filter=where)
+        yield from (
+            ds.ParquetFileFormat().make_fragment(file).to_batches(schema=EVENTS, filter=where)
+        )
 
 
 def write(batches: Iterator[pa.RecordBatch], work: Path, name: str) -> list[Path]:
@@ -65,7 +74,9 @@ def write(batches: Iterator[pa.RecordBatch], work: Path, name: str) -> list[Path
         if start < len(ids):
             if writer is None:
                 files.append(work / f"{name}-{len(files):05}.parquet")
-                writer = pq.ParquetWriter(files[-1], EVENTS, compression="zstd", compression_level=1)
+                writer = pq.ParquetWriter(
+                    files[-1], EVENTS, compression="zstd", compression_level=1
+                )
             writer.write_batch(batch.slice(start))
             size += len(ids) - start
             last = ids[-1]

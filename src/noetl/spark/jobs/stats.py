@@ -44,14 +44,18 @@ from read_parquet($file) group by path, step order by path, step nulls first
 """
 
 
-def stats(dsn: str, lake: LakeStore, runs: Runs, since: Micros, until: Micros) -> list[dict[str, Any]]:
+def stats(
+    dsn: str, lake: LakeStore, runs: Runs, since: Micros, until: Micros
+) -> list[dict[str, Any]]:
     """Of executions that began in [since, until), whose ids say when. Durations are in seconds."""
     with tempfile.TemporaryDirectory(prefix="noetl-stats-") as folder, snapshot(dsn) as log:
         work, ids = Path(folder), (first_id(since), first_id(until))
         files = staged(log, lake, work, ids=ids)
         with pq.ParquetWriter(work / "facts.parquet", FACTS) as writer:
             for found in runs.each(facts, FACTS, files, work):
-                writer.write_table(found.filter((ids[0] <= BEGAN) & (ids[1] > BEGAN)))  # a file may hold others
+                writer.write_table(
+                    found.filter((ids[0] <= BEGAN) & (ids[1] > BEGAN))
+                )  # a file may hold others
         with duckdb.connect() as counting:
             made = counting.execute(COUNTED, {"file": str(work / "facts.parquet")})
             names = [column[0] for column in made.description or ()]
@@ -86,8 +90,15 @@ class _Story:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def end(self, span: _Span, status: str, at: Micros) -> None:
-        row = {"execution_id": self.execution_id, "path": self.path, "step": span.step, "status": status}
-        self.rows.append({**row, "micros": at - span.began, "retries": span.retries, "bytes": span.bytes})
+        row = {
+            "execution_id": self.execution_id,
+            "path": self.path,
+            "step": span.step,
+            "status": status,
+        }
+        self.rows.append(
+            {**row, "micros": at - span.began, "retries": span.retries, "bytes": span.bytes}
+        )
         if span is not self.whole:
             self.whole.retries += span.retries
             self.whole.bytes += span.bytes
@@ -95,7 +106,9 @@ class _Story:
 
 def facts(events: pa.Table) -> pa.Table:
     story = _Story(events.column("execution_id")[0].as_py())
-    with suppress(CorruptLog):  # what comes after an event that cannot be read is not known; `verify` speaks of it
+    with suppress(
+        CorruptLog
+    ):  # what comes after an event that cannot be read is not known; `verify` speaks of it
         for event in decoded(events):
             _pass(story, event)
     return pa.Table.from_pylist(story.rows, FACTS)

@@ -16,7 +16,16 @@ from noetl.tools.duckdb import SETTINGS
 from noetl.tools.duckdb_fit import column_kinds, may_change, misfit
 from noetl.tools.port import Call
 from noetl.tools.sinks import keys
-from noetl.tools.sinks.records import Column, Record, SinkError, Table, Target, batches, name_parts, quoted
+from noetl.tools.sinks.records import (
+    Record,
+    SinkColumn,
+    SinkError,
+    SinkTable,
+    SinkTarget,
+    batches,
+    name_parts,
+    quoted,
+)
 from noetl.tools.sql import identifier
 from noetl.tools.threads import in_thread
 
@@ -25,10 +34,14 @@ ROWS = "noetl_rows"
 ROW = "noetl_row"
 
 
-async def write(target: Target, call: Call, value: Any) -> dict[str, Any]:
+async def write(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:
     if not target.database:
-        raise SinkError("SINK_TARGET", "a duckdb target needs `database`: the file that keeps its table", kind="config")
-    writing: Writing | None = None
+        raise SinkError(
+            "SINK_TARGET",
+            "a duckdb target needs `database`: the file that keeps its table",
+            kind="config",
+        )
+    writing: DuckdbSinkWriter | None = None
 
     def interrupt() -> None:
         if writing is not None:
@@ -38,7 +51,7 @@ async def write(target: Target, call: Call, value: Any) -> dict[str, Any]:
         return await in_thread(work, interrupt, "duckdb")
 
     try:
-        writing = await do(lambda: Writing.begun(target, call))
+        writing = await do(lambda: DuckdbSinkWriter.begun(target, call))
         assert writing is not None
         if await do(writing.is_repeated):
             return {"row_count": 0, "repeated": True}
@@ -53,28 +66,36 @@ async def write(target: Target, call: Call, value: Any) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Writing:
+class DuckdbSinkWriter:
     connection: duckdb.DuckDBPyConnection
-    target: Target
+    target: SinkTarget
     call: Call
-    table: Table
-    checked: dict[str, Any] = field(default_factory=dict)  # the types of columns in which DuckDB would change numbers
+    table: SinkTable
+    checked: dict[str, Any] = field(
+        default_factory=dict
+    )  # the types of columns in which DuckDB would change numbers
     seen: int = 0
     stored: int = 0
 
     @classmethod
-    def begun(cls, target: Target, call: Call) -> "Writing":
+    def begun(cls, target: SinkTarget, call: Call) -> "DuckdbSinkWriter":
         assert target.database is not None
         try:
             connection = duckdb.connect(target.database, config=SETTINGS)
         except duckdb.IOException as error:
-            raise SinkError("SINK_LOCKED", str(error), kind="conflict", retryable="lock" in str(error)) from None
+            raise SinkError(
+                "SINK_LOCKED", str(error), kind="conflict", retryable="lock" in str(error)
+            ) from None
         try:
             connection.begin()
             table = described(connection, target)
             kinds = column_kinds(connection, table.name)
             return cls(
-                connection, target, call, table, {name: kinds[name] for name in kinds if may_change(kinds[name])}
+                connection,
+                target,
+                call,
+                table,
+                {name: kinds[name] for name in kinds if may_change(kinds[name])},
             )
         except BaseException:
             connection.close()
@@ -88,7 +109,9 @@ class Writing:
             return False
         self.connection.execute(keys.MAKE)
         identity = self.call.identity
-        kept = self.connection.execute(KEEP_KEY, [self.call.key, str(identity.execution_id), identity.step]).fetchone()
+        kept = self.connection.execute(
+            KEEP_KEY, [self.call.key, str(identity.execution_id), identity.step]
+        ).fetchone()
         return kept == (0,)
 
     def add(self, batch: list[Record]) -> None:
@@ -97,11 +120,19 @@ class Writing:
         texts = self.table.texts(batch, columns, self.seen)
         names = [f"c{number}" for number in range(len(columns))]
         listed = zip(names, zip(*texts, strict=True), strict=True)
-        rows = pa.table({**{name: pa.array(found, pa.string()) for name, found in listed}, ROW: range(len(batch))})
+        rows = pa.table(
+            {
+                **{name: pa.array(found, pa.string()) for name, found in listed},
+                ROW: range(len(batch)),
+            }
+        )
         self.connection.register(ROWS, rows)
         try:
             self.stored += self._store(
-                {column.name: _read(name, column) for name, column in zip(names, columns, strict=True)}
+                {
+                    column.name: _read(name, column)
+                    for name, column in zip(names, columns, strict=True)
+                }
             )
         except duckdb.ConversionException as error:
             self._explain(rows, dict(zip(names, columns, strict=True)), error)
@@ -111,19 +142,19 @@ class Writing:
                 self.connection.unregister(ROWS)
         self.seen += len(batch)
 
-    def _check(self, batch: list[Record], columns: list[Column]) -> None:
+    def _check(self, batch: list[Record], columns: list[SinkColumn]) -> None:
         """Refuse a number that DuckDB would round, as Postgres does."""
         for column in columns:
             if (kind := self.checked.get(column.name)) is None:
                 continue
             for number, record in enumerate(batch):
                 if (why := misfit(record.get(column.name), kind)) is not None:
-                    raise self.table.refused(column.name, self.seen + number, f"{why}; round it first")
+                    raise self.table.refused(
+                        column.name, self.seen + number, f"{why}; round it first"
+                    )
 
     def _store(self, values: dict[str, str]) -> int:
-        statement = (
-            f"INSERT INTO {self.table.name} ({quoted(list(values))}) SELECT {', '.join(values.values())} FROM {ROWS}"
-        )
+        statement = f"INSERT INTO {self.table.name} ({quoted(list(values))}) SELECT {', '.join(values.values())} FROM {ROWS}"
         if self.target.upserts:
             key = ", ".join(values[name] for name in self._key)
             rest = [name for name in values if name not in self._key]
@@ -135,7 +166,7 @@ class Writing:
         done = self.connection.execute(statement).fetchone()
         return int(done[0]) if done is not None else 0
 
-    def _explain(self, rows: pa.Table, columns: dict[str, Column], error: duckdb.Error) -> None:
+    def _explain(self, rows: pa.Table, columns: dict[str, SinkColumn], error: duckdb.Error) -> None:
         """Raises which value it is, if one can be found. The failure has ended the transaction, and what was registered in it."""
         with suppress(duckdb.Error):
             self.connection.rollback()
@@ -145,31 +176,40 @@ class Writing:
             query = f"SELECT {ROW} FROM {ROWS} WHERE {name} IS NOT NULL AND {tried} IS NULL ORDER BY {ROW} LIMIT 1"
             with suppress(duckdb.Error):
                 if (found := self.connection.execute(query).fetchone()) is not None:
-                    raise self.table.refused(column.name, self.seen + found[0], f"does not fit: {error}")
+                    raise self.table.refused(
+                        column.name, self.seen + found[0], f"does not fit: {error}"
+                    )
 
     @property
     def _key(self) -> list[str]:
         return self.target.key if self.target.upserts else []
 
 
-def described(connection: duckdb.DuckDBPyConnection, target: Target) -> Table:
+def described(connection: duckdb.DuckDBPyConnection, target: SinkTarget) -> SinkTable:
     name = ".".join(map(identifier, name_parts(target.table)))
     try:
         rows = connection.execute(f"DESCRIBE {name}").fetchall()
     except duckdb.CatalogException:
         message = f"there is no table {target.table} in {target.database}; create it before it is written to"
         raise SinkError("SINK_TABLE", message, kind="config", table=target.table) from None
-    columns = {row[0]: Column(row[0], row[1], "json" if _is_nested(row[1]) else "plain") for row in rows}
+    columns = {
+        row[0]: SinkColumn(row[0], row[1], "json" if _is_nested(row[1]) else "plain")
+        for row in rows
+    }
     if unknown := [key for key in target.key if key not in columns]:
-        raise SinkError("SINK_COLUMN", f"{name} has no column {unknown[0]!r}, which is part of `key`", kind="config")
-    return Table(name, columns)
+        raise SinkError(
+            "SINK_COLUMN",
+            f"{name} has no column {unknown[0]!r}, which is part of `key`",
+            kind="config",
+        )
+    return SinkTable(name, columns)
 
 
 def _is_nested(kind: str) -> bool:
     return kind == "JSON" or kind.endswith("]") or kind.startswith(("STRUCT(", "MAP(", "UNION("))
 
 
-def _read(name: str, column: Column) -> str:
+def _read(name: str, column: SinkColumn) -> str:
     """A value as its column has it, from its text."""
     if column.type == "BLOB":
         return f"from_base64({name})"

@@ -18,14 +18,26 @@ import orjson
 
 from noetl.results.values import Unfit, columns_of
 from noetl.tools.port import Call, Columnar
-from noetl.tools.sinks.records import Record, SinkError, Target, batches, meant
+from noetl.tools.sinks.records import Record, SinkError, SinkTarget, batches, meant
 
-SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-FORMATS = {"jsonl": ".jsonl", "ndjson": ".jsonl", "json": ".json", "csv": ".csv", "parquet": ".parquet"}
+SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
+FORMATS = {
+    "jsonl": ".jsonl",
+    "ndjson": ".jsonl",
+    "json": ".json",
+    "csv": ".csv",
+    "parquet": ".parquet",
+}
 MODES = ("insert", "append", "replace")
 
 
-async def write(target: Target, call: Call, value: Any) -> dict[str, Any]:
+async def write(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:
     name, format = placed(target, call.key)
     place = Path(name)
     if target.mode != "replace" and await asyncio.to_thread(place.exists):
@@ -48,7 +60,7 @@ async def written(place: Path, format: str, value: Any) -> int:
 async def copied(place: Path, format: str, reader: Any) -> int:
     """A `rowsets.Reader`, batch by batch."""
 
-    async def fill(draft: Draft) -> None:
+    async def fill(draft: FileDraft) -> None:
         await asyncio.to_thread(draft.form.begin, reader.schema)
         found = reader.batches()
         while (batch := await asyncio.to_thread(next, found, None)) is not None:
@@ -57,7 +69,7 @@ async def copied(place: Path, format: str, reader: Any) -> int:
     return await _filled(place, format, fill)
 
 
-async def _records(draft: "Draft", rows: Any) -> None:
+async def _records(draft: "FileDraft", rows: Any) -> None:
     if draft.form.typed:
         await asyncio.to_thread(draft.form.begin, await _schema(rows))
     async for batch in batches(rows):
@@ -76,9 +88,9 @@ async def _schema(rows: Any) -> Any:
     return kinds.schema
 
 
-async def _filled(place: Path, format: str, fill: Callable[["Draft"], Awaitable[None]]) -> int:
+async def _filled(place: Path, format: str, fill: Callable[["FileDraft"], Awaitable[None]]) -> int:
     try:
-        draft = await asyncio.to_thread(Draft, place, format)
+        draft = await asyncio.to_thread(FileDraft, place, format)
         try:
             await fill(draft)
             await asyncio.to_thread(draft.finish)
@@ -87,30 +99,44 @@ async def _filled(place: Path, format: str, fill: Callable[["Draft"], Awaitable[
     except Unfit as error:
         raise SinkError("SINK_VALUE", str(error), column=error.column, row=error.row) from None
     except OSError as error:
-        raise SinkError("SINK_FILE", f"{place} cannot be written: {error.strerror or error}", kind="io") from None
+        raise SinkError(
+            "SINK_FILE", f"{place} cannot be written: {error.strerror or error}", kind="io"
+        ) from None
     return draft.rows
 
 
-def placed(target: Target, key: str) -> tuple[PurePosixPath, str]:
+def placed(target: SinkTarget, key: str) -> tuple[PurePosixPath, str]:
     """Its path and its format."""
     if target.mode not in MODES:
-        message = f"a target of kind {target.kind} knows the modes insert and replace, not {target.mode}"
+        message = (
+            f"a target of kind {target.kind} knows the modes insert and replace, not {target.mode}"
+        )
         raise SinkError("SINK_TARGET", message, kind="config")
     if not target.path:
-        raise SinkError("SINK_TARGET", f"a target of kind {target.kind} needs `path`", kind="config")
+        raise SinkError(
+            "SINK_TARGET", f"a target of kind {target.kind} needs `path`", kind="config"
+        )
     path = PurePosixPath(target.path)
     format = target.format or SUFFIXES.get(path.suffix.lower(), "jsonl")
     if format not in FORMATS:
-        raise SinkError("SINK_TARGET", f"unknown format {format!r}: jsonl, json, csv or parquet", kind="config")
+        raise SinkError(
+            "SINK_TARGET", f"unknown format {format!r}: jsonl, json, csv or parquet", kind="config"
+        )
     is_folder = target.path.endswith("/") or not path.suffix
     if target.mode == "replace":
         if is_folder:
-            raise SinkError("SINK_TARGET", f"mode replace needs the name of a file, not {target.path!r}", kind="config")
+            raise SinkError(
+                "SINK_TARGET",
+                f"mode replace needs the name of a file, not {target.path!r}",
+                kind="config",
+            )
         return path, format
-    return path / f"{key}{FORMATS[format]}" if is_folder else path.with_stem(f"{path.stem}-{key}"), format
+    return path / f"{key}{FORMATS[format]}" if is_folder else path.with_stem(
+        f"{path.stem}-{key}"
+    ), format
 
 
-class Draft:
+class FileDraft:
     """A file on its way; used in one thread at a time."""
 
     def __init__(self, place: Path, format: str) -> None:
@@ -186,7 +212,7 @@ class Form(ABC):
         return
 
 
-class Lines(Form):
+class LinesForm(Form):
     def add(self, batch: list[Record], first: int) -> None:
         self._file.write(b"".join(orjson.dumps(row) + b"\n" for row in batch))
 
@@ -230,7 +256,7 @@ class Csv(Form):
         self._file.write(csv_rows(batch))
 
 
-class Parquet(Form):
+class ParquetForm(Form):
     typed = True
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -238,7 +264,7 @@ class Parquet(Form):
         self._written: Any = None
 
     def begin(self, schema: Any) -> None:
-        from noetl.results.formats import Parquet as Written
+        from noetl.results.formats import ParquetWriter as Written
 
         self._schema = schema
         self._written = Written(self._file, schema)
@@ -267,4 +293,9 @@ def _check(batch: list[Record], columns: list[str], first: int) -> None:
         raise SinkError("SINK_COLUMN", message, column=unknown[0], row=row)
 
 
-FORMS: dict[str, Callable[[IO[bytes]], Form]] = {".jsonl": Lines, ".json": Listed, ".csv": Csv, ".parquet": Parquet}
+FORMS: dict[str, Callable[[IO[bytes]], Form]] = {
+    ".jsonl": LinesForm,
+    ".json": Listed,
+    ".csv": Csv,
+    ".parquet": ParquetForm,
+}

@@ -7,12 +7,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl.tools.port import Call, Failed, Outcome, Rows, Success, Tool
-from noetl.tools.sinks.records import BATCH, SinkError, Target, meant
+from noetl.tools.sinks.records import BATCH, SinkError, SinkTarget, meant
 
 
-async def write(http: Tool, target: Target, call: Call, value: Any) -> Outcome:
+async def write(http: Tool, target: SinkTarget, call: Call, value: Any) -> Outcome:
     if target.mode not in ("insert", "append"):
-        raise SinkError("SINK_TARGET", f"an http target knows the mode insert, not {target.mode}", kind="config")
+        raise SinkError(
+            "SINK_TARGET", f"an http target knows the mode insert, not {target.mode}", kind="config"
+        )
     sent = rows = 0
     async for body in bodies(meant(value)):
         key = call.key if not sent else f"{call.key}-{sent}"

@@ -20,12 +20,12 @@ from noetl.model.errors import InvalidInput
 from noetl.results.objects import AT_ONCE, connect, refused, said
 from noetl.tools.port import Call
 from noetl.tools.sinks.files import placed, written
-from noetl.tools.sinks.records import SinkError, Target
+from noetl.tools.sinks.records import SinkError, SinkTarget
 
 SCHEMES = ("s3", "gs", "az")
 
 
-async def write(target: Target, call: Call, value: Any) -> dict[str, Any]:
+async def write(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:
     store, base, path = _opened(target, call.auth)
     name, format = placed(replace(target, path=path), call.key)
     url = f"{base}/{name}"
@@ -62,7 +62,7 @@ async def _exists(store: ObjectStore, name: str) -> bool:
     return True
 
 
-def _opened(target: Target, auth: Any) -> tuple[ObjectStore, str, str]:
+def _opened(target: SinkTarget, auth: Any) -> tuple[ObjectStore, str, str]:
     """The bucket, its address, and the path in it."""
     url = urlsplit(target.path or "")
     path = url.path.lstrip("/")

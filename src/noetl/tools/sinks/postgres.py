@@ -20,7 +20,17 @@ from psycopg.errors import DataError, InsufficientPrivilege, InvalidColumnRefere
 
 from noetl.tools.port import Call
 from noetl.tools.sinks import keys
-from noetl.tools.sinks.records import Column, Record, Shape, SinkError, Table, Target, batches, name_parts, quoted
+from noetl.tools.sinks.records import (
+    Record,
+    Shape,
+    SinkColumn,
+    SinkError,
+    SinkTable,
+    SinkTarget,
+    batches,
+    name_parts,
+    quoted,
+)
 from noetl.tools.sql import identifier
 
 DESCRIBE = """
@@ -43,7 +53,9 @@ _PLACE = re.compile(r"COPY \S+, line (\d+), column (.+?)(?:: |, null|$)", re.DOT
 Connection = AsyncConnection[Any]
 
 
-async def write(connection: Connection, target: Target, call: Call, value: Any) -> dict[str, Any]:
+async def write(
+    connection: Connection, target: SinkTarget, call: Call, value: Any
+) -> dict[str, Any]:
     writing = await _described(connection, target, call)
     if target.keyed and not writing.ready:
         await _make_keys(connection)
@@ -57,21 +69,30 @@ async def write(connection: Connection, target: Target, call: Call, value: Any) 
         raise
 
 
-async def _described(connection: Connection, target: Target, call: Call) -> "Writing":
+async def _described(
+    connection: Connection, target: SinkTarget, call: Call
+) -> "PostgresSinkWriter":
     """Names as written, or else as SQL folds them."""
     parts = name_parts(target.table)
-    names = [".".join(map(identifier, spelled)) for spelled in (parts, [part.lower() for part in parts])]
+    names = [
+        ".".join(map(identifier, spelled)) for spelled in (parts, [part.lower() for part in parts])
+    ]
     rows = await (await _do(connection, DESCRIBE, names)).fetchall()
     if not rows:
         message = f"there is no table {target.table}, or this user does not see it; create it before it is written to"
         raise SinkError("SINK_TABLE", message, kind="config", table=target.table)
-    columns = [Column(name, kind, SHAPES.get(base, "plain"), array) for _, _, name, kind, base, array, _ in rows]
-    table = Table(rows[0][0], {column.name: column for column in columns})
+    columns = [
+        SinkColumn(name, kind, SHAPES.get(base, "plain"), array)
+        for _, _, name, kind, base, array, _ in rows
+    ]
+    table = SinkTable(rows[0][0], {column.name: column for column in columns})
     if unknown := [name for name in target.key if name not in table.columns]:
         raise SinkError(
-            "SINK_COLUMN", f"{table.name} has no column {unknown[0]!r}, which is part of `key`", kind="config"
+            "SINK_COLUMN",
+            f"{table.name} has no column {unknown[0]!r}, which is part of `key`",
+            kind="config",
         )
-    return Writing(connection, target, call, table, rows[0][1], rows[0][6])
+    return PostgresSinkWriter(connection, target, call, table, rows[0][1], rows[0][6])
 
 
 async def _make_keys(connection: Connection) -> None:
@@ -84,14 +105,14 @@ async def _make_keys(connection: Connection) -> None:
 
 
 @dataclass(slots=True)
-class Writing:
+class PostgresSinkWriter:
     connection: Connection
-    target: Target
+    target: SinkTarget
     call: Call
-    table: Table
+    table: SinkTable
     schema: str
     ready: bool  # there is a table for keys
-    used: dict[str, Column] = field(default_factory=dict)  # columns that some row had
+    used: dict[str, SinkColumn] = field(default_factory=dict)  # columns that some row had
     seen: int = 0  # rows
     only: list[Record] = field(default_factory=list)  # the one batch there was
 
@@ -120,13 +141,19 @@ class Writing:
         """Should this worker vanish, the server stops by itself."""
         if self.call.timeout is not None:
             milliseconds = str(max(1, self.call.timeout // 1_000))
-            await _do(self.connection, "SELECT set_config('statement_timeout', $1, true)", [milliseconds])
+            await _do(
+                self.connection, "SELECT set_config('statement_timeout', $1, true)", [milliseconds]
+            )
 
     async def _first_time(self) -> bool:
         """False: this very call has been done. Another that is about to be is waited for."""
         identity = self.call.identity
         try:
-            kept = await _do(self.connection, KEEP_KEY, [self.call.key, str(identity.execution_id), identity.step])
+            kept = await _do(
+                self.connection,
+                KEEP_KEY,
+                [self.call.key, str(identity.execution_id), identity.step],
+            )
         except InsufficientPrivilege:
             raise SinkError("SINK_FORBIDDEN", keys.FORBIDDEN, kind="auth") from None
         return kept.rowcount == 1
@@ -140,7 +167,10 @@ class Writing:
         names = [f"c{number}" for number in range(len(columns))]
         given = ", ".join(f"${number + 1}::text[]" for number in range(len(columns)))
         rows = f"unnest({given}) WITH ORDINALITY AS rows({', '.join([*names, ROW])})"
-        values = {column.name: f"{name}::{column.type}" for name, column in zip(names, columns, strict=True)}
+        values = {
+            column.name: f"{name}::{column.type}"
+            for name, column in zip(names, columns, strict=True)
+        }
         done = await self._stored(values, rows, [list(found) for found in zip(*texts, strict=True)])
         return max(done.rowcount, 0)
 
@@ -188,7 +218,9 @@ class Writing:
 
     # ---- into the target -----------------------------------------------------------------------------------------------------
 
-    async def _stored(self, values: dict[str, str], rows: str, given: Sequence[Any]) -> AsyncRawCursor[Any]:
+    async def _stored(
+        self, values: dict[str, str], rows: str, given: Sequence[Any]
+    ) -> AsyncRawCursor[Any]:
         """`values` are the columns with the expressions over `rows` that give them."""
         listed, chosen = quoted(list(values)), ", ".join(values.values())
         statement = f"INSERT INTO {self.table.name} ({listed}) SELECT {chosen} FROM {rows}"
@@ -208,7 +240,9 @@ class Writing:
                 raise
             unique = f"CREATE UNIQUE INDEX ON {self.table.name} ({quoted(self._key)})"
             message = f"{self.table.name} has no unique index on its key ({', '.join(self._key)}): {unique}"
-            raise SinkError("SINK_KEY_NOT_UNIQUE", message, kind="config", table=self.table.name) from None
+            raise SinkError(
+                "SINK_KEY_NOT_UNIQUE", message, kind="config", table=self.table.name
+            ) from None
 
     @property
     def _key(self) -> list[str]:
@@ -218,9 +252,13 @@ class Writing:
 
     async def staged(self, value: Any) -> dict[str, Any]:
         """The lock is the connection's: whoever was at this call before and still lives is waited for."""
-        await _do(self.connection, "SELECT pg_advisory_lock(hashtextextended($1, 0))", [self.call.key])
+        await _do(
+            self.connection, "SELECT pg_advisory_lock(hashtextextended($1, 0))", [self.call.key]
+        )
         rows = f"{identifier(self.schema)}.{identifier(f'noetl_stage_{self.call.key[:32]}')}"
-        await self.connection.execute(f"DROP TABLE IF EXISTS {rows}".encode())  # of an attempt that is no more
+        await self.connection.execute(
+            f"DROP TABLE IF EXISTS {rows}".encode()
+        )  # of an attempt that is no more
         await self._make("UNLOGGED TABLE", rows)
         async for batch in batches(value):
             await self._copied(rows, batch)

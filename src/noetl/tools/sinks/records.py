@@ -33,12 +33,16 @@ Mode = Literal["insert", "upsert", "append", "replace", "staged"]
 class SinkError(Exception):
     """The target or the data is not what it should be."""
 
-    def __init__(self, code: str, message: str, *, kind: str = "data", retryable: bool = False, **detail: Any) -> None:
+    def __init__(
+        self, code: str, message: str, *, kind: str = "data", retryable: bool = False, **detail: Any
+    ) -> None:
         super().__init__(message)
-        self.failure = Failure(code=code, kind=kind, message=message, retryable=retryable, detail=detail)
+        self.failure = Failure(
+            code=code, kind=kind, message=message, retryable=retryable, detail=detail
+        )
 
 
-class Target(Struct, frozen=True):
+class SinkTarget(Struct, frozen=True):
     """Where to, as the playbook says."""
 
     kind: str
@@ -61,7 +65,11 @@ class Target(Struct, frozen=True):
     @property
     def keyed(self) -> bool:
         """Repeating it would double rows, unless the target remembers that it was done."""
-        return self.mode in ("insert", "append", "staged") and not self.upserts and not self.at_least_once
+        return (
+            self.mode in ("insert", "append", "staged")
+            and not self.upserts
+            and not self.at_least_once
+        )
 
 
 # ---- rows --------------------------------------------------------------------------------------------------------------
@@ -106,7 +114,7 @@ def _kind(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SinkColumn:
     """`type` is written as the database writes it."""
 
     name: str
@@ -137,16 +145,20 @@ def _json(value: Any) -> str:
 
 def _decoded(value: str) -> bytes:
     try:
-        return bytes.fromhex(value[2:]) if value.startswith("\\x") else base64.b64decode(value, validate=True)
+        return (
+            bytes.fromhex(value[2:])
+            if value.startswith("\\x")
+            else base64.b64decode(value, validate=True)
+        )
     except (binascii.Error, ValueError):
         raise ValueError("is not base64, as bytes are") from None
 
 
-def _array(value: list[Any], column: Column) -> str:
+def _array(value: list[Any], column: SinkColumn) -> str:
     return "{" + ",".join(_element(part, column) for part in value) + "}"
 
 
-def _element(value: Any, column: Column) -> str:
+def _element(value: Any, column: SinkColumn) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, list) and column.shape != "json":
@@ -156,52 +168,77 @@ def _element(value: Any, column: Column) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SinkTable:
     """A table of the target: its name ready for SQL, and its columns."""
 
     name: str
-    columns: dict[str, Column]
+    columns: dict[str, SinkColumn]
 
-    def used(self, batch: list[Record], first: int, key: Sequence[str]) -> list[Column]:
+    def used(self, batch: list[Record], first: int, key: Sequence[str]) -> list[SinkColumn]:
         """The columns that some row of the batch has. Each is known, and each row has its key."""
         names = columns_of(batch)
         if unknown := [name for name in names if name not in self.columns]:
-            row = first + next(number for number, record in enumerate(batch) if unknown[0] in record)
+            row = first + next(
+                number for number, record in enumerate(batch) if unknown[0] in record
+            )
             known = ", ".join(self.columns)
-            message = f"{self.name} has no column {unknown[0]!r}, which rows[{row}] has; it has {known}"
+            message = (
+                f"{self.name} has no column {unknown[0]!r}, which rows[{row}] has; it has {known}"
+            )
             raise SinkError("SINK_COLUMN", message, table=self.name, column=unknown[0], row=row)
         if not names:
-            raise SinkError("SINK_DATA", f"{self.name}: rows[{first}] is an empty map", table=self.name, row=first)
+            raise SinkError(
+                "SINK_DATA",
+                f"{self.name}: rows[{first}] is an empty map",
+                table=self.name,
+                row=first,
+            )
         for number, record in enumerate(batch):
-            if (lacking := next((name for name in key if record.get(name) is None), None)) is not None:
+            if (
+                lacking := next((name for name in key if record.get(name) is None), None)
+            ) is not None:
                 message = f"{self.name}: rows[{first + number}] has no value for {lacking!r}, which is part of the key"
-                raise SinkError("SINK_KEY_MISSING", message, table=self.name, column=lacking, row=first + number)
+                raise SinkError(
+                    "SINK_KEY_MISSING", message, table=self.name, column=lacking, row=first + number
+                )
         return [self.columns[name] for name in names]
 
-    def texts(self, batch: list[Record], columns: Sequence[Column], first: int) -> list[list[str | None]]:
+    def texts(
+        self, batch: list[Record], columns: Sequence[SinkColumn], first: int
+    ) -> list[list[str | None]]:
         """A list per row."""
         return [
-            [self._text(column, record, first + number) for column in columns] for number, record in enumerate(batch)
+            [self._text(column, record, first + number) for column in columns]
+            for number, record in enumerate(batch)
         ]
 
-    def _text(self, column: Column, record: Record, row: int) -> str | None:
+    def _text(self, column: SinkColumn, record: Record, row: int) -> str | None:
         try:
             found = column.text(record.get(column.name))
         except (ValueError, TypeError, OverflowError) as error:
             raise self.refused(column.name, row, str(error)) from None
         if found is not None and "\0" in found:
-            raise self.refused(column.name, row, "holds the character zero, which no text in SQL may")
+            raise self.refused(
+                column.name, row, "holds the character zero, which no text in SQL may"
+            )
         return found
 
     def refused(self, column: str, row: int, why: str) -> SinkError:
         return SinkError(
-            "SINK_VALUE", f"{self.name}.{column}: rows[{row}] {why}", table=self.name, column=column, row=row
+            "SINK_VALUE",
+            f"{self.name}.{column}: rows[{row}] {why}",
+            table=self.name,
+            column=column,
+            row=row,
         )
 
 
 def name_parts(name: str | None) -> list[str]:
     """`schema.table`; a part in double quotes may hold a dot."""
-    parts = [found[1].replace('""', '"') if found[1] else found[2] for found in _NAME.finditer(name or "")]
+    parts = [
+        found[1].replace('""', '"') if found[1] else found[2]
+        for found in _NAME.finditer(name or "")
+    ]
     if not parts:
         raise SinkError("SINK_TARGET", "the target has no table", kind="config")
     return parts

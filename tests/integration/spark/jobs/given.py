@@ -49,7 +49,10 @@ async def fill(dsn: str) -> None:
 
 def killed(job: str, point: str, dsn: str, lake: LakeStore) -> None:
     """The job in a process of its own, which dies there as by kill -9."""
-    environment = {**os.environ, **({} if isinstance(lake, DirectoryLake) else s3.server().settings(lake.name))}
+    environment = {
+        **os.environ,
+        **({} if isinstance(lake, DirectoryLake) else s3.server().settings(lake.name)),
+    }
     command = [sys.executable, "-c", DYING, job, point, dsn, lake.name]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == -signal.SIGKILL, done.stderr

@@ -44,7 +44,9 @@ def test_doctor_says_that_compacted_history_cannot_be_read(noetl: Noetl, tmp_pat
     noetl.json("job", "compact", "--days", "0")
 
     def told() -> str:
-        return next(each["status"] for each in noetl("doctor", "--json").json if each["check"] == "history")
+        return next(
+            each["status"] for each in noetl("doctor", "--json").json if each["check"] == "history"
+        )
 
     lake = noetl.home / "results" / "lake"
     assert told() == "ok"
@@ -54,13 +56,18 @@ def test_doctor_says_that_compacted_history_cannot_be_read(noetl: Noetl, tmp_pat
     assert told() == "ok"
 
 
-def test_history_is_compacted_to_the_object_store_of_results_and_read_from_there(noetl: Noetl, tmp_path: Path) -> None:
+def test_history_is_compacted_to_the_object_store_of_results_and_read_from_there(
+    noetl: Noetl, tmp_path: Path
+) -> None:
     place = s3.server().place()
     settings = s3.server().settings(place)
     cloud = noetl.and_env(**settings)
     done = cloud.json("run", playbook(tmp_path, "amounts", STEPS))
     question = "select execution_id, count(*) as n from events group by all"
-    events, before = cloud("exec", "events", done["execution_id"]).out, cloud("sql", question, "--json").out
+    events, before = (
+        cloud("exec", "events", done["execution_id"]).out,
+        cloud("sql", question, "--json").out,
+    )
     assert cloud.json("job", "export")["events"] > 0
     assert cloud.json("job", "compact", "--days", "0")["executions"] == 1
     kept = ObjectLake(lambda: s3.server().connected(f"{place}/lake"), place)
@@ -73,7 +80,9 @@ def test_history_is_compacted_to_the_object_store_of_results_and_read_from_there
 
     def history(process: Noetl) -> tuple[str, str]:
         found = process("doctor", "--json").json
-        return next((each["status"], each["message"]) for each in found if each["check"] == "history")
+        return next(
+            (each["status"], each["message"]) for each in found if each["check"] == "history"
+        )
 
     assert history(cloud)[0] == "ok"
     status, found = history(cloud.and_env(AWS_SECRET_ACCESS_KEY="wrong"))
@@ -88,7 +97,11 @@ def test_sql_shows_what_it_finds_and_says_what_is_wrong_once(noetl: Noetl) -> No
     assert noetl.json("sql", "select double('nan') as x, x'00' as y") == {"x": "nan", "y": "AA=="}
     for question in ("select * from nowhere", "select 1/0"):
         wrong = noetl("sql", question)
-        assert (wrong.code, wrong.err.startswith("error: ["), "JVM" in wrong.err) == (2, True, False)
+        assert (wrong.code, wrong.err.startswith("error: ["), "JVM" in wrong.err) == (
+            2,
+            True,
+            False,
+        )
 
 
 def test_sql_takes_questions_alone(noetl: Noetl) -> None:
@@ -100,8 +113,14 @@ def test_sql_takes_questions_alone(noetl: Noetl) -> None:
         refused = noetl("sql", statement)
         assert (refused.code, refused.out, "noetl sql reads" in refused.err) == (2, "", True)
     tables = noetl("sql", "show tables").out.splitlines()[1:]
-    assert [line.split() for line in tables] == [["events", "true"], ["executions", "true"], ["results", "true"]]
-    assert noetl("sql", "with x as (select 3 as n union all select 4) from x order by n desc").out.split() == [
+    assert [line.split() for line in tables] == [
+        ["events", "true"],
+        ["executions", "true"],
+        ["results", "true"],
+    ]
+    assert noetl(
+        "sql", "with x as (select 3 as n union all select 4) from x order by n desc"
+    ).out.split() == [
         "n",
         "4",
         "3",
@@ -111,4 +130,8 @@ def test_sql_takes_questions_alone(noetl: Noetl) -> None:
 def test_sql_keeps_its_own_tables_from_rows_that_are_given(noetl: Noetl) -> None:
     for given in (["Events=@latest/load"], ["a=@latest/load", "A=@latest/load"]):
         refused = noetl("sql", "select 1", *(part for each in given for part in ("--with", each)))
-        assert (refused.code, given[-1] in refused.err, "another name" in refused.err) == (2, True, True)
+        assert (refused.code, given[-1] in refused.err, "another name" in refused.err) == (
+            2,
+            True,
+            True,
+        )

@@ -15,7 +15,7 @@ from noetl import faults
 from noetl.catalog.memory import CatalogMemory
 from noetl.database import Database
 from noetl.engine.rewinding import Rewound
-from noetl.log.port import Appended, Batch, Known, Part, Recorded
+from noetl.log.port import AppendBatch, Appended, ExecutionPart, Known, Recorded
 from noetl.log.postgres import LogPostgres
 from noetl.model.errors import Conflict, StoreUnavailable
 from noetl.model.events import StepEnter, WorkflowInitialized
@@ -31,7 +31,7 @@ from noetl.spark.jobs.export import Exported, export
 from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.places import InProcess
 from noetl.spark.jobs.query import asking
-from noetl.spark.jobs.rebuild import Job, verify
+from noetl.spark.jobs.rebuild import RebuildJob, verify
 from tests.integration.spark.jobs.given import (
     DAY,
     EXECUTIONS,
@@ -56,7 +56,9 @@ def now() -> int:
     return time.time_ns() // 1_000
 
 
-def with_log(dsn: str, lake: LakeStore | None, work: Callable[[LogPostgres], Coroutine[Any, Any, T]]) -> T:
+def with_log(
+    dsn: str, lake: LakeStore | None, work: Callable[[LogPostgres], Coroutine[Any, Any, T]]
+) -> T:
     async def run() -> T:
         async with Database(dsn, main_size=2, background_size=1) as database:
             return await work(LogPostgres(database, SHARDS, lake=lake))
@@ -94,8 +96,8 @@ def test_every_event_is_still_told_and_the_partition_is_gone(log: str, lake: Lak
     assert recorded(log) == []
     assert "event_past" not in partitions(log)
     assert all_events(log, lake) == before
-    assert list(verify(Job(log, lake, InProcess(), {}))) == []
-    assert list(verify(Job(log, lake, InProcess(), {}), int(ids(log)[0]))) == []
+    assert list(verify(RebuildJob(log, lake, InProcess(), {}))) == []
+    assert list(verify(RebuildJob(log, lake, InProcess(), {}), int(ids(log)[0]))) == []
     assert compact(log, lake, now()) == Compacted()
 
 
@@ -109,8 +111,13 @@ def test_reads_of_one_execution_find_it_in_its_file(log: str, lake: LakeStore) -
         assert await port.events(one, events[-1].seq) == []
         assert await port.last_seq(one) == events[-1].seq
         names = [(one, each.event.key) for each in events[:3]]
-        assert sorted(await port.named_events([*names, (one, "no")]), key=lambda each: each.seq) == events[:3]
-        assert await port.orphans(one, ["noetl://execution/1/result/a/b"]) == ["noetl://execution/1/result/a/b"]
+        assert (
+            sorted(await port.named_events([*names, (one, "no")]), key=lambda each: each.seq)
+            == events[:3]
+        )
+        assert await port.orphans(one, ["noetl://execution/1/result/a/b"]) == [
+            "noetl://execution/1/result/a/b"
+        ]
 
     with_log(log, lake, work)
 
@@ -119,10 +126,15 @@ def test_a_compacted_execution_can_be_rewound_to_a_step_and_one_whose_events_are
     log: str, lake: LakeStore, tmp_path: Path
 ) -> None:
     one = ids(log)[3]
-    entered = [each.event for each in all_events(log, lake)[one] if isinstance(each.event, StepEnter)]
+    entered = [
+        each.event for each in all_events(log, lake)[one] if isinstance(each.event, StepEnter)
+    ]
     names = [event.step for event in entered]
     arcs = [f"next: {name}" for name in names[1:]] + ["spec: {}"]
-    chain = "".join(f"- {{step: {name}, tool: {{kind: noop}}, {arc}}}\n" for name, arc in zip(names, arcs, strict=True))
+    chain = "".join(
+        f"- {{step: {name}, tool: {{kind: noop}}, {arc}}}\n"
+        for name, arc in zip(names, arcs, strict=True)
+    )
     plan = plan_of(workflow(chain))
 
     async def rewound(port: LogPostgres) -> Rewound | None:
@@ -134,7 +146,9 @@ def test_a_compacted_execution_can_be_rewound_to_a_step_and_one_whose_events_are
     assert set(before.state.steps) == set(names[:2])
     compact(log, lake, now())
     assert with_log(log, lake, rewound) == before
-    with pytest.raises(Conflict, match="cannot be rerun from a step, because its events cannot be read"):
+    with pytest.raises(
+        Conflict, match="cannot be rerun from a step, because its events cannot be read"
+    ):
         with_log(log, empty_lake_like(lake, tmp_path / "elsewhere"), rewound)
 
 
@@ -155,7 +169,9 @@ def test_a_lake_that_is_away_is_said(log: str, lake: LakeStore, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_death_at_any_point_loses_and_doubles_nothing(log: str, lake: LakeStore, point: str) -> None:
+def test_a_death_at_any_point_loses_and_doubles_nothing(
+    log: str, lake: LakeStore, point: str
+) -> None:
     before, counted = all_events(log, lake), recorded(log)
     killed("compact", point, log, lake)
     assert all_events(log, lake) == before
@@ -178,14 +194,20 @@ def one_file(log: str, lake: LakeStore, events: int) -> None:
 def test_a_death_at_any_line_loses_and_doubles_nothing(tmp_path: Path, kind: str) -> None:
     lines: list[int] = []
     with new_log() as log:
-        traced(lambda line: lines.append(line), lambda: compact(log, new_lake(kind, tmp_path / "all"), now()))
+        traced(
+            lambda line: lines.append(line),
+            lambda: compact(log, new_lake(kind, tmp_path / "all"), now()),
+        )
     assert len(set(lines)) > 50
     for line in sorted(set(lines)):
         lake = new_lake(kind, tmp_path / str(line))
         with new_log() as log:
             before, counted = all_events(log, lake), len(recorded(log))
             with pytest.raises(Died):
-                traced(lambda here, line=line: die(here == line), lambda log=log, lake=lake: compact(log, lake, now()))
+                traced(
+                    lambda here, line=line: die(here == line),
+                    lambda log=log, lake=lake: compact(log, lake, now()),
+                )
             assert all_events(log, lake) == before, line
             compact(log, lake, now())
             assert all_events(log, lake) == before, line
@@ -223,7 +245,9 @@ def test_what_is_not_in_the_file_is_not_removed(log: str, lake: LakeStore) -> No
     def change(point: str) -> None:
         if point == "compact.written":
             with psycopg.connect(log) as connection:
-                connection.execute("update noetl.event set status = 'x' where seq = 5 and shard = 1")
+                connection.execute(
+                    "update noetl.event set status = 'x' where seq = 5 and shard = 1"
+                )
 
     before = recorded(log)
     faults.install(change)
@@ -241,32 +265,49 @@ def test_what_is_young_running_or_not_projected_stays(log: str, lake: LakeStore)
     first, second, *others = ids(log)
     with psycopg.connect(log) as connection:
         connection.execute(
-            "update noetl.execution set status = 'running', ended_at = null where execution_id = %s", [first]
+            "update noetl.execution set status = 'running', ended_at = null where execution_id = %s",
+            [first],
         )
-        connection.execute("update noetl.execution set last_seq = last_seq - 1 where execution_id = %s", [second])
+        connection.execute(
+            "update noetl.execution set last_seq = last_seq - 1 where execution_id = %s", [second]
+        )
     done = compact(log, lake, now())
     assert (done.executions, done.partitions) == (len(others), 0)
     assert "event_past" in partitions(log)
     with psycopg.connect(log) as connection:
-        left = connection.execute("select distinct execution_id::text from noetl.event order by 1").fetchall()
+        left = connection.execute(
+            "select distinct execution_id::text from noetl.event order by 1"
+        ).fetchall()
     assert left == [(first,), (second,)]
 
 
-def test_whoever_comes_late_is_told_to_look_again_and_can_be_refused(log: str, lake: LakeStore) -> None:
+def test_whoever_comes_late_is_told_to_look_again_and_can_be_refused(
+    log: str, lake: LakeStore
+) -> None:
     one = ids(log)[0]
     compact(log, lake, now())
 
-    def part(after: int, **more: Any) -> Part:
-        return Part(execution_id=one, shard=shard_of(one, SHARDS), tenant=DEFAULT_TENANT, after=after, **more)
+    def part(after: int, **more: Any) -> ExecutionPart:
+        return ExecutionPart(
+            execution_id=one,
+            shard=shard_of(one, SHARDS),
+            tenant=DEFAULT_TENANT,
+            after=after,
+            **more,
+        )
 
     async def work(port: LogPostgres) -> None:
         epochs = {shard_of(one, SHARDS): 0}
-        anew = Batch(epochs=epochs, parts=(part(0, events=(WorkflowInitialized(),)),), lease=LEASE)
+        anew = AppendBatch(
+            epochs=epochs, parts=(part(0, events=(WorkflowInitialized(),)),), lease=LEASE
+        )
         assert await port.append(anew) == [Known(one)]
         assert await port.post(one, Cancel(request="late"))
         (row,) = await port.inbox([shard_of(one, SHARDS)], 10)
         last = await port.last_seq(one)
-        refused = Batch(epochs=epochs, parts=(part(last, events=(), inbox=(row.inbox_id,)),), lease=LEASE)
+        refused = AppendBatch(
+            epochs=epochs, parts=(part(last, events=(), inbox=(row.inbox_id,)),), lease=LEASE
+        )
         assert await port.append(refused) == [Appended(one, last)]
         assert await port.inbox([shard_of(one, SHARDS)], 10) == []
 
@@ -281,7 +322,9 @@ def test_an_export_finds_events_that_were_moved_before_it(log: str, lake: LakeSt
     assert export(log, lake) == Exported(0, 0)
 
 
-def test_compaction_keeps_the_files_of_an_export_that_died_before_it_published_them(log: str, lake: LakeStore) -> None:
+def test_compaction_keeps_the_files_of_an_export_that_died_before_it_published_them(
+    log: str, lake: LakeStore
+) -> None:
     before = recorded(log)
     killed("export", "export.committed", log, lake)
     compact(log, lake, now())
@@ -291,13 +334,19 @@ def test_compaction_keeps_the_files_of_an_export_that_died_before_it_published_t
 
 
 @pytest.mark.corrupts
-def test_compaction_is_refused_when_history_is_in_another_lake(log: str, lake: LakeStore, tmp_path: Path) -> None:
+def test_compaction_is_refused_when_history_is_in_another_lake(
+    log: str, lake: LakeStore, tmp_path: Path
+) -> None:
     one = ids(log)[0]
     with psycopg.connect(log) as connection:
-        connection.execute("update noetl.execution set status = 'running' where execution_id = %s", [one])
+        connection.execute(
+            "update noetl.execution set status = 'running' where execution_id = %s", [one]
+        )
     compact(log, lake, now())
     with psycopg.connect(log) as connection:
-        connection.execute("update noetl.execution set status = 'completed' where execution_id = %s", [one])
+        connection.execute(
+            "update noetl.execution set status = 'completed' where execution_id = %s", [one]
+        )
     left = recorded(log)
     with pytest.raises(Conflict, match="1 files of compacted history are not in the lake"):
         compact(log, empty_lake_like(lake, tmp_path / "elsewhere"), now())
@@ -332,7 +381,9 @@ QUESTIONS = (
 )
 
 
-def test_questions_have_the_same_answers_before_and_after(log: str, lake: LakeStore, spark_url: str) -> None:
+def test_questions_have_the_same_answers_before_and_after(
+    log: str, lake: LakeStore, spark_url: str
+) -> None:
     with asking(log, lake, spark_url) as ask:
         before = [ask(each).to_pylist() for each in QUESTIONS]
     compact(log, lake, now())

@@ -29,7 +29,10 @@ def exported(lake: LakeStore) -> list[int]:
 
 def recorded(dsn: str) -> list[int]:
     with psycopg.connect(dsn) as connection:
-        return [row[0] for row in connection.execute("select event_id from noetl.event order by event_id")]
+        return [
+            row[0]
+            for row in connection.execute("select event_id from noetl.event order by event_id")
+        ]
 
 
 def add(dsn: str) -> None:
@@ -48,7 +51,9 @@ def test_every_event_is_exported_and_only_new_ones_follow(log: str, lake: LakeSt
     assert done.events == len(recorded(log))
     assert export(log, lake) == Exported(0, 0)
     files = [file for manifest in manifests(lake) for file in manifest.files]
-    assert [file.sha256 for file in files] == [sha256_of(lake.open_file(f"events/{file.path}")) for file in files]
+    assert [file.sha256 for file in files] == [
+        sha256_of(lake.open_file(f"events/{file.path}")) for file in files
+    ]
     assert not staging_entries(lake)
 
 
@@ -61,7 +66,9 @@ def test_what_came_since_is_a_file_of_its_own(log: str, lake: LakeStore) -> None
 
 
 @pytest.mark.parametrize("point", ["export.written", "export.committed"])
-def test_a_death_on_the_way_loses_and_doubles_nothing(log: str, lake: LakeStore, point: str) -> None:
+def test_a_death_on_the_way_loses_and_doubles_nothing(
+    log: str, lake: LakeStore, point: str
+) -> None:
     killed("export", point, log, lake)
     assert exported(lake) == []
     export(log, lake)

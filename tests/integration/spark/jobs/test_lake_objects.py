@@ -87,7 +87,9 @@ def test_compaction_that_dies_after_any_request_loses_and_doubles_nothing() -> N
             one_file(log, lake_at(place), events)
 
 
-def test_file_larger_than_one_copy_request_is_published(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_larger_than_one_copy_request_is_published(
+    log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lake_objects, "MAX_COPY_BYTES", 100)
     lake = lake_at(new_place())
     export(log, lake)
@@ -117,16 +119,25 @@ def test_open_file_reads_at_any_position(tmp_path: Path) -> None:
 
 def test_store_that_cannot_be_used_is_named() -> None:
     nowhere = ObjectLake(
-        lambda: connect("s3://bucket/lake", allow_http=True, **keys("http://127.0.0.1:9", s3.SECRET)),
+        lambda: connect(
+            "s3://bucket/lake", allow_http=True, **keys("http://127.0.0.1:9", s3.SECRET)
+        ),
         "s3://bucket/lake",
     )
     with pytest.raises(StoreUnavailable, match="s3://bucket/lake/cold/"):
         asyncio.run(nowhere.find_unreadable(["cold/a.parquet"]))
     place = new_place()
-    wrong_key = ObjectLake(lambda: connect(place, allow_http=True, **keys(s3.server().endpoint, "wrong")), place)
+    wrong_key = ObjectLake(
+        lambda: connect(place, allow_http=True, **keys(s3.server().endpoint, "wrong")), place
+    )
     with pytest.raises(InvalidInput, match=f"{place} refuses"):
         wrong_key.put_if_absent("_owner", b"me")
 
 
 def keys(endpoint: str, secret: str) -> dict[str, str]:
-    return {"endpoint": endpoint, "access_key_id": s3.KEY, "secret_access_key": secret, "region": s3.REGION}
+    return {
+        "endpoint": endpoint,
+        "access_key_id": s3.KEY,
+        "secret_access_key": secret,
+        "region": s3.REGION,
+    }

@@ -17,11 +17,17 @@ def test_events_executions_results_and_named_rows_are_tables(
 ) -> None:
     pq.write_table(pa.table({"path": ["flows/chain"], "weight": [3]}), tmp_path / "weights.parquet")
     with asking(log, lake, spark_url, rows={"weights": tmp_path / "weights.parquet"}) as ask:
-        (counted,) = ask("select count(distinct execution_id) as n, count(*) > 0 as some from events").to_pylist()
+        (counted,) = ask(
+            "select count(distinct execution_id) as n, count(*) > 0 as some from events"
+        ).to_pylist()
         assert counted == {"n": EXECUTIONS, "some": True}
-        weighted = ask("select sum(weight) as n from executions join weights using (path) where status = 'completed'")
+        weighted = ask(
+            "select sum(weight) as n from executions join weights using (path) where status = 'completed'"
+        )
         assert weighted.to_pylist() == [{"n": 3 * EXECUTIONS // 5}]
-        joined = ask("select count(*) as n from results r join executions x using (execution_id) where r.step = 's0'")
+        joined = ask(
+            "select count(*) as n from results r join executions x using (execution_id) where r.step = 's0'"
+        )
         assert joined.to_pylist()[0]["n"] > 0
         with pytest.raises(InvalidInput, match="nothing_like_it"):
             ask("select * from nothing_like_it")

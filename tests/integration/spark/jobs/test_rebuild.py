@@ -10,7 +10,7 @@ import pytest
 from noetl.spark.jobs.folding import PROJECTIONS, fold
 from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.places import InProcess, OnSpark, Runs
-from noetl.spark.jobs.rebuild import Job, rebuild, verify
+from noetl.spark.jobs.rebuild import RebuildJob, rebuild, verify
 from noetl.spark.jobs.snapshot import snapshot
 from noetl.spark.jobs.staged import staged
 from tests.integration.spark.jobs.given import EXECUTIONS
@@ -42,7 +42,7 @@ def test_spark_and_this_process_fold_to_the_same_bytes(
 
 
 def test_a_sound_log_verifies(log: str, lake: LakeStore) -> None:
-    assert list(verify(Job(log, lake, InProcess(), {}))) == []
+    assert list(verify(RebuildJob(log, lake, InProcess(), {}))) == []
 
 
 @pytest.mark.corrupts
@@ -50,11 +50,17 @@ def test_planted_differences_are_found_named_and_mended(log: str, lake: LakeStor
     oldest = "(select min(execution_id) from noetl.execution)"
     newest = "(select max(execution_id) from noetl.execution)"
     status = do(
-        log, f"update noetl.execution set status = 'paused' where execution_id = {oldest} returning execution_id"
+        log,
+        f"update noetl.execution set status = 'paused' where execution_id = {oldest} returning execution_id",
     )
-    gone = do(log, f"delete from noetl.execution where execution_id = {newest} returning execution_id")
-    ahead = do(log, f"update noetl.execution set last_seq = 99999 where execution_id = {newest} returning execution_id")
-    job = Job(log, lake, InProcess(), {})
+    gone = do(
+        log, f"delete from noetl.execution where execution_id = {newest} returning execution_id"
+    )
+    ahead = do(
+        log,
+        f"update noetl.execution set last_seq = 99999 where execution_id = {newest} returning execution_id",
+    )
+    job = RebuildJob(log, lake, InProcess(), {})
     found = {(each.execution_id, each.field): (each.stored, each.folded) for each in verify(job)}
     assert found.keys() == {(status, "status"), (gone, None), (ahead, "last_seq")}
     assert found[status, "status"] == ("paused", "completed")
@@ -71,7 +77,9 @@ def test_a_row_without_events_is_found(log: str, lake: LakeStore) -> None:
         "insert into noetl.execution (execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, steps)"
         " values (5, 0, 1, 'p', 'running', 1, 0, 0, 0) returning execution_id",
     )
-    assert [(each.execution_id, each.field) for each in verify(Job(log, lake, InProcess(), {}))] == [(made, None)]
+    assert [
+        (each.execution_id, each.field) for each in verify(RebuildJob(log, lake, InProcess(), {}))
+    ] == [(made, None)]
 
 
 @pytest.mark.corrupts
@@ -79,4 +87,4 @@ def test_a_row_that_lags_is_no_difference(log: str, lake: LakeStore) -> None:
     newest = "execution_id = (select max(execution_id) from noetl.execution)"
     do(log, f"delete from noetl.execution where {newest} returning 1")
     do(log, "update noetl.checkpoint set seq = 0 returning 1")
-    assert list(verify(Job(log, lake, InProcess(), {}))) == []
+    assert list(verify(RebuildJob(log, lake, InProcess(), {}))) == []

@@ -17,13 +17,19 @@ def counted(log: str, lake: LakeStore, runs: Runs | None = None) -> list[dict[st
 def test_steps_and_executions_are_counted_by_playbook(log: str, lake: LakeStore) -> None:
     found = {(row["path"], row["step"]): row for row in counted(log, lake)}
     each = EXECUTIONS // 5
-    chain, failing, handled = found["flows/chain", None], found["flows/failing", None], found["flows/handled", "s0"]
+    chain, failing, handled = (
+        found["flows/chain", None],
+        found["flows/failing", None],
+        found["flows/handled", "s0"],
+    )
     assert (chain["runs"], chain["failures"]) == (each, 0)
     assert (failing["runs"], failing["failures"]) == (each, each)
     assert (handled["runs"], handled["failures"]) == (each, each)
     assert found["flows/chain", "s0"]["bytes"] == each * 40
     assert 0 < chain["p50"] <= chain["p95"] <= chain["p99"] <= chain["longest"]
-    assert chain["bytes"] == sum(row["bytes"] for (path, step), row in found.items() if path == "flows/chain" and step)
+    assert chain["bytes"] == sum(
+        row["bytes"] for (path, step), row in found.items() if path == "flows/chain" and step
+    )
 
 
 def test_a_period_has_those_that_began_in_it(log: str, lake: LakeStore) -> None:

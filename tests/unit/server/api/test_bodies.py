@@ -65,11 +65,18 @@ def test_every_error_of_the_tree_has_an_answer_and_a_code() -> None:
     expected = {"NOT_FOUND": 404, "CONFLICT": 409, "INVALID_INPUT": 422, "STORE_UNAVAILABLE": 503, "FENCED": 503,
                 "OUTCOME_UNKNOWN": 503, "STALE_ATTEMPT": 409, "BAD_REFERENCE": 422, "CORRUPT_LOG": 500}  # fmt: skip
     named = [getattr(errors, name) for name in dir(errors) if name[0].isupper()]
-    tree = [kind for kind in named if isinstance(kind, type) and issubclass(kind, errors.NoetlError)]
+    tree = [
+        kind for kind in named if isinstance(kind, type) and issubclass(kind, errors.NoetlError)
+    ]
     answers = {kind.code: problems.of_error(kind("canary", hint="do this")) for kind in tree}
     assert {code: answers[code].status_code for code in expected} == expected
     told = json.loads(bytes(answers["CONFLICT"].body))
-    assert (told["code"], told["detail"], told["hint"], told["status"]) == ("CONFLICT", "canary", "do this", 409)
+    assert (told["code"], told["detail"], told["hint"], told["status"]) == (
+        "CONFLICT",
+        "canary",
+        "do this",
+        409,
+    )
     assert b"canary" not in bytes(answers["CORRUPT_LOG"].body)
     assert answers["STORE_UNAVAILABLE"].headers["retry-after"] == "1"
 
@@ -107,10 +114,16 @@ def test_routes_of_commands_are_routes_of_the_server() -> None:
 
 def test_findings_of_a_playbook_are_told_once() -> None:
     told = json.loads(bytes(problems.of_error(PlaybookInvalid([])).body))
-    assert (told["status"], told["findings"], told["detail"]) == (422, [], "the playbook has 0 error(s)")
+    assert (told["status"], told["findings"], told["detail"]) == (
+        422,
+        [],
+        "the playbook has 0 error(s)",
+    )
 
 
-@pytest.mark.parametrize("host", ["localhost", "LocalHost", "127.0.0.1", "127.9.9.9", "::1", "[::1]"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "LocalHost", "127.0.0.1", "127.9.9.9", "::1", "[::1]"]
+)
 def test_loopback_names(host: str) -> None:
     assert is_loopback(host)
 
@@ -123,7 +136,11 @@ def test_other_names(host: str) -> None:
 
 
 def test_times_without_a_zone_are_utc() -> None:
-    assert moment("2026-01-02T03:04:05.000006Z", 0) == moment("2026-01-02T03:04:05.000006", 0) == 1767323045000006
+    assert (
+        moment("2026-01-02T03:04:05.000006Z", 0)
+        == moment("2026-01-02T03:04:05.000006", 0)
+        == 1767323045000006
+    )
     assert moment("2026-01-02T04:04:05.000006+01:00", 0) == 1767323045000006
 
 
@@ -147,6 +164,8 @@ def test_an_integer_that_64_bits_do_not_hold_is_refused(number: int) -> None:
         decode(b'{"v": %d}' % number)
 
 
-@pytest.mark.parametrize("value", [2**64 - 1, -(2**63), "123456789012345678901234567890", 1234567890123456789.5])
+@pytest.mark.parametrize(
+    "value", [2**64 - 1, -(2**63), "123456789012345678901234567890", 1234567890123456789.5]
+)
 def test_a_value_beside_that_limit_is_taken_as_it_is(value: int | str | float) -> None:
     assert decode(json.dumps({"v": value}).encode()) == {"v": value}

@@ -8,7 +8,7 @@ import pytest
 
 from noetl.bus.memory import BusMemory
 from noetl.leases.memory import LeasesMemory
-from noetl.log.memory import Database, LogMemory
+from noetl.log.memory import LogMemory, MemoryDatabase
 from noetl.log.port import Projection
 from noetl.metrics import Metrics
 from noetl.model.commands import Command, Scope
@@ -17,7 +17,7 @@ from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId
 from noetl.server.api import streams as sse
 from noetl.server.api.worker import fitted
 from noetl.server.presence import Presence
-from noetl.server.services.live import HeardLog, Live, announce, events_of, hear, row_of
+from noetl.server.services.live import LiveUpdates, ObservedLog, announce, events_of, hear, row_of
 from noetl.server.services.streams import Gone, _changes
 from noetl.twins import shard_rows
 from tests.unit.server.house import Clock
@@ -31,7 +31,7 @@ def row(execution_id: int, seq: int = 1) -> Projection:
 
 
 async def test_a_wake_between_two_waits_counts() -> None:
-    live = Live()
+    live = LiveUpdates()
     with live.watch(events_of(ExecutionId("1"))) as watch:
         assert not await watch.changed(0.001)
         live.wake([events_of(ExecutionId("1")), row_of(ExecutionId("1"))])
@@ -41,15 +41,25 @@ async def test_a_wake_between_two_waits_counts() -> None:
 
 
 async def test_another_server_wakes_the_readers_of_its_shard() -> None:
-    live, bus = Live(), BusMemory()
-    mine, other = (ExecutionId(str(next(n for n in range(1, 99) if shard_of(str(n), 4) == shard))) for shard in (1, 2))
+    live, bus = LiveUpdates(), BusMemory()
+    mine, other = (
+        ExecutionId(str(next(n for n in range(1, 99) if shard_of(str(n), 4) == shard)))
+        for shard in (1, 2)
+    )
     shards = shard_rows(4)
     leases = LeasesMemory(shards, Clock())
     for name in ("s1", "s2"):
         await leases.register(name, None, 60_000_000)
-    heard = HeardLog(LogMemory(Database(shards, Clock())), live, Metrics(), len(shards))
-    tasks = [asyncio.ensure_future(announce(bus, leases, heard)), asyncio.ensure_future(hear(bus, live, 4))]
-    with live.watch(events_of(mine)) as watch, live.watch(events_of(other)) as quiet, live.watch("rows") as rows:
+    heard = ObservedLog(LogMemory(MemoryDatabase(shards, Clock())), live, Metrics(), len(shards))
+    tasks = [
+        asyncio.ensure_future(announce(bus, leases, heard)),
+        asyncio.ensure_future(hear(bus, live, 4)),
+    ]
+    with (
+        live.watch(events_of(mine)) as watch,
+        live.watch(events_of(other)) as quiet,
+        live.watch("rows") as rows,
+    ):
         heard.touched.add(1)
         assert await watch.changed(5)
         assert await rows.changed(0.1)
@@ -60,7 +70,7 @@ async def test_another_server_wakes_the_readers_of_its_shard() -> None:
 
 
 async def test_whoever_waits_ends_when_the_server_goes() -> None:
-    live = Live()
+    live = LiveUpdates()
     with live.watch("rows") as watch:
         live.close()
         assert await watch.changed(0)
@@ -110,7 +120,7 @@ def exchange(worker: str = "w", held: tuple[Any, ...] = ()) -> ExchangeRequest:
 
 class Lost(LogMemory):
     def __init__(self) -> None:
-        super().__init__(Database(shard_rows(4), Clock()))
+        super().__init__(MemoryDatabase(shard_rows(4), Clock()))
         self.gone: list[str] = []
         self.notes = 0
 

@@ -44,7 +44,9 @@ def test_every_service_function_takes_an_identity() -> None:
         kind = get_type_hints(Services)[field.name]
         for name, function in inspect.getmembers(kind, inspect.isfunction):
             if not name.startswith("_") and name not in OPEN:
-                assert list(inspect.signature(function).parameters)[1] == "identity", f"{kind.__name__}.{name}"
+                assert list(inspect.signature(function).parameters)[1] == "identity", (
+                    f"{kind.__name__}.{name}"
+                )
                 assert get_type_hints(function)["identity"] is Identity
 
 
@@ -61,11 +63,17 @@ def test_every_route_is_described_with_an_id_of_its_own() -> None:
     operations = [operation for path in described["paths"].values() for operation in path.values()]
     ids = [operation["operationId"] for operation in operations]
     assert len(ids) == len(set(ids))
-    routes = [route for module in MODULES for route in module.routes.routes if isinstance(route, APIRoute)]
-    assert {route.path.replace(":path", "") for route in routes if route.include_in_schema} == set(described["paths"])
+    routes = [
+        route for module in MODULES for route in module.routes.routes if isinstance(route, APIRoute)
+    ]
+    assert {route.path.replace(":path", "") for route in routes if route.include_in_schema} == set(
+        described["paths"]
+    )
     assert all({"4XX", "5XX"} <= operation["responses"].keys() for operation in operations)
     assert "422" not in operations[0]["responses"]
-    assert [operation["operationId"] for operation in operations if not operation.get("description")] == []
+    assert [
+        operation["operationId"] for operation in operations if not operation.get("description")
+    ] == []
 
 
 def test_requests_are_described_by_example_and_refuse_what_they_do_not_know() -> None:

@@ -33,7 +33,10 @@ def test_a_question_is_asked_as_it_is(text: str) -> None:
 
 
 def test_what_may_be_more_than_a_query_is_asked_as_one() -> None:
-    assert question("with x as (select 1) select * from x;") == "(with x as (select 1) select * from x\n)"
+    assert (
+        question("with x as (select 1) select * from x;")
+        == "(with x as (select 1) select * from x\n)"
+    )
     assert question("From events select step") == "(From events select step\n)"
 
 
@@ -67,7 +70,9 @@ def test_values_of_an_answer_are_those_of_any_result() -> None:
             "number": [float("nan")],
             "bytes": [b"\x00"],
             "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
-            "moment": pa.array([noon.astimezone(ZoneInfo("Asia/Tokyo"))], pa.timestamp("us", "Asia/Tokyo")),
+            "moment": pa.array(
+                [noon.astimezone(ZoneInfo("Asia/Tokyo"))], pa.timestamp("us", "Asia/Tokyo")
+            ),
         }
     )
     row = {"number": "nan", "bytes": "AA==", "map": {"k": 1}, "moment": "2026-01-31T12:00:00+00:00"}

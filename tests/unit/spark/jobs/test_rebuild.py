@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from noetl.spark.jobs.folding import PROJECTIONS, fold
-from noetl.spark.jobs.rebuild import Difference, compare
+from noetl.spark.jobs.rebuild import RowDifference, compare
 from tests.unit.spark.jobs.test_rows import batch, event
 
 FIRST = event(
@@ -34,7 +34,8 @@ def test_equal_rows_differ_in_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "stored", "shown"), [("status", "failed", "failed"), ("steps", 2, 2), ("state", b"[1]", "3 bytes")]
+    ("field", "stored", "shown"),
+    [("status", "failed", "failed"), ("steps", 2, 2), ("state", b"[1]", "3 bytes")],
 )
 def test_every_field_that_differs_is_named(field: str, stored: Any, shown: Any) -> None:
     (found,) = compare(table(row()), [row(**{field: stored})], {})
@@ -43,19 +44,29 @@ def test_every_field_that_differs_is_named(field: str, stored: Any, shown: Any) 
 
 def test_a_row_is_missing_only_when_the_projector_has_passed_it() -> None:
     assert list(compare(table(row()), [], {3: 8})) == []
-    assert list(compare(table(row()), [], {3: 9})) == [Difference("7", None, None, "running")]
+    assert list(compare(table(row()), [], {3: 9})) == [RowDifference("7", None, None, "running")]
 
 
 def test_an_execution_is_folded_by_the_engine() -> None:
     events = pa.Table.from_batches([batch(event(seq=2), FIRST)])
     (found,) = fold(events, {}).to_pylist()
-    assert (found["execution_id"], found["status"], found["path"], found["last_seq"]) == (7, "running", "p", 2)
+    assert (found["execution_id"], found["status"], found["path"], found["last_seq"]) == (
+        7,
+        "running",
+        "p",
+        2,
+    )
     assert (found["shard"], found["tenant"], found["started_at"]) == (3, 1, 5)
 
 
 def test_one_that_does_not_fold_is_quarantined_with_the_reason() -> None:
     (found,) = fold(pa.Table.from_batches([batch(FIRST, event(seq=2, meta="{}"))]), {}).to_pylist()
-    assert (found["status"], found["last_seq"], found["state"], found["path"]) == ("quarantined", 2, None, "p")
+    assert (found["status"], found["last_seq"], found["state"], found["path"]) == (
+        "quarantined",
+        2,
+        None,
+        "p",
+    )
     assert found["error"].startswith("CorruptLog: ")
     (lost,) = fold(pa.Table.from_batches([batch(FIRST)]), {"h": "NotFound: gone"}).to_pylist()
     assert (lost["status"], lost["error"], lost["state"]) == ("quarantined", "NotFound: gone", None)

@@ -28,12 +28,16 @@ def test_executions_are_cut_out_of_batches_wherever_these_end() -> None:
         batch(*(event(execution_id=each, seq=number) for number, each in enumerate(ids)))
         for ids in ([1, 1, 2], [2, 2], [], [2, 3], [4, 5, 5])
     ]
-    cut = [(table.column("execution_id")[0].as_py(), table.num_rows) for table in by_execution(batches)]
+    cut = [
+        (table.column("execution_id")[0].as_py(), table.num_rows) for table in by_execution(batches)
+    ]
     assert cut == [(1, 2), (2, 4), (3, 1), (4, 1), (5, 2)]
 
 
 def test_events_are_decoded_in_the_order_of_the_log() -> None:
-    rows = pa.Table.from_batches([batch(event(seq=2, meta='{"type":"workflow.initialized","at":9}'), event(seq=1))])
+    rows = pa.Table.from_batches(
+        [batch(event(seq=2, meta='{"type":"workflow.initialized","at":9}'), event(seq=1))]
+    )
     assert [each.at for each in decoded(rows)] == [5, 9]
 
 
@@ -52,7 +56,9 @@ def test_a_checksum_is_of_every_column_and_not_of_the_order_of_rows() -> None:
         "epoch": 2,
     }
     for name, value in other.items():
-        assert checksum(pa.Table.from_batches([batch(rows[0], {**rows[1], name: value})])) != whole, name
+        assert (
+            checksum(pa.Table.from_batches([batch(rows[0], {**rows[1], name: value})])) != whole
+        ), name
 
 
 def test_the_layout_names_status_duration_and_error() -> None:
@@ -65,16 +71,34 @@ def test_the_layout_names_status_duration_and_error() -> None:
         result='{"status":"error","error":{"code":"X","message":"no"}}',
         at=3500,
     )
-    ended = event(event_type="playbook.failed", seq=3, meta='{"type":"playbook.failed","error":{"message":"no"}}')
-    aside = event(event_type="execution.quarantined", seq=4, meta='{"type":"execution.quarantined","error":"bad"}')
+    ended = event(
+        event_type="playbook.failed",
+        seq=3,
+        meta='{"type":"playbook.failed","error":{"message":"no"}}',
+    )
+    aside = event(
+        event_type="execution.quarantined",
+        seq=4,
+        meta='{"type":"execution.quarantined","error":"bad"}',
+    )
     rows = layout(batch(event(), failed, ended, aside))
     assert rows.schema == LAYOUT
     found = [(row["Status"], row["Duration"], row["ErrorMessage"]) for row in rows.to_pylist()]
-    assert found == [("STARTED", None, None), ("FAILED", 2.5, "no"), ("FAILED", None, "no"), ("FAILED", None, "bad")]
+    assert found == [
+        ("STARTED", None, None),
+        ("FAILED", 2.5, "no"),
+        ("FAILED", None, "no"),
+        ("FAILED", None, "bad"),
+    ]
     assert rows.column("EventId").to_pylist() == [1027, 2051, 3075, 4099]
-    assert rows.column("Payload")[1].as_py().endswith('"at":3500,"result":' + failed["result"] + "}")
+    assert (
+        rows.column("Payload")[1].as_py().endswith('"at":3500,"result":' + failed["result"] + "}")
+    )
 
 
 def test_days_are_those_of_the_events() -> None:
     rows = layout(batch(event(at=0), event(at=DAY - 1), event(at=DAY)))
-    assert [(day, part.num_rows) for day, part in by_day(rows)] == [("1970-01-01", 2), ("1970-01-02", 1)]
+    assert [(day, part.num_rows) for day, part in by_day(rows)] == [
+        ("1970-01-01", 2),
+        ("1970-01-02", 1),
+    ]

@@ -17,7 +17,11 @@ from tests.unit.spark.jobs.test_rows import batch, event
 def test_no_execution_is_cut_in_two(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], cuts: list[int]
 ) -> None:
-    rows = [event(execution_id=number, seq=seq) for number, size in enumerate(sizes) for seq in range(size)]
+    rows = [
+        event(execution_id=number, seq=seq)
+        for number, size in enumerate(sizes)
+        for seq in range(size)
+    ]
     batches, start = [], 0
     for cut in [*cuts, len(rows)]:
         batches.append(batch(*rows[start : start + cut]))

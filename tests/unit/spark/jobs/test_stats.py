@@ -16,19 +16,28 @@ ACTIVATION, COMMAND = ActivationId("a"), CommandId("c")
 
 def table(*events: e.Event) -> pa.Table:
     split_up = [split(each, encode(each)) for each in events]
-    rows = [event(seq=number, meta=meta, result=result) for number, (meta, result, _) in enumerate(split_up, 1)]
+    rows = [
+        event(seq=number, meta=meta, result=result)
+        for number, (meta, result, _) in enumerate(split_up, 1)
+    ]
     return pa.Table.from_batches([batch(*rows)])
 
 
 def test_a_run_of_a_step_has_its_time_retries_and_bytes() -> None:
     uri = "noetl://execution/7/result/s/k"
-    envelope = Envelope(status="ok", reference=Reference(ref_id=RefId("1"), type="kv", uri=uri, bytes=30))
+    envelope = Envelope(
+        status="ok", reference=Reference(ref_id=RefId("1"), type="kv", uri=uri, bytes=30)
+    )
     made = facts(
         table(
             e.PlaybookInitialized(at=10, execution_id=ExecutionId("7"), path="p", playbook="h"),
             e.StepEnter(at=20, step="s", activation=ACTIVATION, run=1, cause="x"),
-            e.CommandIssued(at=20, command_id=COMMAND, step="s", activation=ACTIVATION, kind="run", pool="cpu"),
-            e.RetryStarted(at=30, command_id=COMMAND, attempt=1, task="t", run=1, tries=1, error=None),
+            e.CommandIssued(
+                at=20, command_id=COMMAND, step="s", activation=ACTIVATION, kind="run", pool="cpu"
+            ),
+            e.RetryStarted(
+                at=30, command_id=COMMAND, attempt=1, task="t", run=1, tries=1, error=None
+            ),
             e.CommandCompleted(at=50, command_id=COMMAND, attempt=1, result=envelope),
             e.StepExit(at=60, step="s", activation=ACTIVATION, result=envelope),
             e.PlaybookCompleted(at=70),

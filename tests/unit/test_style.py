@@ -1,0 +1,61 @@
+"""The names of the source do not get worse: `make style NAMES=1` lists those that count against it."""
+
+from pathlib import Path
+
+import noetl
+from tests.style.figures import AIMS, Figures, measure
+from tests.style.words import is_participle
+
+MAX_PARTICIPLE_PERCENT = 15.2
+MAX_ONE_WORD_PERCENT = 75.0
+ONE = '''"""Whoever reads this."""
+
+
+class Part:
+    pass
+
+
+def told() -> int:
+    import os
+
+    return 1 if os else 2
+'''
+TWO = """
+class Part:
+    pass
+
+
+def read_part() -> None:
+    pass
+"""
+
+
+def measure_package() -> Figures:
+    return measure(Path(noetl.__file__).parent)
+
+
+def test_names_of_classes_and_functions_do_not_get_worse() -> None:
+    figures = measure_package()
+    assert figures.ambiguous_classes <= AIMS.ambiguous_classes
+    assert figures.participle_functions <= MAX_PARTICIPLE_PERCENT
+    assert figures.one_word_functions <= MAX_ONE_WORD_PERCENT
+
+
+def test_figures_count_names_lines_and_words(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(ONE)
+    (tmp_path / "two.py").write_text(TWO)
+    figures = measure(tmp_path)
+    assert figures.ambiguous_classes == 1
+    assert figures.participle_functions == 50
+    assert figures.one_word_functions == 50
+    assert figures.local_imports == 1
+    assert figures.conditionals_per_1000_lines == 1_000 / 9
+    assert figures.riddles_per_1000_words == 1_000 / 3
+
+
+def test_imperatives_that_look_like_participles_are_no_participles() -> None:
+    assert is_participle("judged")
+    assert is_participle("held")
+    assert not is_participle("read")
+    assert not is_participle("feed")
+    assert not is_participle("open")
