@@ -1,5 +1,5 @@
-"""Spark, always by Spark Connect: where its server is and how it is started, the `spark` tool, and what runs in its processes.
+"""Spark by Spark Connect: its server, the `spark` tool, the code in Spark's tasks, and `jobs/`.
 
-Stands beside the worker and above `tools`; only `cli` imports it and gives the tool to workers. Nothing here loads PySpark but
-the processes that talk to Spark.
+Only processes that talk to Spark load PySpark; workers start those processes.
+It uses `pipeline` and `tools`. Only `cli` imports it, and `cli` gives the tool to workers.
 """

@@ -1,4 +1,4 @@
-"""A file of a result as Spark's tasks open it: here, or afar by an address that their worker gave them."""
+"""Opens a file of a result inside a Spark task: a local file, or an object by its signed URL."""
 
 import os
 from pathlib import Path
@@ -9,11 +9,11 @@ from noetl.results.sources import Opened
 
 
 def opened(file: dict[str, Any], name: str) -> InFile:
-    """Whoever asks closes it."""
-    if (path := file.get("path")) is not None:
-        return InFile(Opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), Path(path)), name)
-    from noetl.results.objects import (
-        Signed,  # a task that reads files of its machine does not load it
-    )
+    """Open the file at `path` or `url`. The caller closes it."""
+    path = file.get("path")
+    if path is not None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return InFile(Opened(descriptor, Path(path)), name)
+    from noetl.results.objects import Signed  # tasks that read local files do not load it
 
     return InFile(Signed(file["url"], file["size"]), name)

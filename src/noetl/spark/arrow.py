@@ -1,4 +1,4 @@
-"""Types of rows that Spark does not have, and what they become on the way to it."""
+"""Converts Arrow types that Spark does not have to types that it has."""
 
 from uuid import UUID
 
@@ -6,22 +6,22 @@ import pyarrow as pa
 
 
 def is_foreign(kind: pa.DataType) -> bool:
-    """A type that Spark does not read from Parquet."""
+    """Whether Spark cannot read this type from Parquet. It reads JSON columns as text."""
     return not native(kind).equals(kind) and not isinstance(kind, pa.JsonType)
 
 
 def native(kind: pa.DataType) -> pa.DataType:
-    if (
-        isinstance(kind, pa.UuidType | pa.JsonType)
-        or pa.types.is_null(kind)
-        or pa.types.is_time(kind)
-    ):
+    """The Spark type that holds the values of this type."""
+    is_text_in_spark = isinstance(kind, pa.UuidType | pa.JsonType)
+    if is_text_in_spark or pa.types.is_null(kind) or pa.types.is_time(kind):
         return pa.string()
     if pa.types.is_duration(kind):
         return pa.int64()
     if pa.types.is_timestamp(kind) and kind.unit != "us":
         return pa.timestamp("us", kind.tz)
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    return kind
 
 
 def native_schema(schema: pa.Schema) -> pa.Schema:
@@ -29,21 +29,16 @@ def native_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def converted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """With the types of that schema, whose columns they are."""
-    columns = [
-        _converted(column, field.type) for column, field in zip(batch.columns, schema, strict=True)
-    ]
+    """Cast the columns of the batch to the types of `schema`, which has the same columns."""
+    pairs = zip(batch.columns, schema, strict=True)
+    columns = [_converted(column, field.type) for column, field in pairs]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(column.type, pa.UuidType):
-        return pa.array(
-            [
-                None if value is None else str(UUID(bytes=value))
-                for value in column.storage.to_pylist()
-            ]
-        )
+        values = column.storage.to_pylist()
+        return pa.array([None if value is None else str(UUID(bytes=value)) for value in values])
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_timestamp(kind):

@@ -1,8 +1,11 @@
-"""What runs in the processes of the spark tool: one command each, forked from a process that has loaded PySpark already.
+"""The client process of the spark tool: it runs one command and ends.
 
-A request comes by the socket as one JSON text with its length before it. Lines of JSON go back: `{progress}` now and then, and
-`{answer}` at the end: `{value}`, `{frames}` or `{error}`. Spark writes rows to files, of which the answer tells names, sizes,
-rows and hashes; the only rows that pass here are a few that did not meet a check. What code prints goes to its own descriptors.
+The process is forked from one that has loaded PySpark already. The request comes by a socket as
+one JSON text, preceded by its length. Lines of JSON go back: `{progress}` from time to time, and
+`{answer}` at the end, which holds `{value}`, `{frames}` or `{error}`.
+
+Spark writes rows to files; the answer lists their names, sizes, row counts and hashes. The only
+rows in an answer are a few that failed a check. What the code prints goes to stdout and stderr.
 """
 
 import json
@@ -48,20 +51,25 @@ SOCKET = 3
 USER = NOETL = "noetl"
 QUICK = DefaultPolicy(max_retries=6, backoff_multiplier=2.0, max_backoff=500)
 PATIENT = DefaultPolicy(max_retries=11, backoff_multiplier=2.0, max_backoff=5_000)  # half a minute
-AFAR = {  # what our own servers have: moments as such, and not in the zone of that machine
+# Session settings for servers of others; our own servers start with them. Timestamps are instants
+# and do not depend on the time zone of the server's machine.
+AFAR = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.session.timeZone": "UTC",
 }
 _INTERVALS = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
-SHARING = {  # looked at when a session is made
+SHARING = {  # Spark reads these settings when it makes a session
     "spark.sql.artifact.isolation.enabled": "false",
     "spark.sql.artifact.isolation.alwaysApplyClassloader": "false",
 }
 
 
 def serve(_memory: int, _cpu: int | None) -> None:
-    """The answer is told before the session is ended: nobody has to wait for that."""
-    logging.disable(logging.CRITICAL)  # PySpark logs what it raises
+    """Run one request and send its answer.
+
+    The session is stopped after the answer is sent, so that the worker need not wait for it.
+    """
+    logging.disable(logging.CRITICAL)  # PySpark also logs the errors that it raises
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # they are files
     request = json.loads(_received())
@@ -72,7 +80,7 @@ def serve(_memory: int, _cpu: int | None) -> None:
         else:
             spark = begin(request)
             answer = run(spark, request)
-    except BaseException as error:  # whatever it is, it is the answer
+    except BaseException as error:  # every error becomes the answer
         answer = {"error": failure(error), "sample": sample_of(error)}
     _be_quiet()
     _send({"answer": answer})
@@ -81,17 +89,20 @@ def serve(_memory: int, _cpu: int | None) -> None:
 
 
 def _be_quiet() -> None:
-    """What was printed comes before the answer, and nothing after it."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
+    """Flush what was printed, so that it precedes the answer, and discard all later output."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
     for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
         stream.flush()
-        os.dup2(nothing, descriptor)
+        os.dup2(devnull, descriptor)
 
 
 def _received() -> bytes:
     size = int.from_bytes(os.read(SOCKET, 4), "big")
     parts = []
-    while size > 0 and (data := os.read(SOCKET, size)):
+    while size > 0:
+        data = os.read(SOCKET, size)
+        if not data:
+            break
         parts.append(data)
         size -= len(data)
     return b"".join(parts)
@@ -104,21 +115,35 @@ def _send(message: dict[str, Any]) -> None:
 
 
 def connect(request: dict[str, Any], session: str) -> SparkSession:
+    """Open the session with this id on the server that the request names."""
     url = request["url"]
-    joint = "" if url.endswith(";") else ";" if "/;" in url else "/;"
-    spark = SparkSession.builder.remote(f"{url}{joint}session_id={session};user_id={USER}").create()
+    if url.endswith(";"):
+        separator = ""
+    elif "/;" in url:
+        separator = ";"
+    else:
+        separator = "/;"
+    address = f"{url}{separator}session_id={session};user_id={USER}"
+    spark = SparkSession.builder.remote(address).create()
     return _impatient(spark, request)
 
 
 def _impatient(spark: SparkSession, request: dict[str, Any]) -> SparkSession:
-    """No network is between us and our own server: if it does not answer, it is gone."""
-    spark.client.set_retry_policies([QUICK if request["ours"] else PATIENT])
+    """Set how long the client retries.
+
+    No network is between this process and our own server: if that does not answer, it is gone.
+    """
+    policy = QUICK if request["ours"] else PATIENT
+    spark.client.set_retry_policies([policy])
     return spark
 
 
 def begin(request: dict[str, Any]) -> SparkSession:
-    """The session of a command: one of its own from the start, or a copy of `base`, which uses the classes of the server. Spark
-    keeps the code it makes for a query by the classes it was made with, so there it is made once, and not for every session."""
+    """Open the session of a command: a new one, or a copy of the session `base`.
+
+    Spark caches the code that it generates for a query by class loader. Copies of `base` share the
+    class loader of the server, so Spark generates the code once and not for every session.
+    """
     session = request["session"]
     if request["base"] is None:
         return connect(request, session)
@@ -130,18 +155,19 @@ def begin(request: dict[str, Any]) -> SparkSession:
             return connect(request, session)
         if not is_unknown(error):
             raise
+    # The server does not know `base` yet: setting these makes it.
     for name, value in SHARING.items():
         base.conf.set(name, value)
     return _impatient(base.cloneSession(session), request)
 
 
 def release(request: dict[str, Any]) -> dict[str, Any]:
-    """End these sessions: what runs in them is interrupted, and nothing can begin in them any more."""
+    """End these sessions. Spark interrupts their operations and accepts no new ones for them."""
     for session in request["sessions"]:
         try:
-            spark = connect(request, session)  # held: one that nobody holds closes its client
+            spark = connect(request, session)  # a variable: a collected session closes its client
             spark.client.release_session()
-        except Exception as error:  # one that is closed already is fine
+        except Exception as error:  # a session that is closed already is fine
             if failure(error)["code"] != INTERRUPTED:
                 raise
     return {"value": None}
@@ -151,120 +177,142 @@ def release(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
-    metrics = ProgressMetrics(lambda said: _send({"progress": said}))
+    """Run the command of a request in its session."""
+    metrics = ProgressMetrics(lambda line: _send({"progress": line}))
     for tag in request["tags"]:
         spark.addTag(tag)
-    conf = request["conf"] if request["ours"] else AFAR | request["conf"]
-    for name, value in conf.items():
-        spark.conf.set(name, value)
+    _configure(spark, request)
     spark.registerProgressHandler(cast(ProgressHandler, metrics))  # any function will do
     if "loop" in request:
         return {"frames": {"": _loop(spark, request)}, "single": True, "spark": metrics.told()}
-    if any(
-        given.get("format") == NOETL for given in request["inputs"].values()
-    ) or NOETL in request.get("code", ""):
+    if _needs_source(request):
         _register(spark, request["ticket"])
     if "staged" in request:  # an earlier lease had computed the rows
         rows = spark.createDataFrame([], "nothing int")
         return {"frames": {"": publish(rows, request)}, "single": True, "spark": metrics.told()}
-    frames = {name: _input(spark, name, given) for name, given in request["inputs"].items()}
-    result = _sql(spark, request["sql"]) if "sql" in request else _code(spark, request, frames)
+    frames = {name: _input(spark, name, spec) for name, spec in request["inputs"].items()}
+    if "sql" in request:
+        result = _sql(spark, request["sql"])
+    else:
+        result = _code(spark, request, frames)
     return {**_answered(result, request), "spark": metrics.told()}
 
 
+def _configure(spark: SparkSession, request: dict[str, Any]) -> None:
+    conf = request["conf"]
+    if not request["ours"]:
+        conf = AFAR | conf
+    for name, value in conf.items():
+        spark.conf.set(name, value)
+
+
+def _needs_source(request: dict[str, Any]) -> bool:
+    """Whether an input uses the data source `noetl`, or the code mentions it."""
+    if any(spec.get("format") == NOETL for spec in request["inputs"].values()):
+        return True
+    return NOETL in request.get("code", "")
+
+
 def _register(spark: SparkSession, ticket: str) -> None:
-    """The data source `noetl`, in this session."""
-    from noetl.spark.source import source_with  # only what reads by it needs it
+    """Register the data source `noetl` in this session."""
+    from noetl.spark.source import source_with  # only commands that read by it load it
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(source_with(ticket))
 
 
-def _input(spark: SparkSession, name: str, given: dict[str, Any]) -> DataFrame:
-    """A view of that name, and a frame."""
+def _input(spark: SparkSession, name: str, spec: dict[str, Any]) -> DataFrame:
+    """Load an input as a frame, and make a view of its name."""
     try:
-        if "table" in given:
-            frame = spark.table(given["table"])
-        else:
-            reader = spark.read.format(given["format"]).options(**given.get("options", {}))
-            if "schema" in given:
-                reader = reader.schema(_schema(given))
-            for folder in filter(None, map(local_folder, given["paths"])):
-                settle(folder)
-            frame = reader.load(given["paths"] if len(given["paths"]) > 1 else given["paths"][0])
-        for column in given.get("decimals", ()):
+        frame = _load_input(spark, spec)
+        for column in spec.get("decimals", ()):
             frame = frame.withColumn(column, exact(name, column))
-        if given.get("columns"):
-            frame = frame.select(*given["columns"])
-        if parts := given.get("partition"):
+        if spec.get("columns"):
+            frame = frame.select(*spec["columns"])
+        if parts := spec.get("partition"):
             frame = frame.repartitionByRange(int(parts["count"]), parts["column"])
         frame.createOrReplaceTempView(name)
     except PySparkException as error:
-        found = _naming_file(spark, given, error) if MALFORMED in str(error) else error
-        raise Broken(f"input {name}", found) from error
+        if MALFORMED in str(error):
+            raise Broken(f"input {name}", _naming_file(spark, spec, error)) from error
+        raise Broken(f"input {name}", error) from error
     except Exception as error:
         raise Broken(f"input {name}", error) from error
     return frame
 
 
+def _load_input(spark: SparkSession, spec: dict[str, Any]) -> DataFrame:
+    if "table" in spec:
+        return spark.table(spec["table"])
+    reader = spark.read.format(spec["format"]).options(**spec.get("options", {}))
+    if "schema" in spec:
+        reader = reader.schema(_schema(spec))
+    paths = spec["paths"]
+    for folder in filter(None, map(local_folder, paths)):
+        settle(folder)
+    return reader.load(paths if len(paths) > 1 else paths[0])
+
+
 def _naming_file(
-    spark: SparkSession, given: dict[str, Any], error: PySparkException
+    spark: SparkSession, spec: dict[str, Any], error: PySparkException
 ) -> PySparkException:
-    """A broken record that is found while Spark looks for columns comes without the name of its file. Reading names it."""
-    reader = spark.read.format(given["format"]).options(**given["options"]).schema("nothing string")
+    """The error for a broken record, with the name of its file.
+
+    While Spark infers columns, its error does not name the file. Reading the rows names it.
+    """
+    reader = spark.read.format(spec["format"]).options(**spec["options"]).schema("nothing string")
     try:
-        reader.load(given["paths"]).count()
-    except PySparkException as named:
-        return named
+        reader.load(spec["paths"]).count()
+    except PySparkException as error_with_file:
+        return error_with_file
     return error
 
 
-def _schema(given: dict[str, Any]) -> StructType:
-    """Of the columns that are wanted: no others are read."""
-    schema = native_schema(pa.ipc.read_schema(pa.BufferReader(bytes.fromhex(given["schema"]))))
-    return from_arrow_schema(
-        pa.schema([schema.field(name) for name in given.get("columns") or schema.names])
-    )
+def _schema(spec: dict[str, Any]) -> StructType:
+    """The schema of the selected columns. Spark reads no others."""
+    serialized = bytes.fromhex(spec["schema"])
+    schema = native_schema(pa.ipc.read_schema(pa.BufferReader(serialized)))
+    names = spec.get("columns") or schema.names
+    return from_arrow_schema(pa.schema([schema.field(name) for name in names]))
 
 
 def _sql(spark: SparkSession, statements: list[dict[str, Any]]) -> Any:
+    """Run the statements in order. Returns the frame of the last one."""
     frame: Any = None
     for number, statement in enumerate(statements, start=1):
         try:
             frame = spark.sql(statement["text"], args=statement["values"] or None)
-            _ = frame.schema  # what is wrong with it is told of this statement
+            _ = frame.schema  # analyses the statement now, so that an error names it
         except Exception as error:
-            raise Broken(f"statement {number}" if len(statements) > 1 else "sql", error) from error
+            where = f"statement {number}" if len(statements) > 1 else "sql"
+            raise Broken(where, error) from error
     return frame
 
 
 def _code(spark: SparkSession, request: dict[str, Any], frames: Mapping[str, DataFrame]) -> Any:
-    given = {**request["given"], **frames, "spark": spark}
-    return python_child.execute(python_child.program(request["code"]), given)
+    arguments = {**request["given"], **frames, "spark": spark}
+    return python_child.execute(python_child.program(request["code"]), arguments)
 
 
 def _loop(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
-    """One task for every shard; what they tell is all that comes back."""
+    """Run a loop, one task per shard. Only the reports of the shards come back."""
     folder = os.path.join(request["folder"], "result")
     os.makedirs(folder, exist_ok=True)
     work = {**request["loop"], "folder": folder}
-    shards = spark.range(0, work["shards"], 1, work["shards"]).mapInArrow(
-        partial(entry.run, work), entry.ANSWER
-    )
-    told = [
-        json.loads(row["told"])
-        for row in sorted(shards.collect(), key=lambda row: int(row["shard"]))
-    ]
-    made = {
+    numbers = spark.range(0, work["shards"], 1, work["shards"])
+    shards = numbers.mapInArrow(partial(entry.run, work), entry.ANSWER)
+    rows = sorted(shards.collect(), key=lambda row: int(row["shard"]))
+    reports = [json.loads(row["told"]) for row in rows]
+    manifest = {
         "columns": entry.row_schema(work).names,
         "expect": {},
-        "partitions": len(told),
-        "files": [each["file"] for each in told],
-        "shards": [each["items"] for each in told],
-        "provenance": [each["provenance"] for each in told],
+        "partitions": len(reports),
+        "files": [report["file"] for report in reports],
+        "shards": [report["items"] for report in reports],
+        "provenance": [report["provenance"] for report in reports],
     }
-    keep_manifest(folder, made)
-    return made
+    keep_manifest(folder, manifest)
+    return manifest
 
 
 # ---- results -------------------------------------------------------------------------------------------------------------
@@ -278,75 +326,87 @@ def _refuse_equal_keys(result: Any) -> None:
 
 
 def _answered(result: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer for the result of a command: its frames are written to files."""
     if isinstance(result, DataFrame):
         return {"frames": {"": _stored(result, "", request)}, "single": True}
-    for named, asked in (
-        ("expect", request["expect"]),
-        ("output.path", request["output"].get("path")),
-    ):
-        if asked:
-            raise Broken(
-                named, Wrong(f"it is for a step that gives one DataFrame, not {_called(result)}")
-            )
+    _refuse_frame_options(result, request)
     _refuse_equal_keys(result)
-    if isinstance(result, dict) and any(isinstance(part, DataFrame) for part in result.values()):
+    if isinstance(result, dict):
         frames = {
             name: _stored(part, name, request)
             for name, part in result.items()
             if isinstance(part, DataFrame)
         }
-        return {
-            "frames": frames,
-            "value": {name: part for name, part in result.items() if name not in frames},
-        }
+        if frames:
+            values = {name: part for name, part in result.items() if name not in frames}
+            return {"frames": frames, "value": values}
+    return {"value": _json_value(result, request["limit"])}
+
+
+def _refuse_frame_options(result: Any, request: dict[str, Any]) -> None:
+    """`expect` and `output.path` need a step that gives one DataFrame."""
+    options = {"expect": request["expect"], "output.path": request["output"].get("path")}
+    for name, option in options.items():
+        if option:
+            message = f"it is for a step that gives one DataFrame, not {_called(result)}"
+            raise Broken(name, Wrong(message))
+
+
+def _json_value(result: Any, limit: int) -> Any:
+    """The result as plain JSON data. `limit` bounds its bytes."""
     try:
         text = python_child.ENCODER.encode(result)
     except (TypeError, ValueError, RecursionError) as error:  # the code's mistake
         raise NotJson(python_child.why(result, error)) from error
-    if len(text) > request["limit"]:
-        raise ValueTooLarge(
-            f"the value is larger than {request['limit'] >> 20} MB; give it as a DataFrame"
-        )
-    return {"value": json.loads(text)}
+    if len(text) > limit:
+        raise ValueTooLarge(f"the value is larger than {limit >> 20} MB; give it as a DataFrame")
+    return json.loads(text)
 
 
 def _called(result: Any) -> str:
     if isinstance(result, dict):
         return "a map"
-    return "nothing" if result is None else f"a value of type {type(result).__name__}"
+    if result is None:
+        return "nothing"
+    return f"a value of type {type(result).__name__}"
 
 
 def _stored(frame: DataFrame, name: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Write a frame to the path that the step names, or to the folder of the command."""
     if not frame.columns:
         return {"files": [], "columns": [], "expect": {}}
     if request["output"].get("path"):
         return publish(frame, request)
     _check_types(frame.schema)
     if request["output"].get("kind"):
-        request = {
-            **request,
-            "output": {},
-        }  # how a table is written says nothing of the files on the way
+        # The options of a database table do not apply to these intermediate files.
+        request = {**request, "output": {}}
     return write(frame, os.path.join(request["folder"], name or "result"), request)
 
 
 def _check_types(schema: StructType) -> None:
-    """Types that the files of a result cannot say: whoever read them would get something else."""
+    """Refuse types that Parquet does not keep: a reader would get another type."""
     for column in schema.fields:
-        if any(isinstance(part, VariantType) for part in _parts(column.dataType)):
+        parts = list(_parts(column.dataType))
+        if any(isinstance(part, VariantType) for part in parts):
             raise Wrong(
                 f"column {column.name} is a variant, which no result keeps; give to_json({column.name})"
             )
-        if any(isinstance(part, _INTERVALS) for part in _parts(column.dataType)):
+        if any(isinstance(part, _INTERVALS) for part in parts):
             raise Wrong(
                 f"column {column.name} is an interval, which no result keeps; give a number, or cast it to string"
             )
 
 
 def _parts(kind: DataType) -> Iterator[DataType]:
+    """The type, and all types inside it."""
     yield kind
-    inner = [field.dataType for field in kind.fields] if isinstance(kind, StructType) else []
-    inner += [kind.elementType] if isinstance(kind, ArrayType) else []
-    inner += [kind.keyType, kind.valueType] if isinstance(kind, MapType) else []
+    inner: list[DataType] = []
+    if isinstance(kind, StructType):
+        inner = [field.dataType for field in kind.fields]
+    elif isinstance(kind, ArrayType):
+        inner = [kind.elementType]
+    elif isinstance(kind, MapType):
+        inner = [kind.keyType, kind.valueType]
     for part in inner:
         yield from _parts(part)

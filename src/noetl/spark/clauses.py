@@ -1,7 +1,7 @@
-"""What a query asks of single columns, and which parts of a Parquet file can have rows for it.
+"""Conditions of a query on single columns, and the row groups of a Parquet file that can match them.
 
-A clause may keep too many rows, never too few: Spark looks again. So it is made only where Arrow surely means the same as Spark:
-not of floats, which may be NaN.
+A clause may keep too many rows, because Spark filters again, but never too few. So it exists only
+for types that Arrow and Spark compare in the same way: not for floats, which may be NaN.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,46 +18,38 @@ Compared = Literal["equal", "greater", "greater_equal", "less", "less_equal", "i
 class Clause:
     column: str
     compared: Compared
-    values: pa.Array  # one, but for `is_in`
+    values: pa.Array  # one value, or several for `is_in`
 
     def kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of the batch that match."""
         column = batch.column(self.column)
         if self.compared == "is_in":
             return batch.filter(pc.is_in(column, self.values))
         return batch.filter(pc.call_function(self.compared, [column, self.values[0]]))
 
     def may_be_between(self, least: Any, most: Any) -> bool:
-        """Of values within these, one may be kept."""
+        """Whether a value between `least` and `most` can match."""
         kind = self.values.type
-        bounds = {
-            "greater": [most],
-            "greater_equal": [most],
-            "less": [least],
-            "less_equal": [least],
-        }
-        if (bound := bounds.get(self.compared)) is not None:
-            return bool(
-                pc.call_function(self.compared, [pa.scalar(bound[0], kind), self.values[0]]).as_py()
-            )
-        inside = pc.and_(
-            pc.greater_equal(self.values, pa.scalar(least, kind)),
-            pc.less_equal(self.values, pa.scalar(most, kind)),
-        )
-        return bool(pc.any(inside).as_py())
+        if self.compared in ("greater", "greater_equal"):
+            return self._matches(pa.scalar(most, kind))
+        if self.compared in ("less", "less_equal"):
+            return self._matches(pa.scalar(least, kind))
+        is_above = pc.greater_equal(self.values, pa.scalar(least, kind))
+        is_below = pc.less_equal(self.values, pa.scalar(most, kind))
+        return bool(pc.any(pc.and_(is_above, is_below)).as_py())
+
+    def _matches(self, value: pa.Scalar) -> bool:
+        return bool(pc.call_function(self.compared, [value, self.values[0]]).as_py())
 
 
 def clause(
     schema: pa.Schema, column: str, compared: Compared, values: Sequence[Any]
 ) -> Clause | None:
-    """None: nothing can be said by it."""
-    kind = schema.field(column).type if column in schema.names else pa.null()
-    types = pa.types
-    if not (
-        types.is_integer(kind)
-        or types.is_string(kind)
-        or types.is_date32(kind)
-        or types.is_timestamp(kind)
-    ):
+    """The clause for a comparison, or None if Arrow cannot decide it as Spark does."""
+    if column not in schema.names:
+        return None
+    kind = schema.field(column).type
+    if not _is_comparable(kind):
         return None
     try:
         return Clause(column, compared, pa.array(values, kind))
@@ -65,29 +57,40 @@ def clause(
         return None  # a value that the column cannot have
 
 
+def _is_comparable(kind: pa.DataType) -> bool:
+    if pa.types.is_integer(kind) or pa.types.is_string(kind):
+        return True
+    return bool(pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
+
+
 def parts(footer: Any, clauses: Sequence[Clause], size: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows of about so many bytes, of the row groups that may have a row for all clauses."""
-    begin, taken = 0, 0
-    first: int | None = None
+    """Row ranges of about `size` bytes, over the row groups that can match all clauses."""
+    position, range_bytes = 0, 0
+    first: int | None = None  # the first row of the current range
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
-        wanted = all(_may_have(group, each) for each in clauses)
-        if first is not None and (not wanted or taken + group.total_byte_size > size):
-            yield first, begin
+        matches = all(_may_have(group, clause) for clause in clauses)
+        is_full = range_bytes + group.total_byte_size > size
+        if first is not None and (not matches or is_full):
+            yield first, position
             first = None
-        if wanted:
-            first, taken = (begin, 0) if first is None else (first, taken)
-            taken += group.total_byte_size
-        begin += group.num_rows
+        if matches:
+            if first is None:
+                first, range_bytes = position, 0
+            range_bytes += group.total_byte_size
+        position += group.num_rows
     if first is not None:
-        yield first, begin
+        yield first, position
 
 
 def _may_have(group: Any, clause: Clause) -> bool:
+    """Whether a row group can hold a row that matches, by the statistics of its column."""
     for number in range(group.num_columns):
         column = group.column(number)
         if column.path_in_schema != clause.column:
             continue
-        told = column.statistics
-        return told is None or not told.has_min_max or clause.may_be_between(told.min, told.max)
+        statistics = column.statistics
+        if statistics is None or not statistics.has_min_max:
+            return True
+        return clause.may_be_between(statistics.min, statistics.max)
     return True

@@ -1,8 +1,9 @@
-"""Columns of rows that are added to files: they must be those of the files that stay there.
+"""Makes rows that are added to a folder fit the columns of the files that stay there.
 
-Readers take the columns of a folder from one of its files, and CSV by position. So rows with other columns, or in another
-order, would be read as something else, or not at all. One footer or one header says what is there; no rows are read. JSON and
-XML leave out what is null, so of these only the record of an earlier commit says it (`commits.py`).
+Readers take the columns of a folder from one of its files, and columns of CSV by position. They
+would misread rows with other columns or another order. One footer or one header gives the existing
+columns; no rows are read. JSON and XML files leave out nulls, so for them only the record of an
+earlier commit gives the columns (`commits.py`).
 """
 
 from collections.abc import Callable, Iterable
@@ -30,18 +31,19 @@ from pyspark.sql.types import (
 
 from noetl.spark.errors import Broken, Wrong
 
-TYPED = frozenset(("parquet", "orc", "avro"))  # files that say the types of their columns
-SPARSE = frozenset(("json", "xml"))  # files that leave out columns without values
+TYPED = frozenset(("parquet", "orc", "avro"))  # formats that store the types of columns
+SPARSE = frozenset(("json", "xml"))  # formats that leave out columns without values
 NOTHING_THERE = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 _REMEDY = (
     "change the step's columns, write to another path, or replace what is there (mode: overwrite)"
 )
+# The digits of the largest value of a type.
 _DIGITS: dict[type[DataType], int] = {
     ByteType: 3,
     ShortType: 5,
     IntegerType: 10,
     LongType: 19,
-}  # of the largest value
+}
 _WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
     ByteType: (ShortType, IntegerType, LongType, FloatType, DoubleType),
     ShortType: (IntegerType, LongType, FloatType, DoubleType),
@@ -52,36 +54,40 @@ _WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is at the path: the columns of its files, without those that only name folders."""
+    """The columns of the files at a path, without partition columns, which only name folders.
+
+    `has_names` is False for CSV without a header: then `schema` comes from its first line, and
+    `recorded` holds the columns of the last commit, which names them.
+    """
 
     path: str
     schema: StructType
     has_types: bool = True
-    has_names: bool = True  # False: CSV without a header, and `schema` is its first line
-    recorded: StructType | None = (
-        None  # the columns of a commit: they name those of CSV without a header
-    )
+    has_names: bool = True
+    recorded: StructType | None = None
 
 
 def file_columns(
     spark: SparkSession, path: str, format: str, options: dict[str, Any]
 ) -> StructType | None:
-    """Those of the files at a path, from one of them; None when there are none, or they do not say it."""
+    """The columns of the files at a path, read from one of them.
+
+    None when there are no files, or their format does not store columns.
+    """
     if format in SPARSE or format == "text":
         return None
-    reader = (
-        spark.read.format(format).options(**_reading(options)).option("recursiveFileLookup", True)
-    )
+    reader = spark.read.format(format).options(**_reading(options))
+    reader = reader.option("recursiveFileLookup", True)
     return _read_schema(lambda: reader.load(path))
 
 
 def folder_columns(
     spark: SparkSession, path: str, format: str, options: dict[str, Any]
 ) -> list[str]:
-    """Columns of the files at a path, and those that name its folders."""
+    """The columns of the files at a path, and its partition columns."""
     reader = spark.read.format(format).options(**_reading(options))
-    found = _read_schema(lambda: reader.load(path))
-    return [] if found is None else found.names
+    schema = _read_schema(lambda: reader.load(path))
+    return [] if schema is None else schema.names
 
 
 def _read_schema(load: Callable[[], DataFrame]) -> StructType | None:
@@ -94,29 +100,31 @@ def _read_schema(load: Callable[[], DataFrame]) -> StructType | None:
 
 
 def _reading(options: dict[str, Any]) -> dict[str, str]:
-    """Options of the writer that say how its files look."""
-    texts = {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in options.items()
-    }
-    return {
-        name: value for name, value in texts.items() if name.lower() not in ("mode", "inferschema")
-    }
+    """The options of the writer that a reader of its files needs too."""
+    texts = {}
+    for name, value in options.items():
+        if name.lower() in ("mode", "inferschema"):
+            continue
+        texts[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return texts
 
 
 def standing_at(
     spark: SparkSession, path: str, output: dict[str, Any], recorded: StructType | None = None
 ) -> Standing | None:
-    """What the files at a path say of their columns; None when they say nothing. `recorded`: what a commit says of them."""
+    """The columns of the files at a path, or None if they are unknown.
+
+    `recorded` holds the columns that the last commit recorded.
+    """
     format, options = output["format"], output["options"]
     if format in SPARSE:
-        return None if recorded is None else Standing(output["path"], recorded)
+        if recorded is None:
+            return None
+        return Standing(output["path"], recorded)
     without_header = format == "csv" and not _has_header(options)
     if without_header:
-        options = {
-            **{name: value for name, value in options.items() if name.lower() != "header"},
-            "header": True,
-        }
+        options = {name: value for name, value in options.items() if name.lower() != "header"}
+        options["header"] = True
     schema = file_columns(spark, path, format, options)
     if schema is None or not schema.fields:
         return None
@@ -126,20 +134,23 @@ def standing_at(
 
 
 def _has_header(options: dict[str, Any]) -> bool:
-    said = {name.lower(): str(value).lower() for name, value in options.items()}
-    return said.get("header") == "true"
+    texts = {name.lower(): str(value).lower() for name, value in options.items()}
+    return texts.get("header") == "true"
 
 
 # ---- fitting ---------------------------------------------------------------------------------------------------------------
 
 
 def fit(frame: DataFrame, standing: Standing, partition_by: Iterable[str]) -> DataFrame:
-    """The frame with the columns of what is there, in their order and types; the frame itself if it has them. Values never
-    change: what cannot be stored as it is fails."""
+    """Give the frame the existing columns, in their order and types.
+
+    Returns the frame itself if it has them already. Values never change: a value that the existing
+    type cannot hold fails.
+    """
     folders = {name.lower() for name in partition_by}
     own = {field.name.lower(): field for field in frame.schema.fields}
     if len(own) != len(frame.columns):
-        return frame  # names that differ in their letters only: Spark refuses them
+        return frame  # names that differ only in case: Spark refuses them
     data = [field for field in frame.schema.fields if field.name.lower() not in folders]
     if not standing.has_names:
         _check_positions(standing, data)
@@ -154,21 +165,23 @@ def fit(frame: DataFrame, standing: Standing, partition_by: Iterable[str]) -> Da
     _check_names(standing, data, wanted)
     if standing.has_types:
         _check_types(standing, own, wanted)
-    chosen = [_stored(own[name], field, standing) for name, field in wanted.items()]
-    same = [field.name for field in data] == [field.name for field in wanted.values()]
-    if same and all(
-        _is_same(own[name].dataType, field.dataType)
-        for name, field in wanted.items()
-        if standing.has_types
-    ):
+    has_same_names = [field.name for field in data] == [field.name for field in wanted.values()]
+    if has_same_names and (not standing.has_types or _has_same_types(own, wanted)):
         return frame
-    return frame.select(
-        *chosen, *(_named(field.name) for field in own.values() if field.name.lower() in folders)
-    )
+    columns = [_stored(own[name], field, standing) for name, field in wanted.items()]
+    partitions = [_named(field.name) for name, field in own.items() if name in folders]
+    return frame.select(*columns, *partitions)
+
+
+def _has_same_types(own: dict[str, StructField], wanted: dict[str, StructField]) -> bool:
+    return all(_is_same(own[name].dataType, field.dataType) for name, field in wanted.items())
 
 
 def _check_positions(standing: Standing, data: list[StructField]) -> None:
-    """Of CSV without a header. One that has some would be read without the first row of the new files."""
+    """Check a step that writes CSV without a header.
+
+    If the existing files have a header, readers would skip the first row of the new files.
+    """
     names = [field.name.lower() for field in data]
     if sorted(name.lower() for name in standing.schema.names) == sorted(names):
         raise _refused(
@@ -187,12 +200,15 @@ def _check_names(
     given = {field.name.lower() for field in data}
     missing = [field.name for name, field in wanted.items() if name not in given]
     added = [field.name for field in data if field.name.lower() not in wanted]
-    if missing or added:
-        parts = [f"it lacks {', '.join(missing)}"] if missing else []
-        parts += [f"it adds {', '.join(added)}"] if added else []
+    problems = []
+    if missing:
+        problems.append(f"it lacks {', '.join(missing)}")
+    if added:
+        problems.append(f"it adds {', '.join(added)}")
+    if problems:
         there = ", ".join(standing.schema.names)
         raise _refused(
-            f"{standing.path} has the columns {there}, and this step does not: {'; '.join(parts)}. {_fix()}"
+            f"{standing.path} has the columns {there}, and this step does not: {'; '.join(problems)}. {_fix()}"
         )
 
 
@@ -211,6 +227,7 @@ def _check_types(
 
 
 def _fix() -> str:
+    """The remedy as a sentence of its own."""
     return _REMEDY[0].upper() + _REMEDY[1:]
 
 
@@ -233,21 +250,20 @@ def _named(name: str) -> Column:
 
 
 def can_store(given: DataType, wanted: DataType) -> bool:
-    """Every value of the one is a value of the other."""
+    """Whether the type `wanted` holds every value of the type `given`."""
     match given, wanted:
         case NullType(), _:
             return True
         case ArrayType(), ArrayType():
             return can_store(given.elementType, wanted.elementType)
         case MapType(), MapType():
-            return can_store(given.keyType, wanted.keyType) and can_store(
-                given.valueType, wanted.valueType
-            )
+            fits_key = can_store(given.keyType, wanted.keyType)
+            return fits_key and can_store(given.valueType, wanted.valueType)
         case StructType(), StructType():
-            pairs = zip(given.fields, wanted.fields, strict=False)
-            return given.names == wanted.names and all(
-                can_store(one.dataType, other.dataType) for one, other in pairs
-            )
+            if given.names != wanted.names:
+                return False
+            pairs = zip(given.fields, wanted.fields, strict=True)
+            return all(can_store(one.dataType, other.dataType) for one, other in pairs)
         case DecimalType(), DecimalType():
             return _has_room(given.precision - given.scale, given.scale, wanted)
         case _, DecimalType() if type(given) in _DIGITS:
@@ -256,7 +272,7 @@ def can_store(given: DataType, wanted: DataType) -> bool:
 
 
 def _has_room(before: int, after: int, wanted: DecimalType) -> bool:
-    """For so many digits before and after the point."""
+    """Whether the type has room for these numbers of digits before and after the point."""
     return wanted.precision - wanted.scale >= before and wanted.scale >= after
 
 

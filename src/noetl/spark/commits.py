@@ -1,14 +1,15 @@
-"""Put the files of a step into a folder of the user's: all of them or none, once per call.
+"""Puts the files of a step into a folder of the user: all of them or none, once per call.
 
-    <folder>/.noetl/<call>-<session>/   what Spark writes; no reader looks into hidden folders
-    <folder>/.noetl/<call>.pending      the commit: which files come, which go, and what the step answers
-    <folder>/.noetl/<call>.done         the same call again finds its answer here and writes nothing
-    <folder>/.noetl/schema.json         the columns of the last commit, as Spark writes a schema
+    <folder>/.noetl/<call>-<session>/   staging: Spark writes here; readers skip hidden folders
+    <folder>/.noetl/<call>.pending      the commit: files to add, files to remove, the answer
+    <folder>/.noetl/<call>.done         the answer; a retry of the call returns it and writes nothing
+    <folder>/.noetl/schema.json         the columns of the last commit, in Spark's JSON form
 
-The commit is the rename that makes the pending record. Before it, nothing visible has changed. After it, the record says all
-that is left to do, and whoever comes next does it: a retry of the call, another writer of this folder, or a Spark step that
-reads it. New files come before old ones go, so every row that stood there can be read until the new ones are complete.
-Only files that a Spark job has named are ever removed.
+The commit is the rename that makes the pending record. Before it, nothing visible has changed.
+After it, the record lists all that is left to do, and the next process does it: a retry of the
+call, another writer of this folder, or a Spark step that reads it. New files are added before old
+ones are removed, so every old row can be read until the new rows are complete. Only files with
+names that Spark jobs give are ever removed.
 """
 
 import fcntl
@@ -30,12 +31,11 @@ from noetl.spark.paths import format_named
 HIDDEN_FOLDER = ".noetl"
 PENDING, DONE = ".pending", ".done"
 SCHEMA = "schema.json"
-RECORD_KEPT_S = 7 * 86_400.0  # a call is not tried again after so long
+RECORD_KEPT_S = 7 * 86_400.0  # no call is retried after this time
 MAX_NAMED = 3  # files that an error names
-FILE_FORMATS = frozenset(
-    ("parquet", "csv", "json", "orc", "text", "avro", "xml")
-)  # a folder of files is all there is
-TABLE_LOGS = ("_delta_log", ".hoodie", "metadata")  # of tables that know their files by a log
+# Formats that have no table log: a folder of files is the whole data set.
+FILE_FORMATS = frozenset(("parquet", "csv", "json", "orc", "text", "avro", "xml"))
+TABLE_LOGS = ("_delta_log", ".hoodie", "metadata")  # folders of tables that list their files
 _SPARK_FILE = re.compile(r"([0-9a-f]{16}-\d{5}|part-\d{5}-).*")
 _COMMITTED_FILE = re.compile(r"[0-9a-f]{16}-\d{5}\b.*")
 _CALL_DIGITS = 16
@@ -43,7 +43,7 @@ _CALL_DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class CommitTarget:
-    """A folder, and how one call writes to it."""
+    """A folder that one call writes to, with its mode and format."""
 
     folder: Path
     key: str
@@ -56,7 +56,7 @@ class CommitTarget:
         return self.key[:_CALL_DIGITS]
 
     def recorded(self) -> dict[str, Any] | None:
-        """What this call answered when it was committed before; None if it was not."""
+        """The answer of this call if it has been committed before, else None."""
         settle(self.folder)
         return _read_done(self.folder, self.call)
 
@@ -64,13 +64,14 @@ class CommitTarget:
         return any(not self._is_own(path) for path in data_files(self.folder))
 
     def check(self) -> None:
-        """Refuse what cannot end well, before Spark works for it."""
+        """Refuse a target that cannot take the rows, before Spark computes them."""
         if self.folder.exists() and not self.folder.is_dir():
             raise _refused(f"{self.folder} is a file, and Spark writes folders")
-        if log := next((name for name in TABLE_LOGS if _is_table_log(self.folder / name)), None):
-            raise _refused(
-                f"{self.folder} is a table with a log of its own ({log}); write to it with its format"
-            )
+        for name in TABLE_LOGS:
+            if _is_table_log(self.folder / name):
+                raise _refused(
+                    f"{self.folder} is a table with a log of its own ({name}); write to it with its format"
+                )
         if self.mode == "error" and self.has_data():
             raise _refused(f"{self.folder} holds data already (mode: error)")
         if self.mode == "overwrite":
@@ -79,31 +80,35 @@ class CommitTarget:
             self._check_fits()
 
     def sample_file(self) -> Path | None:
-        """One that stays, with something in it: it says what columns there are. None: nothing stays."""
+        """A file that stays and is not empty: it gives the existing columns. None if none stays."""
         if self.mode == "overwrite":
             return None
-        files = (
-            path for path in visible_files(self.folder) if format_named(path.name) == self.format
-        )
-        return next(
-            (path for path in files if not self._is_own(path) and path.stat().st_size), None
-        )
+        for path in visible_files(self.folder):
+            if format_named(path.name) != self.format or self._is_own(path):
+                continue
+            if path.stat().st_size:
+                return path
+        return None
 
     def recorded_schema(self) -> dict[str, Any] | None:
-        """Of the last commit; None when no file of a commit is there."""
+        """The schema of the last commit. None if the folder holds no file of a commit."""
         if not any(_COMMITTED_FILE.fullmatch(path.name) for path in visible_files(self.folder)):
             return None
         try:
-            found: dict[str, Any] = json.loads((self.folder / HIDDEN_FOLDER / SCHEMA).read_bytes())
+            text = (self.folder / HIDDEN_FOLDER / SCHEMA).read_bytes()
         except FileNotFoundError:
             return None
-        return found
+        schema: dict[str, Any] = json.loads(text)
+        return schema
 
     def staging(self, session: str) -> Path:
-        """A new folder for Spark. What earlier tries of this call have left is removed: their sessions have ended."""
+        """A new staging folder for Spark.
+
+        Removes what earlier tries of this call have left: their sessions have ended.
+        """
         hidden = self.folder / HIDDEN_FOLDER
-        for left in hidden.glob(f"{self.call}-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in hidden.glob(f"{self.call}-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
         hidden.mkdir(parents=True, exist_ok=True)
         return hidden / f"{self.call}-{session}"
 
@@ -114,12 +119,17 @@ class CommitTarget:
         schema: dict[str, Any],
         check_columns: Callable[[], None],
     ) -> dict[str, Any]:
-        """The answer with its files; that of an earlier try, if it was committed meanwhile. `schema` is that of the rows;
-        `check_columns` refuses them if others have written other columns meanwhile."""
+        """Commit the staged files. Returns the answer with its files, or the answer of an earlier
+        try that has been committed meanwhile.
+
+        `schema` is the schema of the rows. `check_columns` raises if another writer has written
+        other columns meanwhile.
+        """
         with _locked(self.folder):
             _settle_all(self.folder)
-            if (found := _read_done(self.folder, self.call)) is not None:
-                return found
+            earlier_answer = _read_done(self.folder, self.call)
+            if earlier_answer is not None:
+                return earlier_answer
             if self.mode == "ignore" and self.has_data():
                 return skipped(answer)
             self.check()
@@ -128,8 +138,8 @@ class CommitTarget:
             _write_record(self.folder / HIDDEN_FOLDER / f"{self.call}{PENDING}", record)
             _finish(self.folder, self.call)
             _forget_old_records(self.folder)
-        answered: dict[str, Any] = record["answer"]
-        return answered
+        complete_answer: dict[str, Any] = record["answer"]
+        return complete_answer
 
     def _record(self, staging: Path, answer: dict[str, Any]) -> dict[str, Any]:
         moves: dict[str, str] = {}
@@ -139,14 +149,13 @@ class CommitTarget:
             target = path.relative_to(staging).parent / f"{self.call}-{number:05}.{suffix}"
             moves[str(path.relative_to(self.folder))] = str(target)
             files.append({"path": str(self.folder / target), "bytes": path.stat().st_size})
-        replaced = self._replaced({str(PurePosixPath(target).parent) for target in moves.values()})
-        removes = sorted(
-            {str(path.relative_to(self.folder)) for path in replaced} - {*moves.values()}
-        )
+        folders = {str(PurePosixPath(target).parent) for target in moves.values()}
+        replaced = {str(path.relative_to(self.folder)) for path in self._replaced(folders)}
+        removes = sorted(replaced - {*moves.values()})
         return {"moves": moves, "removes": removes, "answer": {**answer, "files": files}}
 
     def _replaced(self, folders: set[str]) -> list[Path]:
-        """Files that go; `folders` are those that new files come into."""
+        """The files that the commit removes. `folders` are those that get new files."""
         if self.mode == "overwrite":
             return data_files(self.folder)
         own = [path for path in data_files(self.folder) if self._is_own(path)]
@@ -154,7 +163,10 @@ class CommitTarget:
             return own
         for name in folders:
             self._check_no_others(self.folder / name)
-        return own + [path for name in folders for path in data_files(self.folder / name)]
+        replaced = own
+        for name in folders:
+            replaced += data_files(self.folder / name)
+        return replaced
 
     def _is_own(self, path: Path) -> bool:
         return path.name.startswith(f"{self.call}-")
@@ -168,18 +180,17 @@ class CommitTarget:
             )
 
     def _check_fits(self) -> None:
-        """What stays and what comes must be readable as one."""
+        """The files that stay and the new ones must be readable as one data set."""
         files = [path for path in visible_files(self.folder) if format_named(path.name) is not None]
-        if others := [path for path in files if format_named(path.name) != self.format]:
+        others = [path for path in files if format_named(path.name) != self.format]
+        if others:
             raise _refused(
                 f"{self.folder} holds files of another format ({_named(others, self.folder)}), and this step writes {self.format}"
             )
         wanted = [name.lower() for name in self.partition_by]
         for path in files:
-            found = [
-                unquote(part.partition("=")[0]).lower()
-                for part in path.relative_to(self.folder).parts[:-1]
-            ]
+            folders = path.relative_to(self.folder).parts[:-1]
+            found = [unquote(name.partition("=")[0]).lower() for name in folders]
             if found != wanted:
                 raise _refused(
                     f"{self.folder} is partitioned by {', '.join(found) or 'nothing'}, and this step writes "
@@ -188,12 +199,13 @@ class CommitTarget:
 
 
 def skipped(answer: dict[str, Any]) -> dict[str, Any]:
-    """Of a step that found data where it was to write only if there was none."""
+    """The answer of a step with `mode: ignore` that found data at its path."""
     return {**answer, "rows": 0, "files": [], "skipped": True}
 
 
 def settle(folder: Path) -> None:
-    """Finish what was committed here and not done. There is nearly never anything, and then this only looks."""
+    """Finish commits that a dead process has left pending. Nearly always there are none; then
+    this takes no lock."""
     if any((folder / HIDDEN_FOLDER).glob(f"*{PENDING}")):
         with _locked(folder):
             _settle_all(folder)
@@ -203,26 +215,25 @@ def settle(folder: Path) -> None:
 
 
 def written_files(folder: Path) -> list[Path]:
-    """By tasks that were committed: one that lost against a copy of itself may go on for a moment, below `_temporary`."""
-    return sorted(
-        path
-        for path in folder.rglob("part-*")
-        if "_temporary" not in path.relative_to(folder).parts
-    )
+    """The files of committed tasks. A task that lost against a copy of itself may still write for
+    a moment, below `_temporary`."""
+    files = folder.rglob("part-*")
+    return sorted(path for path in files if "_temporary" not in path.relative_to(folder).parts)
 
 
 def visible_files(folder: Path) -> list[Path]:
-    """Those that readers see. A link to a folder is one: nothing behind it is ever removed."""
+    """The files that readers see. A link to a folder counts as a file: nothing behind it is ever
+    removed."""
     found: list[Path] = []
-    for place, folders, files in os.walk(folder):
-        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+    for parent, folders, files in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
         folders[:] = [name for name in folders if not _is_hidden(name)]
-        found += [Path(place, name) for name in (*files, *links) if not _is_hidden(name)]
+        found += [Path(parent, name) for name in (*files, *links) if not _is_hidden(name)]
     return sorted(found)
 
 
 def data_files(folder: Path) -> list[Path]:
-    """Those that a Spark job has named."""
+    """The visible files with names that Spark jobs give."""
     return [path for path in visible_files(folder) if _is_spark_file(path)]
 
 
@@ -231,7 +242,7 @@ def _is_spark_file(path: Path) -> bool:
 
 
 def _is_hidden(name: str) -> bool:
-    """As Spark has it: `_day=1` is a partition."""
+    """Whether Spark's readers skip the name. `_day=1` is a partition, which they read."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
@@ -240,9 +251,13 @@ def _is_table_log(path: Path) -> bool:
 
 
 def _named(paths: list[Path], folder: Path) -> str:
+    """The first paths, relative to the folder, for an error message."""
     names = [str(path.relative_to(folder)) for path in paths[:MAX_NAMED]]
     more = len(paths) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+    text = ", ".join(names)
+    if more:
+        text += f" and {more} more"
+    return text
 
 
 def _refused(message: str) -> Broken:
@@ -254,12 +269,12 @@ def _refused(message: str) -> Broken:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One commit at a time: others of this folder wait."""
+    """Hold the lock of the folder: one commit runs at a time."""
     hidden = folder / HIDDEN_FOLDER
     hidden.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(hidden / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        with suppress(OSError):  # a file system without locks
+        with suppress(OSError):  # the file system has no locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
@@ -273,12 +288,12 @@ def _write_record(path: Path, record: dict[str, Any]) -> None:
 
 
 def _read_done(folder: Path, call: str) -> dict[str, Any] | None:
+    """The recorded answer of a call, or None if the call is not done."""
     try:
-        answer: dict[str, Any] = json.loads(
-            (folder / HIDDEN_FOLDER / f"{call}{DONE}").read_bytes()
-        )["answer"]
+        text = (folder / HIDDEN_FOLDER / f"{call}{DONE}").read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    answer: dict[str, Any] = json.loads(text)["answer"]
     return answer
 
 
@@ -288,7 +303,7 @@ def _settle_all(folder: Path) -> None:
 
 
 def _finish(folder: Path, call: str) -> None:
-    """What the record says; each part of it may have been done before."""
+    """Do what the pending record of a call lists. Parts of it may have been done before."""
     hidden = folder / HIDDEN_FOLDER
     record = json.loads((hidden / f"{call}{PENDING}").read_bytes())
     for staged, target in record["moves"].items():
@@ -297,12 +312,12 @@ def _finish(folder: Path, call: str) -> None:
         path = folder / name
         path.unlink(missing_ok=True)
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    if "schema" in record:  # records of older versions have none
+    if "schema" in record:  # older versions do not record it
         _write_record(hidden / SCHEMA, record["schema"])
     _write_record(hidden / f"{call}{DONE}", {"answer": record["answer"]})
     (hidden / f"{call}{PENDING}").unlink()
-    for left in hidden.glob(f"{call}-*"):
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in hidden.glob(f"{call}-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _move(staged: Path, target: Path) -> None:
@@ -318,9 +333,14 @@ def _move(staged: Path, target: Path) -> None:
 
 
 def _forget_old_records(folder: Path) -> None:
-    """And what tries left that were killed before their commit."""
+    """Delete old records, and staging folders of tries that were killed before their commit."""
     oldest = time.time() - RECORD_KEPT_S
     for path in (folder / HIDDEN_FOLDER).iterdir():
-        if path.suffix == PENDING or path.name in ("lock", SCHEMA) or path.stat().st_mtime > oldest:
+        if path.suffix == PENDING or path.name in ("lock", SCHEMA):
             continue
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        if path.stat().st_mtime > oldest:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

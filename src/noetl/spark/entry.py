@@ -1,4 +1,7 @@
-"""Where Spark's tasks begin a loop's shards: all that the process which asks for them has to load."""
+"""The function that Spark's tasks call for the shards of a loop.
+
+The process that submits the tasks imports this module, so it imports little itself.
+"""
 
 import gc
 from collections.abc import Iterable, Iterator
@@ -18,19 +21,22 @@ ROWS = pa.schema(
 )
 WITH_PROVENANCE = ROWS.append(pa.field("provenance", pa.json_()))
 ANSWER = "shard long, told string"
-SELDOM = (50_000, 20, 20)  # that garbage is looked for
+SELDOM = (50_000, 20, 20)  # thresholds of the garbage collector
 
 
 def row_schema(work: dict[str, Any]) -> pa.Schema:
-    """Of the rows of a loop's items."""
+    """The schema of the rows that a loop writes, one row per item."""
     return WITH_PROVENANCE if work["provenance"] else ROWS
 
 
 def run(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`."""
-    from noetl.spark.task import shards  # the pipeline and its tools: only tasks need them
+    """Run the shards with these numbers; the function for `mapInArrow`."""
+    from noetl.spark.task import shards  # loads the pipeline and its tools, which only tasks need
 
-    if gc.get_threshold() != SELDOM:  # once in a process, which may have run shards of other loops
-        gc.freeze()  # what is loaded stays: looking at it again and again takes a quarter of the time of small items
+    # Once per process: Spark reuses the process for shards of other loops.
+    if gc.get_threshold() != SELDOM:
+        # Loaded modules stay in memory. Without `freeze`, scanning them again and again takes a
+        # quarter of the time of small items.
+        gc.freeze()
         gc.set_threshold(*SELDOM)
     yield from shards(work, batches)

@@ -1,10 +1,13 @@
-"""What is raised on the way to a failure. `failures.py` says it to people; this needs no Spark."""
+"""Exceptions of the process that runs a Spark command; `failures.py` turns them into failures.
+
+This module does not import Spark.
+"""
 
 from typing import Any
 
 
 class Broken(Exception):
-    """Something went wrong at a place that can be named."""
+    """An error with the part of the step that it belongs to, for example `input orders`."""
 
     def __init__(self, where: str, error: BaseException) -> None:
         super().__init__(where)
@@ -13,7 +16,7 @@ class Broken(Exception):
 
 
 class Unmet(Exception):
-    """Rows that do not meet what the step expects; `sample` are some of them."""
+    """Rows fail a check of `expect`. `sample` holds some of these rows."""
 
     def __init__(self, message: str, sample: list[dict[str, Any]]) -> None:
         super().__init__(message)
@@ -21,16 +24,16 @@ class Unmet(Exception):
 
 
 class Wrong(Exception):
-    """The step asks for something that cannot be."""
+    """The step is configured for something impossible."""
 
 
 class Uncertain(Exception):
-    """Rows were being added when something failed, so nobody knows how many of them are there."""
+    """Adding rows failed halfway, so the number of rows at the target is unknown."""
 
 
 class NotJson(Exception):
-    """The code gives a value that JSON does not have."""
+    """The code returns a value that JSON cannot represent."""
 
 
 class ValueTooLarge(Exception):
-    """A value that is not for one message."""
+    """The code returns a value that is too large for one message."""

@@ -1,4 +1,7 @@
-"""What Spark and user code raise, as failures that name the cause in a line: stack traces of a JVM help nobody."""
+"""Turns exceptions of Spark and of user code into failures that name the cause in one line.
+
+Stack traces of the JVM are removed.
+"""
 
 import re
 from typing import Any
@@ -16,15 +19,13 @@ OUT_OF_MEMORY = "SPARK_OUT_OF_MEMORY"
 _TRACE = re.compile(
     r"\n+JVM stacktrace:.*|\n+\s+at [\w.$]+[(/].*|\n+Driver stacktrace:.*", re.DOTALL
 )
-_PLAN = re.compile(
-    r"(SQLSTATE: \w+(?:; line \d+ pos \d+)?);\n.*", re.DOTALL
-)  # what Spark made of a statement
+# The query plan, which Spark appends to an error of a statement.
+_PLAN = re.compile(r"(SQLSTATE: \w+(?:; line \d+ pos \d+)?);\n.*", re.DOTALL)
 _ABORTED = re.compile(
     r"^Job aborted due to stage failure: .*most recent failure: .*? (?:\([^()]*\)): ", re.DOTALL
 )
-_CLASS = re.compile(
-    r"\(?\b(?:[a-z][\w$]*\.){2,}[A-Z][\w$]*(?:Exception|Error)\)?:? ?"
-)  # of Java, before what it says
+# The name of a Java exception, which precedes its message.
+_CLASS = re.compile(r"\(?\b(?:[a-z][\w$]*\.){2,}[A-Z][\w$]*(?:Exception|Error)\)?:? ?")
 _NO_FILES = "No FileSystem for scheme"
 _NO_DRIVER = "; this Spark cannot reach such a store: give a result, which goes to ours by itself, or use a profile that can"
 _UNCERTAIN = (
@@ -34,9 +35,9 @@ _UNCERTAIN = (
 _LINE = re.compile(rf'File "{re.escape(python_child.FILE)}", line (\d+)')
 _GONE = "in a Spark task: its Python process ended without a word; it may have taken more memory than there is"
 _MEMORY = ("OutOfMemoryError", "Java heap space", "SparkOutOfMemoryError", "MemoryError")
-# what is told of a call itself, and not by Spark as an error of its own, is the connection's; or Spark is about to end
+# Errors of the connection rather than of Spark, or of a Spark that is about to end.
 _ENDING = ("of RPC that terminated with", "stopped SparkContext", "SparkContext was shut down")
-UNFIT = "noetl: "  # before what a value of an input is raised for
+UNFIT = "noetl: "  # prefix of errors that our own `raise_error` raises for a value of an input
 _UNFIT = re.compile(
     rf"^(?:in a Spark task: )?\[USER_RAISED_EXCEPTION\] {UNFIT}(.*?) SQLSTATE: P0001", re.DOTALL
 )
@@ -60,24 +61,12 @@ _CLOSED = (
 
 
 def failure(error: BaseException) -> dict[str, Any]:
-    """The fields of a Failure."""
-    if isinstance(error, Unmet):
-        return {"code": "EXPECTATION_FAILED", "kind": "data", "message": str(error)}
-    if isinstance(error, Wrong):
-        return {"code": "SPARK_CONFIG", "kind": "config", "message": str(error)}
-    if isinstance(error, Uncertain):
-        return {"code": "SPARK_OUTPUT", "kind": "data", "message": f"{error}; {_UNCERTAIN}"}
-    if isinstance(error, NotJson):
-        return {
-            "code": "RESULT_NOT_JSON",
-            "kind": "python",
-            "message": f"the result is not JSON: {error}",
-        }
-    if isinstance(error, ValueTooLarge):
-        return {"code": "RESULT_TOO_LARGE", "kind": "python", "message": str(error)}
+    """The fields of the `Failure` for an error."""
     if isinstance(error, Broken):
         found = failure(error.error)
         return {**found, "message": f"{error.where}: {found['message']}"}
+    if isinstance(error, Unmet | Wrong | Uncertain | NotJson | ValueTooLarge):
+        return _own_failure(error)
     if isinstance(error, grpc.RpcError) and any(word in _details(error) for word in _CLOSED):
         return _interrupted(_details(error))
     if _is_lost(error):
@@ -87,22 +76,44 @@ def failure(error: BaseException) -> dict[str, Any]:
         return _in_task(str(error))
     if isinstance(error, PySparkException):
         return _placed(_of_spark(error), python_child.line_of(error))
-    told = python_child.failure(type(error).__name__, str(error), error)
-    where = f" (line {told['line']})" if told["line"] else ""
-    detail = {"exception": told["error"], "line": told["line"], "trace": told["trace"]}
-    message = f"{told['error']}: {told['message']}{where}"
+    return _python_failure(error)
+
+
+def _own_failure(
+    error: Unmet | Wrong | Uncertain | NotJson | ValueTooLarge,
+) -> dict[str, Any]:
+    """The failure for an exception of `errors.py`."""
+    if isinstance(error, Unmet):
+        return {"code": "EXPECTATION_FAILED", "kind": "data", "message": str(error)}
+    if isinstance(error, Wrong):
+        return {"code": "SPARK_CONFIG", "kind": "config", "message": str(error)}
+    if isinstance(error, Uncertain):
+        return {"code": "SPARK_OUTPUT", "kind": "data", "message": f"{error}; {_UNCERTAIN}"}
+    if isinstance(error, NotJson):
+        message = f"the result is not JSON: {error}"
+        return {"code": "RESULT_NOT_JSON", "kind": "python", "message": message}
+    return {"code": "RESULT_TOO_LARGE", "kind": "python", "message": str(error)}
+
+
+def _python_failure(error: BaseException) -> dict[str, Any]:
+    """The failure for an exception of the step's code in this process."""
+    facts = python_child.failure(type(error).__name__, str(error), error)
+    message = f"{facts['error']}: {facts['message']}"
+    if facts["line"]:
+        message += f" (line {facts['line']})"
+    detail = {"exception": facts["error"], "line": facts["line"], "trace": facts["trace"]}
     return {"code": "PYTHON_ERROR", "kind": "python", "message": message, "detail": detail}
 
 
 def sample_of(error: BaseException) -> list[dict[str, Any]] | None:
-    """A few rows that show what is wrong."""
+    """A few rows that failed a check, if the error has them."""
     if isinstance(error, Broken):
         return sample_of(error.error)
     return error.sample if isinstance(error, Unmet) else None
 
 
 def is_unknown(error: grpc.RpcError) -> bool:
-    """There is no such session."""
+    """Whether the server does not know the session."""
     return _UNKNOWN in _details(error)
 
 
@@ -110,74 +121,79 @@ def _details(error: grpc.RpcError) -> str:
     return str(error.details()) if isinstance(error, grpc.Call) else ""
 
 
-def _interrupted(said: str) -> dict[str, Any]:
-    return {"code": INTERRUPTED, "kind": "cancelled", "message": _first(said), "retryable": True}
+def _interrupted(text: str) -> dict[str, Any]:
+    return {"code": INTERRUPTED, "kind": "cancelled", "message": _first(text), "retryable": True}
 
 
 def _is_lost(error: BaseException) -> bool:
+    """Whether the connection or the server is gone."""
     if isinstance(error, grpc.RpcError):
         return True
     return isinstance(error, PySparkException) and any(word in str(error) for word in _ENDING)
 
 
 def _in_task(text: str) -> dict[str, Any]:
-    """The last line of the traceback that came back from a Python worker."""
-    lines = [line for line in text.partition("SQLSTATE:")[0].strip().splitlines() if line.strip()]
+    """The failure for an exception in a Python worker of Spark; `text` holds its traceback."""
+    traceback = text.partition("SQLSTATE:")[0].strip()
+    lines = [line for line in traceback.splitlines() if line.strip()]
     last = lines[-1].strip() if lines else "no traceback"
     detail = {"trace": text[-1500:]}
-    places = _LINE.findall(text)
     if any(word in last for word in _MEMORY):
-        return {
-            "code": OUT_OF_MEMORY,
-            "kind": "resource",
-            "message": f"a Python task: {last}",
-            "detail": detail,
-        }
-    found = {
-        "code": "PYTHON_ERROR",
-        "kind": "python",
-        "message": f"in a Spark task: {last}",
-        "detail": detail,
-    }
-    return _placed(found, int(places[-1]) if places else None)
+        message = f"a Python task: {last}"
+        return {"code": OUT_OF_MEMORY, "kind": "resource", "message": message, "detail": detail}
+    message = f"in a Spark task: {last}"
+    found = {"code": "PYTHON_ERROR", "kind": "python", "message": message, "detail": detail}
+    line_numbers = _LINE.findall(text)
+    if not line_numbers:
+        return found
+    return _placed(found, int(line_numbers[-1]))
 
 
 def _placed(found: dict[str, Any], line: int | None) -> dict[str, Any]:
-    """With the line of the step's code."""
-    return found if line is None else {**found, "message": f"{found['message']} (line {line})"}
+    """Add the line of the step's code to the message, if it is known."""
+    if line is None:
+        return found
+    return {**found, "message": f"{found['message']} (line {line})"}
 
 
 def _of_spark(error: PySparkException) -> dict[str, Any]:
-    said = _ABORTED.sub("in a Spark task: ", _PLAN.sub(r"\1", _TRACE.sub("", str(error))))
-    said = _OURS.sub("", said).strip()
-    state, condition = error.getSqlState(), error.getCondition() or ""
-    if any(word in said for word in _MEMORY):
-        return {
-            "code": OUT_OF_MEMORY,
-            "kind": "resource",
-            "message": f"out of memory in a Spark task: {_first(said)}",
-        }
-    if any(word in said for word in _CLOSED):
-        return _interrupted(said)
-    if "An exception was thrown from the Python worker" in said:
-        return _in_task(said)
-    if "Python worker exited unexpectedly" in said:
+    """The failure for an error that Spark reports."""
+    whole = str(error)
+    text = _readable_text(whole)
+    if any(word in text for word in _MEMORY):
+        message = f"out of memory in a Spark task: {_first(text)}"
+        return {"code": OUT_OF_MEMORY, "kind": "resource", "message": message}
+    if any(word in text for word in _CLOSED):
+        return _interrupted(text)
+    if "An exception was thrown from the Python worker" in text:
+        return _in_task(text)
+    if "Python worker exited unexpectedly" in text:
         return {"code": "TOOL_CRASHED", "kind": "crash", "message": _GONE}
-    if MALFORMED in str(error) or _OTHER_HEADER in str(error):
-        return {"code": "SPARK_INPUT", "kind": "data", "message": _malformed(str(error))}
-    if unfit := _UNFIT.match(said):
+    if MALFORMED in whole or _OTHER_HEADER in whole:
+        return {"code": "SPARK_INPUT", "kind": "data", "message": _malformed(whole)}
+    if unfit := _UNFIT.match(text):
         return {"code": "SPARK_INPUT", "kind": "data", "message": unfit[1][:900]}
-    message = (_CLASS.sub("", said) or said)[:900] + (_NO_DRIVER if _NO_FILES in said else "")
-    return {
-        "code": "SPARK_ERROR",
-        "kind": _kind(condition, state),
-        "message": message,
-        "sqlstate": state,
-    }
+    message = (_CLASS.sub("", text) or text)[:900]
+    if _NO_FILES in text:
+        message += _NO_DRIVER
+    state = error.getSqlState()
+    kind = _kind(error.getCondition() or "", state)
+    return {"code": "SPARK_ERROR", "kind": kind, "message": message, "sqlstate": state}
+
+
+def _readable_text(text: str) -> str:
+    """The text of an error without stack traces, query plans and lines of our own code."""
+    text = _TRACE.sub("", text)
+    text = _PLAN.sub(r"\1", text)
+    text = _ABORTED.sub("in a Spark task: ", text)
+    return _OURS.sub("", text).strip()
 
 
 def _malformed(text: str) -> str:
-    """Of a file with a record that cannot be read. Its values are not repeated: the message is recorded."""
+    """The message for a file with a broken record.
+
+    It does not repeat values, because messages are recorded in the log.
+    """
     found = _FILE_READ.search(text)
     file = found[1] if found else "a file"
     if _OTHER_HEADER in text:
@@ -192,11 +208,12 @@ def _malformed(text: str) -> str:
     return f"{file} has a record that cannot be read: {why}; {_TOLERANCE}"
 
 
-def _first(said: str) -> str:
-    return said.splitlines()[0][:500]
+def _first(text: str) -> str:
+    return text.splitlines()[0][:500]
 
 
 def _kind(condition: str, state: str | None) -> str:
     if condition.startswith(("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")):
         return "not_found"
-    return {"42": "syntax", "22": "data", "46": "config"}.get((state or "")[:2], "sql")
+    state_class = (state or "")[:2]
+    return {"42": "syntax", "22": "data", "46": "config"}.get(state_class, "sql")

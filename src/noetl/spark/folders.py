@@ -1,6 +1,7 @@
-"""Folders that Spark reads and writes, one for the files made for a command and one for every session. Nobody refers to one that
-was not reported; what a worker that was killed leaves behind is swept by whoever comes later: the folder of a living command is
-locked.
+"""Folders that Spark reads and writes: one for the input files of a command, one for each session.
+
+A command holds a lock on its folders. A worker that is killed leaves folders behind; nothing refers
+to them, because they were not reported, and a later command sweeps those without a lock.
 """
 
 import fcntl
@@ -17,21 +18,22 @@ from noetl.results.staging import FORGOTTEN
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
+    """Make the folder and hold its lock. An empty folder is removed at the end."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with suppress(OSError):  # a file system without locks: then nothing there is swept either
+        with suppress(OSError):  # on a file system without locks `sweep` deletes nothing either
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
     finally:
         os.close(descriptor)
-        with suppress(OSError):  # nothing was written
+        with suppress(OSError):  # fails if files were written
             folder.rmdir()
 
 
 @contextmanager
 def passing(parent: Path) -> Iterator[Path]:
-    """A new one, gone with the block."""
+    """A new folder that is removed at the end of the block."""
     folder = parent / uuid4().hex
     with held(folder):
         try:
@@ -41,19 +43,27 @@ def passing(parent: Path) -> Iterator[Path]:
 
 
 def sweep(parent: Path, age: float | None = FORGOTTEN) -> int:
-    """Folders that nobody holds, and that are so old; how many."""
+    """Delete the folders below `parent` that no process holds. Returns how many.
+
+    `age` in seconds spares younger folders; None spares none.
+    """
+    if not parent.is_dir():
+        return 0
     swept = 0
-    for folder in parent.iterdir() if parent.is_dir() else ():
+    for folder in parent.iterdir():
         with suppress(OSError):
             if age is not None and time.time() - folder.stat().st_mtime < age:
                 continue
-            descriptor = os.open(
-                folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            )
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
-                swept += 1
-            finally:
-                os.close(descriptor)
+            _delete_unheld(folder)
+            swept += 1
     return swept
+
+
+def _delete_unheld(folder: Path) -> None:
+    """Delete a folder. OSError if a process holds it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder)
+    finally:
+        os.close(descriptor)

@@ -1,5 +1,9 @@
-"""Python processes that Spark keeps for its tasks. Every session with code of its own has one that forks the others, and Spark
-ends it only with itself; here it goes when it has forked nothing for a while. Spark starts another when it needs one."""
+"""Ends idle PySpark daemons of the Spark server.
+
+Every session with code of its own has a Python daemon that forks the processes of its tasks. Spark
+ends such a daemon only when Spark itself ends. This module ends a daemon that has had no child for
+a while; Spark starts another one when it needs it.
+"""
 
 import os
 import signal
@@ -8,13 +12,13 @@ from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 
-PATIENCE = 120.0  # seconds; those that it forked are ended by Spark after one minute
-EVERY = 30.0  # seconds between looks
+PATIENCE = 120.0  # seconds without a child; Spark ends idle children after one minute
+EVERY = 30.0  # seconds between two looks
 NAME = b"pyspark.daemon"
 
 
 class Idle:
-    """Those below one JVM."""
+    """The idle daemons of one JVM."""
 
     def __init__(self, jvm: int) -> None:
         self._jvm = jvm
@@ -22,28 +26,29 @@ class Idle:
         self._looked = 0.0
 
     def sweep(self, now: float) -> list[int]:
-        """Those that were ended now."""
+        """End daemons that have been idle for too long. Returns their process ids."""
         if sys.platform != "linux" or now - self._looked < EVERY:
             return []
         self._looked = now
-        below = _below()
-        idle = [pid for pid in below[self._jvm] if not below[pid] and NAME in _command(pid)]
+        children = _below()
+        idle = [pid for pid in children[self._jvm] if not children[pid] and NAME in _command(pid)]
         self._since = {pid: self._since.get(pid, now) for pid in idle}
-        over = [pid for pid, since in self._since.items() if now - since >= PATIENCE]
-        for pid in over:
+        expired = [pid for pid, since in self._since.items() if now - since >= PATIENCE]
+        for pid in expired:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-        return over
+        return expired
 
 
 def _below() -> dict[int, list[int]]:
-    """Of every process, those that it has started."""
-    found: dict[int, list[int]] = defaultdict(list)
+    """The child processes of every process."""
+    children: dict[int, list[int]] = defaultdict(list)
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            found[parent].append(int(stat.parent.name))
-    return found
+            fields = stat.read_text().rpartition(")")[2].split()
+            parent = int(fields[1])
+            children[parent].append(int(stat.parent.name))
+    return children
 
 
 def _command(pid: int) -> list[bytes]:

@@ -1,7 +1,8 @@
-"""`python` inside a Spark task: the task's process runs the code itself. Inputs and results pass as JSON, as they do elsewhere;
-what code prints is in the log of the Spark server.
+"""The tool `python` inside a Spark task: the process of the task runs the code itself.
 
-Of many calls the results stay the JSON text that they are (`msgspec.Raw`): they are only written down.
+Inputs and results pass as JSON, as with the other `python` tool. What the code prints goes to the
+log of the Spark server. Results of batches stay JSON text (`msgspec.Raw`), because the task only
+writes them to a file.
 """
 
 import asyncio
@@ -31,15 +32,12 @@ class InlinePython:
         self._programs = python_child.Programs()
 
     async def run(self, call: Call) -> Outcome:
-        (outcome,) = (
-            await self.run_many(call.config, (call.input,), lambda nth: call.log)
-        ).outcomes
+        batch = await self.run_many(call.config, (call.input,), lambda nth: call.log)
+        (outcome,) = batch.outcomes
         assert outcome is not None
-        return (
-            outcome
-            if isinstance(outcome, Failed)
-            else Success(_decode(outcome.value), outcome.facts)
-        )
+        if isinstance(outcome, Failed):
+            return outcome
+        return Success(_decode(outcome.value), outcome.facts)
 
     async def run_many(
         self,
@@ -53,70 +51,74 @@ class InlinePython:
         code = await source(config)
         if isinstance(code, Failure):
             return BatchOutcome([Failed(code)] * len(inputs), 0.0)
-        env = {
-            str(name): str(value)
-            for name, value in (config.get("env") or {}).items()
-            if value is not None
-        }
+        variables = config.get("env") or {}
+        env = {str(name): str(value) for name, value in variables.items() if value is not None}
         clock = asyncio.get_running_loop().time
         began = clock()
-        # in a thread: code that awaits has a loop of its own
+        # In a thread, because code that awaits starts an event loop of its own.
         outcomes = await run_interruptible(partial(self._all, code, env, inputs, stop))
         return BatchOutcome(outcomes, clock() - began)
 
     def _all(
         self, code: str, env: dict[str, str], inputs: Sequence[dict[str, Any]], stop: bool
     ) -> list[Success | Failed | None]:
-        """One after the other."""
-        found: list[Success | Failed | None] = [None] * len(inputs)
+        """Run the code for each input, one after the other. `stop` ends at the first failure."""
+        outcomes: list[Success | Failed | None] = [None] * len(inputs)
         with _environment(env):
-            for nth, given in enumerate(_copied(inputs)):
-                found[nth] = outcome = (
-                    given if isinstance(given, Failed) else self._one(code, given)
-                )
+            for nth, arguments in enumerate(_copied(inputs)):
+                outcome: Success | Failed
+                if isinstance(arguments, Failed):
+                    outcome = arguments
+                else:
+                    outcome = self._one(code, arguments)
+                outcomes[nth] = outcome
                 if stop and isinstance(outcome, Failed):
                     break
-        return found
+        return outcomes
 
-    def _one(self, code: str, given: dict[str, Any]) -> Success | Failed:
-        answer: Any = python_child.answer(self._programs, code, given, RESULT_LIMIT, _encoded)
+    def _one(self, code: str, arguments: dict[str, Any]) -> Success | Failed:
+        answer: Any = python_child.answer(self._programs, code, arguments, RESULT_LIMIT, _encoded)
         if type(answer) is msgspec.Raw:
             return Success(answer, FACTS)
-        found = outcome_of(_decode(answer), RESULT_LIMIT)
-        return (
-            found
-            if isinstance(found, Failed)
-            else Success(msgspec.Raw(msgspec.json.encode(found.value)), FACTS)
-        )
+        outcome = outcome_of(_decode(answer), RESULT_LIMIT)
+        if isinstance(outcome, Failed):
+            return outcome
+        return Success(msgspec.Raw(msgspec.json.encode(outcome.value)), FACTS)
 
 
 def _copied(inputs: Sequence[dict[str, Any]]) -> list[dict[str, Any] | Failed]:
-    """As code gets them, which may change them: through JSON, all at once where all can be written."""
+    """Copies of the inputs, made through JSON, because the code may change them.
+
+    All are encoded at once if all can be encoded; else each by itself.
+    """
     data = written(inputs)
     if not isinstance(data, Failed):
         copies: list[dict[str, Any] | Failed] = _decode(data)
         return copies
-    each = [written(given) for given in inputs]
-    return [data if isinstance(data, Failed) else _decode(data) for data in each]
+    texts = [written(arguments) for arguments in inputs]
+    return [text if isinstance(text, Failed) else _decode(text) for text in texts]
 
 
 _decode = msgspec.json.Decoder().decode
 
 
 def _encoded(value: Any) -> msgspec.Raw | bytes:
-    """Plain data at once. The rest, and a null, which may be a NaN, is for `python_child` to write or refuse."""
+    """Encode a result as JSON. orjson encodes plain data; `python_child` encodes or refuses the
+    rest, and values with a null, which may be a NaN."""
     try:
-        made = orjson.dumps(value, None, python_child.STRICT)
+        text = orjson.dumps(value, None, python_child.STRICT)
     except TypeError:
         return python_child.encode(value)
-    if b"null" in made:
+    if b"null" in text:
         return python_child.encode_rest(value, keys_are_text=True)
-    # a copy: the text as orjson made it keeps a kilobyte of memory busy, and that takes longer than all the rest
-    return msgspec.Raw(b"%b" % made)
+    # A copy, because orjson's result keeps a kilobyte of memory allocated: allocating that for
+    # every item takes longer than encoding it.
+    return msgspec.Raw(b"%b" % text)
 
 
 @contextmanager
 def _environment(env: dict[str, str]) -> Iterator[None]:
+    """Set these environment variables, and restore the former ones afterwards."""
     if not env:
         yield
         return

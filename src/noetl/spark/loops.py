@@ -1,4 +1,5 @@
-"""The worker's side of a loop on Spark: the collection as files that tasks read, shards of it, and what becomes of them."""
+"""The worker's side of a loop on Spark: writes the collection to files, divides it into shards, and
+follows their progress."""
 
 import asyncio
 import base64
@@ -18,21 +19,18 @@ from noetl.model.events import Items
 from noetl.results.rowsets import Reader
 from noetl.tools.port import Call, ItemBatches, Told
 
-SHARDS = 16  # at least so many, where there are as many items: nobody knows how long one takes
+SHARDS = 16  # the least number of shards, if there are as many items: their duration is unknown
 MOST_SHARDS = 1_000
-CHEAP, DEAR = (
-    20_000,
-    500,
-)  # items of a shard at most: what takes its time, and what waits for others
+CHEAP, DEAR = 20_000, 500  # the most items of a shard: of a cheap body, and of one that waits
 BATCH = 250  # items of a cheap body that are called together
-WINDOW = 100  # items that wait for answers at once, where the loop does not say
-LOOK_EVERY = 1.0  # seconds
+WINDOW = 100  # items that run at once if the loop does not say
+LOOK_EVERY = 1.0  # seconds between two looks at the progress
 _INDEXED = pa.schema([("index", pa.int64()), ("item", pa.json_())])
 
 
 @dataclass(frozen=True, slots=True)
 class LoopDivision:
-    """How a loop is divided: items of a shard, how many shards, and how many items of one may run at once."""
+    """How a loop is divided: items per shard, number of shards, and items of a shard that run at once."""
 
     chunk: int
     shards: int
@@ -42,25 +40,41 @@ class LoopDivision:
 def cut(
     size: int, chunk: int | None, window: int | None, *, cheap: bool, cores: int, here: bool = True
 ) -> LoopDivision:
-    """`window` is how many items may run at once over the whole loop. Tasks run on the cores of this machine, or elsewhere:
-    then nobody knows how many run at once, and the window holds even if all do."""
+    """Divide a loop into shards. `window` bounds the items that run at once over the whole loop.
+
+    Tasks run on the cores of this machine (`here`) or elsewhere. Elsewhere the number of tasks that
+    run at once is unknown, so the window must hold even if all run.
+    """
     tasks = cores if here or window is None else MOST_SHARDS
-    most = window if window is not None and window < tasks else MOST_SHARDS
-    chunk = max(1, chunk or min(CHEAP if cheap else DEAR, -(-size // SHARDS)), -(-size // most))
-    shards = -(-size // chunk)
-    return LoopDivision(
-        chunk, shards, BATCH if cheap else max(1, (window or WINDOW) // min(shards, tasks))
-    )
+    max_shards = MOST_SHARDS
+    if window is not None and window < tasks:
+        max_shards = window
+    if not chunk:
+        max_items = CHEAP if cheap else DEAR
+        chunk = min(max_items, _divide_up(size, SHARDS))
+    chunk = max(1, chunk, _divide_up(size, max_shards))
+    shards = _divide_up(size, chunk)
+    if cheap:
+        return LoopDivision(chunk, shards, BATCH)
+    together = (window or WINDOW) // min(shards, tasks)
+    return LoopDivision(chunk, shards, max(1, together))
+
+
+def _divide_up(count: int, divisor: int) -> int:
+    return -(-count // divisor)
 
 
 @asynccontextmanager
 async def work(
     call: Call, items: Reader | ItemBatches, folder: Path, *, here: bool
 ) -> AsyncIterator[dict[str, Any]]:
-    """What the tasks are told; `folder` is for files made for this call. `here`: they run on this machine."""
+    """The description of a loop that its tasks get. The collection is open until the block ends.
+
+    `folder` is for files made for this call. `here`: the tasks run on this machine.
+    """
     config = call.config
-    told = folder / "told"
-    told.mkdir()
+    reports = folder / "told"
+    reports.mkdir()
     with ExitStack() as stack:
         paths: list[Path] = []
         if isinstance(items, Reader):
@@ -68,13 +82,14 @@ async def work(
             paths = await asyncio.to_thread(
                 lambda: stack.enter_context(items.local(call.tables.staging))
             )
-        given = [str(path) for path in paths] or [
-            str(await _written(items, folder / "items.parquet"))
-        ]
-        texts = {
-            name: base64.b64encode(config[name]).decode() for name in ("plan", "command", "known")
-        }
-        parts = cut(
+        if paths:
+            source = {"paths": [str(path) for path in paths], "indexed": False}
+        else:
+            written = await _written(items, folder / "items.parquet")
+            source = {"paths": [str(written)], "indexed": True}
+        names = ("plan", "command", "known")
+        texts = {name: base64.b64encode(config[name]).decode() for name in names}
+        division = cut(
             config["size"],
             config["chunk"],
             config["window"],
@@ -82,13 +97,12 @@ async def work(
             cores=os.cpu_count() or 1,
             here=here,
         )
-        source = {"paths": given, "indexed": not paths}
         shape = {"size": config["size"], "provenance": config["provenance"]}
-        yield {**texts, **asdict(parts), **shape, "source": source, "told": str(told)}
+        yield {**texts, **asdict(division), **shape, "source": source, "told": str(reports)}
 
 
 async def _written(items: Reader | ItemBatches, path: Path) -> Path:
-    """Each with its index: items of a retried loop are not those that follow each other."""
+    """Write the items with their indexes, which have gaps in a retried loop."""
     with pq.ParquetWriter(path, _INDEXED, compression="zstd") as file:
         if isinstance(items, Reader):
             await asyncio.to_thread(_write, file, list(enumerate(items.rows(0, items.count))))
@@ -108,7 +122,7 @@ def _write(file: Any, batch: list[tuple[int, Any]]) -> None:
 
 
 async def watch(folder: Path, told: Told) -> None:
-    """Until it is cancelled."""
+    """Report every shard that ends, until this is cancelled."""
     seen: set[str] = set()
     while True:
         await asyncio.sleep(LOOK_EVERY)
@@ -118,12 +132,13 @@ async def watch(folder: Path, told: Told) -> None:
 
 
 def _new(folder: Path, seen: set[str]) -> list[tuple[str, str]]:
-    return [
-        (path.name, path.read_text())
-        for path in folder.iterdir()
-        if path.name.isdigit() and path.name not in seen
-    ]
+    """Names and texts of the reports that have not been seen."""
+    found = []
+    for path in folder.iterdir():
+        if path.name.isdigit() and path.name not in seen:
+            found.append((path.name, path.read_text()))
+    return found
 
 
-def items_of(told: dict[str, Any]) -> Items:
-    return msgspec.convert(told, Items)
+def items_of(report: dict[str, Any]) -> Items:
+    return msgspec.convert(report, Items)

@@ -1,4 +1,7 @@
-"""From the files of a try to the value of the task: a few rows as they are, many as the files that Spark wrote."""
+"""Turns the files of a try into the value of the task.
+
+A few rows are encoded as a small payload; many rows stay in the files that Spark wrote.
+"""
 
 import shutil
 from contextlib import suppress
@@ -12,55 +15,66 @@ from noetl.results.rowsets import Writer
 from noetl.results.tables import EncodedTable, Head, Parts, nothing
 from noetl.tools.port import Call
 
-FOLDER = "spark"  # below where payloads are staged: one folder for every session
-FEW = 10_000  # rows
-SMALL = 512 << 10  # bytes: these become one small payload that rides with the report
+FOLDER = "spark"  # below the staging folder of payloads; it holds one folder per session
+FEW = 10_000  # rows of a small payload
+SMALL = 512 << 10  # bytes of a small payload, which is sent with the report
 
 
 def facts(answer: dict[str, Any]) -> dict[str, Any]:
-    """What arcs and people may know: counts of files, and what Spark says of its work."""
+    """The facts of a result that arcs and people see: counts of files, and metrics of Spark."""
     frames = answer.get("frames", {}).values()
-    files = [file for frame in frames for file in frame["files"]]
-    told = {
+    files = []
+    for frame in frames:
+        files += frame["files"]
+    counts = {
         "files": len(files),
         "bytes": sum(file["bytes"] for file in files),
         "partitions": sum(frame.get("partitions", 1) for frame in frames),
         **answer.get("spark", {}),
     }
-    expect: dict[str, int] = next((frame["expect"] for frame in frames if frame.get("expect")), {})
-    return {**told, "expect": expect} if expect else told
+    for frame in frames:
+        if frame.get("expect"):
+            return {**counts, "expect": frame["expect"]}
+    return counts
 
 
 def value(call: Call, answer: dict[str, Any]) -> Any:
-    """A JSON value, a `Table`, `Parts`, or a map of these by name."""
+    """The value of the task: JSON, a `Table`, `Parts`, or a map of these by name."""
     frames = answer.get("frames")
     if frames is None:
         return answer["value"]
-    made = {name: _frame(call, frame) for name, frame in frames.items()}
-    return made[""] if answer.get("single") else {**answer.get("value", {}), **made}
+    tables = {name: _frame(call, frame) for name, frame in frames.items()}
+    if answer.get("single"):
+        return tables[""]
+    return {**answer.get("value", {}), **tables}
 
 
 def _frame(call: Call, frame: dict[str, Any]) -> Any:
     files = frame["files"]
     if "path" in frame:
-        told = {"path": frame["path"], "row_count": frame["rows"], "columns": frame["columns"]}
-        if frame.get("skipped"):
-            return {**told, "skipped": True}
-        return (
-            {**told, "files": len(files)} if files else told
-        )  # those in an object store nobody has counted
+        return _path_value(frame)
     if not files:
         return {"rows": [], "row_count": 0, "columns": frame["columns"]}
-    rows = sum(file["rows"] for file in files)
-    if call.tables.staging.folder is None or (
-        rows <= FEW and sum(file["bytes"] for file in files) <= SMALL
-    ):
+    row_count = sum(file["rows"] for file in files)
+    size = sum(file["bytes"] for file in files)
+    is_small = row_count <= FEW and size <= SMALL
+    if is_small or call.tables.staging.folder is None:
         return _few(call, frame)
     return _many(call, frame)
 
 
+def _path_value(frame: dict[str, Any]) -> dict[str, Any]:
+    """The value of a step that wrote to a path of the user."""
+    described = {"path": frame["path"], "row_count": frame["rows"], "columns": frame["columns"]}
+    if frame.get("skipped"):
+        return {**described, "skipped": True}
+    if not frame["files"]:  # files in an object store are not counted
+        return described
+    return {**described, "files": len(frame["files"])}
+
+
 def _few(call: Call, frame: dict[str, Any]) -> EncodedTable:
-    """Encoded anew, as small row sets are; the files are not needed any more."""
+    """Encode the rows as a small payload, and remove their files."""
     opened = [pq.ParquetFile(file["path"]) for file in frame["files"]]
     schema = opened[0].schema_arrow.remove_metadata()
     try:
@@ -74,6 +88,7 @@ def _few(call: Call, frame: dict[str, Any]) -> EncodedTable:
 
 
 def _many(call: Call, frame: dict[str, Any]) -> Parts:
+    """Adopt the files that Spark wrote as the parts of the result."""
     tables: list[EncodedTable] = []
     for file in frame["files"]:
         draft, staged = call.tables.staging.adopt(Path(file["path"]), file["sha256"])
@@ -90,7 +105,7 @@ def _many(call: Call, frame: dict[str, Any]) -> Parts:
 
 
 def remove(frame: dict[str, Any]) -> None:
-    """Its folder; that of its session goes with the last one in it."""
+    """Remove the folder of a frame. The folder of its session is removed with the last frame."""
     folder = Path(frame["files"][0]["path"])
     while folder.parent.parent.name != FOLDER:
         folder = folder.parent

@@ -1,4 +1,4 @@
-"""Paths that a step names: where they are, what their names say of the format, and which are not to be written to."""
+"""Paths that a step names: their place, their format, and whether a step may write to them."""
 
 import os
 import tempfile
@@ -25,18 +25,19 @@ _READ: dict[str, dict[str, Any]] = {
     "json": {"mode": "FAILFAST"},
     "xml": {"mode": "FAILFAST"},
 }
-_TOLERANT = {
-    "mode",
-    "columnnameofcorruptrecord",
-}  # an input with one of these says what to do with broken records
+# With one of these options the input itself decides about broken records.
+_TOLERANT = {"mode", "columnnameofcorruptrecord"}
 _STRICT = {"mode", "columnPruning"}
 _WRITTEN = {"csv": {"escape": '"', "header": True}}
 _SYSTEM_FOLDERS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/sbin", "/sys", "/usr")
 
 
 def located(path: str, where: Profile) -> str:
-    """A relative one is below the folder of the worker, as for other tools. Spark takes it from a folder of its own, so elsewhere
-    than on this machine nobody could say what it means."""
+    """The path in full. A relative path starts at the worker's folder, as with other tools.
+
+    Spark itself would take it from another folder. So a relative path is refused for a Spark that
+    does not run on this machine alone.
+    """
     if not path:
         raise InvalidInput("a path is empty")
     if urlsplit(path).scheme or path.startswith("/"):
@@ -46,25 +47,32 @@ def located(path: str, where: Profile) -> str:
             f"{path!r} is a relative path, and Spark is not of this machine alone",
             hint="say it in full",
         )
-    return os.path.abspath(path) + ("/" if path.endswith("/") else "")
+    full = os.path.abspath(path)
+    if path.endswith("/"):
+        full += "/"
+    return full
 
 
-def format_of(path: str, said: Any = None) -> str:
-    """What is said, else by the ending of the name, as sinks do; Parquet otherwise."""
-    found = str(said or format_named(path) or PARQUET)
+def format_of(path: str, declared: Any = None) -> str:
+    """The declared format, else the one of the ending of the name, as with sinks, else Parquet."""
+    found = str(declared or format_named(path) or PARQUET)
     return _LINES.get(found, found)
 
 
 def format_named(path: str) -> str | None:
-    """By the ending of its name; None if that says nothing."""
+    """The format by the ending of the name, or None if the ending is unknown."""
     name = PurePosixPath(path)
-    ending = PurePosixPath(name.stem).suffix if name.suffix.lower() in _PACKED else name.suffix
+    ending = name.suffix
+    if ending.lower() in _PACKED:
+        ending = PurePosixPath(name.stem).suffix
     found = _ENDINGS.get(ending.lower())
-    return None if found is None else _LINES.get(found, found)
+    if found is None:
+        return None
+    return _LINES.get(found, found)
 
 
 def local_folder(path: str) -> Path | None:
-    """Where it is on a file system of this machine; None for a path elsewhere."""
+    """The path on a file system of this machine, or None for a path elsewhere."""
     parts = urlsplit(path)
     if parts.scheme == "file":
         return Path(unquote(parts.path))
@@ -72,44 +80,46 @@ def local_folder(path: str) -> Path | None:
 
 
 def check_output(path: str, own: Iterable[Path]) -> None:
-    """Refuse folders that no step may write to. `own`: those of NoETL itself."""
+    """Refuse folders that no step may write to. `own` are the folders of NoETL itself."""
     folder = local_folder(path)
     if folder is None:
         if not urlsplit(path).path.strip("/"):
             raise InvalidInput(f"output: {path!r} is a whole store", hint="write to a folder in it")
         return
-    place = Path(os.path.realpath(folder))
-    if any(place.is_relative_to(each) for each in _SYSTEM_FOLDERS):
+    target = Path(os.path.realpath(folder))
+    if any(target.is_relative_to(system_folder) for system_folder in _SYSTEM_FOLDERS):
         raise InvalidInput(
-            f"output: {place} belongs to the system", hint="write to a folder of its own"
+            f"output: {target} belongs to the system", hint="write to a folder of its own"
         )
-    for each in own:
-        if place.is_relative_to(os.path.realpath(each)):
+    for own_folder in own:
+        if target.is_relative_to(os.path.realpath(own_folder)):
             raise InvalidInput(
-                f"output: {place} is where NoETL keeps its own data", hint="write to another folder"
+                f"output: {target} is where NoETL keeps its own data",
+                hint="write to another folder",
             )
-    for each in (*own, Path.home(), Path.cwd(), Path(tempfile.gettempdir())):
-        if Path(os.path.realpath(each)).is_relative_to(place):
+    for shared_folder in (*own, Path.home(), Path.cwd(), Path(tempfile.gettempdir())):
+        if Path(os.path.realpath(shared_folder)).is_relative_to(target):
             raise InvalidInput(
-                f"output: {place} holds much besides the rows of a step",
+                f"output: {target} holds much besides the rows of a step",
                 hint="write to a folder in it",
             )
 
 
-def reading(format: str, said: dict[str, Any] | None) -> dict[str, Any]:
-    """The options of Spark's reader. A broken record fails it, unless the input says otherwise: Spark by itself gives nulls."""
-    given = said or {}
-    written = {name.lower() for name in given}
-    left_out = _STRICT if written & _TOLERANT else set()
-    defaults = _READ.get(format, {}).items()
-    ours = {
-        name: value
-        for name, value in defaults
-        if name not in left_out and name.lower() not in written
-    }
-    return {**ours, **given}
+def reading(format: str, given: dict[str, Any] | None) -> dict[str, Any]:
+    """The options of Spark's reader.
+
+    A broken record fails the step, unless the input says otherwise. Spark by itself would read nulls.
+    """
+    given = given or {}
+    given_names = {name.lower() for name in given}
+    left_out = _STRICT if given_names & _TOLERANT else set()
+    options = {}
+    for name, value in _READ.get(format, {}).items():
+        if name not in left_out and name.lower() not in given_names:
+            options[name] = value
+    return {**options, **given}
 
 
-def writing(format: str, said: dict[str, Any] | None) -> dict[str, Any]:
+def writing(format: str, given: dict[str, Any] | None) -> dict[str, Any]:
     """The options of Spark's writer."""
-    return {**_WRITTEN.get(format, {}), **(said or {})}
+    return {**_WRITTEN.get(format, {}), **(given or {})}

@@ -1,10 +1,10 @@
-"""`NOETL_HOME/spark`: where the Spark server of this machine says how to reach it, and who uses it.
+"""The folder `NOETL_HOME/spark`: the address of this machine's Spark server, and its locks.
 
-server.json   address, token and process; there while it answers
+server.json   address, token and process id; exists while the server answers
 server.lock   held by the process that serves
-start.lock    held by whoever starts one
-use           shared by commands that are at work; touched when one ends, so its age is how long nobody worked
-server.log    what Spark says
+start.lock    held by a process that starts a server
+use           shared lock of running commands; touched when one ends, so its age is the idle time
+server.log    the log of Spark
 """
 
 import fcntl
@@ -21,7 +21,7 @@ REACH = 1.0  # seconds for a server of this machine to take a connection
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server that answers. `pid` is of the process that looks after it."""
+    """The record of a running server. `pid` is the process that supervises the JVM."""
 
     port: int
     token: str
@@ -31,7 +31,7 @@ class Served:
 
     @property
     def url(self) -> str:
-        # by this name, and no other, PySpark sends a token without TLS
+        # PySpark sends a token without TLS only to this host name.
         return f"sc://localhost:{self.port}/;token={self.token}"
 
     def answers(self) -> bool:
@@ -56,21 +56,22 @@ class SparkPlace:
     def log(self) -> Path:
         return self.folder / "server.log"
 
-    # ---- who serves ------------------------------------------------------------------------------------------------------
+    # ---- the record of the server ----------------------------------------------------------------------------------------
 
     def served(self) -> Served | None:
+        """The record of the server, or None if there is none."""
         try:
             return Served(**json.loads((self.folder / "server.json").read_bytes()))
         except (FileNotFoundError, ValueError, TypeError):
             return None
 
     def publish(self, served: Served) -> None:
-        """For this user alone: whoever has the token may run anything as us."""
+        """Write the record, readable by this user only: the token lets a client run any code as us."""
         part = self.folder / ".server.json"
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             json.dump(asdict(served), file)
-        (self.folder / "use").touch(0o600)  # it has not been idle for as long as there was none
+        (self.folder / "use").touch(0o600)  # the idle time starts now
         part.rename(self.folder / "server.json")
 
     def withdraw(self) -> None:
@@ -81,7 +82,7 @@ class SparkPlace:
 
     @contextmanager
     def locked(self, name: str, how: int = fcntl.LOCK_EX) -> Iterator[bool]:
-        """False: somebody else has it, and `how` said not to wait."""
+        """Hold a lock. Yields False if another process holds it and `how` says not to wait."""
         with self._opened(name) as descriptor:
             try:
                 fcntl.flock(descriptor, how)
@@ -91,7 +92,8 @@ class SparkPlace:
             yield True
 
     def use(self) -> int:
-        """A descriptor; the server is in use until it is closed, however that happens."""
+        """Mark the server as used. It is in use until the returned descriptor is closed, also by
+        the end of this process."""
         descriptor = os.open(self.folder / "use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         os.utime(descriptor)
@@ -103,7 +105,8 @@ class SparkPlace:
 
     @contextmanager
     def unused(self, now: float, idle: float) -> Iterator[bool]:
-        """True: nobody has used it for so long, and nobody can begin to while this lasts."""
+        """Yields whether no command has used the server for `idle` seconds. While the block lasts,
+        no command can begin to."""
         with self._opened("use") as descriptor:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

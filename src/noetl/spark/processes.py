@@ -1,4 +1,8 @@
-"""The worker's side of a process that talks to Spark: a request in, an answer out, prints as logs; gone when cancelled."""
+"""The worker's side of the client processes that talk to Spark.
+
+A process takes one request and gives one answer. What it prints becomes log lines. It is killed
+when the caller is cancelled.
+"""
 
 import asyncio
 import json
@@ -10,21 +14,19 @@ from noetl.tools.port import Log, Progress, silent, unseen
 from noetl.tools.python_pool import StreamLines
 
 ENV = {
-    "SPARK_CONNECT_MODE_ENABLED": "1",  # `from pyspark.sql import functions` means those of Connect
-    "OPENBLAS_NUM_THREADS": "1",  # no threads where processes are forked
+    "SPARK_CONNECT_MODE_ENABLED": "1",  # `from pyspark.sql import functions` imports Connect's
+    "OPENBLAS_NUM_THREADS": "1",  # a process that forks must not have threads
     "OMP_NUM_THREADS": "1",
     "GRPC_VERBOSITY": "NONE",
 }
 LIMITS = ProcessLimits(open_files=4096)
-LARGEST_VALUE = 64 << 20  # bytes of JSON, as the python tool has it
+LARGEST_VALUE = 64 << 20  # bytes of JSON, as with the python tool
 LONGEST_LINE = LARGEST_VALUE + (1 << 20)
-LINGER = (
-    1.0  # seconds for the last lines of a process that code may have left behind with our streams
-)
+LINGER = 1.0  # seconds to wait for output: the code may leave a process that holds our streams
 
 
 class SparkClientCrashed(Exception):
-    """The process is gone and gave no answer."""
+    """The client process has ended without an answer."""
 
     def __init__(self, status: int) -> None:
         super().__init__(str(status))
@@ -41,14 +43,15 @@ class Processes:
     async def ask(
         self, request: dict[str, Any], log: Log = silent, progress: Progress = unseen
     ) -> dict[str, Any]:
+        """Start a client process, send it the request, and return its answer."""
         ours, theirs = socket.socketpair()
         out, out_end = socket.socketpair()
         err, err_end = socket.socketpair()
         ends = [out_end.detach(), err_end.detach(), theirs.detach()]
         process = self._nursery.spawn("spark", ends, {}, LIMITS, memory=0)
-        printed = [
-            asyncio.ensure_future(_follow(each, log, name))
-            for each, name in ((out, "stdout"), (err, "stderr"))
+        outputs = [
+            asyncio.ensure_future(_follow(out, log, "stdout")),
+            asyncio.ensure_future(_follow(err, log, "stderr")),
         ]
         try:
             answer = await _talk(ours, request, progress)
@@ -59,14 +62,15 @@ class Processes:
             await process.stop(grace=0)
             raise
         finally:
-            await asyncio.wait(printed, timeout=LINGER)
-            for each in printed:
-                each.cancel()
+            await asyncio.wait(outputs, timeout=LINGER)
+            for output in outputs:
+                output.cancel()
 
 
 async def _talk(
     ours: socket.socket, request: dict[str, Any], progress: Progress
 ) -> dict[str, Any] | None:
+    """The answer of the process, or None if it ends without one."""
     reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
     try:
         body = json.dumps({**request, "limit": LARGEST_VALUE}).encode()
@@ -90,7 +94,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _follow(end: socket.socket, log: Log, name: str) -> None:
-    """What is printed, until the process is gone."""
+    """Log the lines of an output stream until it ends."""
     reader, writer = await asyncio.open_connection(sock=end)
     lines = StreamLines(name, log)
     try:

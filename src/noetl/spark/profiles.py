@@ -1,10 +1,11 @@
-"""Where Spark is: a profile, named by a step or by `NOETL_SPARK_PROFILE`. A playbook never changes with it.
+"""Profiles say where Spark runs. A step names one, or `NOETL_SPARK_PROFILE`.
 
-local                    the server of this machine, started when it is needed
+local                    the server of this machine, started when a step needs it
 sc://host:port/;token=…  any Spark Connect server
-cluster:spark://…        the server of this machine, its executors on a standalone cluster
+cluster:spark://…        the server of this machine, with its executors on a standalone cluster
+none                     no Spark; only in the setting
 
-Of the setting alone: none. There is no Spark.
+A playbook is the same for all profiles.
 """
 
 import socket
@@ -20,20 +21,22 @@ _CLUSTER = "cluster:"
 
 
 class SparkUnavailable(Unavailable):
-    """There is no Spark server, and none could be started."""
+    """No Spark server answers, and none could be started."""
 
     code = "SPARK_UNAVAILABLE"
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A `url` is served by others; without one the server is ours, `master` says where its executors are."""
+    """With `url`, the Spark server belongs to others. Without it, the server is ours, and `master`
+    is the cluster of its executors."""
 
     url: str | None = None
     master: str | None = None
 
     def reach(self) -> None:
-        """What others serve takes connections; SparkUnavailable if it does not. Clients of Spark would try for minutes."""
+        """SparkUnavailable if the server or master of others takes no connection. A Spark client
+        would try for minutes."""
         if self.url is not None:
             _reach(f"the Spark server {shown(self.url)}", [self.url], CONNECT_PORT)
         elif self.master is not None:
@@ -41,6 +44,7 @@ class Profile:
 
 
 def profile(text: str) -> Profile:
+    """Parse the text of a profile. InvalidInput if it is not one."""
     text = text.strip()
     if text == LOCAL:
         return Profile()
@@ -60,10 +64,12 @@ def profile(text: str) -> Profile:
 
 
 def _reach(what: str, addresses: list[str], port: int) -> None:
-    """Any of them."""
+    """Connect to any of the addresses."""
     why = ""
     for address in addresses:
-        parts = urlsplit(shown(address if "://" in address else f"spark://{address}"))
+        if "://" not in address:
+            address = f"spark://{address}"
+        parts = urlsplit(shown(address))
         try:
             socket.create_connection((parts.hostname or "", parts.port or port), ANSWER_SEC).close()
             return
@@ -75,5 +81,5 @@ def _reach(what: str, addresses: list[str], port: int) -> None:
 
 
 def shown(text: str) -> str:
-    """Without its token."""
+    """The profile without its token, for messages."""
     return text.strip().partition(";")[0]

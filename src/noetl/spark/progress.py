@@ -1,4 +1,4 @@
-"""What Spark Connect tells of a job while it runs: a few words for those who watch, and sums for the result."""
+"""Progress of a Spark job as Spark Connect reports it: a line for people, and sums for the result."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,19 +9,17 @@ BETWEEN = 1.0  # seconds between two lines of progress
 
 
 def progress(stages: Sequence[Any]) -> str:
-    """Of what runs now: a step may ask Spark several things, one after the other."""
-    tasks, over = (
-        sum(int(stage.num_tasks) for stage in stages),
-        sum(int(stage.num_completed_tasks) for stage in stages),
-    )
-    ended, read = (
-        sum(bool(stage.done) for stage in stages),
-        sum(int(stage.num_bytes_read) for stage in stages),
-    )
-    told = [f"{over}/{tasks} tasks"]
+    """A line about the current operation. A step may run several operations in turn."""
+    tasks = sum(int(stage.num_tasks) for stage in stages)
+    completed_tasks = sum(int(stage.num_completed_tasks) for stage in stages)
+    completed_stages = sum(bool(stage.done) for stage in stages)
+    bytes_read = sum(int(stage.num_bytes_read) for stage in stages)
+    parts = [f"{completed_tasks}/{tasks} tasks"]
     if len(stages) > 1:
-        told.append(f"stage {min(ended + 1, len(stages))}/{len(stages)}")
-    return ", ".join([*told, f"{_bytes(read)} read"] if read else told)
+        parts.append(f"stage {min(completed_stages + 1, len(stages))}/{len(stages)}")
+    if bytes_read:
+        parts.append(f"{_bytes(bytes_read)} read")
+    return ", ".join(parts)
 
 
 def _bytes(count: float) -> str:
@@ -33,7 +31,7 @@ def _bytes(count: float) -> str:
 
 
 class ProgressMetrics:
-    """Told by PySpark while something runs; it must never raise."""
+    """The progress handler of a session. PySpark calls it while an operation runs; it never raises."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -43,7 +41,7 @@ class ProgressMetrics:
     def __call__(
         self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool
     ) -> None:
-        with suppress(Exception):  # a line that cannot be told is not worth a query
+        with suppress(Exception):  # a missing line of progress must not fail the query
             if stages:
                 self._operations[operation_id or ""] = list(stages)
             now = time.monotonic()
@@ -59,6 +57,7 @@ class ProgressMetrics:
         return sum(int(getattr(stage, field, 0)) for stage in self._all())
 
     def told(self) -> dict[str, Any]:
+        """Sums over all operations, for the facts of the result."""
         return {
             "stages": sum(1 for _ in self._all()),
             "tasks": self._sum("num_tasks"),

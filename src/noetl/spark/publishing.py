@@ -1,10 +1,11 @@
-"""Rows of a step to a path of the user's.
+"""Writes the rows of a step to a path of the user.
 
-A folder of files on a file system of this machine is committed as `commits.py` says. Elsewhere (HDFS, `s3a://`) and for tables
-with a log of their own, Spark's writer does it, which removes before it writes. So the rows are complete in a folder of the
-attempt before it begins: what fails or is interrupted while they are computed changes nothing, and what is lost while they are
-copied is copied again from there. A copy that adds rows is never begun twice: if it is not known how far the first one came,
-the call fails and says so.
+Files in a folder of this machine are committed as `commits.py` describes. For other stores (HDFS,
+`s3a://`) and for tables with a log of their own, Spark's writer copies the rows, and it removes old
+files before it writes. So the rows are first complete in a folder of the attempt. A failure while
+they are computed changes nothing at the path, and a lost copy is repeated from that folder. A copy
+that adds rows is never begun twice: if the extent of the first copy is unknown, the call fails and
+says so.
 """
 
 import json
@@ -30,10 +31,11 @@ from noetl.spark.writing import Checks, write
 OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 OVERWRITE_OPTION = "partitionoverwritemode"
 WRITE_ERRORS = (PySparkException, grpc.RpcError)  # of Spark, and of the connection to it
-REPEATABLE = ("overwrite", "overwrite_partitions")  # a second copy leaves what one leaves
+REPEATABLE = ("overwrite", "overwrite_partitions")  # modes in which a second copy does no harm
 
 
 def publish(frame: DataFrame, request: dict[str, Any]) -> dict[str, Any]:
+    """Write the frame to the path of the output. Returns the answer of the step."""
     output = request["output"]
     mode = _mode(frame, output)
     folder = local_folder(output["path"])
@@ -42,8 +44,9 @@ def publish(frame: DataFrame, request: dict[str, Any]) -> dict[str, Any]:
     target = CommitTarget(
         folder, request["key"], mode, output["format"], output.get("partition_by") or ()
     )
-    if (answer := target.recorded()) is not None:
-        return answer
+    earlier_answer = target.recorded()
+    if earlier_answer is not None:
+        return earlier_answer
     if mode == "ignore" and target.has_data():
         return skipped({"columns": frame.columns, "path": output["path"], "expect": {}})
     target.check()
@@ -51,48 +54,41 @@ def publish(frame: DataFrame, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mode(frame: DataFrame, output: dict[str, Any]) -> str:
-    """As the output says it. `overwrite` is that of partitions where Spark is told so, by an option or by a setting."""
+    """The mode of the output. `overwrite` replaces only partitions if an option or a setting of
+    Spark says so."""
     mode = output.get("mode") or "overwrite"
     if mode != "overwrite" or not output.get("partition_by"):
         return str(mode)
     options = {name.lower(): value for name, value in output["options"].items()}
-    said = options.get(OVERWRITE_OPTION) or frame.sparkSession.conf.get(OVERWRITE_MODE)
-    return "overwrite_partitions" if str(said).lower() == "dynamic" else "overwrite"
+    spark_mode = options.get(OVERWRITE_OPTION) or frame.sparkSession.conf.get(OVERWRITE_MODE)
+    return "overwrite_partitions" if str(spark_mode).lower() == "dynamic" else "overwrite"
 
 
 def _commit(frame: DataFrame, request: dict[str, Any], target: CommitTarget) -> dict[str, Any]:
+    """Write the frame to a staging folder of the target, and commit its files."""
     output = request["output"]
     sample = target.sample_file()
     frame = _fitted(frame, sample, target, output)
     answer: dict[str, Any] = {"columns": frame.columns, "path": output["path"], "expect": {}}
     checks = Checks(request["expect"])
-    counted = Observation("written")
-    writer = (
-        checks.applied(frame)
-        .observe(counted, F.count(F.lit(1)).alias("rows"))
-        .write.format(output["format"])
-    )
+    counts = Observation("written")
+    checked = checks.applied(frame).observe(counts, F.count(F.lit(1)).alias("rows"))
+    writer = checked.write.format(output["format"]).options(**output["options"])
     staging = target.staging(request["session"])
     with ExitStack() as cleanup:
         cleanup.callback(shutil.rmtree, staging, ignore_errors=True)
-        writer.options(**output["options"]).partitionBy(*target.partition_by).save(str(staging))
-        reader = (
-            frame.sparkSession.read.schema(frame.schema)
-            .format(output["format"])
-            .options(**output["options"])
-        )
+        writer.partitionBy(*target.partition_by).save(str(staging))
+        reader = frame.sparkSession.read.schema(frame.schema)
+        reader = reader.format(output["format"]).options(**output["options"])
         answer["expect"] = checks.counted(lambda: reader.load(str(staging)))
-        answer["rows"] = int(counted.get["rows"])
-        cleanup.pop_all()  # it is complete
+        answer["rows"] = int(counts.get["rows"])
+        cleanup.pop_all()  # the staged files are complete: keep them
 
     def check_columns() -> None:
-        now = target.sample_file()
-        if now != sample and _fitted(frame, now, target, output) is not frame:
-            raise Broken(
-                "output",
-                Wrong(
-                    f"another step has written to {output['path']} meanwhile; start this one again"
-                ),
+        new_sample = target.sample_file()
+        if new_sample != sample and _fitted(frame, new_sample, target, output) is not frame:
+            raise _refused_output(
+                f"another step has written to {output['path']} meanwhile; start this one again"
             )
 
     return target.commit(staging, answer, frame.schema.jsonValue(), check_columns)
@@ -101,43 +97,49 @@ def _commit(frame: DataFrame, request: dict[str, Any], target: CommitTarget) -> 
 def _fitted(
     frame: DataFrame, sample: Path | None, target: CommitTarget, output: dict[str, Any]
 ) -> DataFrame:
-    """With the columns that are there, of which `sample` is a file."""
+    """The frame with the columns of the existing files; `sample` is one of them."""
     if sample is None:
         return frame
     recorded = target.recorded_schema()
     schema = None if recorded is None else StructType.fromJson(recorded)
     standing = standing_at(frame.sparkSession, str(sample), output, schema)
-    return frame if standing is None else fit(frame, standing, target.partition_by)
+    if standing is None:
+        return frame
+    return fit(frame, standing, target.partition_by)
+
+
+def _refused_output(message: str) -> Broken:
+    return Broken("output", Wrong(message))
 
 
 # ---- by Spark's own writer -------------------------------------------------------------------------------------------------
 
 
 def _copy_by_spark(frame: DataFrame, request: dict[str, Any], mode: str) -> dict[str, Any]:
+    """Stage the rows, and let Spark's writer copy them to the path."""
     copying = Copying(Path(request["copying"]))
     output = request["output"]
-    if (answer := copying.answer()) is not None:
-        return answer
+    earlier_answer = copying.answer()
+    if earlier_answer is not None:
+        return earlier_answer
     if mode not in REPEATABLE and copying.path.exists():
-        raise Broken(
-            "output",
-            Uncertain(f"an earlier try was copying rows to {output['path']} when it was lost"),
-        )
+        message = f"an earlier try was copying rows to {output['path']} when it was lost"
+        raise Broken("output", Uncertain(message))
     spark = frame.sparkSession
     if mode == "ignore" and _exists(spark, output["path"]):
         return skipped({"columns": frame.columns, "path": output["path"], "expect": {}})
     if mode == "error" and _exists(spark, output["path"]):
-        raise Broken("output", Wrong(f"{output['path']} is there already (mode: error)"))
+        raise _refused_output(f"{output['path']} is there already (mode: error)")
     standing = _standing_elsewhere(spark, output, mode)
+    partition_by = output.get("partition_by") or ()
     made = request.get("staged")
     if made is None:
-        made = _staged(
-            frame if standing is None else fit(frame, standing, output.get("partition_by") or ()),
-            request,
-        )
+        if standing is not None:
+            frame = fit(frame, standing, partition_by)
+        made = _staged(frame, request)
     rows = spark.read.parquet(*(file["path"] for file in made["files"]))
     if standing is not None:
-        rows = fit(rows, standing, output.get("partition_by") or ())
+        rows = fit(rows, standing, partition_by)
     answer = {
         "columns": made["columns"],
         "path": output["path"],
@@ -149,47 +151,49 @@ def _copy_by_spark(frame: DataFrame, request: dict[str, Any], mode: str) -> dict
     try:
         _copied(rows, output, mode)
     except WRITE_ERRORS as error:
-        raise Broken("output", error if mode in REPEATABLE else Uncertain(str(error))) from error
+        if mode in REPEATABLE:
+            raise Broken("output", error) from error
+        raise Broken("output", Uncertain(str(error))) from error
     copying.end(answer)
     shutil.rmtree(os.path.dirname(made["files"][0]["path"]), ignore_errors=True)
     return answer
 
 
 def _staged(frame: DataFrame, request: dict[str, Any]) -> dict[str, Any]:
+    """Write the frame to the folder of the attempt. Returns its manifest."""
     return write(frame, os.path.join(request["folder"], "result"), {**request, "output": {}})
 
 
 def _standing_elsewhere(spark: SparkSession, output: dict[str, Any], mode: str) -> Standing | None:
-    """What rows are added to. Tables with a log compare the columns themselves."""
+    """The existing columns at the path, if rows are added to them.
+
+    None for tables with a log, which compare the columns themselves.
+    """
     format, path = output["format"], output["path"]
     if mode not in ("append", "overwrite_partitions") or format not in FILE_FORMATS - SPARSE:
         return None
     standing = standing_at(spark, path, output)
     if standing is None:
         return None
-    files = {name.lower() for name in standing.schema.names}
-    everything = {name.lower() for name in folder_columns(spark, path, format, output["options"])}
-    found = everything - files if standing.has_names else set()
+    in_files = {name.lower() for name in standing.schema.names}
+    all_names = {name.lower() for name in folder_columns(spark, path, format, output["options"])}
+    found = all_names - in_files
     wanted = {name.lower() for name in output.get("partition_by") or ()}
     if standing.has_names and found != wanted:
-        there, here = (", ".join(sorted(names)) or "nothing" for names in (found, wanted))
-        raise Broken(
-            "output",
-            Wrong(f"{path} is partitioned by {there}, and this step writes partition_by {here}"),
+        there = ", ".join(sorted(found)) or "nothing"
+        here = ", ".join(sorted(wanted)) or "nothing"
+        raise _refused_output(
+            f"{path} is partitioned by {there}, and this step writes partition_by {here}"
         )
     return standing
 
 
 def _copied(rows: DataFrame, output: dict[str, Any], mode: str) -> None:
-    options = {
-        name: value for name, value in output["options"].items() if name.lower() != OVERWRITE_OPTION
-    }
+    given = output["options"].items()
+    options = {name: value for name, value in given if name.lower() != OVERWRITE_OPTION}
     options["partitionOverwriteMode"] = "dynamic" if mode == "overwrite_partitions" else "static"
-    writer = (
-        rows.write.format(output["format"])
-        .options(**options)
-        .partitionBy(*output.get("partition_by", ()))
-    )
+    writer = rows.write.format(output["format"]).options(**options)
+    writer = writer.partitionBy(*output.get("partition_by", ()))
     spark_mode = "overwrite" if mode in REPEATABLE else "append"
     writer.mode(spark_mode).save(output["path"])
 
@@ -205,25 +209,28 @@ def _exists(spark: SparkSession, path: str) -> bool:
 
 
 class Copying:
-    """A file that says whether a call has begun to copy its rows, and what it answered when it had done so."""
+    """The file that records whether a call has begun to copy its rows, and its answer at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def answer(self) -> dict[str, Any] | None:
+        """The answer of the call, or None if it has not copied all rows."""
         try:
-            found: dict[str, Any] | None = json.loads(self.path.read_bytes() or b"null")
+            text = self.path.read_bytes()
         except FileNotFoundError:
             return None
+        found: dict[str, Any] | None = json.loads(text or b"null")
         return found
 
     def begin(self) -> None:
+        """Record that the copy begins, and delete old records of other calls."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.touch()
         oldest = time.time() - RECORD_KEPT_S
-        for each in self.path.parent.iterdir():
-            if each.stat().st_mtime < oldest:
-                each.unlink(missing_ok=True)
+        for record in self.path.parent.iterdir():
+            if record.stat().st_mtime < oldest:
+                record.unlink(missing_ok=True)
 
     def end(self, answer: dict[str, Any]) -> None:
         part = self.path.with_suffix(".part")

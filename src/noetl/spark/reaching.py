@@ -1,4 +1,4 @@
-"""Whether a Spark Connect server that others look after answers."""
+"""Asks a Spark Connect server of others for its version."""
 
 from contextlib import suppress
 
@@ -11,32 +11,35 @@ from noetl.model.errors import InvalidInput
 from noetl.spark.child import USER
 from noetl.spark.profiles import SparkUnavailable
 
-WITHIN = 5.0  # seconds
-AFTERWARDS = 1.0
+WITHIN = 5.0  # seconds for the answer
+AFTERWARDS = 1.0  # seconds to release the session
 
 
 def version_at(url: str, session: str) -> str:
-    """The version of Spark there, by a session of that id. Asked once: PySpark's own client would go on asking for minutes."""
+    """The version of Spark at the URL, asked in a session of this id.
+
+    This asks once. PySpark's own client would retry for minutes.
+    """
     builder = _builder(url)
     user = base_pb2.UserContext(user_id=USER)
-    asked = base_pb2.AnalyzePlanRequest(session_id=session, user_context=user)
-    asked.spark_version.SetInParent()
-    over = base_pb2.ReleaseSessionRequest(session_id=session, user_context=user)
+    question = base_pb2.AnalyzePlanRequest(session_id=session, user_context=user)
+    question.spark_version.SetInParent()
+    release = base_pb2.ReleaseSessionRequest(session_id=session, user_context=user)
     with builder.toChannel() as channel:
         server = base_pb2_grpc.SparkConnectServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
         try:
-            told = server.AnalyzePlan(asked, timeout=WITHIN, metadata=builder.metadata())
+            answer = server.AnalyzePlan(question, timeout=WITHIN, metadata=builder.metadata())
         except grpc.RpcError as error:
             raise SparkUnavailable(_why(error)) from error
-        with suppress(grpc.RpcError):  # it answered
-            server.ReleaseSession(over, timeout=AFTERWARDS, metadata=builder.metadata())
-    return str(told.spark_version.version)
+        with suppress(grpc.RpcError):  # the version is known already
+            server.ReleaseSession(release, timeout=AFTERWARDS, metadata=builder.metadata())
+    return str(answer.spark_version.version)
 
 
 def _builder(url: str) -> DefaultChannelBuilder:
     try:
         return DefaultChannelBuilder(url)
-    except (PySparkException, ValueError):  # what they say may have the token in it
+    except (PySparkException, ValueError):  # not chained: their text may contain the token
         raise InvalidInput(
             "not an address; sc://host:port/;token=…, each value quoted as in a URL"
         ) from None
@@ -45,4 +48,5 @@ def _builder(url: str) -> DefaultChannelBuilder:
 def _why(error: grpc.RpcError) -> str:
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"no answer within {WITHIN:g} s"
-    return f"it does not answer: {error.code().name}: {str(error.details()).partition(chr(10))[0]}"
+    first_line = str(error.details()).partition("\n")[0]
+    return f"it does not answer: {error.code().name}: {first_line}"
