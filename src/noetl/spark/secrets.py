@@ -1,5 +1,8 @@
-"""`keychain.*` and `auth` in Spark's tasks. No secret goes with a task: it has a ticket, and asks the worker of its command when
-a template or a tool first needs one. What it is told stays in its memory, and stands in none of its rows and prints.
+"""`keychain.*` and `auth` in Spark's tasks.
+
+A task is sent no secret. It has a ticket, and asks the worker of its command when a template or a
+tool first needs a secret. The secret stays in the memory of the task; it is redacted from rows and
+printed output.
 """
 
 import asyncio
@@ -14,11 +17,12 @@ from noetl.playbook.model import KeychainEntry
 from noetl.spark.tickets import Answering, TicketRefused, ask
 from noetl.tools.port import Call
 
-KEPT_FOR = 10.0  # seconds: items ask for the same one again and again
+KEPT_FOR = 10.0  # seconds that a secret is cached, because every item asks for it
 
 
 class AskedKeychain(Keychain):
-    """Entries and credentials as the worker resolves them; only what stands in the playbook itself is made here."""
+    """A keychain that asks the worker for entries and credentials. It makes only static entries
+    itself, because their values are in the playbook."""
 
     def __init__(self, ticket: str, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -41,13 +45,13 @@ class AskedKeychain(Keychain):
 
     async def _asked(self, name: str, **question: Any) -> Any:
         key, now = repr(question), asyncio.get_running_loop().time
-        async with self._asking:  # of those that want it at the same time, one asks
-            until, found = self._kept.get(key, (0.0, None))
-            if now() >= until:
-                found = await asyncio.to_thread(_answered, self._ticket, question)
-                self._kept[key] = now() + KEPT_FOR, found
-        self.redactor.credential(name, found)
-        return found
+        async with self._asking:  # one of several concurrent items asks
+            expires_at, answer = self._kept.get(key, (0.0, None))
+            if now() >= expires_at:
+                answer = await asyncio.to_thread(_answered, self._ticket, question)
+                self._kept[key] = now() + KEPT_FOR, answer
+        self.redactor.credential(name, answer)
+        return answer
 
 
 def _answered(ticket: str, question: dict[str, Any]) -> Any:
@@ -63,7 +67,7 @@ def _answered(ticket: str, question: dict[str, Any]) -> Any:
 
 
 class RedactedStdout(io.TextIOBase):
-    """What code prints in a task goes to the log of Spark, without the secrets that the task knows."""
+    """The output stream of a task: text goes to the log of Spark without the task's secrets."""
 
     def __init__(self, to: TextIO, redactor: Redactor) -> None:
         self._to = to
@@ -81,7 +85,7 @@ class RedactedStdout(io.TextIOBase):
 
 
 def answering(call: Call) -> Answering:
-    """The worker's side, for the tasks of a loop."""
+    """The worker's side: the function that answers the questions of a loop's tasks."""
 
     async def answer(question: dict[str, Any]) -> Any:
         try:

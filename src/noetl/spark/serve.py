@@ -1,6 +1,8 @@
-"""The Spark server of this machine: one process that starts the JVM, says where it is, and stops it when nobody needs it.
+"""The Spark server of this machine: a process that starts the JVM, publishes its address, and stops
+it when it has been idle.
 
-It outlives whoever started it, and the JVM does not outlive it. `python -m noetl.spark.serve HOME` is how others start it.
+The process outlives the one that started it; the JVM never outlives this process. Other processes
+start it by `python -m noetl.spark.serve HOME`.
 """
 
 import argparse
@@ -24,8 +26,8 @@ from noetl.spark.java import Java, find
 from noetl.spark.place import Served, SparkPlace
 
 STARTING = 120.0  # seconds until the server must answer
-LOOK_EVERY = 0.1
-LOOK_AGAIN = 1.0
+LOOK_EVERY = 0.1  # seconds between two looks while the server starts
+LOOK_AGAIN = 1.0  # seconds between two looks at a running server
 ENDING = 30.0  # seconds that the JVM may take to end
 ARCHIVING = 600.0  # seconds that making the archive may take
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
@@ -42,43 +44,46 @@ def main() -> None:
     try:
         sys.exit(serve(given.home, Serving(given.idle, given.java_options), given.master))
     except Unavailable as error:
-        sys.exit(f"{error}; {error.hint}")  # for whoever started this: it is in the log
+        sys.exit(f"{error}; {error.hint}")  # goes to the log that the starting process reads
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How a server of this machine is to be: seconds until it ends unused, and what its Java is told."""
+    """Settings of the server: seconds until it ends unused, and options for Java."""
 
     idle: float = 600.0
     java_options: str = ""
 
 
 def serve(home: Path, how: Serving, master: str | None = None) -> int:
-    """Until it is told to stop, is idle for so long, or the JVM ends. 0 also when another serves already."""
+    """Serve until a signal stops it, it has been idle for too long, or the JVM ends.
+
+    Returns the exit code, which is 0 also when another process serves already.
+    """
     place = SparkPlace.below(home)
     stopping = _Stopping()
-    java, size, port, token = find(), jvm.machine(), _free_port(), secrets.token_urlsafe(24)
-    with place.locked("server.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as ours:
-        if not ours:
+    java, size = find(), jvm.machine()
+    port, token = _free_port(), secrets.token_urlsafe(24)
+    with place.locked("server.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as is_locked:
+        if not is_locked:
             return 0
         conf = jvm.settings(size, place.folder, port, master)
-        shutil.rmtree(
-            conf["spark.sql.warehouse.dir"], ignore_errors=True
-        )  # of tables that went with the last server
+        # The tables of the last server ended with it.
+        shutil.rmtree(conf["spark.sql.warehouse.dir"], ignore_errors=True)
         command = jvm.command(java, size, conf, _archives(), how.java_options)
         process = _start(command, token, conf["spark.driver.host"], place)
-        answered = _ready(process, port, stopping)
-        if answered:
+        has_answered = _ready(process, port, stopping)
+        if has_answered:
             place.publish(Served(port, token, os.getpid(), java.version, master))
             _watch(place, process, how.idle, stopping)
         place.withdraw()
     _end(process)
-    _archive(java, size)  # another may serve by now: this one may take its time
-    return 0 if answered else 1
+    _archive(java, size)  # without the lock: it takes long, and another process may serve
+    return 0 if has_answered else 1
 
 
 class _Stopping:
-    """True once the process was told to."""
+    """Whether a signal has told the process to stop."""
 
     def __init__(self) -> None:
         self.told = False
@@ -104,7 +109,7 @@ def _archives() -> Path:
 def _start(
     command: list[str], token: str, host: str, place: SparkPlace
 ) -> "subprocess.Popen[bytes]":
-    """The token goes by the environment: command lines are for everyone to see."""
+    """Start the JVM. The token is in its environment, because every user can read command lines."""
     environment = {name: os.environ[name] for name in INHERITED if name in os.environ} | {
         "SPARK_HOME": str(jvm.spark_home()),
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
@@ -127,7 +132,7 @@ def _start(
 
 
 def _tied() -> None:
-    """In the JVM's process before it is one: it ends with us."""
+    """Called in the child process: let the system kill it when this process ends."""
     if sys.platform == "linux":
         import ctypes
 
@@ -135,6 +140,7 @@ def _tied() -> None:
 
 
 def _ready(process: "subprocess.Popen[bytes]", port: int, stopping: _Stopping) -> bool:
+    """Wait until the server takes connections. False if it ends, is stopped or takes too long."""
     end = time.monotonic() + STARTING
     while time.monotonic() < end and process.poll() is None and not stopping.told:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), LOOK_AGAIN):
@@ -146,13 +152,14 @@ def _ready(process: "subprocess.Popen[bytes]", port: int, stopping: _Stopping) -
 def _watch(
     place: SparkPlace, process: "subprocess.Popen[bytes]", idle: float, stopping: _Stopping
 ) -> None:
-    """Returns when it is time to end; whoever comes meanwhile finds no address any more, and starts another."""
-    left_behind = Idle(process.pid)
+    """Wait until the server has to end. An idle server withdraws its address under the lock, so
+    that the next command finds none and starts another server."""
+    idle_daemons = Idle(process.pid)
     while process.poll() is None and not stopping.told:
-        with place.unused(time.time(), idle) as over:
-            if over:
+        with place.unused(time.time(), idle) as is_unused:
+            if is_unused:
                 return place.withdraw()
-        left_behind.sweep(time.monotonic())
+        idle_daemons.sweep(time.monotonic())
         with suppress(subprocess.TimeoutExpired):
             process.wait(min(LOOK_AGAIN, idle))
 
@@ -167,23 +174,24 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _archive(java: Java, size: jvm.Machine) -> None:
-    """Of what the server has loaded, where there is none yet; by one process at a time, and only while nobody else has work."""
+    """Make the archive of the classes that the server has loaded, if there is none.
+
+    One process at a time does this, with the lowest priority.
+    """
     archives = _archives()
     if not jvm.loaded(java, archives).exists():
         return
-    with SparkPlace(archives).locked("archive.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as ours:
-        if (
-            ours
-            and not jvm.archive(java, archives).exists()
-            and _ran(jvm.archiving(java, size, archives))
-        ):
-            jvm.keep_archive(java, archives)
-        if ours:
+    with SparkPlace(archives).locked("archive.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as is_locked:
+        if is_locked:
+            exists = jvm.archive(java, archives).exists()
+            if not exists and _ran(jvm.archiving(java, size, archives)):
+                jvm.keep_archive(java, archives)
             jvm.tidy(archives, time.time())
     jvm.forget_loaded(java, archives)
 
 
 def _ran(command: list[str]) -> bool:
+    """Run a command with the lowest priority. Returns whether it succeeded."""
     os.nice(19)
     try:
         ended = subprocess.run(  # noqa: S603 - our own arguments

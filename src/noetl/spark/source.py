@@ -1,14 +1,17 @@
-"""`spark.read.format("noetl").load(…)`: rows of a result that Spark's tasks read where they are stored.
+"""The data source `spark.read.format("noetl").load(…)`: Spark's tasks read a result where it is stored.
 
-What is loaded is an input of the step by its name, or a result by its address. The worker says which files that is
-(`tickets.py`): a task asks it for the address of the file it reads, which is good for a while and for nothing else, so that no
-key of the store is in an option, a plan or a closure. Files are read in parts of a few row groups. Filters leave out groups that
-cannot have a row for them, and rows before they go to the JVM; Spark applies them again. Columns are those of the schema that is
-asked for.
+The argument of `load` is the name of an input of the step, or the address of a result. A task asks
+the worker (`tickets.py`) for a signed URL of the file that it reads. The URL is valid for a while
+and for that file only, so no key of the store is in an option, a plan or a closure.
+
+A file is read in parts of a few row groups. Filters skip row groups that cannot match, and remove
+rows before they go to the JVM; Spark applies the filters again. Only the columns of the requested
+schema are read.
 """
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql import datasource as d
@@ -22,8 +25,8 @@ from noetl.spark.clauses import Clause, Compared, clause, parts
 from noetl.spark.tickets import ask
 
 NAME = "noetl"
-PART = 64 << 20  # bytes of a partition, as they are in memory
-_TOGETHER = 8
+PART = 64 << 20  # bytes of a partition in memory
+_TOGETHER = 8  # footers that are read at once
 _COMPARED: dict[type[d.Filter], Compared] = {
     d.EqualTo: "equal",
     d.GreaterThan: "greater",
@@ -35,7 +38,8 @@ _COMPARED: dict[type[d.Filter], Compared] = {
 
 
 def source_with(ticket: str) -> type[d.DataSource]:
-    """For one session: the ticket is part of the class, which is sent as a whole, and of nothing that is shown."""
+    """The data source class for one session. The ticket is an attribute of the class: Spark sends
+    the class as a whole, and shows only options."""
     return type("Noetl", (_Source,), {"ticket": ticket, "__module__": "noetl_session"})
 
 
@@ -47,10 +51,10 @@ class _Source(d.DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        told = ask(self.ticket, of=self.options["path"])
-        return from_arrow_schema(
-            native_schema(pa.ipc.read_schema(pa.BufferReader(bytes.fromhex(told["schema"]))))
-        )
+        answer = ask(self.ticket, of=self.options["path"])
+        serialized = bytes.fromhex(answer["schema"])
+        schema = pa.ipc.read_schema(pa.BufferReader(serialized))
+        return from_arrow_schema(native_schema(schema))
 
     def reader(self, schema: StructType) -> d.DataSourceReader:
         return _SliceReader(self.ticket, self.options["path"], schema)
@@ -72,12 +76,13 @@ class _SliceReader(d.DataSourceReader):
 
     def pushFilters(self, filters: list[d.Filter]) -> Iterator[d.Filter]:
         self._filters = filters
-        yield from filters  # Spark looks again: what is left out here is only what cannot count
+        yield from filters  # Spark applies all of them again
 
     def partitions(self) -> Sequence[d.InputPartition]:
         count: int = ask(self._ticket, of=self._name)["count"]
         with ThreadPoolExecutor(_TOGETHER) as threads:
-            return [part for parts in threads.map(self._parts, range(count)) for part in parts]
+            slices_by_file = threads.map(self._parts, range(count))
+            return list(chain.from_iterable(slices_by_file))
 
     def _parts(self, file: int) -> list[FileSlice]:
         reader = self._opened(file)
@@ -88,7 +93,7 @@ class _SliceReader(d.DataSourceReader):
             reader.close()
 
     def read(self, partition: d.InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # there is no part at all
+        if partition.value is None:  # Spark's placeholder when there are no partitions
             return
         file, first, last = partition.value
         reader = self._opened(file)
@@ -98,23 +103,30 @@ class _SliceReader(d.DataSourceReader):
             reader.close()
 
     def _batches(self, reader: InFile, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        given = to_arrow_schema(self._schema, timezone="UTC")
+        schema = to_arrow_schema(self._schema, timezone="UTC")
         clauses = _clauses(self._filters, reader.schema)
-        names = dict.fromkeys((*given.names, *(each.column for each in clauses)))
+        names = dict.fromkeys((*schema.names, *(predicate.column for predicate in clauses)))
         for batch in reader.batches(first, last, list(names)):
-            for each in clauses:
-                batch = each.kept(batch)
-            yield converted(batch.select(given.names), given)
+            for predicate in clauses:
+                batch = predicate.kept(batch)
+            yield converted(batch.select(schema.names), schema)
 
     def _opened(self, file: int) -> InFile:
         return opened(ask(self._ticket, of=self._name, file=file), self._name)
 
 
 def _clauses(filters: list[d.Filter], schema: pa.Schema) -> list[Clause]:
-    found = []
-    for each in filters:
-        path: tuple[str, ...] = getattr(each, "attribute", ())
-        if len(path) == 1 and (kind := _COMPARED.get(type(each))) is not None:
-            values = each.value if isinstance(each, d.In) else [each.value]  # type: ignore[attr-defined]  # all of these have it
-            found.append(clause(schema, path[0], kind, values))
-    return [each for each in found if each is not None]
+    """The clauses for the filters on top-level columns; other filters are left to Spark."""
+    clauses = []
+    for pushed in filters:
+        path: tuple[str, ...] = getattr(pushed, "attribute", ())
+        compared = _COMPARED.get(type(pushed))
+        if len(path) != 1 or compared is None:
+            continue
+        values = pushed.value  # type: ignore[attr-defined]  # all filters in _COMPARED have it
+        if not isinstance(pushed, d.In):
+            values = [values]
+        found = clause(schema, path[0], compared, values)
+        if found is not None:
+            clauses.append(found)
+    return clauses

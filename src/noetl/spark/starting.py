@@ -1,4 +1,4 @@
-"""From a profile to a server that answers; ours is started when there is none."""
+"""Finds the server of a profile, and starts the server of this machine when none answers."""
 
 import fcntl
 import os
@@ -13,20 +13,25 @@ from noetl.spark.place import Served, SparkPlace
 from noetl.spark.profiles import Profile, SparkUnavailable
 from noetl.spark.serve import STARTING, Serving
 
-LOOK_EVERY = 0.05
-BASE = 1800  # seconds that sessions are copied from the same one: Spark closes what nobody used for twice as long
-LINES = 5
+LOOK_EVERY = 0.05  # seconds between two looks
+BASE = (
+    1800  # seconds that a base session is copied; Spark closes one that is idle for twice as long
+)
+LINES = 5  # lines of a log in an error
 _TELLING = re.compile(r"\b(ERROR|FAILED)\b|Exception\b")
 
 
 def ensure(home: Path, profile: Profile, how: Serving) -> str:
-    """The address of a server that answers; it may take the time of a start. Whoever asks has it in `use` for as long as
-    it is needed."""
+    """The address of a server that answers. Starts our server if needed, which takes a while.
+
+    The caller holds the server in `use` for as long as it needs it.
+    """
     if profile.url is not None:
         profile.reach()
         return profile.url
     place = SparkPlace.below(home)
-    place.leave(place.use())  # a while begins anew; one that is about to end has ended after this
+    # The idle time starts anew. A server that was about to end has withdrawn its address by now.
+    place.leave(place.use())
     served = answering(place)
     if served is None:
         with place.locked("start.lock"):
@@ -41,31 +46,27 @@ def ensure(home: Path, profile: Profile, how: Serving) -> str:
 
 
 def answering(place: SparkPlace) -> Served | None:
+    """The server of this machine, or None if none answers."""
     served = place.served()
-    return served if served is not None and served.answers() else None
+    if served is None or not served.answers():
+        return None
+    return served
 
 
 def _started(home: Path, place: SparkPlace, profile: Profile, how: Serving) -> Served:
+    """Start the server of this machine. The caller holds `start.lock`."""
     profile.reach()
-    command = [sys.executable, "-m", "noetl.spark.serve", str(home), "--idle", str(how.idle)]
-    command += [f"--java-options={how.java_options}"]
-    command += ["--master", profile.master] if profile.master is not None else []
     end = time.monotonic() + STARTING
-    while _is_served(place) and time.monotonic() < end:  # one that was lost knows it in a moment
-        if (served := answering(place)) is not None:
+    # A process may still hold the lock: it starts up, or it ends soon because its JVM was lost.
+    while _is_served(place) and time.monotonic() < end:
+        served = answering(place)
+        if served is not None:
             return served
         time.sleep(LOOK_EVERY)
-    with open(place.folder / "serve.log", "wb") as log:
-        process = subprocess.Popen(  # noqa: S603 - our own arguments
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-        )
+    process = _start_process(home, place, profile, how)
     while time.monotonic() < end:
-        if (served := answering(place)) is not None and served.pid == process.pid:
+        served = answering(place)
+        if served is not None and served.pid == process.pid:
             return served
         if process.poll() is not None:
             break
@@ -75,22 +76,43 @@ def _started(home: Path, place: SparkPlace, profile: Profile, how: Serving) -> S
     )
 
 
+def _start_process(
+    home: Path, place: SparkPlace, profile: Profile, how: Serving
+) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "noetl.spark.serve", str(home), "--idle", str(how.idle)]
+    command.append(f"--java-options={how.java_options}")
+    if profile.master is not None:
+        command += ["--master", profile.master]
+    with open(place.folder / "serve.log", "wb") as log:
+        return subprocess.Popen(  # noqa: S603 - our own arguments
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+        )
+
+
 def _is_served(place: SparkPlace) -> bool:
-    """By a process that may be about to end."""
-    with place.locked("server.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as free:
-        return not free
+    """Whether a process serves. It may be about to end."""
+    with place.locked("server.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as is_free:
+        return not is_free
 
 
 def _said(place: SparkPlace) -> str:
+    """The lines of the logs that explain a failed start."""
     for file in (place.folder / "serve.log", place.log):
-        lines = file.read_text(errors="replace").strip().splitlines() if file.exists() else []
+        if not file.exists():
+            continue
+        lines = file.read_text(errors="replace").strip().splitlines()
         if lines:
             return " / ".join(_telling(lines))
     return f"nothing was said in {place.log}"
 
 
 def _telling(lines: list[str]) -> list[str]:
-    """The first that speak of an error, without the places in a program; the last ones when none does."""
+    """The first lines that name an error, without stack frames; the last lines if none does."""
     found = [
         line.strip()
         for line in lines
@@ -100,12 +122,16 @@ def _telling(lines: list[str]) -> list[str]:
 
 
 def period() -> int:
-    """The session that others are copies of is another in each; whoever comes first makes it."""
+    """The number of the current period of `BASE` seconds. Each period has its own base session,
+    which its first command makes."""
     return int(time.time() // BASE)
 
 
 def stop(place: SparkPlace, patience: float = 60.0) -> bool:
-    """False when there was none. Returns when it serves no more; of the first one an archive is made then."""
+    """Stop the server, and wait until it serves no more. False if there was none.
+
+    The process of the first server goes on for a while, to make the class archive.
+    """
     served = place.served()
     if served is None:
         return False
@@ -115,6 +141,9 @@ def stop(place: SparkPlace, patience: float = 60.0) -> bool:
         place.withdraw()
         return False
     end = time.monotonic() + patience
-    while time.monotonic() < end and (place.served() == served or served.answers()):
+    while time.monotonic() < end:
+        is_serving = place.served() == served or served.answers()
+        if not is_serving:
+            break
         time.sleep(LOOK_EVERY)
     return True

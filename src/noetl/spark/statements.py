@@ -1,15 +1,18 @@
-"""Spark SQL with values in it: `{{ }}` becomes a parameter, never text.
+"""Spark SQL with values: `{{ }}` becomes a parameter, never text.
 
-A rendered template comes with a marker in place of every `{{ expression }}`. Here a marker becomes
+A rendered template has a marker in place of every `{{ expression }}`. A marker becomes
 
 - in the statement itself: one parameter;
-- inside a quoted literal (`'a {{ x }} b'`, `"…"`): the whole literal becomes one parameter, its text with the values in it. After
-  the name of a type (`date '{{ d }}'`, `interval '{{ n }}' day`) that is a cast, since a parameter cannot stand there;
-- inside backticks: part of that name, quoted;
-- after `| identifier`: a quoted name (a list: a qualified one). After `| sql`: text as it is, the author's explicit wish;
+- inside a quoted literal (`'a {{ x }} b'`, `"…"`): the whole literal becomes one parameter, its text
+  with the values in it. After the name of a type (`date '{{ d }}'`, `interval '{{ n }}' day`) this is
+  a cast, since a parameter cannot stand there;
+- inside backticks: a part of that quoted name;
+- with `| identifier`: a quoted name (a list: a qualified one);
+- with `| sql`: text as it is, because the author asks for it explicitly;
 - inside a comment: nothing.
 
-Should Spark read a text otherwise than this does, a marker is still the name of a parameter: a value can never become text.
+If Spark reads a text differently from this module, a marker is still the name of a parameter: a
+value can never become text.
 """
 
 import re
@@ -25,7 +28,7 @@ from noetl.playbook.templates import Marked
 from noetl.tools.sql import SqlError
 
 PARAMETER = "noetl_"
-HINT = "/*+"  # no comment: Spark reads it
+HINT = "/*+"  # looks like a comment, but Spark reads it
 _TOKEN = re.compile(
     r"""(?P<raw>\b[rR]'[^']*'|\b[rR]"[^"]*")
       | (?P<literal>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
@@ -47,72 +50,82 @@ class SparkStatement(Struct, frozen=True):
 
 
 def statements(source: str, marks: Sequence[Marked] = ()) -> list[SparkStatement]:
-    """In order; empty ones are left out."""
+    """The statements of a text in order, without empty ones."""
     reader = _SqlReader(source, marks)
     reader.check_places()
     return list(reader.read())
 
 
 def expressions(source: str, marks: Sequence[Marked] = ()) -> list[SparkStatement]:
-    """As `statements`, of what is only a part of one and may begin with a value."""
+    """As `statements`, for a part of a statement, which may begin with a value."""
     return list(_SqlReader(source, marks).read())
 
 
 class _SqlReader:
+    """Reads a text with markers, and collects the parts and values of the current statement."""
+
     def __init__(self, source: str, marks: Sequence[Marked]) -> None:
         self._marks = {mark.marker: mark for mark in marks}
-        private = re.escape(marks[0].marker[0]) if marks else ""
-        self._marker = re.compile(f"{private}\\d+{private}") if marks else None
+        self._marker: re.Pattern[str] | None = None
+        if marks:
+            private = re.escape(marks[0].marker[0])
+            self._marker = re.compile(f"{private}\\d+{private}")
         self._source = source
         self._parts: list[str] = []
         self._values: dict[str, Any] = {}
 
     def read(self) -> Iterator[SparkStatement]:
-        at = 0
+        position = 0
         for found in _TOKEN.finditer(self._source):
-            self._plain(self._source[at : found.start()])
-            at = found.end()
+            self._plain(self._source[position : found.start()])
+            position = found.end()
             if found.lastgroup == "end":
                 yield from self._finished()
             elif found.lastgroup in ("literal", "raw") and self._marked(found[0]):
-                at = self._literal(found)
+                position = self._literal(found)
             else:
                 self._quoted(str(found.lastgroup), found[0])
-        self._plain(self._source[at:])
+        self._plain(self._source[position:])
         yield from self._finished()
 
     def check_places(self) -> None:
-        """A value cannot be a name or a keyword; where this reads a text otherwise than Spark, Spark says what is wrong."""
+        """Refuse a value in the place of a name or a keyword.
+
+        A text that this module cannot split is left to Spark, which reports what is wrong.
+        """
         if self._marker is None:
             return
         private = next(iter(self._marks))[0]
         kinds = {marker: mark.kind for marker, mark in self._marks.items()}
         try:
-            found = [significant(each) for each in split(tokens(self._source, private, "spark"))]
+            parts = split(tokens(self._source, private, "spark"))
+            significant_parts = [significant(part) for part in parts]
         except Unterminated:
             return
-        for wrong in (
-            wrong for each in found for wrong in misplaced(each, kinds, private, "spark")
-        ):
-            raise SqlError(
-                "SQL_PLACE", f"{self._shown(wrong.token.text)}: {wrong.message}; {wrong.hint}"
-            )
+        for part in significant_parts:
+            for wrong in misplaced(part, kinds, private, "spark"):
+                shown = self._shown(wrong.token.text)
+                raise SqlError("SQL_PLACE", f"{shown}: {wrong.message}; {wrong.hint}")
 
     def _shown(self, piece: str) -> str:
-        return "".join(
-            p if isinstance(p, str) else "{{ " + p.source + " }}" for p in self._pieces(piece)
-        )
+        """The text with the templates of its markers, for an error message."""
+        parts = []
+        for part in self._pieces(piece):
+            parts.append(part if isinstance(part, str) else "{{ " + part.source + " }}")
+        return "".join(parts)
 
     def _marked(self, piece: str) -> bool:
         return self._marker is not None and self._marker.search(piece) is not None
 
     def _finished(self) -> Iterator[SparkStatement]:
-        written, values = "".join(self._parts).strip(), self._values
+        """The current statement, if it is not empty. The next one starts."""
+        text, values = "".join(self._parts).strip(), self._values
         self._parts, self._values = [], {}
-        if written:
-            yield SparkStatement(written, values)
+        if text:
+            yield SparkStatement(text, values)
 
     def _plain(self, piece: str) -> None:
+        """Add text that is neither quoted nor a comment."""
         for part in self._pieces(piece):
             if isinstance(part, str):
                 self._parts.append(part)
@@ -124,13 +137,20 @@ class _SqlReader:
                 self._parameter(part.value)
 
     def _quoted(self, kind: str, token: str) -> None:
-        if not self._marked(token):
-            self._parts.append(" " if kind == "comment" and not token.startswith(HINT) else token)
-        elif kind == "name":
-            self._parts.append(identifier(self._joined(token[1:-1].replace("``", "`"))))
+        """Add a literal without markers, a name or a comment."""
+        if self._marked(token):
+            if kind == "name":
+                name = token[1:-1].replace("``", "`")
+                self._parts.append(identifier(self._joined(name)))
+            return
+        is_comment = kind == "comment" and not token.startswith(HINT)
+        self._parts.append(" " if is_comment else token)
 
     def _literal(self, found: re.Match[str]) -> int:
-        """A parameter, or a cast of one after the name of a type. Where the text goes on."""
+        """Add a literal with markers: a parameter, or a cast of one after the name of a type.
+
+        Returns the position after it.
+        """
         token = found[0]
         inside = token.partition(token[-1])[2][:-1]
         if found.lastgroup == "literal" and "\\" in inside:
@@ -142,26 +162,35 @@ class _SqlReader:
         if typed is None:
             self._parameter(self._joined(inside))
             return found.end()
-        unit = _UNIT.match(self._source, found.end()) if typed[1].upper() == "INTERVAL" else None
+        type_name, end = typed[1], found.end()
+        if type_name.upper() == "INTERVAL":
+            unit = _UNIT.match(self._source, end)
+            if unit is not None:
+                type_name, end = type_name + unit[0], unit.end()
         self._parts[-1] = before[: typed.start()]
         self._parts.append("CAST(")
         self._parameter(self._joined(inside))
-        self._parts.append(f"AS {typed[1]}{'' if unit is None else unit[0]})")
-        return found.end() if unit is None else unit.end()
+        self._parts.append(f"AS {type_name})")
+        return end
 
     def _pieces(self, piece: str) -> Iterator[str | Marked]:
-        at = 0
-        for found in self._marker.finditer(piece) if self._marker is not None else ():
-            yield piece[at : found.start()]
+        """The text between the markers, and the marks, in order."""
+        if self._marker is None:
+            yield piece
+            return
+        position = 0
+        for found in self._marker.finditer(piece):
+            yield piece[position : found.start()]
             yield self._marks[found[0]]
-            at = found.end()
-        yield piece[at:]
+            position = found.end()
+        yield piece[position:]
 
     def _joined(self, inside: str) -> str:
-        return "".join(
-            piece if isinstance(piece, str) else _text(piece.undoubled)
-            for piece in self._pieces(inside)
-        )
+        """The text with the values in place of their markers."""
+        parts = []
+        for piece in self._pieces(inside):
+            parts.append(piece if isinstance(piece, str) else _text(piece.undoubled))
+        return "".join(parts)
 
     def _parameter(self, value: Any) -> None:
         if isinstance(value, dict):
@@ -172,7 +201,7 @@ class _SqlReader:
 
 
 def identifier(value: Any) -> str:
-    """A name, or a list of names for a qualified one."""
+    """Quote a name, or a list of names as a qualified name."""
     if isinstance(value, list):
         return ".".join(identifier(part) for part in value)
     if not isinstance(value, str) or not value:

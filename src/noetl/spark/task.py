@@ -1,8 +1,9 @@
-"""What a loop on Spark runs inside Spark's tasks: the step's pipeline for every item of a shard, the same code as on a worker.
+"""Runs the items of a loop inside Spark's tasks: the pipeline of the step, with the worker's code.
 
-A shard is a range of the collection. Its task reads the items, runs them, and writes their rows to a file of its own; Spark only
-hears which file that is, what is in it, and how the items ended. A task that Spark runs twice writes two files, and one is named.
-Python runs in the task's process, inputs and results pass as JSON as they do elsewhere.
+A shard is a range of the collection. Its task reads the items, runs them, and writes their rows to
+a file. Spark gets only a report: the file, its contents in numbers, and how the items ended. A task
+that Spark runs twice writes two files; the report of one of them counts. Python code runs in the
+process of the task, and its inputs and results pass as JSON as they do on a worker.
 """
 
 import asyncio
@@ -47,20 +48,22 @@ from noetl.spark.inline import InlinePython
 from noetl.spark.secrets import AskedKeychain, RedactedStdout
 from noetl.tools.registry import Registry, built_in
 
-Columns = dict[str, list[Any] | pa.Array]  # of the rows of items, by name
-AT_ONCE = 4_000  # items that run together, if they are small:
+Columns = dict[str, list[Any] | pa.Array]  # the columns of the rows of items, by name
+AT_ONCE = 4_000  # the most items that run together
 MEMORY = 4 << 20  # bytes of items that run together, and of rows that are written together
 
 
 def shards(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Numbers of shards in, what became of them out."""
+    """Run the shards with the numbers in the batches. Yields their reports."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            told = json.dumps(Shard(work, number).run())
-            yield pa.RecordBatch.from_pydict({"shard": [number], "told": [told]})
+            report = json.dumps(Shard(work, number).run())
+            yield pa.RecordBatch.from_pydict({"shard": [number], "told": [report]})
 
 
 class Shard:
+    """A range of the collection, which one task runs."""
+
     def __init__(self, work: dict[str, Any], number: int) -> None:
         self._work = work
         self._number = number
@@ -71,18 +74,18 @@ class Shard:
     def run(self) -> dict[str, Any]:
         with _as_it_was(), asyncio.Runner() as runner:
             ended = runner.run(self._all())
-        told = {"file": _file(self._path, self._stop - self._first), **ended}
-        _say(Path(self._work["told"], str(self._number)), json.dumps(told["items"]))
-        return told
+        report = {"file": _file(self._path, self._stop - self._first), **ended}
+        _say(Path(self._work["told"], str(self._number)), json.dumps(report["items"]))
+        return report
 
     async def _all(self) -> dict[str, Any]:
-        """How the items ended, and the provenance that they share."""
+        """Run all items. Returns how they ended, and the provenance that they share."""
         context = await _context(self._work)
         loop = context.step.loop
         assert loop is not None, "only loops come here"
         reduce = {name: str(reducer) for name, reducer in loop.spec.reduce.items()}
         plain = BatchedItems.of(context.shared, context.writes(), iso(context.env.clock.now()))
-        found = e.Items(first=self._first)
+        totals = e.Items(first=self._first)
         provenance: dict[str, Any] = {}
         schema = row_schema(self._work)
         writing = pq.ParquetWriter(
@@ -92,32 +95,33 @@ class Shard:
         out, err = RedactedStdout(sys.stdout, redactor), RedactedStdout(sys.stderr, redactor)
         try:
             with writing as file, redirect_stdout(out), redirect_stderr(err):
-                held = RowBuffer(file)
+                rows = RowBuffer(file)
                 for items in self._items():
                     if plain is None:
                         columns, done, shared = await _ran(context, items, schema.names)
                         provenance = shared_provenance((provenance, shared))
                     else:
                         columns, done = await _ran_plain(context, plain, items)
-                    held.add(redactor.batch(_rows(schema, columns)))
-                    found = added(reduce, found, done)
-                held.write()
+                    rows.add(redactor.batch(_rows(schema, columns)))
+                    totals = added(reduce, totals, done)
+                rows.write()
         finally:
             await context.env.registry.close()
-        told = {"items": msgspec.to_builtins(found), "provenance": provenance}
-        ended: dict[str, Any] = redactor.value(told, payload=True)
-        return ended
+        report = {"items": msgspec.to_builtins(totals), "provenance": provenance}
+        redacted: dict[str, Any] = redactor.value(report, payload=True)
+        return redacted
 
     def _items(self) -> Iterator[list[Indexed]]:
-        """A few at a time, with their indexes."""
+        """The items with their indexes, in lists that may run together."""
         source = self._work["source"]
         reader = Joined(Head(), [_opened(path) for path in source["paths"]])
         try:
             position = self._first
             for batch in reader.batches(self._first, self._stop):
-                few = max(1, min(AT_ONCE, MEMORY * batch.num_rows // max(batch.nbytes, 1)))
-                for low in range(0, batch.num_rows, few):
-                    rows = as_rows(batch.slice(low, few))
+                items_in_memory = MEMORY * batch.num_rows // max(batch.nbytes, 1)
+                count = max(1, min(AT_ONCE, items_in_memory))
+                for low in range(0, batch.num_rows, count):
+                    rows = as_rows(batch.slice(low, count))
                     if source["indexed"]:
                         yield [(row["index"], row["item"]) for row in rows]
                     else:
@@ -129,7 +133,8 @@ class Shard:
 
 @contextmanager
 def _as_it_was() -> Iterator[None]:
-    """The process runs shards of other loops too: they find the environment, the folder and the path that this one found."""
+    """Restore the environment, the current folder and the import path afterwards: the process runs
+    shards of other loops too."""
     environment, folder, path = dict(os.environ), os.getcwd(), list(sys.path)
     try:
         yield
@@ -150,9 +155,9 @@ async def _ran_plain(
     """Run all items in one call, one after the other in this process. They have no provenance."""
     loop, size = context.step.loop, context.command.size
     name = loop.iterator if loop is not None else "item"
-    named = loop_id(context.command)
+    identity = loop_id(context.command)
     values, seconds = await plain.run(
-        [LoopItem(index, value, name, size, named) for index, value in items]
+        [LoopItem(index, value, name, size, identity) for index, value in items]
     )
     micros = round(seconds * 1_000_000)
     failures = [
@@ -160,22 +165,17 @@ async def _ran_plain(
         for (index, _), value in zip(items, values, strict=True)
         if isinstance(value, Failure)
     ]
-    first_failed, first_error = failures[0] if failures else (None, None)
     count, ms = len(items), round(micros / 1_000 / len(items))
     columns: Columns = {
         "index": [index for index, _ in items],
-        "status": ["ok"] * count
-        if not failures
-        else ["error" if isinstance(v, Failure) else "ok" for v in values],
-        "error": [None] * count
-        if not failures
-        else [v.shown() if isinstance(v, Failure) else None for v in values],
         "ms": pa.repeat(pa.scalar(ms, pa.int64()), count),
         "tries": pa.repeat(pa.scalar(1, pa.int64()), count),
-        "result": values
-        if not failures
-        else [None if isinstance(v, Failure) else v for v in values],
     }
+    if not failures:
+        columns |= {"status": ["ok"] * count, "error": [None] * count, "result": values}
+        return columns, e.Items(ok=count, micros=micros)
+    columns |= _outcome_columns(values)
+    first_failed, first_error = failures[0]
     done = e.Items(
         ok=count - len(failures),
         failed=len(failures),
@@ -186,24 +186,44 @@ async def _ran_plain(
     return columns, done
 
 
+def _outcome_columns(values: list[Any]) -> Columns:
+    """The columns status, error and result of items of which some failed."""
+    statuses: list[Any] = []
+    errors: list[Any] = []
+    results: list[Any] = []
+    for value in values:
+        if isinstance(value, Failure):
+            statuses.append("error")
+            errors.append(value.shown())
+            results.append(None)
+        else:
+            statuses.append("ok")
+            errors.append(None)
+            results.append(value)
+    return {"status": statuses, "error": errors, "result": results}
+
+
 async def _ran(
     context: Context, items: list[Indexed], names: list[str]
 ) -> tuple[Columns, e.Items, dict[str, Any]]:
-    """Whatever an item's next try waits for is waited for here: nobody else would go on with it."""
+    """Run items through the pipeline. Retries of items wait in this task, because no other process
+    would continue them."""
     batch = ItemBatch(context, items, 0)
     await batch.run()
     results = batch.results
-    while later := [
-        (position, each.deferred)
-        for position, each in enumerate(results)
-        if each.deferred is not None
+    while deferred := [
+        (position, result.deferred)
+        for position, result in enumerate(results)
+        if result.deferred is not None
     ]:
-        tries = later[0][1].attempts
-        now = [(position, wait) for position, wait in later if wait.attempts == tries]
-        await asyncio.sleep(max(wait.delay for _, wait in now) / 1_000_000)
-        again = ItemBatch(_after(context, tries), [items[position] for position, _ in now], 0)
-        await again.run()
-        for (position, _), result in zip(now, again.results, strict=True):
+        attempts = deferred[0][1].attempts
+        next_items = [(position, wait) for position, wait in deferred if wait.attempts == attempts]
+        longest_delay = max(wait.delay for _, wait in next_items)
+        await asyncio.sleep(longest_delay / 1_000_000)
+        retried = [items[position] for position, _ in next_items]
+        retry = ItemBatch(_after(context, attempts), retried, 0)
+        await retry.run()
+        for (position, _), result in zip(next_items, retry.results, strict=True):
             results[position] = result
     rows = [result.row or {} for result in results]
     columns: Columns = {name: [row.get(name) for row in rows] for name in names}
@@ -212,11 +232,12 @@ async def _ran(
 
 
 def _after(context: Context, tries: int) -> Context:
+    """The context of the next try of items that were tried so often."""
     command = replace(context.command, attempts=tries)
     return Context.make(context.env, context.plan, command, _unheard, 0, 1)
 
 
-# ---- what the pipeline needs ---------------------------------------------------------------------------------------------
+# ---- the environment of the pipeline -------------------------------------------------------------------------------------
 
 
 class TaskClock:
@@ -229,6 +250,7 @@ async def _unheard(sent: OutgoingEvent) -> None:
 
 
 async def _context(work: dict[str, Any]) -> Context:
+    """The pipeline context of the loop, with the results that its templates read."""
     plan = pickle.loads(base64.b64decode(work["plan"]))  # noqa: S301 - our own worker made it
     command = decode_command(base64.b64decode(work["command"]))
     store = ResultsMemory()
@@ -247,7 +269,7 @@ async def _context(work: dict[str, Any]) -> Context:
     return Context.make(env, plan, command, _unheard, 0, 1)
 
 
-# ---- what comes of it ----------------------------------------------------------------------------------------------------
+# ---- the file of rows ----------------------------------------------------------------------------------------------------
 
 
 def _rows(schema: pa.Schema, columns: Columns) -> pa.RecordBatch:
@@ -268,7 +290,7 @@ def _column(field: pa.Field, values: list[Any] | pa.Array) -> pa.Array:
 
 
 class RowBuffer:
-    """Rows until there are enough of them for a group of the file."""
+    """Collects rows until they fill a row group of the file."""
 
     def __init__(self, file: pq.ParquetWriter) -> None:
         self._file = file
@@ -288,7 +310,7 @@ class RowBuffer:
 
 
 def _text(value: Any) -> bytes | None:
-    """Without null: a result that is nothing is no result."""
+    """The JSON text of a value. A null becomes an empty cell."""
     text = bytes(value) if type(value) is msgspec.Raw else _encode(value)
     return None if text == b"null" else text
 
@@ -297,20 +319,21 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _file(path: Path, rows: int) -> dict[str, Any]:
-    found = sha256()
+    """The description of the file for the report."""
+    digest = sha256()
     with path.open("rb") as file:
         while data := file.read(1 << 20):
-            found.update(data)
+            digest.update(data)
     return {
         "path": str(path),
         "rows": rows,
         "bytes": path.stat().st_size,
-        "sha256": found.hexdigest(),
+        "sha256": digest.hexdigest(),
     }
 
 
 def _say(path: Path, text: str) -> None:
-    """Whole or not at all; whoever watches looks at it while the others run."""
+    """Write the file atomically: the worker reads it while other shards run."""
     part = path.with_name(f".{uuid4().hex}")
     part.write_text(text)
     part.rename(path)

@@ -1,8 +1,8 @@
-"""What Spark's tasks may ask of the worker whose command they work for, and how.
+"""Questions of Spark's tasks to the worker of their command.
 
-A task is given a ticket in place of any secret: where that worker listens, and a key made for this command alone. With it, for
-as long as the command runs, a task asks for what the command itself may have: an address of a file that is good for a while, the
-fields of a credential. Question and answer are sealed with the key, so that nobody between two machines learns either.
+A task gets a ticket instead of secrets: the address on which the worker listens, and a key made for
+this command. While the command runs, a task may ask for what the command itself may have: a signed
+URL of a file, or the fields of a credential. Question and answer are encrypted with the key.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from noetl.model.errors import Failure, NoetlError, Unavailable
 from noetl.spark.profiles import Profile
 
 LOOPBACK = "127.0.0.1"
-PATIENCE = 60.0  # seconds for a question, and for its answer
-LARGEST = 16 << 20  # bytes of either
+PATIENCE = 60.0  # seconds for a question and its answer
+LARGEST = 16 << 20  # bytes of a question
 _QUESTION, _ANSWER = b"question", b"answer"
 _NONCE, _LENGTH = 12, 4
 
@@ -31,7 +31,7 @@ Answering = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
 class TicketRefused(Exception):
-    """The worker has no answer to this; `failure` says why."""
+    """The worker refuses to answer; `failure` says why."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -43,52 +43,50 @@ class TicketRefused(Exception):
 
 @asynccontextmanager
 async def issued(answer: Answering, host: str = LOOPBACK) -> AsyncIterator[str]:
-    """A ticket; it is good until the block ends. `answer` may raise `Refused`."""
-    key = AESGCM.generate_key(256)
-    sealing = AESGCM(key)
-    asked: set[asyncio.Task[None]] = set()
+    """Listen for questions, and yield a ticket that is valid until the block ends.
 
-    async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    `answer` may raise `TicketRefused`.
+    """
+    key = AESGCM.generate_key(256)
+    cipher = AESGCM(key)
+    connections: set[asyncio.Task[None]] = set()
+
+    async def handle_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None, "each connection is a task"
-        asked.add(task)
+        connections.add(task)
         try:
             async with asyncio.timeout(PATIENCE):
-                question = json.loads(_opened(sealing, await _received(reader), _QUESTION))
-                writer.write(
-                    _framed(
-                        _sealed(
-                            sealing, json.dumps(await _told(answer, question)).encode(), _ANSWER
-                        )
-                    )
-                )
+                question = json.loads(_opened(cipher, await _received(reader), _QUESTION))
+                reply = json.dumps(await _told(answer, question)).encode()
+                writer.write(_framed(_sealed(cipher, reply, _ANSWER)))
                 await writer.drain()
         except (InvalidTag, ValueError, OSError, EOFError, TimeoutError):
-            pass  # no holder of the ticket, or one that is gone
+            pass  # the client has no ticket, or it is gone
         finally:
-            asked.discard(task)
+            connections.discard(task)
             writer.close()
 
-    server = await asyncio.start_server(heard, host, 0)
+    server = await asyncio.start_server(handle_connection, host, 0)
     try:
         port = server.sockets[0].getsockname()[1]
         yield f"{host}:{port}:{base64.urlsafe_b64encode(key).decode()}"
     finally:
         server.close()
-        for each in list(asked):
-            each.cancel()
+        for connection in list(connections):
+            connection.cancel()
 
 
 async def _told(answer: Answering, question: dict[str, Any]) -> dict[str, Any]:
+    """The reply to a question: the answer, or the reason of a refusal."""
     try:
         return {"answer": await answer(question)}
     except TicketRefused as refused:
         return {"refused": refused.failure.shown()}
-    except NoetlError as error:  # a store that does not answer, or refuses
+    except NoetlError as error:  # a store does not answer, or refuses
         retryable = isinstance(error, Unavailable)
-        return {
-            "refused": Failure(code=error.code, message=str(error), retryable=retryable).shown()
-        }
+        failure = Failure(code=error.code, message=str(error), retryable=retryable)
+        return {"refused": failure.shown()}
 
 
 async def _received(reader: asyncio.StreamReader) -> bytes:
@@ -100,48 +98,48 @@ async def _received(reader: asyncio.StreamReader) -> bytes:
 
 def facing(profile: Profile) -> str:
     """The address of this machine as the executors of a profile see it."""
-    place = urlsplit(profile.url or profile.master or "")
-    if place.hostname is None:
+    parts = urlsplit(profile.url or profile.master or "")
+    if parts.hostname is None:
         return LOOPBACK
-    family, _, _, _, address = socket.getaddrinfo(
-        place.hostname, place.port or 15002, type=socket.SOCK_DGRAM
-    )[0]
+    found = socket.getaddrinfo(parts.hostname, parts.port or 15002, type=socket.SOCK_DGRAM)
+    family, _, _, _, address = found[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(address)  # nothing is sent: the system only chooses a way
-        ours: str = probe.getsockname()[0]
-        return ours
+        probe.connect(address)  # sends no packet: the system only chooses a route
+        host: str = probe.getsockname()[0]
+        return host
 
 
 # ---- a task ----------------------------------------------------------------------------------------------------------------
 
 
 def ask(ticket: str, **question: Any) -> Any:
-    """The worker's answer. `Refused`, when it has none; OSError, when it is gone."""
+    """The worker's answer. TicketRefused if the worker has none, OSError if it is gone."""
     host, port, key = ticket.rsplit(":", 2)
-    sealing = AESGCM(base64.urlsafe_b64decode(key))
+    cipher = AESGCM(base64.urlsafe_b64decode(key))
     with socket.create_connection((host, int(port)), PATIENCE) as connection:
-        connection.sendall(_framed(_sealed(sealing, json.dumps(question).encode(), _QUESTION)))
+        data = json.dumps(question).encode()
+        connection.sendall(_framed(_sealed(cipher, data, _QUESTION)))
         with connection.makefile("rb") as stream:
             size = int.from_bytes(stream.read(_LENGTH), "big")
             data = stream.read(size)
     if not data:
         raise ConnectionError("the worker of this command did not answer")
-    told = json.loads(_opened(sealing, data, _ANSWER))
-    if "refused" in told:
-        raise TicketRefused(Failure(**told["refused"]))
-    return told["answer"]
+    reply = json.loads(_opened(cipher, data, _ANSWER))
+    if "refused" in reply:
+        raise TicketRefused(Failure(**reply["refused"]))
+    return reply["answer"]
 
 
 # ---- both ------------------------------------------------------------------------------------------------------------------
 
 
-def _sealed(sealing: AESGCM, data: bytes, what: bytes) -> bytes:
+def _sealed(cipher: AESGCM, data: bytes, purpose: bytes) -> bytes:
     nonce = os.urandom(_NONCE)
-    return nonce + sealing.encrypt(nonce, data, what)
+    return nonce + cipher.encrypt(nonce, data, purpose)
 
 
-def _opened(sealing: AESGCM, data: bytes, what: bytes) -> bytes:
-    return sealing.decrypt(data[:_NONCE], data[_NONCE:], what)
+def _opened(cipher: AESGCM, data: bytes, purpose: bytes) -> bytes:
+    return cipher.decrypt(data[:_NONCE], data[_NONCE:], purpose)
 
 
 def _framed(data: bytes) -> bytes:

@@ -1,10 +1,14 @@
-"""`spark`: SQL or Python on a Spark Connect server. Results come in, a result goes out; rows pass neither here nor the log.
+"""The tool `spark`: SQL or Python on a Spark Connect server.
 
-Every try has a Connect session of its own, whose id follows from the call, so whoever takes the command over can end it: the
-sessions of earlier leases are ended first, and nothing can begin in them any more. If one of them had finished its files, these
-are the result. Rows are written to a folder of the try; the report that names them is their commit.
+Inputs and outputs are results; their rows pass neither through the worker nor through the log.
 
-The client runs in a process of its own (`child.py`), so that code can be stopped and harms nobody.
+Every try has its own Connect session, and the id of the session is computed from the call. So a
+worker that takes a command over can end the sessions of earlier leases first, and nothing can begin
+in them any more. If an earlier lease has completed its files, they are the result. Rows are written
+to a folder of the try; the report that names them is their commit.
+
+The client runs in a process of its own (`child.py`), so that user code can be stopped and cannot
+harm the worker.
 """
 
 import asyncio
@@ -45,9 +49,8 @@ from noetl.tools.sql import SqlError
 LOST, OUT_OF_MEMORY = "SPARK_LOST", "SPARK_OUT_OF_MEMORY"
 RESTARTS = 2  # how often a command begins anew when its server is lost
 T = TypeVar("T")
-BRINGS = re.compile(
-    r"\b(add|using)\s+(jar|file|archive)s?\b", re.IGNORECASE
-)  # what only its own session may see
+# Statements that add files to a session: such a session is not a copy of the shared base session.
+BRINGS = re.compile(r"\b(add|using)\s+(jar|file|archive)s?\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Settings:
     home: Path
     profile: str = "local"
     serving: Serving = field(default_factory=Serving)
-    copied: int = 64 << 20  # bytes of an input that are brought here from afar
+    copied: int = 64 << 20  # the most bytes of an input that are downloaded from an object store
 
 
 class SparkTool:
@@ -66,7 +69,7 @@ class SparkTool:
         self._settings = settings
         self._processes = Processes()
         self._postgres = Postgres()
-        self._begun: Counter[str] = Counter()  # sessions of one name: an id is used once
+        self._begun: Counter[str] = Counter()  # sessions by name, so that no id is used twice
         self._swept = False
 
     async def close(self) -> None:
@@ -89,46 +92,46 @@ class SparkTool:
                     self._inputs(call, folder) as inputs,
                     self._ticket(call, inputs.answer) as ticket,
                 ):
-                    if any(given.get("format") == NOETL for given in inputs.named.values()):
+                    if any(spec.get("format") == NOETL for spec in inputs.named.values()):
                         work["brings"] = True
-                    answer = await self._served(
-                        call, {**work, "inputs": inputs.named, "ticket": ticket}, held
-                    )
+                    work = {**work, "inputs": inputs.named, "ticket": ticket}
+                    answer = await self._served(call, work, held)
             return await self._outcome(call, answer)
 
     async def _loop(self, call: Call, items: Reader | ItemBatches, told: Told) -> Looped | Failed:
+        is_local = self._profile(call) == Profile()
         with ExitStack() as held:
             with folders.passing(_parent(call)) as folder:
                 async with (
-                    loops.work(call, items, folder, here=self._profile(call) == Profile()) as work,
+                    loops.work(call, items, folder, here=is_local) as loop,
                     self._ticket(call, answering(call)) as ticket,
                 ):
-                    watching = asyncio.ensure_future(loops.watch(Path(work["told"]), told))
+                    work = {
+                        "conf": {},
+                        "brings": call.config["secret"],
+                        "loop": {**loop, "ticket": ticket},
+                    }
+                    watching = asyncio.ensure_future(loops.watch(Path(loop["told"]), told))
                     try:
-                        answer = await self._served(
-                            call,
-                            {
-                                "conf": {},
-                                "brings": call.config["secret"],
-                                "loop": {**work, "ticket": ticket},
-                            },
-                            held,
-                        )
+                        answer = await self._served(call, work, held)
                     finally:
                         watching.cancel()
                         await asyncio.gather(watching, return_exceptions=True)
             if "error" in answer:
                 return Failed(Failure(**answer["error"]))
-            shards = [loops.items_of(shard) for shard in answer["frames"][""]["shards"]]
+            frame = answer["frames"][""]
+            shards = [loops.items_of(shard) for shard in frame["shards"]]
             for number, shard in enumerate(shards):
                 await told(number, shard)
-            provenance = answer["frames"][""]["provenance"]
-            return Looped(await asyncio.to_thread(outputs.value, call, answer), shards, provenance)
+            value = await asyncio.to_thread(outputs.value, call, answer)
+            return Looped(value, shards, frame["provenance"])
 
     def _own_folders(self, call: Call) -> list[Path]:
-        """Where NoETL keeps its data on this machine: the results are beside what is on its way to them."""
+        """The folders of this machine in which NoETL keeps its data. Results are beside staging."""
         staging = call.tables.staging.folder
-        return [self._settings.home] if staging is None else [self._settings.home, staging.parent]
+        if staging is None:
+            return [self._settings.home]
+        return [self._settings.home, staging.parent]
 
     def _profile(self, call: Call) -> Profile:
         return profile(call.config.get("profile") or self._settings.profile)
@@ -143,24 +146,28 @@ class SparkTool:
             yield ticket
 
     async def _served(self, call: Call, work: dict[str, Any], held: ExitStack) -> dict[str, Any]:
-        """What comes of it, with a server that stays as long as this uses it. Its files are there while they are `held`."""
-        where = self._profile(call)
+        """The answer to a request, from a server that is kept running meanwhile. `held` keeps the
+        files of the answer."""
+        profile = self._profile(call)
+        is_ours = profile.url is None
         place = SparkPlace.below(self._settings.home)
-        used = await asyncio.to_thread(place.use) if where.url is None else None
+        used = None
+        if is_ours:
+            used = await asyncio.to_thread(place.use)
         try:
-            for left in reversed(range(RESTARTS + 1)):
+            for restarts_left in reversed(range(RESTARTS + 1)):
                 url = await asyncio.to_thread(
-                    ensure, self._settings.home, where, self._settings.serving
+                    ensure, self._settings.home, profile, self._settings.serving
                 )
                 base = None if work["brings"] else _session("base", period())
-                at = {"url": url, "base": base, "ours": where.url is None}
-                answer = await self._attempt(call, {**work, **at}, held)
-                if answer.get("error", {}).get("code") != LOST or not left:
+                server = {"url": url, "base": base, "ours": is_ours}
+                answer = await self._attempt(call, {**work, **server}, held)
+                if answer.get("error", {}).get("code") != LOST or not restarts_left:
                     break
-                if left < RESTARTS and where.url is None and _ran_out(place):
-                    return {
-                        "error": _out_of_memory(place)
-                    }  # twice: it was this command, not one beside it
+                is_second_loss = restarts_left < RESTARTS
+                if is_second_loss and is_ours and _ran_out(place):
+                    # Lost twice: this command uses the memory, not one beside it.
+                    return {"error": _out_of_memory(place)}
                 call.log("stderr", "spark: the server was lost; once more")
             return answer
         finally:
@@ -168,18 +175,21 @@ class SparkTool:
                 place.leave(used)
 
     async def _attempt(self, call: Call, work: dict[str, Any], held: ExitStack) -> dict[str, Any]:
+        """Run the request in a new session, after the sessions of earlier leases are ended."""
         earlier = list(_earlier(call))
         if earlier:
             released = await self._release(work, earlier)
             if "error" in released:
                 return released
-            for folder in (_place_of(call, session) for session in earlier):
-                held.enter_context(folders.held(folder))
-                found = _finished(folder)
-                if found is not None and work.get("output", {}).get("path"):
-                    work = {**work, "staged": found["frames"][""]}
-                elif found is not None:
-                    return found
+        for earlier_session in earlier:
+            earlier_folder = _place_of(call, earlier_session)
+            held.enter_context(folders.held(earlier_folder))
+            found = _finished(earlier_folder)
+            if found is None:
+                continue
+            if not work.get("output", {}).get("path"):
+                return found
+            work = {**work, "staged": found["frames"][""]}
         name = _name(call, call.identity.lease, call.identity.attempt)
         self._begun[name] += 1
         session = _session(name, self._begun[name])
@@ -220,7 +230,8 @@ class SparkTool:
         return await self._processes.ask(request)
 
     async def _end(self, work: dict[str, Any], session: str) -> None:
-        """Also when this is cancelled: what runs in Spark must not outlive its command. Where nobody answers, nothing runs."""
+        """End a session, even if this is cancelled: an operation in Spark must not outlive its
+        command. If the server does not answer, nothing runs there."""
         ending = asyncio.ensure_future(self._release(work, [session], quick=True))
         while not ending.done():
             try:
@@ -244,7 +255,8 @@ class SparkTool:
 
 
 async def _told(work: Coroutine[Any, Any, T]) -> T | Failed:
-    """What is raised on the way is a failure that a playbook can route on."""
+    """The result of the work. Expected exceptions become failures, so that a playbook can route on
+    them."""
     try:
         return await work
     except (InputError, SqlError) as error:
@@ -258,10 +270,11 @@ async def _told(work: Coroutine[Any, Any, T]) -> T | Failed:
         return crashed("spark", error.status)
 
 
-# ---- what is asked ---------------------------------------------------------------------------------------------------------
+# ---- requests --------------------------------------------------------------------------------------------------------------
 
 
 async def _work(call: Call, where: Profile, own_folders: list[Path]) -> dict[str, Any]:
+    """The part of the request that follows from the step's configuration."""
     config = call.config
     conf = {str(name): _conf(value) for name, value in (config.get("conf") or {}).items()}
     for name in conf:
@@ -281,29 +294,23 @@ async def _work(call: Call, where: Profile, own_folders: list[Path]) -> dict[str
     found = await _statements(call, config["sql"])
     if not found:
         raise SqlError("SQL_EMPTY", "there is no statement to run")
-    brings = any(BRINGS.search(each.text) for each in found)
-    return {
-        **work,
-        "brings": brings,
-        "sql": [{"text": each.text, "values": each.values} for each in found],
-    }
+    brings = any(BRINGS.search(statement.text) for statement in found)
+    sql = [{"text": statement.text, "values": statement.values} for statement in found]
+    return {**work, "brings": brings, "sql": sql}
 
 
 def _output(config: dict[str, Any], where: Profile, own_folders: list[Path]) -> dict[str, Any]:
     output = dict(config.get("output") or {})
-    if (problem := output_problem(output)) is not None:
+    problem = output_problem(output)
+    if problem is not None:
         raise InvalidInput(f"output: {problem.message}", hint=problem.hint)
     if not output.get("path"):
         return output
     path = located(str(output["path"]), where)
     check_output(path, own_folders)
     format = format_of(path, output.get("format"))
-    return {
-        **output,
-        "path": path,
-        "format": format,
-        "options": writing(format, output.get("options")),
-    }
+    options = writing(format, output.get("options"))
+    return {**output, "path": path, "format": format, "options": options}
 
 
 def _conf(value: Any) -> str:
@@ -315,24 +322,34 @@ async def _statements(call: Call, template: str) -> list[SparkStatement]:
 
 
 async def _marked(call: Call, template: str) -> tuple[str, list[Marked]]:
-    return (template, []) if call.rendering is None else await call.rendering.marked(template)
+    if call.rendering is None:
+        return template, []
+    return await call.rendering.marked(template)
 
 
 async def _expected(call: Call) -> list[dict[str, Any]]:
-    """Checks with their values beside them."""
-    found = []
+    """The checks of the step. Their values are parameters."""
+    checks = []
     for check in call.config.get("expect") or []:
         sql, on_fail = check.get("sql"), check.get("on_fail", "fail")
         name = check.get("name") or sql
-        one = expressions(*await _marked(call, sql)) if isinstance(sql, str) else []
-        if len(one) != 1 or on_fail not in ON_FAIL:
+        parsed: list[SparkStatement] = []
+        if isinstance(sql, str):
+            parsed = expressions(*await _marked(call, sql))
+        if len(parsed) != 1 or on_fail not in ON_FAIL:
             raise InvalidInput(
                 f"expect {name}: it needs one sql expression, and on_fail is one of {', '.join(ON_FAIL)}"
             )
-        found.append(
-            {"name": name, "sql": one[0].text, "values": one[0].values, "on_fail": on_fail}
+        (expression,) = parsed
+        checks.append(
+            {
+                "name": name,
+                "sql": expression.text,
+                "values": expression.values,
+                "on_fail": on_fail,
+            }
         )
-    return found
+    return checks
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------------
@@ -347,7 +364,8 @@ def _session(name: str, number: int) -> str:
 
 
 def _earlier(call: Call) -> Iterator[str]:
-    """Of leases that were lost: whatever tries they made, they made no more than there are now."""
+    """All ids that sessions of lost leases can have. A lost lease made at most as many tries as
+    there are now."""
     for lease in range(1, call.identity.lease):
         for attempt in range(1, call.identity.attempt + 1):
             for number in range(1, RESTARTS + 2):
@@ -355,11 +373,11 @@ def _earlier(call: Call) -> Iterator[str]:
 
 
 def _parent(call: Call) -> Path:
-    """Of all that Spark reads and writes for commands, one folder each."""
+    """The folder that holds the folders of all commands."""
     folder = call.tables.staging.folder
-    return (
-        Path(tempfile.gettempdir()) / f"noetl-{os.getuid()}" if folder is None else folder
-    ) / outputs.FOLDER
+    if folder is None:
+        folder = Path(tempfile.gettempdir()) / f"noetl-{os.getuid()}"
+    return folder / outputs.FOLDER
 
 
 def _place_of(call: Call, session: str) -> Path:
@@ -367,34 +385,37 @@ def _place_of(call: Call, session: str) -> Path:
 
 
 def _copying(call: Call) -> Path:
-    """What is known of rows of this call that Spark copies to a path itself."""
+    """The record of a copy by Spark's writer (`publishing.Copying`)."""
     return _parent(call).parent / "spark-copies" / call.key[:16]
 
 
 def _settle(work: dict[str, Any]) -> None:
-    """The process was ended: if that was in the middle of its commit, nobody else may come to finish it."""
+    """Finish a commit that the killed process has left pending: no later process may come to do it."""
     folder = local_folder(work.get("output", {}).get("path") or "")
     if folder is not None:
         commits.settle(folder)
 
 
 def _finished(folder: Path) -> dict[str, Any] | None:
-    """What an earlier lease has left, when it is complete: the answer it did not give. Anything else is removed."""
+    """The answer of an earlier lease that has completed its files but not reported them.
+
+    An incomplete folder is removed.
+    """
     try:
-        made = json.loads((folder / "result" / "manifest.json").read_bytes())
-        if all(os.path.exists(file["path"]) for file in made["files"]):
-            return {"frames": {"": made}, "single": True, "spark": {}}
+        manifest = json.loads((folder / "result" / "manifest.json").read_bytes())
+        if all(os.path.exists(file["path"]) for file in manifest["files"]):
+            return {"frames": {"": manifest}, "single": True, "spark": {}}
     except (OSError, ValueError):
         pass
     shutil.rmtree(folder, ignore_errors=True)
     return None
 
 
-# ---- servers that are lost -------------------------------------------------------------------------------------------------
+# ---- lost servers ----------------------------------------------------------------------------------------------------------
 
 
 def _ran_out(place: SparkPlace) -> bool:
-    """The server of this machine has said so before it ended."""
+    """Whether the log of this machine's server reports that it ran out of memory."""
     try:
         return b"OutOfMemoryError" in place.log.read_bytes()
     except OSError:

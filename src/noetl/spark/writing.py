@@ -1,4 +1,4 @@
-"""Frames to files of an attempt, with a manifest at the end: only complete ones are ever looked at."""
+"""Writes frames to Parquet files of an attempt, and a manifest last: readers use complete sets only."""
 
 import json
 import os
@@ -17,18 +17,19 @@ from noetl.spark.commits import written_files
 from noetl.spark.errors import Broken, Unmet
 
 MANIFEST = "manifest.json"
-COMPRESSION = {
-    "compression": "zstd",
-    "parquet.compression.codec.zstd.level": "1",
-}  # as quick as any, and small
-HIDDEN = "__noetl_"  # columns that only name directories: the files keep their own
+# As fast as any other codec, and small.
+COMPRESSION = {"compression": "zstd", "parquet.compression.codec.zstd.level": "1"}
+HIDDEN = "__noetl_"  # prefix of copied columns for directory names: the files keep the originals
 _PIECE = 1 << 20
 MAX_SAMPLE_ROWS = 20
 MAX_SAMPLE_TEXT = 1_000  # characters of a value
 
 
 def write(frame: DataFrame, folder: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Parquet, one set of files for every value of `partition_by`."""
+    """Write a frame as Parquet, with separate files for every value of `partition_by`.
+
+    Returns the manifest.
+    """
     columns = frame.columns
     checks = Checks(request["expect"])
     checked = checks.applied(frame)
@@ -36,62 +37,68 @@ def write(frame: DataFrame, folder: str, request: dict[str, Any]) -> dict[str, A
     for name in names:
         checked = checked.withColumn(f"{HIDDEN}{name}", F.col(name))
     writer = checked.write.options(**COMPRESSION)
-    writer = writer.partitionBy(*(f"{HIDDEN}{name}" for name in names)) if names else writer
+    if names:
+        writer = writer.partitionBy(*(f"{HIDDEN}{name}" for name in names))
     writer.parquet(folder)
     files = _files(Path(folder))
     partitions = len({os.path.dirname(file["path"]) for file in files})
     reader = frame.sparkSession.read.schema(frame.schema)
     counts = checks.counted(lambda: reader.parquet(*(file["path"] for file in files)))
-    made = {"columns": columns, "expect": counts, "files": files, "partitions": partitions}
-    keep_manifest(folder, made)
-    return made
+    manifest = {"columns": columns, "expect": counts, "files": files, "partitions": partitions}
+    keep_manifest(folder, manifest)
+    return manifest
 
 
-def keep_manifest(folder: str, made: dict[str, Any]) -> None:
-    """Whole or not at all: whoever takes over finds what was finished."""
+def keep_manifest(folder: str, manifest: dict[str, Any]) -> None:
+    """Write the manifest atomically: a later lease finds the complete result by it."""
     part = Path(folder, f".{MANIFEST}")
-    part.write_text(json.dumps(made))
+    part.write_text(json.dumps(manifest))
     part.rename(Path(folder, MANIFEST))
 
 
 def _files(folder: Path) -> list[dict[str, Any]]:
-    """In the order of the rows; empty ones are left out, but for one that knows the columns."""
+    """The files in the order of the rows. Empty files are left out, but one is kept for its columns
+    if all are empty."""
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
         found = list(threads.map(_file, written_files(folder)))
     return [file for file in found if file["rows"]] or found[:1]
 
 
 def _file(path: Path) -> dict[str, Any]:
-    found = sha256()
+    digest = sha256()
     with path.open("rb") as file:
         while data := file.read(_PIECE):
-            found.update(data)
+            digest.update(data)
     rows = pq.read_metadata(path).num_rows
     return {
         "path": str(path),
         "rows": rows,
         "bytes": path.stat().st_size,
-        "sha256": found.hexdigest(),
+        "sha256": digest.hexdigest(),
     }
 
 
-# ---- what is expected ----------------------------------------------------------------------------------------------------
+# ---- checks --------------------------------------------------------------------------------------------------------------
 
 
 class Checks:
-    """What a step expects of its rows. A row fails a check that is not true of it: one pass over the data counts and writes."""
+    """The checks that a step expects its rows to meet.
+
+    A row fails a check that is false or null for it. One pass over the data counts the failures and
+    writes the rows.
+    """
 
     def __init__(self, expect: list[dict[str, Any]]) -> None:
         self._expect = expect
         self._given: dict[str, Any] = {}
-        self._fails = {
-            check["name"]: ~F.coalesce(F.expr(_with_columns(check, self._given)), F.lit(False))
-            for check in expect
-        }
+        self._fails = {}
+        for check in expect:
+            condition = F.expr(_with_columns(check, self._given))
+            self._fails[check["name"]] = ~F.coalesce(condition, F.lit(False))
         self._seen = Observation("expect")
 
     def applied(self, frame: DataFrame) -> DataFrame:
-        """The frame without the rows to drop."""
+        """The frame with the counts of failures observed, without the rows to drop."""
         if not self._expect:
             return frame
         counts = [F.count_if(failing).alias(name) for name, failing in self._fails.items()]
@@ -107,48 +114,48 @@ class Checks:
         return checked
 
     def counted(self, written: Callable[[], DataFrame]) -> dict[str, int]:
-        """How many rows failed each check, once they were written. `written` reads them again: some go with the failure."""
+        """How many rows failed each check, after the rows were written.
+
+        `written` reads the rows again: a failure has a sample of them.
+        """
         if not self._expect:
             return {}
-        found = {name: int(count) for name, count in self._seen.get.items()}
+        counts = {name: int(count) for name, count in self._seen.get.items()}
         for check in self._expect:
             name = check["name"]
-            if check["on_fail"] == "fail" and found[name]:
-                unmet = Unmet(
-                    f"{found[name]} rows do not meet {check['sql']!r}",
-                    self._sample(name, written()),
-                )
+            if check["on_fail"] == "fail" and counts[name]:
+                message = f"{counts[name]} rows do not meet {check['sql']!r}"
+                unmet = Unmet(message, self._sample(name, written()))
                 raise Broken(f"expect {name}", unmet)
-        return found
+        return counts
 
     def _sample(self, name: str, written: DataFrame) -> list[dict[str, Any]]:
-        failing = (
-            self._with_given(written)
-            .filter(self._fails[name])
-            .drop(*self._given)
-            .limit(MAX_SAMPLE_ROWS)
-        )
-        texts = failing.select(
-            F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")
-        ).collect()
-        return [
-            {column: _cut(value) for column, value in json.loads(row["row"]).items()}
-            for row in texts
-        ]
+        """A few rows that fail a check, with long values cut."""
+        failing = self._with_given(written).filter(self._fails[name])
+        some = failing.drop(*self._given).limit(MAX_SAMPLE_ROWS)
+        text = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
+        sample = []
+        for row in some.select(text.alias("row")).collect():
+            values = json.loads(row["row"])
+            sample.append({column: _cut(value) for column, value in values.items()})
+        return sample
 
     def _with_given(self, frame: DataFrame) -> DataFrame:
+        """The frame with a column for every value that a check uses."""
         for name, value in self._given.items():
             frame = frame.withColumn(name, F.lit(value))
         return frame
 
 
 def _cut(value: Any) -> Any:
-    is_long = isinstance(value, str) and len(value) > MAX_SAMPLE_TEXT
-    return f"{value[:MAX_SAMPLE_TEXT]}…" if is_long else value
+    if isinstance(value, str) and len(value) > MAX_SAMPLE_TEXT:
+        return f"{value[:MAX_SAMPLE_TEXT]}…"
+    return value
 
 
 def _with_columns(check: dict[str, Any], given: dict[str, Any]) -> str:
-    """The check with a column in place of every parameter, which an expression cannot have; their values are added to `given`."""
+    """The check with a column in place of every parameter, because a Spark expression cannot have
+    parameters. The values are added to `given`."""
     text: str = check["sql"]
     for name, value in check["values"].items():
         column = f"{HIDDEN}{len(given)}"
