@@ -1,20 +1,23 @@
-"""A frame into a table of Postgres: its files by ADBC into a table of this session, then one statement, in one transaction.
+"""Stores a frame in a table of Postgres.
+
+ADBC loads the files into a temporary table, and one statement moves the rows, in one transaction.
 
     insert, append        adds the rows
-    upsert                rows replace those with the same `key`; each has one, and no two have the same
+    upsert                rows replace those with the same `key`; every row has a key of its own
     replace, overwrite    the table has these rows and no others
     overwrite_partitions  rows replace those with the same values in the columns of `partition_by`
     error                 fails if the table has rows
     ignore                adds nothing if the table has rows
 
-The key of the call goes into `noetl_sink` in the same transaction, so a second try changes nothing: neither are rows added
-twice, nor are those removed that others have written since.
+The key of the call goes into `noetl_sink` in the same transaction, so a second try changes nothing:
+it neither adds rows twice, nor removes rows that others have written since.
 
-A table that is not there is made with the columns of the frame. Postgres has no type for structs and maps: they go into
-columns of `json` or `jsonb`, and become `jsonb` in a new table. A new table has a unique index on its `key`; an old one
-must have it already.
+A missing table is made with the columns of the frame. Postgres has no type for structs and maps:
+they go into columns of `json` or `jsonb`, and become `jsonb` in a new table. A new table gets a
+unique index on its `key`; an existing one must have it already.
 
-A cast would round a number in a column of integers, and call one true in a column of booleans: such values are refused instead.
+A cast would round a fraction in a column of integers, and make every number but 0 true in a column
+of booleans. Such values are refused instead.
 """
 
 import json
@@ -37,8 +40,8 @@ from noetl.tools.sinks import keys
 from noetl.tools.sql import SqlError, identifier
 from noetl.tools.threads import in_thread
 
-LOCK = 7_201_402_613  # of whoever makes a table: making one twice at once fails
-TABLE_LOCKS = 720_140  # the first half of the lock of a table
+LOCK = 7_201_402_613  # advisory lock for making a table: two at the same time would fail
+TABLE_LOCKS = 720_140  # the first half of the advisory lock of one table
 FORBIDDEN = "42501"
 STAGED = "noetl_spark_rows"
 JSON = ("json", "jsonb")
@@ -56,12 +59,15 @@ WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
 async def store(
     call: Call, output: dict[str, Any], answer: dict[str, Any], facts: dict[str, Any]
 ) -> Outcome:
+    """Store the frame of an answer in the table of the output."""
     frame = answer.get("frames", {}).get("")
     if frame is None or not frame["columns"]:
         return Failed(_failure("the step gives no single DataFrame to store"), facts)
     auth = output.get("auth")
     try:
-        conninfo = address(auth if call.credential is None else await call.credential(auth))
+        if call.credential is not None:
+            auth = await call.credential(auth)
+        conninfo = address(auth)
         writing = SparkToPostgres(conninfo, call, frame, output)
         count = await in_thread(writing.run, writing.interrupt, "spark-postgres")
     except SqlError as error:
@@ -70,8 +76,10 @@ async def store(
         return Failed(_server_failure(error), facts)
     finally:
         remove(frame)
-    told = {"table": output["table"], "row_count": count or 0, "columns": frame["columns"]}
-    return Success(told if count is not None else {**told, "skipped": True}, facts)
+    value = {"table": output["table"], "row_count": count or 0, "columns": frame["columns"]}
+    if count is None:
+        value["skipped"] = True
+    return Success(value, facts)
 
 
 def _failure(message: str) -> Failure:
@@ -79,7 +87,7 @@ def _failure(message: str) -> Failure:
 
 
 def _server_failure(error: adbc_driver_manager.Error) -> Failure:
-    """In the words of the server. What it calls a data exception is a value that does not fit."""
+    """The failure for an error of the server. A data exception is a value that does not fit."""
     kind = error_kind(error.sqlstate)
     return Failure(
         code="SINK_VALUE" if kind == "data" else "SQL_ERROR",
@@ -92,9 +100,10 @@ def _server_failure(error: adbc_driver_manager.Error) -> Failure:
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """`declared` is the type as the table has it; `base` is without its length, precision and domain.
+    """The type of a column: `declared` in the table; `base` without length, precision and domain.
 
-    Values are cast to the base: a cast to the declared type would cut a text that is too long, where storing it fails.
+    Values are cast to the base type. A cast to the declared type would silently cut a text that is
+    too long; storing the base type fails instead.
     """
 
     declared: str
@@ -110,7 +119,7 @@ class ColumnType:
 
 
 class SparkToPostgres:
-    """In a thread; only `interrupt` comes from elsewhere."""
+    """The write of one frame. `run` runs in a thread; other threads call only `interrupt`."""
 
     def __init__(
         self, conninfo: str, call: Call, frame: dict[str, Any], output: dict[str, Any]
@@ -129,7 +138,7 @@ class SparkToPostgres:
             self._cursor.adbc_cancel()
 
     def run(self) -> int | None:
-        """How many rows were stored; None if there were to be none, because the table has rows."""
+        """Store the rows. Returns their number, or None if `mode: ignore` found rows in the table."""
         with (
             adbc.connect(self._conninfo, autocommit=False) as connection,
             connection.cursor() as cursor,
@@ -138,7 +147,7 @@ class SparkToPostgres:
             try:
                 count = self._stored(cursor)
                 if count is None:
-                    connection.rollback()  # a call that stored nothing is not remembered
+                    connection.rollback()  # the key of a call that stored nothing is not recorded
                 else:
                     connection.commit()
             finally:
@@ -146,9 +155,7 @@ class SparkToPostgres:
         return count
 
     def _stored(self, cursor: Any) -> int | None:
-        if lacking := [name for name in self._key if name not in self._frame["columns"]]:
-            message = f"the rows have no column {lacking[0]!r}, which is part of the key"
-            raise SqlError("SINK_KEY_MISSING", message, "data")
+        self._check_key_columns()
         rows: int = sum(file["rows"] for file in self._frame["files"])
         if self._is_done(cursor):
             return rows
@@ -156,19 +163,7 @@ class SparkToPostgres:
             if self._mode == "ignore":
                 return None
             raise SqlError("SPARK_OUTPUT", f"{self._table} has rows already (mode: error)")
-        files = [pq.ParquetFile(file["path"]) for file in self._frame["files"]]
-        schema = files[0].schema_arrow.remove_metadata()
-        texts = self._as_json(schema, self._types(cursor))
-        wanted = pa.schema(
-            [pa.field(each.name, pa.string()) if each.name in texts else each for each in schema]
-        )
-        batches = (_with_json(batch, wanted, texts) for batch in _batches(files))
-        cursor.adbc_ingest(
-            STAGED,
-            pa.RecordBatchReader.from_batches(wanted, batches),
-            mode="create",
-            temporary=True,
-        )
+        texts = self._load(cursor)
         self._made(cursor, texts)
         statement = self._statement(cursor)
         self._check_values(cursor)
@@ -180,6 +175,25 @@ class SparkToPostgres:
         self._insert(cursor, statement)
         return rows
 
+    def _check_key_columns(self) -> None:
+        missing = [name for name in self._key if name not in self._frame["columns"]]
+        if missing:
+            message = f"the rows have no column {missing[0]!r}, which is part of the key"
+            raise SqlError("SINK_KEY_MISSING", message, "data")
+
+    def _load(self, cursor: Any) -> set[str]:
+        """Load the files into the temporary table. Returns the columns that it holds as JSON text."""
+        files = [pq.ParquetFile(file["path"]) for file in self._frame["files"]]
+        schema = files[0].schema_arrow.remove_metadata()
+        texts = self._as_json(schema, self._types(cursor))
+        for position, name in enumerate(schema.names):
+            if name in texts:
+                schema = schema.set(position, pa.field(name, pa.string()))
+        batches = (_with_json(batch, schema, texts) for batch in _batches(files))
+        reader = pa.RecordBatchReader.from_batches(schema, batches)
+        cursor.adbc_ingest(STAGED, reader, mode="create", temporary=True)
+        return texts
+
     def _insert(self, cursor: Any, statement: str) -> None:
         try:
             cursor.execute(statement)
@@ -189,30 +203,38 @@ class SparkToPostgres:
             raise SqlError("SINK_KEY_NOT_UNIQUE", self._no_unique_index(), "config") from None
 
     def _no_unique_index(self) -> str:
-        unique = f"CREATE UNIQUE INDEX ON {self._table} ({', '.join(map(identifier, self._key))})"
-        return f"{self._table} has no unique index on its key ({', '.join(self._key)}): {unique}"
+        names = ", ".join(self._key)
+        return f"{self._table} has no unique index on its key ({names}): {self._unique_index()}"
+
+    def _unique_index(self) -> str:
+        return f"CREATE UNIQUE INDEX ON {self._table} ({self._quoted_key()})"
+
+    def _quoted_key(self) -> str:
+        return ", ".join(map(identifier, self._key))
 
     def _check_values(self, cursor: Any) -> None:
         """Refuse numbers that the cast to the column's type would change."""
         types, staged = self._types(cursor), self._types(cursor, STAGED)
         for name, given in staged.items():
-            there = types[name]
+            wanted = types[name]
             value, rows = identifier(name), STAGED
             if given.is_array:
                 value, rows = "item", f"{STAGED}, unnest({identifier(name)}) AS item"
-            if given.element in FRACTIONS and there.element in INTEGERS:
+            if given.element in FRACTIONS and wanted.element in INTEGERS:
                 changes, why = f"{value} <> trunc({value})", "is no whole number"
-            elif given.element in INTEGERS and there.element == "boolean":
+            elif given.element in INTEGERS and wanted.element == "boolean":
                 changes, why = f"{value} NOT IN (0, 1)", "is neither true nor false"
             else:
                 continue
             cursor.execute(f"SELECT {value}::text FROM {rows} WHERE {changes} LIMIT 1")  # noqa: S608 - quoted names
-            if (found := cursor.fetchone()) is not None:
-                message = f"column {name!r}: {found[0]} {why}, and in {self._table} it is {there.base}; cast it in Spark"
+            found = cursor.fetchone()
+            if found is not None:
+                message = f"column {name!r}: {found[0]} {why}, and in {self._table} it is {wanted.base}; cast it in Spark"
                 raise SqlError("SINK_VALUE", message, "data")
 
     def _check_keys(self, cursor: Any) -> None:
-        """Refuse rows without a key: they would be added again each time. And rows with the same one: which of them counts?"""
+        """Refuse rows without a key, because each try would add them again, and rows with equal keys,
+        because it is unknown which of them counts."""
         types = self._types(cursor)
         for name in self._key:
             cursor.execute(f"SELECT EXISTS (SELECT FROM {STAGED} WHERE {identifier(name)} IS NULL)")  # noqa: S608
@@ -226,13 +248,15 @@ class SparkToPostgres:
         values = ", ".join(f"{identifier(name)}::{types[name].declared}" for name in self._key)
         same = f"SELECT ROW({values})::text FROM {STAGED} GROUP BY {values} HAVING count(*) > 1 LIMIT 1"  # noqa: S608
         cursor.execute(same)
-        if (found := cursor.fetchone()) is not None:
+        found = cursor.fetchone()
+        if found is not None:
             key = f"({', '.join(self._key)}) = {found[0]}"
             message = f"{self._table}: several rows have the key {key}; give one row per key, for example by GROUP BY"
             raise SqlError("SINK_KEY_NOT_UNIQUE", message, "data")
 
     def _has_rows(self, cursor: Any) -> bool:
-        """Steps look at a table one after the other: two that look at once would both find none."""
+        """Whether the table has rows. A lock lets steps look one after the other: two that look at
+        the same time would both find none."""
         cursor.execute(f"SELECT pg_advisory_xact_lock({TABLE_LOCKS}, hashtext($1))", (self._table,))
         cursor.fetchall()
         if not self._types(cursor):
@@ -241,9 +265,11 @@ class SparkToPostgres:
         return bool(cursor.fetchone()[0])
 
     def _removal(self, cursor: Any) -> str:
-        """Of rows whose partition is written anew; null is a value as any other."""
+        """The statement that deletes the rows of the partitions to write. Null is a value like any
+        other."""
         types = self._types(cursor)
-        if unknown := [name for name in self._partition_by if name not in self._frame["columns"]]:
+        unknown = [name for name in self._partition_by if name not in self._frame["columns"]]
+        if unknown:
             raise SqlError("SINK_COLUMN", f"partition_by: the rows have no column {unknown[0]!r}")
         names = [(identifier(name), types[name].declared) for name in self._partition_by]
         staged = ", ".join(f"{name}::{kind} AS {name}" for name, kind in names)
@@ -251,7 +277,11 @@ class SparkToPostgres:
         return f"DELETE FROM {self._table} old USING (SELECT DISTINCT {staged} FROM {STAGED}) new WHERE {same}"  # noqa: S608
 
     def _is_done(self, cursor: Any) -> bool:
-        """This very call has been done. Whoever may not remember it here may only do what can be done twice."""
+        """Whether this call has been done before.
+
+        Modes that add rows fail if the user may not write `noetl_sink`. The other modes go on,
+        because they may be repeated.
+        """
         if self._mode in ADDING:
             return not self._remembered(cursor)
         cursor.execute("SAVEPOINT noetl")
@@ -264,7 +294,7 @@ class SparkToPostgres:
             return False
 
     def _remembered(self, cursor: Any) -> bool:
-        """False: it was so before."""
+        """Record the key of the call. False if it is recorded already."""
         _make(cursor, "noetl_sink", keys.MAKE)
         identity = self._call.identity
         cursor.execute(
@@ -274,64 +304,62 @@ class SparkToPostgres:
         return bool(cursor.fetchall())
 
     def _types(self, cursor: Any, table: str | None = None) -> dict[str, ColumnType]:
-        """Of the columns of the table; none when it is not there."""
+        """The types of the columns of a table; none if the table does not exist."""
         cursor.execute(COLUMNS, (table or self._table,))
         return {name: ColumnType(declared, base) for name, declared, base in cursor.fetchall()}
 
     def _as_json(self, schema: pa.Schema, types: dict[str, ColumnType]) -> set[str]:
-        """Columns that are written as JSON."""
+        """The columns that are written as JSON."""
         texts: set[str] = set()
         for field in schema:
-            there = types[field.name].base if field.name in types else "jsonb"
-            if (
-                pa.types.is_nested(field.type)
-                and there in JSON
-                and (types or _is_record(field.type))
-            ):
+            base = types[field.name].base if field.name in types else "jsonb"
+            needs_json = _is_record(field.type)
+            is_nested_json = pa.types.is_nested(field.type) and base in JSON
+            if is_nested_json and (types or needs_json):
                 texts.add(field.name)
-            elif _is_record(field.type):
-                why = f"its structs and maps need json or jsonb, and in {self._table} it is {there}"
+            elif needs_json:
+                why = f"its structs and maps need json or jsonb, and in {self._table} it is {base}"
                 raise SqlError("SINK_COLUMN", f"column {field.name!r}: {why}")
         return texts
 
     def _made(self, cursor: Any, texts: set[str]) -> None:
-        names = ", ".join(
-            f"{identifier(name)}{'::jsonb' if name in texts else ''}"
-            for name in self._frame["columns"]
-        )
-        empty = f"SELECT {names} FROM {STAGED} WITH NO DATA"  # noqa: S608 - quoted names
+        """Make the table if it does not exist."""
+        columns = []
+        for name in self._frame["columns"]:
+            column = identifier(name)
+            columns.append(f"{column}::jsonb" if name in texts else column)
+        empty = f"SELECT {', '.join(columns)} FROM {STAGED} WITH NO DATA"  # noqa: S608 - quoted names
         is_new = _make(cursor, self._table, f"CREATE TABLE {self._table} AS {empty}")
         if is_new and self._key:
-            cursor.execute(
-                f"CREATE UNIQUE INDEX ON {self._table} ({', '.join(map(identifier, self._key))})"
-            )
+            cursor.execute(self._unique_index())
 
     def _statement(self, cursor: Any) -> str:
+        """The statement that moves the rows from the temporary table to the table."""
         types = self._types(cursor)
         columns = self._frame["columns"]
-        if unknown := [name for name in columns if name not in types]:
+        unknown = [name for name in columns if name not in types]
+        if unknown:
             raise SqlError("SINK_COLUMN", f"{self._table} has no column {unknown[0]!r}")
         names = ", ".join(map(identifier, columns))
         values = ", ".join(f"{identifier(name)}::{types[name].base}" for name in columns)
         statement = f"INSERT INTO {self._table} ({names}) SELECT {values} FROM {STAGED}"  # noqa: S608 - quoted names
         if not self._key:
             return statement
-        rest = [
-            f"{identifier(name)} = EXCLUDED.{identifier(name)}"
-            for name in columns
-            if name not in self._key
-        ]
-        then = f"UPDATE SET {', '.join(rest)}" if rest else "NOTHING"
-        return f"{statement} ON CONFLICT ({', '.join(map(identifier, self._key))}) DO {then}"
+        others = [identifier(name) for name in columns if name not in self._key]
+        action = "NOTHING"
+        if others:
+            assignments = ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
+            action = f"UPDATE SET {assignments}"
+        return f"{statement} ON CONFLICT ({self._quoted_key()}) DO {action}"
 
 
 def _make(cursor: Any, table: str, statement: str) -> bool:
-    """Make a table that is not there, and say whether it was made. Two who would make it at once wait for each other."""
+    """Make a table if it does not exist. Returns whether it was made. A lock serializes this."""
     if not _is_missing(cursor, table):
         return False
     cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
     cursor.fetchall()
-    if not _is_missing(cursor, table):  # another made it meanwhile
+    if not _is_missing(cursor, table):  # another transaction has made it meanwhile
         return False
     cursor.execute(statement)
     return True
@@ -343,19 +371,20 @@ def _is_missing(cursor: Any, table: str) -> bool:
 
 
 def _is_record(kind: pa.DataType) -> bool:
-    """A type that Postgres has no column for but json: a struct, a map, or a list of these or of lists."""
-    return pa.types.is_nested(kind) and not (
-        pa.types.is_list(kind) and not pa.types.is_nested(kind.value_type)
-    )
+    """Whether only a json column can hold the type: a struct, a map, or a list of these or of lists."""
+    if not pa.types.is_nested(kind):
+        return False
+    is_plain_list = pa.types.is_list(kind) and not pa.types.is_nested(kind.value_type)
+    return not is_plain_list
 
 
 def _with_json(batch: pa.RecordBatch, schema: pa.Schema, texts: set[str]) -> pa.RecordBatch:
-    columns = [
-        pa.array(map(_text, values_of(column, field)), pa.string())
-        if field.name in texts
-        else column
-        for column, field in zip(batch.columns, batch.schema, strict=True)
-    ]
+    """The batch with the columns in `texts` as JSON text."""
+    columns = []
+    for column, field in zip(batch.columns, batch.schema, strict=True):
+        if field.name in texts:
+            column = pa.array(map(_text, values_of(column, field)), pa.string())
+        columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

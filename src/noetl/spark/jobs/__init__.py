@@ -1,5 +1,5 @@
-"""NoETL's own pipelines: the log exported, verified, rebuilt, counted, asked by SQL, and moved to files when it is old.
+"""Jobs over the event log: export, compact, verify, rebuild, stats and SQL queries.
 
-What a job does to one execution is a pure function on Arrow tables. It runs on Spark, or in this process when the profile is
-`none`, with the same output. These modules may import the engine and the log; `cli` imports them.
+The work on one execution is a pure function on Arrow tables. It runs on Spark, or in the process of
+the CLI when the profile is `none`. The jobs may import the engine and the log; `cli` imports them.
 """

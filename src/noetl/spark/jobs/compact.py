@@ -1,11 +1,12 @@
-"""`compact`: events of executions that ended long ago, from the log to files, and partitions that are empty then away.
+"""`compact`: moves the events of old executions from the log to files, and drops empty partitions.
 
-A file is written and read back, and only then one transaction removes its events from the log, if what it removes has the very
-checksums of what was read, and records the file and a tombstone for each execution. Before that transaction the file is
-nothing: a later run sweeps it. After it the events are nowhere else. So a death at any line loses nothing and doubles nothing.
+A file is written and read back. Then one transaction removes its events from the log, records the
+file, and records a tombstone for each execution. The transaction is rolled back if the removed
+events do not have the checksums of the file's events. Before the commit a later run sweeps the file;
+after it the events are only in the file. So a crash at any line neither loses nor doubles events.
 
-Events are deleted by batches rather than by whole partitions, so that one execution that never ends does not keep the others,
-and a death costs one file's work; a partition goes once nothing is left in it.
+Events are deleted by batches and not by whole partitions. So one execution that never ends does not
+keep the others, and a crash costs the work of one file. A partition is dropped when it is empty.
 """
 
 from collections.abc import Iterator
@@ -27,13 +28,11 @@ from noetl.spark.jobs.rows import EVENTS, by_execution, checksum
 from noetl.spark.jobs.snapshot import snapshot
 
 COLD = "cold"
-CANDIDATES = 2_000  # executions of one file at most
-FILE = 200_000  # events of one file, until the execution that they end with is complete
-_ALONE = (1852794997, 9)  # who compacts does so alone
-_PATIENCE = (
-    "2s"  # for a lock that everybody else waits behind; a vacuum that holds it gives way after one
-)
-_TRIES = 3
+CANDIDATES = 2_000  # the most executions of one file
+FILE = 200_000  # events of one file; its last execution may exceed it
+_ALONE = (1852794997, 9)  # advisory lock: one compaction runs at a time
+_PATIENCE = "2s"  # for a lock that blocks all others; a vacuum that holds it gives way after 1 s
+_TRIES = 3  # for the lock of a partition
 
 _OLD = """
 select x.execution_id, e.events from (
@@ -61,14 +60,14 @@ from unnest(%(ids)s::bigint[], %(events)s::bigint[], %(lasts)s::bigint[], %(sums
 
 
 class NotTheSame(NoetlError):
-    """What was to be removed is not what the file holds: nothing was removed."""
+    """The events in the log are not those of the file. Nothing was removed."""
 
     code = "COMPACTION_REFUSED"
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """An execution's events as a file holds them, or as the log did."""
+    """Counts and checksum of an execution's events, in a file or in the log."""
 
     events: int
     last_seq: int
@@ -84,13 +83,11 @@ class Compacted:
 
 
 def compact(dsn: str, lake: LakeStore, before: Micros) -> Compacted:
-    """Executions that ended before then. Conflict when somebody else is at it."""
+    """Compact the executions that ended before a time. Conflict if another compaction runs."""
     done = Compacted()
     with closing(psycopg.connect(dsn, autocommit=True)) as connection:
-        (alone,) = connection.execute("select pg_try_advisory_lock(%s, %s)", _ALONE).fetchone() or (
-            False,
-        )
-        if not alone:
+        row = connection.execute("select pg_try_advisory_lock(%s, %s)", _ALONE).fetchone()
+        if row != (True,):
             raise Conflict(
                 "another compaction runs", hint="nothing was lost; it does the same work"
             )
@@ -107,18 +104,20 @@ def compact(dsn: str, lake: LakeStore, before: Micros) -> Compacted:
 
 
 def _old(connection: "psycopg.Connection[Any]", before: Micros) -> Iterator[list[int]]:
-    """Executions for one file each time, oldest first."""
+    """Lists of executions, each for one file, oldest first."""
     after = 0
-    while rows := connection.execute(
-        _OLD, {"after": after, "before": before, "limit": CANDIDATES}
-    ).fetchall():
+    while True:
+        limits = {"after": after, "before": before, "limit": CANDIDATES}
+        rows = connection.execute(_OLD, limits).fetchall()
+        if not rows:
+            return
         ids: list[int] = []
-        room = FILE
+        events_left = FILE
         for execution_id, events in rows:
-            if room <= 0:
+            if events_left <= 0:
                 break
             ids.append(execution_id)
-            room -= events
+            events_left -= events
         after = ids[-1]
         yield ids
 
@@ -127,29 +126,29 @@ def _old(connection: "psycopg.Connection[Any]", before: Micros) -> Iterator[list
 
 
 def _move(connection: "psycopg.Connection[Any]", dsn: str, lake: LakeStore, ids: list[int]) -> int:
+    """Move the events of these executions to one file. Returns their number."""
     with lake.open_workspace() as work:
-        made = work.folder / "events.parquet"
-        _write(dsn, ids, made)
-        digest, size = sha256_of_file(made), made.stat().st_size
+        file = work.folder / "events.parquet"
+        _write(dsn, ids, file)
+        digest, size = sha256_of_file(file), file.stat().st_size
         path = f"{COLD}/{ids[0]}-{ids[-1]}-{digest[:12]}.parquet"
-        lake.upload(made, path)
-        held = moved(lake.copy_here(path, work.folder))
+        lake.upload(file, path)
+        stored = moved(lake.copy_here(path, work.folder))
     fault("compact.written")
-    events = sum(each.events for each in held.values())
+    summaries = stored.values()
+    events = sum(summary.events for summary in summaries)
     with connection.transaction():
-        gone = {row[0]: Moved(*row[1:]) for row in connection.execute(_REMOVE, {"ids": ids})}
-        _check(held, gone)
-        (file,) = connection.execute(_FILED, (path, size, events, digest)).fetchone() or (None,)
-        connection.execute(
-            _BURIED,
-            {
-                "file": file,
-                "ids": list(held),
-                "events": [each.events for each in held.values()],
-                "lasts": [each.last_seq for each in held.values()],
-                "sums": [each.sha256 for each in held.values()],
-            },
-        )
+        removed = {row[0]: Moved(*row[1:]) for row in connection.execute(_REMOVE, {"ids": ids})}
+        _check(stored, removed)
+        row = connection.execute(_FILED, (path, size, events, digest)).fetchone()
+        tombstones = {
+            "file": None if row is None else row[0],
+            "ids": list(stored),
+            "events": [summary.events for summary in summaries],
+            "lasts": [summary.last_seq for summary in summaries],
+            "sums": [summary.sha256 for summary in summaries],
+        }
+        connection.execute(_BURIED, tombstones)
         fault("compact.removed")
     fault("compact.committed")
     return events
@@ -163,7 +162,7 @@ def _write(dsn: str, ids: list[int], file: Path) -> None:
 
 
 def moved(file: Path) -> dict[int, Moved]:
-    """By execution, from what the file holds."""
+    """The summary of each execution's events in a file."""
     found = {}
     for table in by_execution(pq.ParquetFile(file).iter_batches()):
         found[table.column("execution_id")[0].as_py()] = _summed(table)
@@ -174,21 +173,26 @@ def _summed(table: pa.Table) -> Moved:
     return Moved(table.num_rows, max(table.column("seq").to_pylist()), checksum(table))
 
 
-def _check(held: dict[int, Moved], gone: dict[int, Moved]) -> None:
-    for execution_id in sorted(held.keys() | gone.keys()):
-        if held.get(execution_id) != gone.get(execution_id):
+def _check(stored: dict[int, Moved], removed: dict[int, Moved]) -> None:
+    """NotTheSame if the removed events are not those of the file."""
+    for execution_id in sorted(stored.keys() | removed.keys()):
+        in_file, in_log = stored.get(execution_id), removed.get(execution_id)
+        if in_file != in_log:
             raise NotTheSame(
-                f"execution {execution_id}: the file holds {held.get(execution_id)}, the log {gone.get(execution_id)}",
+                f"execution {execution_id}: the file holds {in_file}, the log {in_log}",
                 hint="nothing was removed; noetl verify says whether the log is sound",
             )
 
 
 def _sweep_files(connection: "psycopg.Connection[Any]", lake: LakeStore) -> None:
-    """Delete files of runs that died before the log knew of them. Conflict when files that the log knows are not in this lake:
-    more history here would be history in two places."""
+    """Delete files of runs that died before they recorded the file in the database.
+
+    Conflict if recorded files are not in this lake: history would then be in two places.
+    """
     known = {path for (path,) in connection.execute("select path from noetl.cold_file")}
     there = set(lake.list_files(f"{COLD}/"))
-    if missing := sorted(known - there):
+    missing = sorted(known - there)
+    if missing:
         raise Conflict(
             f"{len(missing)} files of compacted history are not in the lake {lake.name} ({missing[0]} …)",
             hint="NOETL_STORAGE_LAKE names the place they are in; docs/jobs.md says how to move a lake",
@@ -201,25 +205,29 @@ def _sweep_files(connection: "psycopg.Connection[Any]", lake: LakeStore) -> None
 
 
 def _drop(connection: "psycopg.Connection[Any]", before: Micros) -> int:
-    """Those that are empty for good. One that is in use stays until the next run: nobody is to wait for this."""
+    """Drop the partitions that stay empty. Returns how many.
+
+    A partition that is in use stays until the next run, so that nobody waits for its lock.
+    """
     first = max(before // 1_000 - SNOWFLAKE_EPOCH_MS, 0) << 22
-    names = [
-        name
-        for (name,) in connection.execute(
-            "select name from noetl.buried_partitions(%s)", (first,)
-        ).fetchall()
-    ]
+    query = "select name from noetl.buried_partitions(%s)"
+    names = [name for (name,) in connection.execute(query, (first,)).fetchall()]
     empty = [name for name in names if not _holds(connection, name)]
-    return sum(any(_dropped(connection, name, first) for _ in range(_TRIES)) for name in empty)
+    dropped = 0
+    for name in empty:
+        if any(_dropped(connection, name, first) for _ in range(_TRIES)):
+            dropped += 1
+    return dropped
 
 
 def _holds(connection: "psycopg.Connection[Any]", name: str) -> bool:
-    """It may take a while: what was deleted is passed over."""
+    """Whether a partition has rows. It may take a while, because dead rows are scanned."""
     return connection.execute(f'select exists (select from noetl."{name}")').fetchone() == (True,)
 
 
 def _dropped(connection: "psycopg.Connection[Any]", name: str, first: int) -> bool:
-    """Nothing can have come since it was found empty, unless an execution has begun whose id is that old."""
+    """Drop an empty partition. False if its lock is not free, or it is not buried any more: an
+    execution with an id that old has begun since."""
     try:
         with connection.transaction():
             connection.execute(f"set local lock_timeout = '{_PATIENCE}'")

@@ -1,7 +1,8 @@
-"""`export`: the event log as a lake of Parquet files by day, each event once, in a layout that ClickHouse loads as it is.
+"""`export`: writes the event log to Parquet files by day, each event once, in ClickHouse's layout.
 
-An export goes from where the last manifest ended, by (shard, seq), to the last event of now. Its files appear after its manifest
-is there; a manifest is written once or not at all. So a crash at any moment repeats work, never rows.
+An export covers the events after those of the last manifest, by (shard, seq), up to the last event
+of now. Its files become visible after its manifest is written, and a manifest is written once or
+not at all. So a crash at any moment repeats work, but never rows.
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ LAYOUT = pa.schema(
         ("Status", pa.string()),
         ("StepName", pa.string()),
         ("Timestamp", MOMENT),
-        ("Duration", pa.float64()),  # milliseconds, of what a worker reports
+        ("Duration", pa.float64()),  # milliseconds; only of events that a worker reports
         ("ErrorMessage", pa.string()),
         ("Payload", pa.string()),  # the event as JSON
         ("CommandId", pa.string()),
@@ -50,7 +51,7 @@ _ENDINGS = {
 }
 _STATUSES = {ending: status for status, endings in _ENDINGS.items() for ending in endings}
 GROUP = 100_000  # rows of a row group
-WAITING = 256 << 20  # bytes of rows that wait to be written
+WAITING = 256 << 20  # bytes of rows that are buffered before they are written
 EXPORTED = "events"  # the folder of exported files
 MANIFESTS = f"{EXPORTED}/_manifests"
 
@@ -65,7 +66,8 @@ class ExportedFile(Struct, frozen=True):
 
 
 class ExportManifest(Struct, frozen=True):
-    """What one export made. `positions`: by shard, the last event that is exported; `cold`: the last file it knew of."""
+    """The files of one export. `positions` holds the last exported event of every shard; `cold` is
+    the id of the last compacted file that the export knew."""
 
     number: int
     positions: dict[int, int] = {}
@@ -81,41 +83,46 @@ class Exported:
 
 
 def export(dsn: str, lake: LakeStore, history: LakeStore | None = None) -> Exported:
-    """`history`: the lake that compacted events are in, if it is another one."""
+    """Export the new events. `history` is the lake of compacted events, if it is another one."""
     with snapshot(dsn) as log:
         claim(lake, log.database())
     last = finish_export(lake)
-    with lake.open_workspace(last.number + 1) as work, snapshot(dsn) as log:
+    number = last.number + 1
+    with lake.open_workspace(number) as work, snapshot(dsn) as log:
         upto = log.last()
         if all(last.positions.get(shard, 0) == seq for shard, seq in upto.items()):
             return Exported(0, 0)
         cold = log.cold()
         events = _new(log, history or lake, last, upto, cold)
-        files = _write(events, work.folder, f"{last.number + 1:010}.parquet")
-        newest = max((row["file_id"] for row in cold), default=0)
-        made = ExportManifest(last.number + 1, upto, newest, work.name, files)
+        files = _write(events, work.folder, f"{number:010}.parquet")
+        newest_file = max((row["file_id"] for row in cold), default=0)
+        manifest = ExportManifest(number, upto, newest_file, work.name, files)
         lake.stage(work, [file.path for file in files])
         fault("export.written")
-        if not lake.put_if_absent(f"{MANIFESTS}/{made.number:010}.json", msgspec.json.encode(made)):
+        data = msgspec.json.encode(manifest)
+        if not lake.put_if_absent(f"{MANIFESTS}/{number:010}.json", data):
             raise Conflict(
                 "another export has just ended",
                 hint="nothing was lost; the next one goes on from there",
             )
         fault("export.committed")
-        _publish(lake, made)
-    lake.sweep_staging(made.number)
+        _publish(lake, manifest)
+    lake.sweep_staging(number)
     return Exported(sum(file.rows for file in files), len(files))
 
 
 def manifests(lake: LakeStore) -> Iterator[ExportManifest]:
-    """Oldest first."""
+    """All manifests, oldest first."""
     for path in lake.list_files(f"{MANIFESTS}/"):
         yield _read_manifest(lake, path)
 
 
 def finish_export(lake: LakeStore) -> ExportManifest:
-    """Publish the files of the last export if it died after its commit, and sweep the rest of staging. Returns the last manifest,
-    or an empty one. Call this before you sweep staging: the manifest may name files in it."""
+    """Publish the files of the last export if it died after its commit, and sweep staging.
+
+    Returns the last manifest, or an empty one. Call this before you sweep staging yourself: the
+    manifest may name files in it.
+    """
     last = ExportManifest(0)
     for path in lake.list_files(f"{MANIFESTS}/")[-1:]:
         last = _read_manifest(lake, path)
@@ -128,9 +135,9 @@ def _read_manifest(lake: LakeStore, path: str) -> ExportManifest:
     return msgspec.json.decode(lake.read_file(path), type=ExportManifest)
 
 
-def _publish(lake: LakeStore, made: ExportManifest) -> None:
-    for file in made.files:
-        lake.publish(made.staging, file.path, f"{EXPORTED}/{file.path}")
+def _publish(lake: LakeStore, manifest: ExportManifest) -> None:
+    for file in manifest.files:
+        lake.publish(manifest.staging, file.path, f"{EXPORTED}/{file.path}")
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------------
@@ -143,28 +150,28 @@ def _new(
     upto: dict[int, int],
     cold: list[dict[str, Any]],
 ) -> Iterator[pa.RecordBatch]:
-    """Events beyond the last manifest, wherever they are by now."""
+    """The events after the last manifest, from the log and from compacted files."""
     for shard, seq in upto.items():
-        yield from log.events(
-            f"shard = {shard} and seq > {last.positions.get(shard, 0)} and seq <= {seq}", "seq"
-        )
+        after = last.positions.get(shard, 0)
+        yield from log.events(f"shard = {shard} and seq > {after} and seq <= {seq}", "seq")
     for row in cold:
         if row["file_id"] > last.cold:
             yield from read_rows(history, row["path"], _beyond(last.positions))
 
 
 def _beyond(positions: dict[int, int]) -> pc.Expression:
-    known = pc.scalar(False)
+    """The condition for events after these positions."""
+    is_known = pc.scalar(False)
     for shard, seq in positions.items():
-        known = known | ((pc.field("shard") == shard) & (pc.field("seq") <= seq))
-    return ~known
+        is_known = is_known | ((pc.field("shard") == shard) & (pc.field("seq") <= seq))
+    return ~is_known
 
 
 # ---- writing -------------------------------------------------------------------------------------------------------------
 
 
 def _write(batches: Iterator[pa.RecordBatch], folder: Path, name: str) -> tuple[ExportedFile, ...]:
-    """A file for every day."""
+    """Write the events to a file for every day."""
     with ExitStack() as stack:
         days = _Days(folder, name, stack)
         for batch in batches:
@@ -174,7 +181,7 @@ def _write(batches: Iterator[pa.RecordBatch], folder: Path, name: str) -> tuple[
 
 
 class _Days:
-    """Rows wait until there are enough of them: they come by shard, and a shard has events of every day."""
+    """Buffers rows by day: they come by shard, and a shard has events of every day."""
 
     def __init__(self, folder: Path, name: str, stack: ExitStack) -> None:
         self._folder = folder
@@ -213,6 +220,7 @@ def _made(folder: Path, path: str, rows: int) -> ExportedFile:
 
 
 def by_day(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Split the rows by the day of their timestamp, in UTC."""
     days = pc.strftime(table.column("Timestamp"), "%Y-%m-%d")
     for day in pc.unique(days).to_pylist():
         yield day, table.filter(pc.equal(days, day))
@@ -222,14 +230,15 @@ def by_day(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def layout(batch: pa.RecordBatch) -> pa.Table:
-    """Rows of EVENTS in LAYOUT."""
-    kinds, states = batch.column("event_type").to_pylist(), batch.column("status").to_pylist()
-    metas, results = batch.column("meta").to_pylist(), batch.column("result").to_pylist()
+    """Convert rows from the schema EVENTS to LAYOUT."""
+    kinds = batch.column("event_type").to_pylist()
+    states = batch.column("status").to_pylist()
+    metas = batch.column("meta").to_pylist()
+    results = batch.column("result").to_pylist()
     ends = batch.column("at").cast(pa.int64()).to_pylist()
+    shards = batch.column("shard").cast(pa.int64())
     columns = {
-        "EventId": pc.add(
-            pc.multiply(batch.column("seq"), 1024), batch.column("shard").cast(pa.int64())
-        ),
+        "EventId": pc.add(pc.multiply(batch.column("seq"), 1024), shards),
         "ExecutionId": batch.column("execution_id"),
         "EventType": batch.column("event_type"),
         "Status": pa.array(map(_status, kinds, states), pa.string()),
@@ -252,7 +261,7 @@ class _Message(Struct):
 
 
 class _Said(Struct):
-    """What is looked for in an event or its envelope."""
+    """The fields of an event or its envelope that the layout needs."""
 
     started_at: int | None = None
     error: _Message | str | None = None
@@ -270,18 +279,25 @@ def _status(kind: str, status: str | None) -> str | None:
 def _duration(meta: str, at: int) -> float | None:
     if '"started_at":' not in meta:
         return None
-    began = _said.decode(meta).started_at
-    return None if not began else (at - began) / 1000
+    started_at = _said.decode(meta).started_at
+    if not started_at:
+        return None
+    return (at - started_at) / 1000
 
 
 def _error(meta: str, result: str | None) -> str | None:
+    """The error message of an event, from its envelope or from the event itself."""
     for text in (result, meta):
-        if text is not None and '"error":' in text:
-            found = _said.decode(text).error
-            if found is not None:
-                return found if isinstance(found, str) else found.message
+        if text is None or '"error":' not in text:
+            continue
+        error = _said.decode(text).error
+        if error is not None:
+            return error if isinstance(error, str) else error.message
     return None
 
 
 def _payload(meta: str, result: str | None) -> str:
-    return meta if result is None else f'{meta[:-1]},"result":{result}}}'
+    """The event as JSON, with its result inside."""
+    if result is None:
+        return meta
+    return f'{meta[:-1]},"result":{result}}}'

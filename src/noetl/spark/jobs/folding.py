@@ -1,4 +1,4 @@
-"""An execution folded from its events by the engine itself: the row that the projection should hold."""
+"""Folds an execution from its events by the engine: the row that the projection should hold."""
 
 from typing import Any
 
@@ -35,7 +35,8 @@ FIELDS = tuple(name for name in PROJECTIONS.names if name != "execution_id")
 
 
 def fold(events: pa.Table, unreadable: dict[str, str]) -> pa.Table:
-    """One row. `unreadable`: by content hash, why a playbook cannot be read any more."""
+    """The projection row of one execution. `unreadable` maps the content hash of a playbook to the
+    reason why it cannot be read any more."""
     execution_id = events.column("execution_id")[0].as_py()
     row: dict[str, Any] = {
         "execution_id": execution_id,
@@ -51,12 +52,12 @@ def _folded(events: pa.Table, execution_id: int, unreadable: dict[str, str]) -> 
     try:
         for event in decoded(events):
             state = evolve(state, event)
-    except Exception as error:  # whatever it is, it is what is known of this execution
+    except Exception as error:  # every error becomes the status of the execution
         return {"tenant": DEFAULT_TENANT, **broken(state, f"{type(error).__name__}: {error}")}
     if state.playbook in unreadable:
         return {"tenant": DEFAULT_TENANT, **broken(state, unreadable[state.playbook])}
-    found = summary(state)
-    return {**found, "parent": _number(found["parent"]), "retry_of": _number(found["retry_of"])}
+    row = summary(state)
+    return {**row, "parent": _number(row["parent"]), "retry_of": _number(row["retry_of"])}
 
 
 def _number(execution_id: str | None) -> int | None:

@@ -1,14 +1,14 @@
 """The lake: Parquet files of exported and compacted events, in a directory or in an object store.
 
-    events/day=2026-01-31/0000000001.parquet      exported, for others to read
-    events/_manifests/0000000001.json             which files an export made, and how far it came
-    cold/<first>-<last>-<sum>.parquet             events that are nowhere else (`noetl.cold_file` names them)
-    _staging/<name>/…                             files of an export that has no manifest yet
-    _owner                                        the database it belongs to: files that this database does not know are swept
+    events/day=2026-01-31/0000000001.parquet   exported events, for other programs
+    events/_manifests/0000000001.json          the files of an export, and its last events
+    cold/<first>-<last>-<sum>.parquet          events that are nowhere else (`noetl.cold_file`)
+    _staging/<name>/…                          files of an export that has no manifest yet
+    _owner                                     the database of this lake; unknown files are swept
 
-Only whole files appear under `events/day=…` and `cold`. An export stages its files, commits by writing its manifest if no
-manifest has that number, and then publishes the files; the next job publishes what a crash left in staging. Files in `cold` count
-once the database names them.
+Only complete files appear under `events/day=…` and `cold`. An export stages its files, commits by
+writing its manifest if no manifest has that number, and then publishes the files. The next job
+publishes what a crash has left in staging. Files in `cold` count once the database records them.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,8 @@ BUFFER_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """A folder of this machine in which one job makes its files. `name` is the folder's name below `_staging` in the lake."""
+    """A folder of this machine in which one job makes its files. `name` is its name below
+    `_staging` in the lake."""
 
     name: str
     folder: Path
@@ -52,7 +53,8 @@ class LakeStore(Protocol):
         ...
 
     def copy_here(self, path: str, work: Path) -> Path:
-        """A file of this machine with the same bytes: the file itself where the lake is a directory, else a copy in `work`."""
+        """A local file with the same bytes: the file itself if the lake is a directory, else a copy
+        in `work`."""
         ...
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
@@ -60,7 +62,8 @@ class LakeStore(Protocol):
         ...
 
     def upload(self, file: Path, path: str) -> None:
-        """Write a file whole and durably; an existing one is replaced. The local file may be gone afterwards."""
+        """Write a file atomically and durably, and replace an existing one. The local file may be
+        gone afterwards."""
         ...
 
     def delete(self, path: str) -> None:
@@ -72,7 +75,8 @@ class LakeStore(Protocol):
         ...
 
     def stage(self, workspace: Workspace, paths: Iterable[str]) -> None:
-        """Make files of the workspace durable below `_staging`, for `publish` by any later process."""
+        """Make files of the workspace durable below `_staging`, so that any later process can
+        publish them."""
         ...
 
     def publish(self, staging: str, path: str, final: str) -> None:
@@ -84,12 +88,12 @@ class LakeStore(Protocol):
         ...
 
     async def find_unreadable(self, paths: list[str]) -> list[str]:
-        """Those of the paths that this process cannot read. StoreUnavailable when the lake cannot be reached at all."""
+        """The paths that this process cannot read. StoreUnavailable if the lake cannot be reached."""
         ...
 
 
 def claim(lake: LakeStore, owner: str) -> None:
-    """Conflict when the lake belongs to another database."""
+    """Record the database as the owner of the lake. Conflict if another database owns it."""
     if lake.put_if_absent(OWNER, owner.encode()):
         return
     found = lake.read_file(OWNER).decode()

@@ -1,6 +1,7 @@
-"""A lake in a directory. Files are made in `_staging`, brought to the disk, and renamed.
+"""A lake in a directory. Files are made in `_staging`, synced to the disk, and renamed.
 
-A staging folder is locked as long as its process lives, so that only folders of dead processes are swept.
+A staging folder is locked while its process lives, so that only folders of dead processes are
+swept.
 """
 
 import asyncio
@@ -111,7 +112,7 @@ class DirectoryLake:
 
 
 def _sync(path: Path) -> None:
-    """Bring a file's bytes, or a folder's names, to the disk."""
+    """Sync the bytes of a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

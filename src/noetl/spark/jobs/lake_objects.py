@@ -1,9 +1,11 @@
-"""A lake in an object store. The store has neither rename nor locks; this takes their place:
+"""A lake in an object store. The store has neither rename nor locks. Instead:
 
-- A put shows a whole object or none. A manifest is one conditional put, so two exports cannot commit the same number.
+- A put shows a whole object or none. A manifest is one conditional put, so two exports cannot commit
+  the same number.
 - A staged file is published by a copy inside the store, and its staged object is deleted.
-- The name of a staging folder begins with the number of the manifest that its export wants to commit. Once a manifest of that
-  number exists, no other export can commit it, so what it staged can be swept without knowing whether it still runs.
+- The name of a staging folder begins with the number of the manifest that its export wants to
+  commit. Once a manifest of that number exists, no other export can commit it. So its staged files
+  can be swept, even if it still runs.
 """
 
 import io
@@ -27,14 +29,14 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 MAX_COPY_BYTES: Final = 5_000_000_000  # S3 copies no larger object by one request
-READ_BYTES: Final = 1 << 20  # one request of a reader that reads a few bytes
+READ_BYTES: Final = 1 << 20  # the least bytes of one request
 UPLOADS_AT_ONCE: Final = 4
 
 
 class ObjectLake:
     def __init__(self, connect: Callable[[], ObjectStore], name: str) -> None:
-        """`connect` gives the store that begins at the lake. It is called at first use: a process that never reads history runs
-        with wrong settings of the store, too. `name` is the URL."""
+        """`connect` returns the store, rooted at the lake. It is called at first use, so that a
+        process that never reads history runs even with wrong settings. `name` is the URL."""
         self._connect = connect
         self._name = name
 
@@ -47,8 +49,11 @@ class ObjectLake:
         return self._name
 
     def list_files(self, prefix: str) -> list[str]:
+        paths: list[str] = []
         with self._translated(prefix):
-            return sorted(each["path"] for some in self._store.list(prefix) for each in some)
+            for page in self._store.list(prefix):
+                paths += [found["path"] for found in page]
+        return sorted(paths)
 
     def read_file(self, path: str) -> bytes:
         with self._translated(path):
@@ -75,7 +80,7 @@ class ObjectLake:
         return here
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """If the answer to a put is lost, the put is repeated and finds its own object: that is a success."""
+        """A put that is repeated after a lost answer finds its own object: that is a success."""
         with self._translated(path):
             try:
                 self._store.put(path, data, mode="create")
@@ -121,15 +126,18 @@ class ObjectLake:
                 self.delete(path)
 
     async def find_unreadable(self, paths: list[str]) -> list[str]:
-        """One listing for all of them. The first is also asked for, because a key may list what it may not read."""
+        """Compares with one listing. It also requests the first path, because a key may list
+        objects that it may not read."""
         if not paths:
             return []
         folder = paths[0].rpartition("/")[0] + "/"
+        existing: set[str] = set()
         with self._translated(folder):
-            there = {each["path"] async for some in self._store.list(folder) for each in some}
-            if paths[0] in there:
+            async for page in self._store.list(folder):
+                existing.update(found["path"] for found in page)
+            if paths[0] in existing:
                 await self._store.head_async(paths[0])
-        return [path for path in paths if path not in there]
+        return [path for path in paths if path not in existing]
 
     def _exists(self, path: str) -> bool:
         with self._translated(path):
@@ -148,7 +156,7 @@ class ObjectLake:
 
     @contextmanager
     def _translated(self, path: str) -> Iterator[None]:
-        """Say errors of the library in our words."""
+        """Translate errors of the library to ours."""
         try:
             yield
         except FileNotFoundError as error:

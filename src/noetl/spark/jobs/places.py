@@ -1,7 +1,7 @@
-"""Where a function of one execution runs: in Spark's tasks, or in this process. The output is the same.
+"""Applies a function to every execution: in Spark's tasks, or in this process, with equal output.
 
-The input are Parquet files with whole executions in each, in order. So nothing has to be grouped: a task takes a file, and
-neither place holds more than a few executions at once.
+The input is a list of Parquet files. Each holds whole executions in order, so no grouping is needed:
+a task takes a file, and at most a few executions are in memory at once.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,17 +17,16 @@ from noetl.spark.jobs.rows import by_execution
 
 Each = Callable[[pa.Table], pa.Table]
 TOGETHER = 1_000  # small tables that become one batch
-SAID_TWICE = (
-    "SQLQueryContextLogger",
-    "DataFrameQueryContextLogger",
-)  # PySpark's, of what it raises too
+# Loggers of PySpark that repeat the errors that it raises.
+SAID_TWICE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 class Runs(Protocol):
     def each(
         self, function: Each, schema: pa.Schema, files: list[Path], work: Path
     ) -> Iterator[pa.Table]:
-        """What `function` makes of every execution, in no order. `work`: a folder for files on the way."""
+        """The results of `function` for all executions, in no order. `work` is a folder for
+        intermediate files."""
         ...
 
 
@@ -40,6 +39,7 @@ class InProcess:
 
 
 def applied(function: Each, file: str) -> Iterator[pa.Table]:
+    """Apply the function to the executions of a file. Small results are combined."""
     made: list[pa.Table] = []
     for events in by_execution(pq.ParquetFile(file).iter_batches()):
         made.append(function(events))
@@ -51,7 +51,7 @@ def applied(function: Each, file: str) -> Iterator[pa.Table]:
 
 
 class OnSpark:
-    """A session of its own on a Spark Connect server that sees the files by the same paths."""
+    """Runs the function on a Spark Connect server, which sees the files by the same paths."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -63,7 +63,7 @@ class OnSpark:
 
         names = [str(file) for file in files]
 
-        def folded(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def apply_to_files(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
                     for table in applied(function, names[number]):
@@ -74,7 +74,8 @@ class OnSpark:
         spark = session(self._url, work)
         try:
             tasks = spark.range(0, len(names), 1, len(names))
-            tasks.mapInArrow(folded, from_arrow_schema(schema)).write.parquet(str(work / "made"))
+            results = tasks.mapInArrow(apply_to_files, from_arrow_schema(schema))
+            results.write.parquet(str(work / "made"))
         finally:
             spark.stop()
         for file in sorted((work / "made").glob("*.parquet")):
@@ -83,7 +84,7 @@ class OnSpark:
 
 
 def session(url: str, work: Path) -> Any:
-    """Of one job, by the name of its folder, which nobody else has."""
+    """The Spark session of one job. Its id is computed from the job's unique folder."""
     from pyspark.logger import PySparkLogger
 
     from noetl.spark.child import AFAR, connect
@@ -91,6 +92,6 @@ def session(url: str, work: Path) -> Any:
     for name in SAID_TWICE:
         PySparkLogger.getLogger(name).disabled = True
     spark = connect({"url": url, "ours": False}, str(UUID(derive("job", str(work)))))
-    for name, value in AFAR.items():  # days begin in UTC, wherever the server is
+    for name, value in AFAR.items():  # days are days of UTC, wherever the server is
         spark.conf.set(name, value)
     return spark

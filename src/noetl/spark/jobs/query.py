@@ -1,11 +1,11 @@
-"""`sql`: the log as tables of Spark SQL, all of one moment, wherever events are by now.
+"""`sql`: queries on tables of Spark SQL that show one snapshot of the log.
 
-    events       every event: those in the log and those in files, as one
+    events       every event, from the log and from compacted files
     executions   the row of every execution
     results      every reference
-    and whatever rows the caller names
+    and tables of Parquet files that the caller names
 
-The answers do not change when events are moved to files: the view is the same set of rows.
+Compaction does not change the answers, because `events` covers log and files.
 """
 
 import re
@@ -45,16 +45,9 @@ from noetl.result_ref order by ref_id
 """
 TABLES = {"executions": EXECUTIONS, "results": RESULTS}
 NAMES = ("events", *TABLES)
-READ = (
-    "select",
-    "values",
-    "table",
-    "describe",
-    "desc",
-    "show",
-    "explain",
-)  # nothing else begins so
-MAY_READ = ("with", "from")  # `with … insert` does not
+# First words of statements that only read.
+READ = ("select", "values", "table", "describe", "desc", "show", "explain")
+MAY_READ = ("with", "from")  # first words of reading and of writing statements (`with … insert`)
 READING = f"noetl sql reads the tables {', '.join(NAMES)}; docs/jobs.md has their columns"
 WRITING = "noetl sql reads; write with a spark step of a playbook"
 _WORD = re.compile(r"^[\s(]*(\w+)")
@@ -69,7 +62,8 @@ def asking(
     wanted: tuple[str, ...] = NAMES,
     rows: Mapping[str, Path] | None = None,
 ) -> Iterator[Ask]:
-    """A function from a question to its answer. Only the tables that are `wanted` are read; `rows`: Parquet files by name."""
+    """Yields a function that runs a query. Only the `wanted` tables are read; `rows` adds tables of
+    Parquet files by name."""
     with tempfile.TemporaryDirectory(prefix="noetl-sql-") as folder, snapshot(dsn) as log:
         spark = session(url, Path(folder))
         try:
@@ -83,14 +77,14 @@ def asking(
 
 
 def mentioned(text: str) -> tuple[str, ...]:
-    """Tables that a question may be about: one too many costs time, one too few an answer."""
+    """The tables that a query may use. One too many costs time; one too few would fail the query."""
     if re.match(r"\s*show\b", text, re.IGNORECASE):
         return NAMES
     return tuple(name for name in NAMES if re.search(rf"\b{name}\b", text, re.IGNORECASE))
 
 
 def rows_of(answer: pa.Table) -> Iterator[list[Any]]:
-    """The values of each row, in the order of the columns, as those of any result."""
+    """The values of each row, in the order of the columns, in the JSON form of results."""
     schema = stored(answer.schema)
     for batch in answer.to_batches():
         columns = conformed(batch, schema).columns
@@ -98,39 +92,45 @@ def rows_of(answer: pa.Table) -> Iterator[list[Any]]:
 
 
 def records_of(answer: pa.Table) -> Iterator[dict[str, Any]]:
-    """The same by name."""
+    """The rows as maps by column name. InvalidInput if two columns have the same name."""
     names = answer.column_names
-    doubled = next((name for at, name in enumerate(names) if name in names[:at]), None)
-    if doubled is not None:
-        raise InvalidInput(
-            f"two columns are named {doubled!r}, and a JSON object has a name once",
-            hint=f"give one another name: … as {doubled}_2; without --json both are shown",
-        )
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidInput(
+                f"two columns are named {name!r}, and a JSON object has a name once",
+                hint=f"give one another name: … as {name}_2; without --json both are shown",
+            )
+        seen.add(name)
     return (dict(zip(names, row, strict=True)) for row in rows_of(answer))
 
 
 def question(text: str) -> str:
-    """The statement that Spark is asked, which reads. Nothing but this stops another: a session may write what its server may."""
+    """The statement of the text. InvalidInput if it is not one statement that reads.
+
+    This is the only guard: a session may write where its server may.
+    """
     found = [statement.text for statement in statements(text)]
     if len(found) != 1:
         raise InvalidInput(
             f"{len(found)} statements; noetl sql takes one", hint='noetl sql "select …"'
         )
-    (asked,) = found
-    (word, *_) = _WORD.findall(asked) or [asked]
-    if word.lower() in MAY_READ:
-        return f"({asked}\n)"  # a query is all that may stand in parentheses
-    if word.lower() not in READ:
-        raise InvalidInput(f"{word!r} does not begin a question", hint=WRITING)
-    return asked
+    (statement,) = found
+    words = _WORD.findall(statement) or [statement]
+    first_word = words[0]
+    if first_word.lower() in MAY_READ:
+        return f"({statement}\n)"  # Spark accepts only a query in parentheses
+    if first_word.lower() not in READ:
+        raise InvalidInput(f"{first_word!r} does not begin a question", hint=WRITING)
+    return statement
 
 
 def _view(spark: Any, log: LogSnapshot, lake: LakeStore, work: Path, name: str) -> None:
+    """Make the view of one of our tables."""
     if name == "events":
         files = staged(log, lake, work) or [_file(EVENTS, (), work / "none.parquet")]
-        spark.sql(EVENTS_VIEW, files=spark.read.parquet(*map(str, files))).createOrReplaceTempView(
-            name
-        )
+        events = spark.read.parquet(*map(str, files))
+        spark.sql(EVENTS_VIEW, files=events).createOrReplaceTempView(name)
         return
     rows = log.batches(TABLES[name])
     file = _file(rows.schema, rows, work / f"{name}.parquet")
@@ -145,6 +145,7 @@ def _file(schema: pa.Schema, batches: Iterable[pa.RecordBatch], path: Path) -> P
 
 
 def _answer(spark: Any, text: str) -> pa.Table:
+    """Run a query. InvalidInput if Spark refuses it."""
     from pyspark.errors import PySparkException
 
     from noetl.spark.failures import failure

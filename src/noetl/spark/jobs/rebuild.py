@@ -1,7 +1,8 @@
-"""`verify` and `rebuild`: every execution folded from its events, compared with its row, and put into its place.
+"""`verify` and `rebuild`: folds every execution from its events, compares the result with its row,
+and replaces wrong rows.
 
-A row that lags behind the log is compared with the fold as of its last event: being late is no difference. What a running
-server writes meanwhile is newer than what is written here, and stays.
+`verify` compares a row that lags behind the log with the fold up to the row's last event: a late row
+is not a difference. Rows that a running server writes meanwhile are newer, and `rebuild` keeps them.
 """
 
 import tempfile
@@ -27,7 +28,8 @@ STORED = f"select {', '.join(SCHEMA.names)} from noetl.execution"
 
 @dataclass(frozen=True, slots=True)
 class RowDifference:
-    """Of a row from the fold. A field of None: the whole row is missing on one side."""
+    """A field in which the stored row differs from the fold. A field of None: the whole row is
+    missing on one side."""
 
     execution_id: str
     field: str | None
@@ -37,7 +39,8 @@ class RowDifference:
 
 @dataclass(frozen=True, slots=True)
 class RebuildJob:
-    """What these jobs need. `unreadable`: by content hash, why a playbook cannot be read any more."""
+    """What these jobs need. `unreadable` maps the content hash of a playbook to the reason why it
+    cannot be read any more."""
 
     dsn: str
     lake: LakeStore
@@ -52,6 +55,7 @@ class Rebuilt:
 
 
 def verify(job: RebuildJob, execution_id: int | None = None) -> Iterator[RowDifference]:
+    """The differences between the rows and the folds, of one execution or of all."""
     with tempfile.TemporaryDirectory(prefix="noetl-verify-") as folder, snapshot(job.dsn) as log:
         work = Path(folder)
         if execution_id is None:
@@ -59,23 +63,25 @@ def verify(job: RebuildJob, execution_id: int | None = None) -> Iterator[RowDiff
         else:
             files = staged_one(log, job.lake, work, execution_id, where=PROJECTED)
         checkpoints = _checkpoints(log)
-        for folded in job.runs.each(partial(fold, unreadable=job.unreadable), SCHEMA, files, work):
+        function = partial(fold, unreadable=job.unreadable)
+        for folded in job.runs.each(function, SCHEMA, files, work):
             yield from compare(folded, _stored(log, folded), checkpoints)
         yield from _baseless(log, execution_id)
 
 
 def rebuild(job: RebuildJob) -> Rebuilt:
+    """Replace the rows that differ from their folds."""
     executions = written = 0
+    function = partial(fold, unreadable=job.unreadable)
     with (
         tempfile.TemporaryDirectory(prefix="noetl-rebuild-") as folder,
         snapshot(job.dsn) as log,
         closing(psycopg.connect(job.dsn)) as connection,
     ):
         files = staged(log, job.lake, Path(folder))
-        for folded in job.runs.each(
-            partial(fold, unreadable=job.unreadable), SCHEMA, files, Path(folder)
-        ):
-            wrong = {int(each.execution_id) for each in compare(folded, _stored(log, folded), {})}
+        for folded in job.runs.each(function, SCHEMA, files, Path(folder)):
+            found = compare(folded, _stored(log, folded), {})
+            wrong = {int(difference.execution_id) for difference in found}
             rows = [row for row in folded.to_pylist() if row["execution_id"] in wrong]
             executions += folded.num_rows
             written += _write(connection, rows)
@@ -88,7 +94,8 @@ def rebuild(job: RebuildJob) -> Rebuilt:
 def compare(
     folded: pa.Table, stored: Iterable[dict[str, Any]], checkpoints: dict[int, int]
 ) -> Iterator[RowDifference]:
-    """Rows of the same executions. One that is not stored is missing, unless its shard's checkpoint is not there yet."""
+    """Compare the rows of the same executions. A row that is not stored is missing, unless the
+    checkpoint of its shard is before its last event."""
     known = {row["execution_id"]: row for row in stored}
     for row in folded.to_pylist():
         there = known.get(row["execution_id"])
@@ -119,19 +126,18 @@ def _stored(log: LogSnapshot, folded: pa.Table) -> list[dict[str, Any]]:
 
 
 def _checkpoints(log: LogSnapshot) -> dict[int, int]:
-    """By shard; 0 where nothing is projected."""
-    shards = dict.fromkeys(log.last(), 0)
-    return shards | {
-        row["shard_id"]: row["seq"]
-        for row in log.rows("select shard_id, seq from noetl.checkpoint")
-    }
+    """The checkpoint of every shard; 0 if nothing of it is projected."""
+    checkpoints = dict.fromkeys(log.last(), 0)
+    for row in log.rows("select shard_id, seq from noetl.checkpoint"):
+        checkpoints[row["shard_id"]] = row["seq"]
+    return checkpoints
 
 
 def _baseless(log: LogSnapshot, execution_id: int | None) -> Iterator[RowDifference]:
     """Rows without any event."""
-    one = "true" if execution_id is None else f"x.execution_id = {execution_id}"
+    condition = "true" if execution_id is None else f"x.execution_id = {execution_id}"
     for row in log.rows(
-        f"select x.execution_id, x.status from noetl.execution x where {one}"
+        f"select x.execution_id, x.status from noetl.execution x where {condition}"
         " and not exists (select from noetl.event e where e.execution_id = x.execution_id)"
         " and not exists (select from noetl.tombstone t where t.execution_id = x.execution_id) order by 1"
     ):

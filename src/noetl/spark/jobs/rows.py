@@ -1,4 +1,5 @@
-"""An event as a row: the columns of `noetl.event`, and the checksum of an execution's events as the database makes it too."""
+"""Events as rows: the columns of `noetl.event`, and the checksum of an execution's events, which
+equals the one that the database computes."""
 
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
@@ -37,55 +38,55 @@ _UNIT, _NOTHING = "\x1f", "\x1e"
 
 
 def typed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of the database in the types of EVENTS."""
-    return pa.RecordBatch.from_arrays(
-        [column.cast(field.type) for column, field in zip(batch.columns, EVENTS, strict=True)],
-        schema=EVENTS,
-    )
+    """Cast rows of the database to the types of EVENTS."""
+    pairs = zip(batch.columns, EVENTS, strict=True)
+    columns = [column.cast(field.type) for column, field in pairs]
+    return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
 
 
 def decoded(table: pa.Table) -> Iterator[Event]:
-    """In the order of the log."""
+    """The events of the rows, in the order of the log."""
     ordered = _ordered(table)
-    for meta, result in zip(
-        ordered.column("meta").to_pylist(), ordered.column("result").to_pylist(), strict=True
-    ):
+    metas = ordered.column("meta").to_pylist()
+    results = ordered.column("result").to_pylist()
+    for meta, result in zip(metas, results, strict=True):
         yield join(meta, result)
 
 
 def _ordered(table: pa.Table) -> pa.Table:
-    """By seq, as most come already: looking is cheaper than sorting."""
+    """The rows by seq. Most tables are sorted already, and checking that is cheaper than sorting."""
     seq = table.column("seq").to_numpy()
-    return table if (seq[1:] > seq[:-1]).all() else table.sort_by("seq")
+    is_sorted = (seq[1:] > seq[:-1]).all()
+    return table if is_sorted else table.sort_by("seq")
 
 
 def by_execution(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """One table each, of rows that come in the order of executions."""
-    held: list[pa.RecordBatch] = []
+    """A table for every execution. The rows of the batches are in the order of executions."""
+    parts: list[pa.RecordBatch] = []  # of the current execution
+    current_id: int | None = None
     for batch in batches:
         ids = batch.column("execution_id").to_numpy()
-        edges = [0, *((ids[1:] != ids[:-1]).nonzero()[0] + 1).tolist(), len(ids)]
+        changes = (ids[1:] != ids[:-1]).nonzero()[0] + 1
+        edges = [0, *changes.tolist(), len(ids)]
         for start, end in pairwise(edges):
-            part = batch.slice(start, end - start)
-            if (
-                held
-                and part.num_rows
-                and held[0].column("execution_id")[0] != part.column("execution_id")[0]
-            ):
-                yield pa.Table.from_batches(held)
-                held = []
-            if part.num_rows:
-                held.append(part)
-    if held:
-        yield pa.Table.from_batches(held)
+            if start == end:
+                continue
+            if parts and ids[start] != current_id:
+                yield pa.Table.from_batches(parts)
+                parts = []
+            parts.append(batch.slice(start, end - start))
+            current_id = ids[start]
+    if parts:
+        yield pa.Table.from_batches(parts)
 
 
 def checksum(table: pa.Table) -> str:
-    """Of one execution's events: what `noetl.event_text` makes of each, summed, and the sums summed."""
-    whole = sha256()
+    """The checksum of one execution's events: the sha256 of the sha256 of each event's text. The
+    text is the same as that of `noetl.event_text`."""
+    digest = sha256()
     for row in _texts(_ordered(table)):
-        whole.update(sha256(row.encode()).hexdigest().encode())
-    return whole.hexdigest()
+        digest.update(sha256(row.encode()).hexdigest().encode())
+    return digest.hexdigest()
 
 
 def _texts(table: pa.Table) -> Iterator[str]:

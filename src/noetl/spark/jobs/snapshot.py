@@ -1,7 +1,7 @@
-"""One moment of the log, read in bulk: every read of a snapshot sees the same events, rows and files.
+"""Bulk reads of the log in one transaction: all reads see the same events, rows and files.
 
-The table is locked before the moment is chosen, in the weakest way there is: nobody can take a partition away meanwhile, and
-nobody else notices.
+The event table is locked in the weakest mode before the snapshot is taken. So no partition can be
+dropped meanwhile, and no other transaction waits.
 """
 
 from collections.abc import Iterator
@@ -28,24 +28,29 @@ class LogSnapshot:
         self._cursor = cursor
 
     def batches(self, query: str) -> pa.RecordBatchReader:
-        """They have a schema also where there are none."""
+        """The rows of a query. The reader has a schema even if there are no rows."""
         self._cursor.execute(query)
         return self._cursor.fetch_record_batch()
 
     def rows(self, query: str) -> list[dict[str, Any]]:
-        return [row for batch in self.batches(query) for row in batch.to_pylist()]
+        rows: list[dict[str, Any]] = []
+        for batch in self.batches(query):
+            rows += batch.to_pylist()
+        return rows
 
     def events(
         self, where: str = "true", order: str = "execution_id, seq"
     ) -> Iterator[pa.RecordBatch]:
-        """In the types of `rows.EVENTS`. A condition holds numbers and names of columns only."""
-        for batch in self.batches(
-            f"select {COLUMNS} from noetl.event e where {where} order by {order}"
-        ):
+        """The events for which a condition holds, in the types of `rows.EVENTS`.
+
+        The condition may contain only numbers and names of columns.
+        """
+        query = f"select {COLUMNS} from noetl.event e where {where} order by {order}"
+        for batch in self.batches(query):
             yield typed(batch)
 
     def database(self) -> str:
-        """A name that no other database has."""
+        """The unique name of this database."""
         (row,) = self.rows(
             "select (select system_identifier from pg_control_system())::text || '-' || oid::text as name"
             " from pg_database where datname = current_database()"
@@ -53,23 +58,25 @@ class LogSnapshot:
         return str(row["name"])
 
     def last(self) -> dict[int, int]:
-        """By shard: its last event."""
-        return {
-            row["shard_id"]: row["last_seq"]
-            for row in self.rows("select * from noetl.execution_shard")
-        }
+        """The seq of the last event of every shard."""
+        shards = self.rows("select * from noetl.execution_shard")
+        return {row["shard_id"]: row["last_seq"] for row in shards}
 
     def cold(self, ids: tuple[int, int] | None = None) -> list[dict[str, Any]]:
-        """The files that events were moved to, oldest first; of executions from the first id to before the last."""
-        some = "true" if ids is None else f"execution_id >= {ids[0]} and execution_id < {ids[1]}"
+        """The compacted files, oldest first. `ids` limits them to files with executions from the
+        first id up to, but without, the second."""
+        condition = "true"
+        if ids is not None:
+            condition = f"execution_id >= {ids[0]} and execution_id < {ids[1]}"
         return self.rows(
             "select file_id, path, events, sha256 from noetl.cold_file where file_id in"
-            f" (select file_id from noetl.tombstone where {some}) order by file_id"
+            f" (select file_id from noetl.tombstone where {condition}) order by file_id"
         )
 
 
 @contextmanager
 def snapshot(dsn: str) -> Iterator[LogSnapshot]:
+    """Open a snapshot of the log. StoreUnavailable if the database cannot be reached."""
     try:
         with adbc.connect(dsn, autocommit=True) as connection, connection.cursor() as cursor:
             for statement in BEGIN:

@@ -1,5 +1,7 @@
-"""The events of a snapshot as files of this machine: those in the log are written to a folder, those that were moved are read
-where they are, or copied to that folder from an object store: Spark itself has no access to one.
+"""Provides the events of a snapshot as files of this machine.
+
+Events in the log are written to files in a folder. Compacted files are used where they are, or
+copied to that folder from an object store, because Spark has no access to it.
 
 Every file holds whole executions, in order, and every execution is in one file.
 """
@@ -16,7 +18,7 @@ from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.rows import EVENTS
 from noetl.spark.jobs.snapshot import LogSnapshot
 
-FILE = 50_000  # events of one task, until the execution that they end with is complete
+FILE = 50_000  # events of one task; its last execution may exceed it
 PROJECTED = "coalesce(e.seq <= (select x.last_seq from noetl.execution x where x.execution_id = e.execution_id), true)"
 
 
@@ -28,16 +30,22 @@ def staged(
     where: str = "true",
     ids: tuple[int, int] | None = None,
 ) -> list[Path]:
-    """All executions, the moved ones first: these are older. `ids`: at least those from the first to before the last."""
+    """The files of all executions, the compacted ones first, because they are older.
+
+    With `ids`, the files hold at least the executions from the first id to before the second.
+    """
     cold = [lake.copy_here(row["path"], work) for row in log.cold(ids)]
-    within = "true" if ids is None else f"e.execution_id >= {ids[0]} and e.execution_id < {ids[1]}"
-    return cold + write(log.events(f"{where} and {within}"), work, "hot")
+    if ids is None:
+        condition = f"{where} and true"
+    else:
+        condition = f"{where} and e.execution_id >= {ids[0]} and e.execution_id < {ids[1]}"
+    return cold + write(log.events(condition), work, "hot")
 
 
 def staged_one(
     log: LogSnapshot, lake: LakeStore, work: Path, execution_id: int, *, where: str = "true"
 ) -> list[Path]:
-    """One execution."""
+    """The files of one execution."""
     found = log.rows(
         f"select path from noetl.tombstone join noetl.cold_file using (file_id) where execution_id = {execution_id}"
     )
@@ -48,25 +56,25 @@ def staged_one(
 
 
 def read_rows(lake: LakeStore, path: str, where: Any) -> Iterator[pa.RecordBatch]:
-    """Rows of one file for which an expression holds, in order. Row groups without any are not read."""
+    """The rows of one file for which an expression holds, in order. Row groups without such rows
+    are not read."""
     with lake.open_file(path) as file:
-        yield from (
-            ds.ParquetFileFormat().make_fragment(file).to_batches(schema=EVENTS, filter=where)
-        )
+        fragment = ds.ParquetFileFormat().make_fragment(file)
+        yield from fragment.to_batches(schema=EVENTS, filter=where)
 
 
 def write(batches: Iterator[pa.RecordBatch], work: Path, name: str) -> list[Path]:
-    """As files that are cut between executions."""
+    """Write the batches to files that are cut between executions."""
     files: list[Path] = []
     writer: pq.ParquetWriter | None = None
-    size, last = 0, None
+    size, last_id = 0, None
     for batch in batches:
         if not batch.num_rows:
             continue
         ids = batch.column("execution_id").to_numpy()
         start = 0
         if writer is not None and size >= FILE:
-            start = int((ids != last).argmax()) if (ids != last).any() else len(ids)
+            start = _count_leading(ids, last_id)
             writer.write_batch(batch.slice(0, start))
             if start < len(ids):
                 writer.close()
@@ -79,7 +87,15 @@ def write(batches: Iterator[pa.RecordBatch], work: Path, name: str) -> list[Path
                 )
             writer.write_batch(batch.slice(start))
             size += len(ids) - start
-            last = ids[-1]
+            last_id = ids[-1]
     if writer is not None:
         writer.close()
     return files
+
+
+def _count_leading(ids: Any, execution_id: Any) -> int:
+    """How many of the first ids are this one."""
+    is_other = ids != execution_id
+    if not is_other.any():
+        return len(ids)
+    return int(is_other.argmax())

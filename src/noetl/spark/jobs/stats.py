@@ -1,6 +1,6 @@
-"""`stats`: how long steps and executions took, how often they failed and tried again, how many bytes they left.
+"""`stats`: durations, failures, retries and result bytes of steps and executions.
 
-What one execution did is a pure function of its events; the counting is one query over that.
+A pure function computes the facts of one execution from its events; one query aggregates them.
 """
 
 import tempfile
@@ -23,7 +23,7 @@ from noetl.spark.jobs.rows import decoded
 from noetl.spark.jobs.snapshot import snapshot
 from noetl.spark.jobs.staged import staged
 
-# A row for every run of a step that ended, and one without a step for the execution when it has ended.
+# A row for every ended run of a step, and one without a step for an ended execution.
 FACTS = pa.schema(
     [
         ("execution_id", pa.int64()),
@@ -47,23 +47,23 @@ from read_parquet($file) group by path, step order by path, step nulls first
 def stats(
     dsn: str, lake: LakeStore, runs: Runs, since: Micros, until: Micros
 ) -> list[dict[str, Any]]:
-    """Of executions that began in [since, until), whose ids say when. Durations are in seconds."""
+    """Statistics of the executions that began in [since, until), by their ids. Durations are in
+    seconds."""
     with tempfile.TemporaryDirectory(prefix="noetl-stats-") as folder, snapshot(dsn) as log:
         work, ids = Path(folder), (first_id(since), first_id(until))
         files = staged(log, lake, work, ids=ids)
         with pq.ParquetWriter(work / "facts.parquet", FACTS) as writer:
+            is_in_range = (ids[0] <= BEGAN) & (ids[1] > BEGAN)  # a file may hold other executions
             for found in runs.each(facts, FACTS, files, work):
-                writer.write_table(
-                    found.filter((ids[0] <= BEGAN) & (ids[1] > BEGAN))
-                )  # a file may hold others
-        with duckdb.connect() as counting:
-            made = counting.execute(COUNTED, {"file": str(work / "facts.parquet")})
-            names = [column[0] for column in made.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in made.fetchall()]
+                writer.write_table(found.filter(is_in_range))
+        with duckdb.connect() as connection:
+            answer = connection.execute(COUNTED, {"file": str(work / "facts.parquet")})
+            names = [column[0] for column in answer.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
 
 def first_id(at: Micros) -> int:
-    """No execution that began then or later has a smaller one."""
+    """The smallest id that an execution can have if it begins at this time or later."""
     return max(at // 1_000 - SNOWFLAKE_EPOCH_MS, 0) << 22
 
 
@@ -72,6 +72,8 @@ def first_id(at: Micros) -> int:
 
 @dataclass(slots=True)
 class _Span:
+    """A run of a step, or of the whole execution."""
+
     step: str | None
     began: Micros
     retries: int = 0
@@ -80,7 +82,7 @@ class _Span:
 
 @dataclass(slots=True)
 class _Story:
-    """What is known while the events of one execution pass."""
+    """The state while the events of one execution are read."""
 
     execution_id: int
     path: str = ""
@@ -90,25 +92,26 @@ class _Story:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def end(self, span: _Span, status: str, at: Micros) -> None:
+        """Add the row of a span that has ended."""
         row = {
             "execution_id": self.execution_id,
             "path": self.path,
             "step": span.step,
             "status": status,
+            "micros": at - span.began,
+            "retries": span.retries,
+            "bytes": span.bytes,
         }
-        self.rows.append(
-            {**row, "micros": at - span.began, "retries": span.retries, "bytes": span.bytes}
-        )
+        self.rows.append(row)
         if span is not self.whole:
             self.whole.retries += span.retries
             self.whole.bytes += span.bytes
 
 
 def facts(events: pa.Table) -> pa.Table:
+    """The facts of one execution. They end at an event that cannot be read; `verify` reports it."""
     story = _Story(events.column("execution_id")[0].as_py())
-    with suppress(
-        CorruptLog
-    ):  # what comes after an event that cannot be read is not known; `verify` speaks of it
+    with suppress(CorruptLog):
         for event in decoded(events):
             _pass(story, event)
     return pa.Table.from_pylist(story.rows, FACTS)
