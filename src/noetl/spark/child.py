@@ -40,6 +40,7 @@ from noetl.spark.arrow import native_schema
 from noetl.spark.commits import settle
 from noetl.spark.errors import Broken, NotJson, ValueTooLarge, Wrong
 from noetl.spark.failures import INTERRUPTED, MALFORMED, failure, is_unknown, sample_of
+from noetl.spark.messages import FrameManifest, InputSpec, SparkAnswer, SparkRequest
 from noetl.spark.numbers import exact
 from noetl.spark.paths import local_folder
 from noetl.spark.progress import ProgressMetrics
@@ -114,7 +115,7 @@ def _send(message: dict[str, Any]) -> None:
         data = data[os.write(SOCKET, data) :]
 
 
-def connect(request: dict[str, Any], session: str) -> SparkSession:
+def connect(request: SparkRequest, session: str) -> SparkSession:
     """Open the session with this id on the server that the request names."""
     url = request["url"]
     if url.endswith(";"):
@@ -128,7 +129,7 @@ def connect(request: dict[str, Any], session: str) -> SparkSession:
     return _impatient(spark, request)
 
 
-def _impatient(spark: SparkSession, request: dict[str, Any]) -> SparkSession:
+def _impatient(spark: SparkSession, request: SparkRequest) -> SparkSession:
     """Set how long the client retries.
 
     No network is between this process and our own server: if that does not answer, it is gone.
@@ -138,7 +139,7 @@ def _impatient(spark: SparkSession, request: dict[str, Any]) -> SparkSession:
     return spark
 
 
-def begin(request: dict[str, Any]) -> SparkSession:
+def begin(request: SparkRequest) -> SparkSession:
     """Open the session of a command: a new one, or a copy of the session `base`.
 
     Spark caches the code that it generates for a query by class loader. Copies of `base` share the
@@ -161,7 +162,7 @@ def begin(request: dict[str, Any]) -> SparkSession:
     return _impatient(base.cloneSession(session), request)
 
 
-def release(request: dict[str, Any]) -> dict[str, Any]:
+def release(request: SparkRequest) -> SparkAnswer:
     """End these sessions. Spark interrupts their operations and accepts no new ones for them."""
     for session in request["sessions"]:
         try:
@@ -176,7 +177,7 @@ def release(request: dict[str, Any]) -> dict[str, Any]:
 # ---- one command ---------------------------------------------------------------------------------------------------------
 
 
-def run(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
+def run(spark: SparkSession, request: SparkRequest) -> SparkAnswer:
     """Run the command of a request in its session."""
     metrics = ProgressMetrics(lambda line: _send({"progress": line}))
     for tag in request["tags"]:
@@ -198,7 +199,7 @@ def run(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     return {**_answered(result, request), "spark": metrics.told()}
 
 
-def _configure(spark: SparkSession, request: dict[str, Any]) -> None:
+def _configure(spark: SparkSession, request: SparkRequest) -> None:
     conf = request["conf"]
     if not request["ours"]:
         conf = AFAR | conf
@@ -206,7 +207,7 @@ def _configure(spark: SparkSession, request: dict[str, Any]) -> None:
         spark.conf.set(name, value)
 
 
-def _needs_source(request: dict[str, Any]) -> bool:
+def _needs_source(request: SparkRequest) -> bool:
     """Whether an input uses the data source `noetl`, or the code mentions it."""
     if any(spec.get("format") == NOETL for spec in request["inputs"].values()):
         return True
@@ -221,7 +222,7 @@ def _register(spark: SparkSession, ticket: str) -> None:
     spark.dataSource.register(source_with(ticket))
 
 
-def _input(spark: SparkSession, name: str, spec: dict[str, Any]) -> DataFrame:
+def _input(spark: SparkSession, name: str, spec: InputSpec) -> DataFrame:
     """Load an input as a frame, and make a view of its name."""
     try:
         frame = _load_input(spark, spec)
@@ -241,7 +242,7 @@ def _input(spark: SparkSession, name: str, spec: dict[str, Any]) -> DataFrame:
     return frame
 
 
-def _load_input(spark: SparkSession, spec: dict[str, Any]) -> DataFrame:
+def _load_input(spark: SparkSession, spec: InputSpec) -> DataFrame:
     if "table" in spec:
         return spark.table(spec["table"])
     reader = spark.read.format(spec["format"]).options(**spec.get("options", {}))
@@ -253,9 +254,7 @@ def _load_input(spark: SparkSession, spec: dict[str, Any]) -> DataFrame:
     return reader.load(paths if len(paths) > 1 else paths[0])
 
 
-def _naming_file(
-    spark: SparkSession, spec: dict[str, Any], error: PySparkException
-) -> PySparkException:
+def _naming_file(spark: SparkSession, spec: InputSpec, error: PySparkException) -> PySparkException:
     """The error for a broken record, with the name of its file.
 
     While Spark infers columns, its error does not name the file. Reading the rows names it.
@@ -268,7 +267,7 @@ def _naming_file(
     return error
 
 
-def _schema(spec: dict[str, Any]) -> StructType:
+def _schema(spec: InputSpec) -> StructType:
     """The schema of the selected columns. Spark reads no others."""
     serialized = bytes.fromhex(spec["schema"])
     schema = native_schema(pa.ipc.read_schema(pa.BufferReader(serialized)))
@@ -289,12 +288,12 @@ def _sql(spark: SparkSession, statements: list[dict[str, Any]]) -> Any:
     return frame
 
 
-def _code(spark: SparkSession, request: dict[str, Any], frames: Mapping[str, DataFrame]) -> Any:
+def _code(spark: SparkSession, request: SparkRequest, frames: Mapping[str, DataFrame]) -> Any:
     arguments = {**request["given"], **frames, "spark": spark}
     return python_child.execute(python_child.program(request["code"]), arguments)
 
 
-def _loop(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
+def _loop(spark: SparkSession, request: SparkRequest) -> FrameManifest:
     """Run a loop, one task per shard. Only the reports of the shards come back."""
     folder = os.path.join(request["folder"], "result")
     os.makedirs(folder, exist_ok=True)
@@ -325,7 +324,7 @@ def _refuse_equal_keys(result: Any) -> None:
         raise NotJson(str(error)) from error
 
 
-def _answered(result: Any, request: dict[str, Any]) -> dict[str, Any]:
+def _answered(result: Any, request: SparkRequest) -> SparkAnswer:
     """The answer for the result of a command: its frames are written to files."""
     if isinstance(result, DataFrame):
         return {"frames": {"": _stored(result, "", request)}, "single": True}
@@ -343,7 +342,7 @@ def _answered(result: Any, request: dict[str, Any]) -> dict[str, Any]:
     return {"value": _json_value(result, request["limit"])}
 
 
-def _refuse_frame_options(result: Any, request: dict[str, Any]) -> None:
+def _refuse_frame_options(result: Any, request: SparkRequest) -> None:
     """`expect` and `output.path` need a step that gives one DataFrame."""
     options = {"expect": request["expect"], "output.path": request["output"].get("path")}
     for name, option in options.items():
@@ -371,7 +370,7 @@ def _called(result: Any) -> str:
     return f"a value of type {type(result).__name__}"
 
 
-def _stored(frame: DataFrame, name: str, request: dict[str, Any]) -> dict[str, Any]:
+def _stored(frame: DataFrame, name: str, request: SparkRequest) -> FrameManifest:
     """Write a frame to the path that the step names, or to the folder of the command."""
     if not frame.columns:
         return {"files": [], "columns": [], "expect": {}}

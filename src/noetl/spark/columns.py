@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 )
 
 from noetl.spark.errors import Broken, Wrong
+from noetl.spark.messages import OutputSpec
 
 TYPED = frozenset(("parquet", "orc", "avro"))  # formats that store the types of columns
 SPARSE = frozenset(("json", "xml"))  # formats that leave out columns without values
@@ -110,7 +111,7 @@ def _reading(options: dict[str, Any]) -> dict[str, str]:
 
 
 def standing_at(
-    spark: SparkSession, path: str, output: dict[str, Any], recorded: StructType | None = None
+    spark: SparkSession, path: str, output: OutputSpec, recorded: StructType | None = None
 ) -> Standing | None:
     """The columns of the files at a path, or None if they are unknown.
 

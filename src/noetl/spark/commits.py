@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from noetl.spark.errors import Broken, Wrong
+from noetl.spark.messages import FileFacts, FrameManifest
 from noetl.spark.paths import format_named
 
 HIDDEN_FOLDER = ".noetl"
@@ -55,7 +56,7 @@ class CommitTarget:
     def call(self) -> str:
         return self.key[:_CALL_DIGITS]
 
-    def recorded(self) -> dict[str, Any] | None:
+    def recorded(self) -> FrameManifest | None:
         """The answer of this call if it has been committed before, else None."""
         settle(self.folder)
         return _read_done(self.folder, self.call)
@@ -115,10 +116,10 @@ class CommitTarget:
     def commit(
         self,
         staging: Path,
-        answer: dict[str, Any],
+        answer: FrameManifest,
         schema: dict[str, Any],
         check_columns: Callable[[], None],
-    ) -> dict[str, Any]:
+    ) -> FrameManifest:
         """Commit the staged files. Returns the answer with its files, or the answer of an earlier
         try that has been committed meanwhile.
 
@@ -138,12 +139,12 @@ class CommitTarget:
             _write_record(self.folder / HIDDEN_FOLDER / f"{self.call}{PENDING}", record)
             _finish(self.folder, self.call)
             _forget_old_records(self.folder)
-        complete_answer: dict[str, Any] = record["answer"]
+        complete_answer: FrameManifest = record["answer"]
         return complete_answer
 
-    def _record(self, staging: Path, answer: dict[str, Any]) -> dict[str, Any]:
+    def _record(self, staging: Path, answer: FrameManifest) -> dict[str, Any]:
         moves: dict[str, str] = {}
-        files: list[dict[str, Any]] = []
+        files: list[FileFacts] = []
         for number, path in enumerate(written_files(staging)):
             suffix = path.name.partition(".")[2]
             target = path.relative_to(staging).parent / f"{self.call}-{number:05}.{suffix}"
@@ -198,7 +199,7 @@ class CommitTarget:
                 )
 
 
-def skipped(answer: dict[str, Any]) -> dict[str, Any]:
+def skipped(answer: FrameManifest) -> FrameManifest:
     """The answer of a step with `mode: ignore` that found data at its path."""
     return {**answer, "rows": 0, "files": [], "skipped": True}
 
@@ -287,13 +288,13 @@ def _write_record(path: Path, record: dict[str, Any]) -> None:
     os.replace(part, path)
 
 
-def _read_done(folder: Path, call: str) -> dict[str, Any] | None:
+def _read_done(folder: Path, call: str) -> FrameManifest | None:
     """The recorded answer of a call, or None if the call is not done."""
     try:
         text = (folder / HIDDEN_FOLDER / f"{call}{DONE}").read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    answer: dict[str, Any] = json.loads(text)["answer"]
+    answer: FrameManifest = json.loads(text)["answer"]
     return answer
 
 

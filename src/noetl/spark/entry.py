@@ -5,9 +5,10 @@ The process that submits the tasks imports this module, so it imports little its
 
 import gc
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import pyarrow as pa
+
+from noetl.spark.messages import LoopWork
 
 ROWS = pa.schema(
     [
@@ -24,12 +25,12 @@ ANSWER = "shard long, told string"
 SELDOM = (50_000, 20, 20)  # thresholds of the garbage collector
 
 
-def row_schema(work: dict[str, Any]) -> pa.Schema:
+def row_schema(work: LoopWork) -> pa.Schema:
     """The schema of the rows that a loop writes, one row per item."""
     return WITH_PROVENANCE if work["provenance"] else ROWS
 
 
-def run(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run(work: LoopWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the shards with these numbers; the function for `mapInArrow`."""
     from noetl.spark.task import shards  # loads the pipeline and its tools, which only tasks need
 

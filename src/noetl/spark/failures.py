@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import PythonException
 
 from noetl.spark.errors import Broken, NotJson, Uncertain, Unmet, ValueTooLarge, Wrong
+from noetl.spark.messages import FailureFields
 from noetl.tools import python_child
 
 LOST = "SPARK_LOST"
@@ -60,7 +61,7 @@ _CLOSED = (
 )
 
 
-def failure(error: BaseException) -> dict[str, Any]:
+def failure(error: BaseException) -> FailureFields:
     """The fields of the `Failure` for an error."""
     if isinstance(error, Broken):
         found = failure(error.error)
@@ -81,7 +82,7 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 def _own_failure(
     error: Unmet | Wrong | Uncertain | NotJson | ValueTooLarge,
-) -> dict[str, Any]:
+) -> FailureFields:
     """The failure for an exception of `errors.py`."""
     if isinstance(error, Unmet):
         return {"code": "EXPECTATION_FAILED", "kind": "data", "message": str(error)}
@@ -95,7 +96,7 @@ def _own_failure(
     return {"code": "RESULT_TOO_LARGE", "kind": "python", "message": str(error)}
 
 
-def _python_failure(error: BaseException) -> dict[str, Any]:
+def _python_failure(error: BaseException) -> FailureFields:
     """The failure for an exception of the step's code in this process."""
     facts = python_child.failure(type(error).__name__, str(error), error)
     message = f"{facts['error']}: {facts['message']}"
@@ -121,7 +122,7 @@ def _details(error: grpc.RpcError) -> str:
     return str(error.details()) if isinstance(error, grpc.Call) else ""
 
 
-def _interrupted(text: str) -> dict[str, Any]:
+def _interrupted(text: str) -> FailureFields:
     return {"code": INTERRUPTED, "kind": "cancelled", "message": _first(text), "retryable": True}
 
 
@@ -132,7 +133,7 @@ def _is_lost(error: BaseException) -> bool:
     return isinstance(error, PySparkException) and any(word in str(error) for word in _ENDING)
 
 
-def _in_task(text: str) -> dict[str, Any]:
+def _in_task(text: str) -> FailureFields:
     """The failure for an exception in a Python worker of Spark; `text` holds its traceback."""
     traceback = text.partition("SQLSTATE:")[0].strip()
     lines = [line for line in traceback.splitlines() if line.strip()]
@@ -149,14 +150,14 @@ def _in_task(text: str) -> dict[str, Any]:
     return _placed(found, int(line_numbers[-1]))
 
 
-def _placed(found: dict[str, Any], line: int | None) -> dict[str, Any]:
+def _placed(found: FailureFields, line: int | None) -> FailureFields:
     """Add the line of the step's code to the message, if it is known."""
     if line is None:
         return found
     return {**found, "message": f"{found['message']} (line {line})"}
 
 
-def _of_spark(error: PySparkException) -> dict[str, Any]:
+def _of_spark(error: PySparkException) -> FailureFields:
     """The failure for an error that Spark reports."""
     whole = str(error)
     text = _readable_text(whole)

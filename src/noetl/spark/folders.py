@@ -22,7 +22,7 @@ def held(folder: Path) -> Iterator[None]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with suppress(OSError):  # on a file system without locks `sweep` deletes nothing either
+        with suppress(OSError):  # on a file system without locks nothing is swept either
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
     finally:

@@ -24,6 +24,7 @@ from noetl.results.encoding import PARQUET
 from noetl.results.rowsets import NUMERIC, InFile, Reader, reader_of
 from noetl.results.tables import EncodedTable
 from noetl.spark.arrow import converted, is_foreign, native_schema
+from noetl.spark.messages import InputSpec, TicketQuestion
 from noetl.spark.paths import format_of, located, reading
 from noetl.spark.profiles import Profile
 from noetl.spark.tickets import TicketRefused
@@ -55,7 +56,7 @@ class LoadedInput:
 class Inputs:
     """The inputs of one call, open until the end of the `async with` block.
 
-    `named` describes how Spark reads each of them. `folder` is for files made for this call. Up to
+    Each has a description of how Spark reads it. `folder` is for files made for this call. Up to
     `copied` bytes of an input in an object store are downloaded first, because planning a read by
     the data source takes longer.
     """
@@ -71,7 +72,7 @@ class Inputs:
         self._stack = AsyncExitStack()
         self._loaded: dict[str, LoadedInput] = {}
         self._loading = asyncio.Lock()
-        self.named: dict[str, dict[str, Any]] = {}
+        self.named: dict[str, InputSpec] = {}
 
     async def __aenter__(self) -> Self:
         try:
@@ -85,7 +86,7 @@ class Inputs:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def _input(self, name: str, written: Any) -> dict[str, Any]:
+    async def _input(self, name: str, written: Any) -> InputSpec:
         if isinstance(written, dict):
             return await self._described(name, written)
         value = written
@@ -97,7 +98,7 @@ class Inputs:
         self._stack.push_async_callback(asyncio.to_thread, value.close)
         return await self._rows(name, value)
 
-    async def _described(self, name: str, written: dict[str, Any]) -> dict[str, Any]:
+    async def _described(self, name: str, written: dict[str, Any]) -> InputSpec:
         """An input that the step describes by a map: a path, a query or a table."""
         rendering = self._call.rendering
         given = dict(written)
@@ -112,7 +113,7 @@ class Inputs:
             return {**await self._postgres_rows(name, given), **more}
         return {"table": str(given["table"]), **more}
 
-    def _paths(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    def _paths(self, name: str, given: dict[str, Any]) -> InputSpec:
         """An input of one path, or of several that are read as one."""
         paths = given["path"]
         if not isinstance(paths, list):
@@ -130,7 +131,7 @@ class Inputs:
         (format,) = formats
         return {"format": format, "paths": paths, "options": reading(format, given.get("options"))}
 
-    async def _postgres_rows(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    async def _postgres_rows(self, name: str, given: dict[str, Any]) -> InputSpec:
         if given["kind"] != "postgres":
             raise _wrong(name, f"unknown kind {given['kind']!r}: the only one is postgres")
         outcome = await self._postgres.run(await self._query_call(given))
@@ -164,7 +165,7 @@ class Inputs:
             tables=call.tables,
         )
 
-    async def _rows(self, name: str, reader: Reader) -> dict[str, Any]:
+    async def _rows(self, name: str, reader: Reader) -> InputSpec:
         """How Spark reads a row set: by the data source, as its own files, or as a converted file."""
         decimals = _decimal_columns(reader.schema)
         files = await asyncio.to_thread(_readable, reader)
@@ -187,7 +188,7 @@ class Inputs:
         staging = self._call.tables.staging
         return await asyncio.to_thread(lambda: stack.enter_context(reader.local(staging)))
 
-    def _file(self, name: str, schema: pa.Schema, batches: Any) -> dict[str, Any]:
+    def _file(self, name: str, schema: pa.Schema, batches: Any) -> InputSpec:
         """Write rows to a file for this command, in types that Spark has."""
         path = self._folder / f"input-{name}.parquet"
         wanted = native_schema(schema)
@@ -198,7 +199,7 @@ class Inputs:
 
     # ---- questions of tasks ------------------------------------------------------------------------------------------------
 
-    async def answer(self, question: dict[str, Any]) -> Any:
+    async def answer(self, question: TicketQuestion) -> Any:
         """Answer a question of the data source.
 
         `of` names an input or the address of a result: the answer is its schema and its number of

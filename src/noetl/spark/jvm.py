@@ -182,7 +182,7 @@ def _archive(java: Java, archives: Path) -> list[str]:
     file = archive(java, archives)
     if file.exists():
         with suppress(OSError):
-            os.utime(file)  # `tidy` keeps the last used ones
+            os.utime(file)  # the last used archives are kept
         return ["-Xshare:auto", f"-XX:SharedArchiveFile={file}", *_QUIET]
     archives.mkdir(mode=0o700, parents=True, exist_ok=True)
     return ["-Xshare:auto", f"-XX:DumpLoadedClassList={loaded(java, archives)}", *_QUIET]

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from noetl.model.events import Items
 from noetl.results.rowsets import Reader
+from noetl.spark.messages import LoopWork
 from noetl.tools.port import Call, ItemBatches, Told
 
 SHARDS = 16  # the least number of shards, if there are as many items: their duration is unknown
@@ -67,7 +68,7 @@ def _divide_up(count: int, divisor: int) -> int:
 @asynccontextmanager
 async def work(
     call: Call, items: Reader | ItemBatches, folder: Path, *, here: bool
-) -> AsyncIterator[dict[str, Any]]:
+) -> AsyncIterator[LoopWork]:
     """The description of a loop that its tasks get. The collection is open until the block ends.
 
     `folder` is for files made for this call. `here`: the tasks run on this machine.

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from noetl.results.encoding import PARQUET
 from noetl.results.rowsets import Writer
 from noetl.results.tables import EncodedTable, Head, Parts, nothing
+from noetl.spark.messages import FrameManifest, SparkAnswer
 from noetl.tools.port import Call
 
 FOLDER = "spark"  # below the staging folder of payloads; it holds one folder per session
@@ -20,7 +21,7 @@ FEW = 10_000  # rows of a small payload
 SMALL = 512 << 10  # bytes of a small payload, which is sent with the report
 
 
-def facts(answer: dict[str, Any]) -> dict[str, Any]:
+def facts(answer: SparkAnswer) -> dict[str, Any]:
     """The facts of a result that arcs and people see: counts of files, and metrics of Spark."""
     frames = answer.get("frames", {}).values()
     files = []
@@ -38,7 +39,7 @@ def facts(answer: dict[str, Any]) -> dict[str, Any]:
     return counts
 
 
-def value(call: Call, answer: dict[str, Any]) -> Any:
+def value(call: Call, answer: SparkAnswer) -> Any:
     """The value of the task: JSON, a `Table`, `Parts`, or a map of these by name."""
     frames = answer.get("frames")
     if frames is None:
@@ -49,7 +50,7 @@ def value(call: Call, answer: dict[str, Any]) -> Any:
     return {**answer.get("value", {}), **tables}
 
 
-def _frame(call: Call, frame: dict[str, Any]) -> Any:
+def _frame(call: Call, frame: FrameManifest) -> Any:
     files = frame["files"]
     if "path" in frame:
         return _path_value(frame)
@@ -63,7 +64,7 @@ def _frame(call: Call, frame: dict[str, Any]) -> Any:
     return _many(call, frame)
 
 
-def _path_value(frame: dict[str, Any]) -> dict[str, Any]:
+def _path_value(frame: FrameManifest) -> dict[str, Any]:
     """The value of a step that wrote to a path of the user."""
     described = {"path": frame["path"], "row_count": frame["rows"], "columns": frame["columns"]}
     if frame.get("skipped"):
@@ -73,7 +74,7 @@ def _path_value(frame: dict[str, Any]) -> dict[str, Any]:
     return {**described, "files": len(frame["files"])}
 
 
-def _few(call: Call, frame: dict[str, Any]) -> EncodedTable:
+def _few(call: Call, frame: FrameManifest) -> EncodedTable:
     """Encode the rows as a small payload, and remove their files."""
     opened = [pq.ParquetFile(file["path"]) for file in frame["files"]]
     schema = opened[0].schema_arrow.remove_metadata()
@@ -87,7 +88,7 @@ def _few(call: Call, frame: dict[str, Any]) -> EncodedTable:
         remove(frame)
 
 
-def _many(call: Call, frame: dict[str, Any]) -> Parts:
+def _many(call: Call, frame: FrameManifest) -> Parts:
     """Adopt the files that Spark wrote as the parts of the result."""
     tables: list[EncodedTable] = []
     for file in frame["files"]:
@@ -104,7 +105,7 @@ def _many(call: Call, frame: dict[str, Any]) -> Parts:
     return Parts(tables, frame["columns"], close)
 
 
-def remove(frame: dict[str, Any]) -> None:
+def remove(frame: FrameManifest) -> None:
     """Remove the folder of a frame. The folder of its session is removed with the last frame."""
     folder = Path(frame["files"][0]["path"])
     while folder.parent.parent.name != FOLDER:

@@ -7,8 +7,8 @@ when the caller is cancelled.
 import asyncio
 import json
 import socket
-from typing import Any
 
+from noetl.spark.messages import SparkAnswer, SparkRequest
 from noetl.tools.nursery import ForkServer, ProcessLimits
 from noetl.tools.port import Log, Progress, silent, unseen
 from noetl.tools.python_pool import StreamLines
@@ -41,8 +41,8 @@ class Processes:
         await self._nursery.close()
 
     async def ask(
-        self, request: dict[str, Any], log: Log = silent, progress: Progress = unseen
-    ) -> dict[str, Any]:
+        self, request: SparkRequest, log: Log = silent, progress: Progress = unseen
+    ) -> SparkAnswer:
         """Start a client process, send it the request, and return its answer."""
         ours, theirs = socket.socketpair()
         out, out_end = socket.socketpair()
@@ -68,8 +68,8 @@ class Processes:
 
 
 async def _talk(
-    ours: socket.socket, request: dict[str, Any], progress: Progress
-) -> dict[str, Any] | None:
+    ours: socket.socket, request: SparkRequest, progress: Progress
+) -> SparkAnswer | None:
     """The answer of the process, or None if it ends without one."""
     reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
     try:
@@ -78,7 +78,7 @@ async def _talk(
         while line := await _line(reader):
             message = json.loads(line)
             if "answer" in message:
-                answer: dict[str, Any] = message["answer"]
+                answer: SparkAnswer = message["answer"]
                 return answer
             progress(f"spark {message['progress']}")
         return None

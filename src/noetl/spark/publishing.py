@@ -14,7 +14,6 @@ import shutil
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import grpc  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
@@ -25,6 +24,7 @@ from pyspark.sql.types import StructType
 from noetl.spark.columns import SPARSE, Standing, fit, folder_columns, standing_at
 from noetl.spark.commits import FILE_FORMATS, RECORD_KEPT_S, CommitTarget, skipped
 from noetl.spark.errors import Broken, Uncertain, Wrong
+from noetl.spark.messages import FrameManifest, OutputSpec, SparkRequest
 from noetl.spark.paths import local_folder
 from noetl.spark.writing import Checks, write
 
@@ -34,7 +34,7 @@ WRITE_ERRORS = (PySparkException, grpc.RpcError)  # of Spark, and of the connect
 REPEATABLE = ("overwrite", "overwrite_partitions")  # modes in which a second copy does no harm
 
 
-def publish(frame: DataFrame, request: dict[str, Any]) -> dict[str, Any]:
+def publish(frame: DataFrame, request: SparkRequest) -> FrameManifest:
     """Write the frame to the path of the output. Returns the answer of the step."""
     output = request["output"]
     mode = _mode(frame, output)
@@ -53,7 +53,7 @@ def publish(frame: DataFrame, request: dict[str, Any]) -> dict[str, Any]:
     return _commit(frame, request, target)
 
 
-def _mode(frame: DataFrame, output: dict[str, Any]) -> str:
+def _mode(frame: DataFrame, output: OutputSpec) -> str:
     """The mode of the output. `overwrite` replaces only partitions if an option or a setting of
     Spark says so."""
     mode = output.get("mode") or "overwrite"
@@ -64,12 +64,12 @@ def _mode(frame: DataFrame, output: dict[str, Any]) -> str:
     return "overwrite_partitions" if str(spark_mode).lower() == "dynamic" else "overwrite"
 
 
-def _commit(frame: DataFrame, request: dict[str, Any], target: CommitTarget) -> dict[str, Any]:
+def _commit(frame: DataFrame, request: SparkRequest, target: CommitTarget) -> FrameManifest:
     """Write the frame to a staging folder of the target, and commit its files."""
     output = request["output"]
     sample = target.sample_file()
     frame = _fitted(frame, sample, target, output)
-    answer: dict[str, Any] = {"columns": frame.columns, "path": output["path"], "expect": {}}
+    answer: FrameManifest = {"columns": frame.columns, "path": output["path"], "expect": {}}
     checks = Checks(request["expect"])
     counts = Observation("written")
     checked = checks.applied(frame).observe(counts, F.count(F.lit(1)).alias("rows"))
@@ -95,7 +95,7 @@ def _commit(frame: DataFrame, request: dict[str, Any], target: CommitTarget) -> 
 
 
 def _fitted(
-    frame: DataFrame, sample: Path | None, target: CommitTarget, output: dict[str, Any]
+    frame: DataFrame, sample: Path | None, target: CommitTarget, output: OutputSpec
 ) -> DataFrame:
     """The frame with the columns of the existing files; `sample` is one of them."""
     if sample is None:
@@ -115,7 +115,7 @@ def _refused_output(message: str) -> Broken:
 # ---- by Spark's own writer -------------------------------------------------------------------------------------------------
 
 
-def _copy_by_spark(frame: DataFrame, request: dict[str, Any], mode: str) -> dict[str, Any]:
+def _copy_by_spark(frame: DataFrame, request: SparkRequest, mode: str) -> FrameManifest:
     """Stage the rows, and let Spark's writer copy them to the path."""
     copying = Copying(Path(request["copying"]))
     output = request["output"]
@@ -159,12 +159,12 @@ def _copy_by_spark(frame: DataFrame, request: dict[str, Any], mode: str) -> dict
     return answer
 
 
-def _staged(frame: DataFrame, request: dict[str, Any]) -> dict[str, Any]:
+def _staged(frame: DataFrame, request: SparkRequest) -> FrameManifest:
     """Write the frame to the folder of the attempt. Returns its manifest."""
     return write(frame, os.path.join(request["folder"], "result"), {**request, "output": {}})
 
 
-def _standing_elsewhere(spark: SparkSession, output: dict[str, Any], mode: str) -> Standing | None:
+def _standing_elsewhere(spark: SparkSession, output: OutputSpec, mode: str) -> Standing | None:
     """The existing columns at the path, if rows are added to them.
 
     None for tables with a log, which compare the columns themselves.
@@ -188,7 +188,7 @@ def _standing_elsewhere(spark: SparkSession, output: dict[str, Any], mode: str) 
     return standing
 
 
-def _copied(rows: DataFrame, output: dict[str, Any], mode: str) -> None:
+def _copied(rows: DataFrame, output: OutputSpec, mode: str) -> None:
     given = output["options"].items()
     options = {name: value for name, value in given if name.lower() != OVERWRITE_OPTION}
     options["partitionOverwriteMode"] = "dynamic" if mode == "overwrite_partitions" else "static"
@@ -214,13 +214,13 @@ class Copying:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def answer(self) -> dict[str, Any] | None:
+    def answer(self) -> FrameManifest | None:
         """The answer of the call, or None if it has not copied all rows."""
         try:
             text = self.path.read_bytes()
         except FileNotFoundError:
             return None
-        found: dict[str, Any] | None = json.loads(text or b"null")
+        found: FrameManifest | None = json.loads(text or b"null")
         return found
 
     def begin(self) -> None:
@@ -232,7 +232,7 @@ class Copying:
             if record.stat().st_mtime < oldest:
                 record.unlink(missing_ok=True)
 
-    def end(self, answer: dict[str, Any]) -> None:
+    def end(self, answer: FrameManifest) -> None:
         part = self.path.with_suffix(".part")
         part.write_text(json.dumps(answer))
         os.replace(part, self.path)

@@ -14,6 +14,7 @@ from noetl.pipeline.failures import Failing
 from noetl.pipeline.keychain import Keychain
 from noetl.pipeline.redaction import Redactor
 from noetl.playbook.model import KeychainEntry
+from noetl.spark.messages import TicketQuestion
 from noetl.spark.tickets import Answering, TicketRefused, ask
 from noetl.tools.port import Call
 
@@ -54,7 +55,7 @@ class AskedKeychain(Keychain):
         return answer
 
 
-def _answered(ticket: str, question: dict[str, Any]) -> Any:
+def _answered(ticket: str, question: TicketQuestion) -> Any:
     try:
         return ask(ticket, **question)
     except TicketRefused as refused:
@@ -87,7 +88,7 @@ class RedactedStdout(io.TextIOBase):
 def answering(call: Call) -> Answering:
     """The worker's side: the function that answers the questions of a loop's tasks."""
 
-    async def answer(question: dict[str, Any]) -> Any:
+    async def answer(question: TicketQuestion) -> Any:
         try:
             if "entry" in question and call.credential is not None:
                 return await call.credential(question["entry"])

@@ -24,7 +24,7 @@ _TELLING = re.compile(r"\b(ERROR|FAILED)\b|Exception\b")
 def ensure(home: Path, profile: Profile, how: Serving) -> str:
     """The address of a server that answers. Starts our server if needed, which takes a while.
 
-    The caller holds the server in `use` for as long as it needs it.
+    The caller marks the server as used for as long as it needs it.
     """
     if profile.url is not None:
         profile.reach()
@@ -122,7 +122,7 @@ def _telling(lines: list[str]) -> list[str]:
 
 
 def period() -> int:
-    """The number of the current period of `BASE` seconds. Each period has its own base session,
+    """The number of the current period of half an hour. Each period has its own base session,
     which its first command makes."""
     return int(time.time() // BASE)
 

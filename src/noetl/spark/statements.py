@@ -57,7 +57,7 @@ def statements(source: str, marks: Sequence[Marked] = ()) -> list[SparkStatement
 
 
 def expressions(source: str, marks: Sequence[Marked] = ()) -> list[SparkStatement]:
-    """As `statements`, for a part of a statement, which may begin with a value."""
+    """Parse a part of a statement, which may begin with a value."""
     return list(_SqlReader(source, marks).read())
 
 

@@ -45,6 +45,7 @@ from noetl.results.sources import Opened
 from noetl.results.tables import Head
 from noetl.spark.entry import row_schema
 from noetl.spark.inline import InlinePython
+from noetl.spark.messages import FileFacts, LoopWork, ShardReport
 from noetl.spark.secrets import AskedKeychain, RedactedStdout
 from noetl.tools.registry import Registry, built_in
 
@@ -53,7 +54,7 @@ AT_ONCE = 4_000  # the most items that run together
 MEMORY = 4 << 20  # bytes of items that run together, and of rows that are written together
 
 
-def shards(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def shards(work: LoopWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the shards with the numbers in the batches. Yields their reports."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
@@ -64,14 +65,14 @@ def shards(work: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[
 class Shard:
     """A range of the collection, which one task runs."""
 
-    def __init__(self, work: dict[str, Any], number: int) -> None:
+    def __init__(self, work: LoopWork, number: int) -> None:
         self._work = work
         self._number = number
         self._first = number * work["chunk"]
         self._stop = min(self._first + work["chunk"], work["size"])
         self._path = Path(work["folder"], f"part-{number:05}-{uuid4().hex}.parquet")
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> ShardReport:
         with _as_it_was(), asyncio.Runner() as runner:
             ended = runner.run(self._all())
         report = {"file": _file(self._path, self._stop - self._first), **ended}
@@ -249,7 +250,7 @@ async def _unheard(sent: OutgoingEvent) -> None:
     """Items of a batch keep no journal."""
 
 
-async def _context(work: dict[str, Any]) -> Context:
+async def _context(work: LoopWork) -> Context:
     """The pipeline context of the loop, with the results that its templates read."""
     plan = pickle.loads(base64.b64decode(work["plan"]))  # noqa: S301 - our own worker made it
     command = decode_command(base64.b64decode(work["command"]))
@@ -318,7 +319,7 @@ def _text(value: Any) -> bytes | None:
 _encode = msgspec.json.Encoder().encode
 
 
-def _file(path: Path, rows: int) -> dict[str, Any]:
+def _file(path: Path, rows: int) -> FileFacts:
     """The description of the file for the report."""
     digest = sha256()
     with path.open("rb") as file:

@@ -19,6 +19,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from noetl.model.errors import Failure, NoetlError, Unavailable
+from noetl.spark.messages import TicketQuestion
 from noetl.spark.profiles import Profile
 
 LOOPBACK = "127.0.0.1"
@@ -27,7 +28,7 @@ LARGEST = 16 << 20  # bytes of a question
 _QUESTION, _ANSWER = b"question", b"answer"
 _NONCE, _LENGTH = 12, 4
 
-Answering = Callable[[dict[str, Any]], Awaitable[Any]]
+Answering = Callable[[TicketQuestion], Awaitable[Any]]
 
 
 class TicketRefused(Exception):
@@ -77,7 +78,7 @@ async def issued(answer: Answering, host: str = LOOPBACK) -> AsyncIterator[str]:
             connection.cancel()
 
 
-async def _told(answer: Answering, question: dict[str, Any]) -> dict[str, Any]:
+async def _told(answer: Answering, question: TicketQuestion) -> dict[str, Any]:
     """The reply to a question: the answer, or the reason of a refusal."""
     try:
         return {"answer": await answer(question)}

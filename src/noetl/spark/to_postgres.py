@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 
 from noetl.model.errors import Failure
 from noetl.results.rowsets import values_of
+from noetl.spark.messages import FrameManifest, OutputSpec, SparkAnswer
 from noetl.spark.outputs import remove
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.postgres import address, error_kind
@@ -57,7 +58,7 @@ WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
 
 
 async def store(
-    call: Call, output: dict[str, Any], answer: dict[str, Any], facts: dict[str, Any]
+    call: Call, output: OutputSpec, answer: SparkAnswer, facts: dict[str, Any]
 ) -> Outcome:
     """Store the frame of an answer in the table of the output."""
     frame = answer.get("frames", {}).get("")
@@ -121,9 +122,7 @@ class ColumnType:
 class SparkToPostgres:
     """The write of one frame. `run` runs in a thread; other threads call only `interrupt`."""
 
-    def __init__(
-        self, conninfo: str, call: Call, frame: dict[str, Any], output: dict[str, Any]
-    ) -> None:
+    def __init__(self, conninfo: str, call: Call, frame: FrameManifest, output: OutputSpec) -> None:
         self._conninfo = conninfo
         self._call = call
         self._frame = frame

@@ -33,6 +33,7 @@ from noetl.playbook.validation.spark import ON_FAIL, output_problem
 from noetl.results.rowsets import Reader
 from noetl.spark import commits, folders, loops, outputs, tickets, to_postgres
 from noetl.spark.inputs import NOETL, InputError, Inputs
+from noetl.spark.messages import CheckSpec, FailureFields, OutputSpec, SparkAnswer, SparkRequest
 from noetl.spark.paths import check_output, format_of, local_folder, located, writing
 from noetl.spark.place import SparkPlace
 from noetl.spark.processes import Processes, SparkClientCrashed
@@ -145,7 +146,7 @@ class SparkTool:
         async with tickets.issued(answer, host) as ticket:
             yield ticket
 
-    async def _served(self, call: Call, work: dict[str, Any], held: ExitStack) -> dict[str, Any]:
+    async def _served(self, call: Call, work: SparkRequest, held: ExitStack) -> SparkAnswer:
         """The answer to a request, from a server that is kept running meanwhile. `held` keeps the
         files of the answer."""
         profile = self._profile(call)
@@ -174,7 +175,7 @@ class SparkTool:
             if used is not None:
                 place.leave(used)
 
-    async def _attempt(self, call: Call, work: dict[str, Any], held: ExitStack) -> dict[str, Any]:
+    async def _attempt(self, call: Call, work: SparkRequest, held: ExitStack) -> SparkAnswer:
         """Run the request in a new session, after the sessions of earlier leases are ended."""
         earlier = list(_earlier(call))
         if earlier:
@@ -219,8 +220,8 @@ class SparkTool:
         return answer
 
     async def _release(
-        self, work: dict[str, Any], sessions: list[str], *, quick: bool = False
-    ) -> dict[str, Any]:
+        self, work: SparkRequest, sessions: list[str], *, quick: bool = False
+    ) -> SparkAnswer:
         request = {
             "op": "release",
             "url": work["url"],
@@ -229,7 +230,7 @@ class SparkTool:
         }
         return await self._processes.ask(request)
 
-    async def _end(self, work: dict[str, Any], session: str) -> None:
+    async def _end(self, work: SparkRequest, session: str) -> None:
         """End a session, even if this is cancelled: an operation in Spark must not outlive its
         command. If the server does not answer, nothing runs there."""
         ending = asyncio.ensure_future(self._release(work, [session], quick=True))
@@ -241,7 +242,7 @@ class SparkTool:
             except SparkClientCrashed:
                 break
 
-    async def _outcome(self, call: Call, answer: dict[str, Any]) -> Outcome:
+    async def _outcome(self, call: Call, answer: SparkAnswer) -> Outcome:
         if "error" in answer:
             return Failed(Failure(**answer["error"]), sample=answer.get("sample"))
         facts = {"spark": outputs.facts(answer)}
@@ -273,7 +274,7 @@ async def _told(work: Coroutine[Any, Any, T]) -> T | Failed:
 # ---- requests --------------------------------------------------------------------------------------------------------------
 
 
-async def _work(call: Call, where: Profile, own_folders: list[Path]) -> dict[str, Any]:
+async def _work(call: Call, where: Profile, own_folders: list[Path]) -> SparkRequest:
     """The part of the request that follows from the step's configuration."""
     config = call.config
     conf = {str(name): _conf(value) for name, value in (config.get("conf") or {}).items()}
@@ -282,7 +283,7 @@ async def _work(call: Call, where: Profile, own_folders: list[Path]) -> dict[str
             raise InvalidInput(
                 f"{name} may not be changed by a playbook", hint="it belongs to the profile"
             )
-    work: dict[str, Any] = {
+    work: SparkRequest = {
         "conf": conf,
         "expect": await _expected(call),
         "output": _output(config, where, own_folders),
@@ -299,7 +300,7 @@ async def _work(call: Call, where: Profile, own_folders: list[Path]) -> dict[str
     return {**work, "brings": brings, "sql": sql}
 
 
-def _output(config: dict[str, Any], where: Profile, own_folders: list[Path]) -> dict[str, Any]:
+def _output(config: dict[str, Any], where: Profile, own_folders: list[Path]) -> OutputSpec:
     output = dict(config.get("output") or {})
     problem = output_problem(output)
     if problem is not None:
@@ -327,7 +328,7 @@ async def _marked(call: Call, template: str) -> tuple[str, list[Marked]]:
     return await call.rendering.marked(template)
 
 
-async def _expected(call: Call) -> list[dict[str, Any]]:
+async def _expected(call: Call) -> list[CheckSpec]:
     """The checks of the step. Their values are parameters."""
     checks = []
     for check in call.config.get("expect") or []:
@@ -385,18 +386,18 @@ def _place_of(call: Call, session: str) -> Path:
 
 
 def _copying(call: Call) -> Path:
-    """The record of a copy by Spark's writer (`publishing.Copying`)."""
+    """The file that records a copy by Spark's writer (`publishing.py`)."""
     return _parent(call).parent / "spark-copies" / call.key[:16]
 
 
-def _settle(work: dict[str, Any]) -> None:
+def _settle(work: SparkRequest) -> None:
     """Finish a commit that the killed process has left pending: no later process may come to do it."""
     folder = local_folder(work.get("output", {}).get("path") or "")
     if folder is not None:
         commits.settle(folder)
 
 
-def _finished(folder: Path) -> dict[str, Any] | None:
+def _finished(folder: Path) -> SparkAnswer | None:
     """The answer of an earlier lease that has completed its files but not reported them.
 
     An incomplete folder is removed.
@@ -422,7 +423,7 @@ def _ran_out(place: SparkPlace) -> bool:
         return False
 
 
-def _out_of_memory(place: SparkPlace) -> dict[str, Any]:
+def _out_of_memory(place: SparkPlace) -> FailureFields:
     message = (
         "Spark ran out of memory and ended; use more and smaller partitions, or give it more memory "
         f"(NOETL_SPARK_JAVA_OPTIONS=-Xmx…); {place.log} has more"

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from noetl.spark.commits import written_files
 from noetl.spark.errors import Broken, Unmet
+from noetl.spark.messages import CheckSpec, FileFacts, FrameManifest, SparkRequest
 
 MANIFEST = "manifest.json"
 # As fast as any other codec, and small.
@@ -25,7 +26,7 @@ MAX_SAMPLE_ROWS = 20
 MAX_SAMPLE_TEXT = 1_000  # characters of a value
 
 
-def write(frame: DataFrame, folder: str, request: dict[str, Any]) -> dict[str, Any]:
+def write(frame: DataFrame, folder: str, request: SparkRequest) -> FrameManifest:
     """Write a frame as Parquet, with separate files for every value of `partition_by`.
 
     Returns the manifest.
@@ -49,14 +50,14 @@ def write(frame: DataFrame, folder: str, request: dict[str, Any]) -> dict[str, A
     return manifest
 
 
-def keep_manifest(folder: str, manifest: dict[str, Any]) -> None:
+def keep_manifest(folder: str, manifest: FrameManifest) -> None:
     """Write the manifest atomically: a later lease finds the complete result by it."""
     part = Path(folder, f".{MANIFEST}")
     part.write_text(json.dumps(manifest))
     part.rename(Path(folder, MANIFEST))
 
 
-def _files(folder: Path) -> list[dict[str, Any]]:
+def _files(folder: Path) -> list[FileFacts]:
     """The files in the order of the rows. Empty files are left out, but one is kept for its columns
     if all are empty."""
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
@@ -64,7 +65,7 @@ def _files(folder: Path) -> list[dict[str, Any]]:
     return [file for file in found if file["rows"]] or found[:1]
 
 
-def _file(path: Path) -> dict[str, Any]:
+def _file(path: Path) -> FileFacts:
     digest = sha256()
     with path.open("rb") as file:
         while data := file.read(_PIECE):
@@ -88,7 +89,7 @@ class Checks:
     writes the rows.
     """
 
-    def __init__(self, expect: list[dict[str, Any]]) -> None:
+    def __init__(self, expect: list[CheckSpec]) -> None:
         self._expect = expect
         self._given: dict[str, Any] = {}
         self._fails = {}
@@ -153,7 +154,7 @@ def _cut(value: Any) -> Any:
     return value
 
 
-def _with_columns(check: dict[str, Any], given: dict[str, Any]) -> str:
+def _with_columns(check: CheckSpec, given: dict[str, Any]) -> str:
     """The check with a column in place of every parameter, because a Spark expression cannot have
     parameters. The values are added to `given`."""
     text: str = check["sql"]

@@ -230,7 +230,7 @@ def by_day(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def layout(batch: pa.RecordBatch) -> pa.Table:
-    """Convert rows from the schema EVENTS to LAYOUT."""
+    """Convert rows of the log to the exported layout."""
     kinds = batch.column("event_type").to_pylist()
     states = batch.column("status").to_pylist()
     metas = batch.column("meta").to_pylist()

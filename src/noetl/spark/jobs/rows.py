@@ -38,7 +38,7 @@ _UNIT, _NOTHING = "\x1f", "\x1e"
 
 
 def typed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Cast rows of the database to the types of EVENTS."""
+    """Cast rows of the database to the schema of event rows."""
     pairs = zip(batch.columns, EVENTS, strict=True)
     columns = [column.cast(field.type) for column, field in pairs]
     return pa.RecordBatch.from_arrays(columns, schema=EVENTS)

@@ -41,7 +41,7 @@ class LogSnapshot:
     def events(
         self, where: str = "true", order: str = "execution_id, seq"
     ) -> Iterator[pa.RecordBatch]:
-        """The events for which a condition holds, in the types of `rows.EVENTS`.
+        """The events for which a condition holds, cast to the schema of event rows.
 
         The condition may contain only numbers and names of columns.
         """
