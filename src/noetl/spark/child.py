@@ -185,12 +185,20 @@ def run(spark: SparkSession, request: SparkRequest) -> SparkAnswer:
     _configure(spark, request)
     spark.registerProgressHandler(cast(ProgressHandler, metrics))  # any function will do
     if "loop" in request:
-        return {"frames": {"": _loop(spark, request)}, "single": True, "spark": metrics.told()}
+        return {
+            "frames": {"": _loop(spark, request)},
+            "single": True,
+            "spark": metrics.told(),
+        }
     if _needs_source(request):
         _register(spark, request["ticket"])
     if "staged" in request:  # an earlier lease had computed the rows
         rows = spark.createDataFrame([], "nothing int")
-        return {"frames": {"": publish(rows, request)}, "single": True, "spark": metrics.told()}
+        return {
+            "frames": {"": publish(rows, request)},
+            "single": True,
+            "spark": metrics.told(),
+        }
     frames = {name: _input(spark, name, spec) for name, spec in request["inputs"].items()}
     if "sql" in request:
         result = _sql(spark, request["sql"])

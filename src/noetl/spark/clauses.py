@@ -63,7 +63,11 @@ def _is_comparable(kind: pa.DataType) -> bool:
     return bool(pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 
 
-def parts(footer: Any, clauses: Sequence[Clause], size: int) -> Iterator[tuple[int, int]]:
+def parts(
+    footer: Any,
+    clauses: Sequence[Clause],
+    size: int,
+) -> Iterator[tuple[int, int]]:
     """Row ranges of about `size` bytes, over the row groups that can match all clauses."""
     position, range_bytes = 0, 0
     first: int | None = None  # the first row of the current range

@@ -153,7 +153,11 @@ class CommitTarget:
         folders = {str(PurePosixPath(target).parent) for target in moves.values()}
         replaced = {str(path.relative_to(self.folder)) for path in self._replaced(folders)}
         removes = sorted(replaced - {*moves.values()})
-        return {"moves": moves, "removes": removes, "answer": {**answer, "files": files}}
+        return {
+            "moves": moves,
+            "removes": removes,
+            "answer": {**answer, "files": files},
+        }
 
     def _replaced(self, folders: set[str]) -> list[Path]:
         """The files that the commit removes. `folders` are those that get new files."""

@@ -102,7 +102,11 @@ def _python_failure(error: BaseException) -> FailureFields:
     message = f"{facts['error']}: {facts['message']}"
     if facts["line"]:
         message += f" (line {facts['line']})"
-    detail = {"exception": facts["error"], "line": facts["line"], "trace": facts["trace"]}
+    detail = {
+        "exception": facts["error"],
+        "line": facts["line"],
+        "trace": facts["trace"],
+    }
     return {"code": "PYTHON_ERROR", "kind": "python", "message": message, "detail": detail}
 
 
@@ -123,7 +127,12 @@ def _details(error: grpc.RpcError) -> str:
 
 
 def _interrupted(text: str) -> FailureFields:
-    return {"code": INTERRUPTED, "kind": "cancelled", "message": _first(text), "retryable": True}
+    return {
+        "code": INTERRUPTED,
+        "kind": "cancelled",
+        "message": _first(text),
+        "retryable": True,
+    }
 
 
 def _is_lost(error: BaseException) -> bool:
@@ -173,7 +182,11 @@ def _of_spark(error: PySparkException) -> FailureFields:
     if MALFORMED in whole or _OTHER_HEADER in whole:
         return {"code": "SPARK_INPUT", "kind": "data", "message": _malformed(whole)}
     if unfit := _UNFIT.match(text):
-        return {"code": "SPARK_INPUT", "kind": "data", "message": unfit[1][:900]}
+        return {
+            "code": "SPARK_INPUT",
+            "kind": "data",
+            "message": unfit[1][:900],
+        }
     message = (_CLASS.sub("", text) or text)[:900]
     if _NO_FILES in text:
         message += _NO_DRIVER
@@ -217,4 +230,8 @@ def _kind(condition: str, state: str | None) -> str:
     if condition.startswith(("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")):
         return "not_found"
     state_class = (state or "")[:2]
-    return {"42": "syntax", "22": "data", "46": "config"}.get(state_class, "sql")
+    return {
+        "42": "syntax",
+        "22": "data",
+        "46": "config",
+    }.get(state_class, "sql")

@@ -60,7 +60,11 @@ class InlinePython:
         return BatchOutcome(outcomes, clock() - began)
 
     def _all(
-        self, code: str, env: dict[str, str], inputs: Sequence[dict[str, Any]], stop: bool
+        self,
+        code: str,
+        env: dict[str, str],
+        inputs: Sequence[dict[str, Any]],
+        stop: bool,
     ) -> list[Success | Failed | None]:
         """Run the code for each input, one after the other. `stop` ends at the first failure."""
         outcomes: list[Success | Failed | None] = [None] * len(inputs)

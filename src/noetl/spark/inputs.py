@@ -129,7 +129,11 @@ class Inputs:
         if len(formats) > 1:
             raise _wrong(name, "its paths are of several formats; say `format`")
         (format,) = formats
-        return {"format": format, "paths": paths, "options": reading(format, given.get("options"))}
+        return {
+            "format": format,
+            "paths": paths,
+            "options": reading(format, given.get("options")),
+        }
 
     async def _postgres_rows(self, name: str, given: dict[str, Any]) -> InputSpec:
         if given["kind"] != "postgres":

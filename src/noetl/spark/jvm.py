@@ -102,7 +102,12 @@ def towards(master: str) -> str:
         ) from error
 
 
-def settings(size: Machine, folder: Path, port: int, master: str | None) -> dict[str, str]:
+def settings(
+    size: Machine,
+    folder: Path,
+    port: int,
+    master: str | None,
+) -> dict[str, str]:
     """The settings of the server. A playbook changes settings of its session by `conf`."""
     host = LOOPBACK if master is None else towards(master)
     return {
@@ -133,7 +138,11 @@ def settings(size: Machine, folder: Path, port: int, master: str | None) -> dict
 
 
 def command(
-    java: Java, size: Machine, conf: dict[str, str], archives: Path, more: str = ""
+    java: Java,
+    size: Machine,
+    conf: dict[str, str],
+    archives: Path,
+    more: str = "",
 ) -> list[str]:
     """The command that starts the server. `more` holds options of the user for Java."""
     return [

@@ -39,7 +39,13 @@ class LoopDivision:
 
 
 def cut(
-    size: int, chunk: int | None, window: int | None, *, cheap: bool, cores: int, here: bool = True
+    size: int,
+    chunk: int | None,
+    window: int | None,
+    *,
+    cheap: bool,
+    cores: int,
+    here: bool = True,
 ) -> LoopDivision:
     """Divide a loop into shards. `window` bounds the items that run at once over the whole loop.
 

@@ -66,7 +66,11 @@ def _frame(call: Call, frame: FrameManifest) -> Any:
 
 def _path_value(frame: FrameManifest) -> dict[str, Any]:
     """The value of a step that wrote to a path of the user."""
-    described = {"path": frame["path"], "row_count": frame["rows"], "columns": frame["columns"]}
+    described = {
+        "path": frame["path"],
+        "row_count": frame["rows"],
+        "columns": frame["columns"],
+    }
     if frame.get("skipped"):
         return {**described, "skipped": True}
     if not frame["files"]:  # files in an object store are not counted

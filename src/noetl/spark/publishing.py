@@ -48,7 +48,13 @@ def publish(frame: DataFrame, request: SparkRequest) -> FrameManifest:
     if earlier_answer is not None:
         return earlier_answer
     if mode == "ignore" and target.has_data():
-        return skipped({"columns": frame.columns, "path": output["path"], "expect": {}})
+        return skipped(
+            {
+                "columns": frame.columns,
+                "path": output["path"],
+                "expect": {},
+            }
+        )
     target.check()
     return _commit(frame, request, target)
 
@@ -69,7 +75,11 @@ def _commit(frame: DataFrame, request: SparkRequest, target: CommitTarget) -> Fr
     output = request["output"]
     sample = target.sample_file()
     frame = _fitted(frame, sample, target, output)
-    answer: FrameManifest = {"columns": frame.columns, "path": output["path"], "expect": {}}
+    answer: FrameManifest = {
+        "columns": frame.columns,
+        "path": output["path"],
+        "expect": {},
+    }
     checks = Checks(request["expect"])
     counts = Observation("written")
     checked = checks.applied(frame).observe(counts, F.count(F.lit(1)).alias("rows"))
@@ -127,7 +137,13 @@ def _copy_by_spark(frame: DataFrame, request: SparkRequest, mode: str) -> FrameM
         raise Broken("output", Uncertain(message))
     spark = frame.sparkSession
     if mode == "ignore" and _exists(spark, output["path"]):
-        return skipped({"columns": frame.columns, "path": output["path"], "expect": {}})
+        return skipped(
+            {
+                "columns": frame.columns,
+                "path": output["path"],
+                "expect": {},
+            }
+        )
     if mode == "error" and _exists(spark, output["path"]):
         raise _refused_output(f"{output['path']} is there already (mode: error)")
     standing = _standing_elsewhere(spark, output, mode)

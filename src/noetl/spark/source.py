@@ -102,7 +102,12 @@ class _SliceReader(d.DataSourceReader):
         finally:
             reader.close()
 
-    def _batches(self, reader: InFile, first: int, last: int) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self,
+        reader: InFile,
+        first: int,
+        last: int,
+    ) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self._schema, timezone="UTC")
         clauses = _clauses(self._filters, reader.schema)
         names = dict.fromkeys((*schema.names, *(predicate.column for predicate in clauses)))

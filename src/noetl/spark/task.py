@@ -173,7 +173,11 @@ async def _ran_plain(
         "tries": pa.repeat(pa.scalar(1, pa.int64()), count),
     }
     if not failures:
-        columns |= {"status": ["ok"] * count, "error": [None] * count, "result": values}
+        columns |= {
+            "status": ["ok"] * count,
+            "error": [None] * count,
+            "result": values,
+        }
         return columns, e.Items(ok=count, micros=micros)
     columns |= _outcome_columns(values)
     first_failed, first_error = failures[0]

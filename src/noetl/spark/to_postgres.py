@@ -77,7 +77,11 @@ async def store(
         return Failed(_server_failure(error), facts)
     finally:
         remove(frame)
-    value = {"table": output["table"], "row_count": count or 0, "columns": frame["columns"]}
+    value = {
+        "table": output["table"],
+        "row_count": count or 0,
+        "columns": frame["columns"],
+    }
     if count is None:
         value["skipped"] = True
     return Success(value, facts)
@@ -122,7 +126,13 @@ class ColumnType:
 class SparkToPostgres:
     """The write of one frame. `run` runs in a thread; other threads call only `interrupt`."""
 
-    def __init__(self, conninfo: str, call: Call, frame: FrameManifest, output: OutputSpec) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        call: Call,
+        frame: FrameManifest,
+        output: OutputSpec,
+    ) -> None:
         self._conninfo = conninfo
         self._call = call
         self._frame = frame
@@ -377,7 +387,11 @@ def _is_record(kind: pa.DataType) -> bool:
     return not is_plain_list
 
 
-def _with_json(batch: pa.RecordBatch, schema: pa.Schema, texts: set[str]) -> pa.RecordBatch:
+def _with_json(
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    texts: set[str],
+) -> pa.RecordBatch:
     """The batch with the columns in `texts` as JSON text."""
     columns = []
     for column, field in zip(batch.columns, batch.schema, strict=True):

@@ -99,7 +99,12 @@ class SparkTool:
                     answer = await self._served(call, work, held)
             return await self._outcome(call, answer)
 
-    async def _loop(self, call: Call, items: Reader | ItemBatches, told: Told) -> Looped | Failed:
+    async def _loop(
+        self,
+        call: Call,
+        items: Reader | ItemBatches,
+        told: Told,
+    ) -> Looped | Failed:
         is_local = self._profile(call) == Profile()
         with ExitStack() as held:
             with folders.passing(_parent(call)) as folder:
@@ -300,7 +305,11 @@ async def _work(call: Call, where: Profile, own_folders: list[Path]) -> SparkReq
     return {**work, "brings": brings, "sql": sql}
 
 
-def _output(config: dict[str, Any], where: Profile, own_folders: list[Path]) -> OutputSpec:
+def _output(
+    config: dict[str, Any],
+    where: Profile,
+    own_folders: list[Path],
+) -> OutputSpec:
     output = dict(config.get("output") or {})
     problem = output_problem(output)
     if problem is not None:

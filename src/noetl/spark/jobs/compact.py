@@ -125,7 +125,12 @@ def _old(connection: "psycopg.Connection[Any]", before: Micros) -> Iterator[list
 # ---- one file ------------------------------------------------------------------------------------------------------------
 
 
-def _move(connection: "psycopg.Connection[Any]", dsn: str, lake: LakeStore, ids: list[int]) -> int:
+def _move(
+    connection: "psycopg.Connection[Any]",
+    dsn: str,
+    lake: LakeStore,
+    ids: list[int],
+) -> int:
     """Move the events of these executions to one file. Returns their number."""
     with lake.open_workspace() as work:
         file = work.folder / "events.parquet"

@@ -170,7 +170,11 @@ def _beyond(positions: dict[int, int]) -> pc.Expression:
 # ---- writing -------------------------------------------------------------------------------------------------------------
 
 
-def _write(batches: Iterator[pa.RecordBatch], folder: Path, name: str) -> tuple[ExportedFile, ...]:
+def _write(
+    batches: Iterator[pa.RecordBatch],
+    folder: Path,
+    name: str,
+) -> tuple[ExportedFile, ...]:
     """Write the events to a file for every day."""
     with ExitStack() as stack:
         days = _Days(folder, name, stack)

@@ -47,7 +47,11 @@ def fold(events: pa.Table, unreadable: dict[str, str]) -> pa.Table:
     return pa.Table.from_pylist([row | _folded(events, execution_id, unreadable)], PROJECTIONS)
 
 
-def _folded(events: pa.Table, execution_id: int, unreadable: dict[str, str]) -> dict[str, Any]:
+def _folded(
+    events: pa.Table,
+    execution_id: int,
+    unreadable: dict[str, str],
+) -> dict[str, Any]:
     state = empty(str(execution_id))
     try:
         for event in decoded(events):

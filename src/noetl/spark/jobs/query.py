@@ -125,7 +125,13 @@ def question(text: str) -> str:
     return statement
 
 
-def _view(spark: Any, log: LogSnapshot, lake: LakeStore, work: Path, name: str) -> None:
+def _view(
+    spark: Any,
+    log: LogSnapshot,
+    lake: LakeStore,
+    work: Path,
+    name: str,
+) -> None:
     """Make the view of one of our tables."""
     if name == "events":
         files = staged(log, lake, work) or [_file(EVENTS, (), work / "none.parquet")]
@@ -137,7 +143,11 @@ def _view(spark: Any, log: LogSnapshot, lake: LakeStore, work: Path, name: str) 
     spark.read.parquet(str(file)).createOrReplaceTempView(name)
 
 
-def _file(schema: pa.Schema, batches: Iterable[pa.RecordBatch], path: Path) -> Path:
+def _file(
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    path: Path,
+) -> Path:
     with pq.ParquetWriter(path, schema, compression="zstd", compression_level=1) as writer:
         for batch in batches:
             writer.write_batch(batch)

@@ -92,7 +92,9 @@ def rebuild(job: RebuildJob) -> Rebuilt:
 
 
 def compare(
-    folded: pa.Table, stored: Iterable[dict[str, Any]], checkpoints: dict[int, int]
+    folded: pa.Table,
+    stored: Iterable[dict[str, Any]],
+    checkpoints: dict[int, int],
 ) -> Iterator[RowDifference]:
     """Compare the rows of the same executions. A row that is not stored is missing, unless the
     checkpoint of its shard is before its last event."""

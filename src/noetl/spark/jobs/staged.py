@@ -63,7 +63,11 @@ def read_rows(lake: LakeStore, path: str, where: Any) -> Iterator[pa.RecordBatch
         yield from fragment.to_batches(schema=EVENTS, filter=where)
 
 
-def write(batches: Iterator[pa.RecordBatch], work: Path, name: str) -> list[Path]:
+def write(
+    batches: Iterator[pa.RecordBatch],
+    work: Path,
+    name: str,
+) -> list[Path]:
     """Write the batches to files that are cut between executions."""
     files: list[Path] = []
     writer: pq.ParquetWriter | None = None
