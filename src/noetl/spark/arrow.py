@@ -25,7 +25,8 @@ def native(kind: pa.DataType) -> pa.DataType:
 
 
 def native_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(field.name, native(field.type)) for field in schema])
+    fields = [pa.field(field.name, native(field.type)) for field in schema]
+    return pa.schema(fields)
 
 
 def converted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -38,7 +39,8 @@ def converted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(column.type, pa.UuidType):
         values = column.storage.to_pylist()
-        return pa.array([None if value is None else str(UUID(bytes=value)) for value in values])
+        texts = [None if value is None else str(UUID(bytes=value)) for value in values]
+        return pa.array(texts)
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_timestamp(kind):

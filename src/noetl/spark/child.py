@@ -217,7 +217,8 @@ def _configure(spark: SparkSession, request: SparkRequest) -> None:
 
 def _needs_source(request: SparkRequest) -> bool:
     """Whether an input uses the data source `noetl`, or the code mentions it."""
-    if any(spec.get("format") == NOETL for spec in request["inputs"].values()):
+    specs = request["inputs"].values()
+    if any(spec.get("format") == NOETL for spec in specs):
         return True
     return NOETL in request.get("code", "")
 
@@ -253,7 +254,8 @@ def _input(spark: SparkSession, name: str, spec: InputSpec) -> DataFrame:
 def _load_input(spark: SparkSession, spec: InputSpec) -> DataFrame:
     if "table" in spec:
         return spark.table(spec["table"])
-    reader = spark.read.format(spec["format"]).options(**spec.get("options", {}))
+    options = spec.get("options", {})
+    reader = spark.read.format(spec["format"]).options(**options)
     if "schema" in spec:
         reader = reader.schema(_schema(spec))
     paths = spec["paths"]
@@ -267,7 +269,8 @@ def _naming_file(spark: SparkSession, spec: InputSpec, error: PySparkException) 
 
     While Spark infers columns, its error does not name the file. Reading the rows names it.
     """
-    reader = spark.read.format(spec["format"]).options(**spec["options"]).schema("nothing string")
+    reader = spark.read.format(spec["format"]).options(**spec["options"])
+    reader = reader.schema("nothing string")
     try:
         reader.load(spec["paths"]).count()
     except PySparkException as error_with_file:
@@ -388,7 +391,8 @@ def _stored(frame: DataFrame, name: str, request: SparkRequest) -> FrameManifest
     if request["output"].get("kind"):
         # The options of a database table do not apply to these intermediate files.
         request = {**request, "output": {}}
-    return write(frame, os.path.join(request["folder"], name or "result"), request)
+    folder = os.path.join(request["folder"], name or "result")
+    return write(frame, folder, request)
 
 
 def _check_types(schema: StructType) -> None:

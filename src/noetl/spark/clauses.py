@@ -25,7 +25,8 @@ class Clause:
         column = batch.column(self.column)
         if self.compared == "is_in":
             return batch.filter(pc.is_in(column, self.values))
-        return batch.filter(pc.call_function(self.compared, [column, self.values[0]]))
+        is_match = pc.call_function(self.compared, [column, self.values[0]])
+        return batch.filter(is_match)
 
     def may_be_between(self, least: Any, most: Any) -> bool:
         """Whether a value between `least` and `most` can match."""
@@ -39,7 +40,8 @@ class Clause:
         return bool(pc.any(pc.and_(is_above, is_below)).as_py())
 
     def _matches(self, value: pa.Scalar) -> bool:
-        return bool(pc.call_function(self.compared, [value, self.values[0]]).as_py())
+        matches = pc.call_function(self.compared, [value, self.values[0]])
+        return bool(matches.as_py())
 
 
 def clause(

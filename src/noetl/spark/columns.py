@@ -106,7 +106,8 @@ def _reading(options: dict[str, Any]) -> dict[str, str]:
     for name, value in options.items():
         if name.lower() in ("mode", "inferschema"):
             continue
-        texts[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        text = str(value)
+        texts[name] = text.lower() if isinstance(value, bool) else text
     return texts
 
 
@@ -166,7 +167,9 @@ def fit(frame: DataFrame, standing: Standing, partition_by: Iterable[str]) -> Da
     _check_names(standing, data, wanted)
     if standing.has_types:
         _check_types(standing, own, wanted)
-    has_same_names = [field.name for field in data] == [field.name for field in wanted.values()]
+    own_names = [field.name for field in data]
+    wanted_names = [field.name for field in wanted.values()]
+    has_same_names = own_names == wanted_names
     if has_same_names and (not standing.has_types or _has_same_types(own, wanted)):
         return frame
     columns = [_stored(own[name], field, standing) for name, field in wanted.items()]
@@ -175,7 +178,8 @@ def fit(frame: DataFrame, standing: Standing, partition_by: Iterable[str]) -> Da
 
 
 def _has_same_types(own: dict[str, StructField], wanted: dict[str, StructField]) -> bool:
-    return all(_is_same(own[name].dataType, field.dataType) for name, field in wanted.items())
+    pairs = [(own[name].dataType, field.dataType) for name, field in wanted.items()]
+    return all(_is_same(own_type, wanted_type) for own_type, wanted_type in pairs)
 
 
 def _check_positions(standing: Standing, data: list[StructField]) -> None:
@@ -184,7 +188,8 @@ def _check_positions(standing: Standing, data: list[StructField]) -> None:
     If the existing files have a header, readers would skip the first row of the new files.
     """
     names = [field.name.lower() for field in data]
-    if sorted(name.lower() for name in standing.schema.names) == sorted(names):
+    existing_names = [name.lower() for name in standing.schema.names]
+    if sorted(existing_names) == sorted(names):
         raise _refused(
             f"the files of {standing.path} have a header, and this step writes none; leave `header: false` out"
         )
@@ -269,7 +274,8 @@ def can_store(given: DataType, wanted: DataType) -> bool:
             return _has_room(given.precision - given.scale, given.scale, wanted)
         case _, DecimalType() if type(given) in _DIGITS:
             return _has_room(_DIGITS[type(given)], 0, wanted)
-    return given == wanted or type(wanted) in _WIDER.get(type(given), ())
+    wider_types = _WIDER.get(type(given), ())
+    return given == wanted or type(wanted) in wider_types
 
 
 def _has_room(before: int, after: int, wanted: DecimalType) -> bool:

@@ -93,7 +93,8 @@ class CommitTarget:
 
     def recorded_schema(self) -> dict[str, Any] | None:
         """The schema of the last commit. None if the folder holds no file of a commit."""
-        if not any(_COMMITTED_FILE.fullmatch(path.name) for path in visible_files(self.folder)):
+        names = [path.name for path in visible_files(self.folder)]
+        if not any(_COMMITTED_FILE.fullmatch(name) for name in names):
             return None
         try:
             text = (self.folder / HIDDEN_FOLDER / SCHEMA).read_bytes()
@@ -149,7 +150,8 @@ class CommitTarget:
             suffix = path.name.partition(".")[2]
             target = path.relative_to(staging).parent / f"{self.call}-{number:05}.{suffix}"
             moves[str(path.relative_to(self.folder))] = str(target)
-            files.append({"path": str(self.folder / target), "bytes": path.stat().st_size})
+            size = path.stat().st_size
+            files.append({"path": str(self.folder / target), "bytes": size})
         folders = {str(PurePosixPath(target).parent) for target in moves.values()}
         replaced = {str(path.relative_to(self.folder)) for path in self._replaced(folders)}
         removes = sorted(replaced - {*moves.values()})
@@ -252,7 +254,9 @@ def _is_hidden(name: str) -> bool:
 
 
 def _is_table_log(path: Path) -> bool:
-    return path.is_dir() and (path.name != "metadata" or any(path.glob("*.metadata.json")))
+    if not path.is_dir():
+        return False
+    return path.name != "metadata" or any(path.glob("*.metadata.json"))
 
 
 def _named(paths: list[Path], folder: Path) -> str:

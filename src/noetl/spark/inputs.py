@@ -76,7 +76,8 @@ class Inputs:
 
     async def __aenter__(self) -> Self:
         try:
-            for name, written in (self._call.config.get("inputs") or {}).items():
+            inputs = self._call.config.get("inputs") or {}
+            for name, written in inputs.items():
                 self.named[name] = await self._input(name, written)
             return self
         except BaseException:
@@ -106,7 +107,8 @@ class Inputs:
             for field, value in written.items():
                 if field != "query":  # the postgres tool renders it
                     given[field] = await rendering.value(value)
-        more = {field: given[field] for field in ("columns", "partition") if given.get(field)}
+        optional = ("columns", "partition")
+        more = {field: given[field] for field in optional if given.get(field)}
         if "path" in given:
             return {**self._paths(name, given), **more}
         if "kind" in given:
@@ -181,7 +183,8 @@ class Inputs:
         if not any(is_foreign(field.type) for field in reader.schema):
             paths = await self._here(reader)
             if paths:
-                return {"format": PARQUET, "paths": [str(path) for path in paths], **decimals}
+                names = [str(path) for path in paths]
+                return {"format": PARQUET, "paths": names, **decimals}
         made = await asyncio.to_thread(self._file, name, reader.schema, reader.batches())
         return {**made, **decimals}
 
@@ -237,7 +240,8 @@ class Inputs:
             return LoadedInput(found.schema, [*files])
         name = f"{len(self._loaded)}-loaded"
         made = await asyncio.to_thread(self._file, name, found.schema, found.batches())
-        return LoadedInput(native_schema(found.schema), [Path(made["paths"][0])])
+        path = Path(made["paths"][0])
+        return LoadedInput(native_schema(found.schema), [path])
 
 
 def _decimal_columns(schema: pa.Schema) -> dict[str, Any]:

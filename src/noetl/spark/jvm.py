@@ -61,7 +61,9 @@ class Machine:
     def heap(self) -> int:
         """Bytes of the heap: a quarter of the memory, at most 16 GB and at least 1 GB, but not more
         than half of the memory of a small machine."""
-        return max(min(self.memory // 4, 16 * GB), min(GB, self.memory // 2))
+        least = min(GB, self.memory // 2)
+        quarter = min(self.memory // 4, 16 * GB)
+        return max(quarter, least)
 
 
 def machine() -> Machine:
@@ -231,7 +233,11 @@ def tidy(archives: Path, now: float) -> None:
 
     The caller holds the lock of the archives.
     """
-    made = sorted(archives.glob("spark-*.jsa"), key=lambda file: file.stat().st_mtime, reverse=True)
+    made = sorted(
+        archives.glob("spark-*.jsa"),
+        key=lambda file: file.stat().st_mtime,
+        reverse=True,
+    )
     leftovers = [*archives.glob("spark-*.classes"), *archives.glob("spark-*.part")]
     abandoned = [file for file in leftovers if now - file.stat().st_mtime > ABANDONED]
     for file in (*made[KEPT:], *abandoned):

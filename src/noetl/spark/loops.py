@@ -105,14 +105,21 @@ async def work(
             here=here,
         )
         shape = {"size": config["size"], "provenance": config["provenance"]}
-        yield {**texts, **asdict(division), **shape, "source": source, "told": str(reports)}
+        yield {
+            **texts,
+            **asdict(division),
+            **shape,
+            "source": source,
+            "told": str(reports),
+        }
 
 
 async def _written(items: Reader | ItemBatches, path: Path) -> Path:
     """Write the items with their indexes, which have gaps in a retried loop."""
     with pq.ParquetWriter(path, _INDEXED, compression="zstd") as file:
         if isinstance(items, Reader):
-            await asyncio.to_thread(_write, file, list(enumerate(items.rows(0, items.count))))
+            rows = items.rows(0, items.count)
+            await asyncio.to_thread(_write, file, list(enumerate(rows)))
         else:
             async for batch in items:
                 await asyncio.to_thread(_write, file, batch)
@@ -120,10 +127,11 @@ async def _written(items: Reader | ItemBatches, path: Path) -> Path:
 
 
 def _write(file: Any, batch: list[tuple[int, Any]]) -> None:
-    texts = pa.array([msgspec.json.encode(item).decode() for _, item in batch], pa.string())
+    indexes = [index for index, _ in batch]
+    texts = [msgspec.json.encode(item).decode() for _, item in batch]
     columns = [
-        pa.array([index for index, _ in batch], pa.int64()),
-        pa.ExtensionArray.from_storage(pa.json_(), texts),
+        pa.array(indexes, pa.int64()),
+        pa.ExtensionArray.from_storage(pa.json_(), pa.array(texts, pa.string())),
     ]
     file.write_batch(pa.RecordBatch.from_arrays(columns, schema=_INDEXED))
 

@@ -18,6 +18,8 @@ def exact(name: str, column: str) -> Column:
     text = F.col("`" + column.replace("`", "``") + "`")
     why = f"{UNFIT}input {name}: column {column} is a numeric without precision, and a value does not fit {DECIMAL}"
     how = "cast it in the query, to a numeric(p, s) or to text"
-    message = F.concat(F.lit(f"{why}: "), F.substring(text, 1, _SHOWN), F.lit(f"; {how}"))
+    start = F.substring(text, 1, _SHOWN)
+    message = F.concat(F.lit(f"{why}: "), start, F.lit(f"; {how}"))
     fits = text.isNull() | text.rlike(_FITS)
-    return F.when(fits, text.cast(DECIMAL)).otherwise(F.raise_error(message))
+    decimal = F.when(fits, text.cast(DECIMAL))
+    return decimal.otherwise(F.raise_error(message))

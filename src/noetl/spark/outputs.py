@@ -96,10 +96,18 @@ def _many(call: Call, frame: FrameManifest) -> Parts:
     """Adopt the files that Spark wrote as the parts of the result."""
     tables: list[EncodedTable] = []
     for file in frame["files"]:
-        draft, staged = call.tables.staging.adopt(Path(file["path"]), file["sha256"])
-        tables.append(
-            EncodedTable(staged, PARQUET, file["rows"], frame["columns"], Head(), nothing, draft)
+        path = Path(file["path"])
+        draft, staged = call.tables.staging.adopt(path, file["sha256"])
+        table = EncodedTable(
+            staged,
+            PARQUET,
+            file["rows"],
+            frame["columns"],
+            Head(),
+            nothing,
+            draft,
         )
+        tables.append(table)
 
     def close() -> None:
         for table in tables:

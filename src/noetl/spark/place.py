@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 REACH = 1.0  # seconds for a server of this machine to take a connection
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class SparkPlace:
     def publish(self, served: Served) -> None:
         """Write the record, readable by this user only: the token lets a client run any code as us."""
         part = self.folder / ".server.json"
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(part, _WRITE_FLAGS, 0o600)
         with os.fdopen(descriptor, "w") as file:
             json.dump(asdict(served), file)
         (self.folder / "use").touch(0o600)  # the idle time starts now
@@ -94,7 +96,7 @@ class SparkPlace:
     def use(self) -> int:
         """Mark the server as used. It is in use until the returned descriptor is closed, also by
         the end of this process."""
-        descriptor = os.open(self.folder / "use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.folder / "use", _LOCK_FLAGS, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         os.utime(descriptor)
         return descriptor
@@ -117,7 +119,7 @@ class SparkPlace:
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[int]:
-        descriptor = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.folder / name, _LOCK_FLAGS, 0o600)
         try:
             yield descriptor
         finally:

@@ -71,7 +71,8 @@ def _reach(what: str, addresses: list[str], port: int) -> None:
             address = f"spark://{address}"
         parts = urlsplit(shown(address))
         try:
-            socket.create_connection((parts.hostname or "", parts.port or port), ANSWER_SEC).close()
+            target = (parts.hostname or "", parts.port or port)
+            socket.create_connection(target, ANSWER_SEC).close()
             return
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)

@@ -82,8 +82,10 @@ def _commit(frame: DataFrame, request: SparkRequest, target: CommitTarget) -> Fr
     }
     checks = Checks(request["expect"])
     counts = Observation("written")
-    checked = checks.applied(frame).observe(counts, F.count(F.lit(1)).alias("rows"))
-    writer = checked.write.format(output["format"]).options(**output["options"])
+    row_count = F.count(F.lit(1)).alias("rows")
+    checked = checks.applied(frame).observe(counts, row_count)
+    writer = checked.write.format(output["format"])
+    writer = writer.options(**output["options"])
     staging = target.staging(request["session"])
     with ExitStack() as cleanup:
         cleanup.callback(shutil.rmtree, staging, ignore_errors=True)
@@ -153,7 +155,8 @@ def _copy_by_spark(frame: DataFrame, request: SparkRequest, mode: str) -> FrameM
         if standing is not None:
             frame = fit(frame, standing, partition_by)
         made = _staged(frame, request)
-    rows = spark.read.parquet(*(file["path"] for file in made["files"]))
+    paths = [file["path"] for file in made["files"]]
+    rows = spark.read.parquet(*paths)
     if standing is not None:
         rows = fit(rows, standing, partition_by)
     answer = {
@@ -171,13 +174,15 @@ def _copy_by_spark(frame: DataFrame, request: SparkRequest, mode: str) -> FrameM
             raise Broken("output", error) from error
         raise Broken("output", Uncertain(str(error))) from error
     copying.end(answer)
-    shutil.rmtree(os.path.dirname(made["files"][0]["path"]), ignore_errors=True)
+    staged_file = made["files"][0]["path"]
+    shutil.rmtree(os.path.dirname(staged_file), ignore_errors=True)
     return answer
 
 
 def _staged(frame: DataFrame, request: SparkRequest) -> FrameManifest:
     """Write the frame to the folder of the attempt. Returns its manifest."""
-    return write(frame, os.path.join(request["folder"], "result"), {**request, "output": {}})
+    folder = os.path.join(request["folder"], "result")
+    return write(frame, folder, {**request, "output": {}})
 
 
 def _standing_elsewhere(spark: SparkSession, output: OutputSpec, mode: str) -> Standing | None:
@@ -192,7 +197,8 @@ def _standing_elsewhere(spark: SparkSession, output: OutputSpec, mode: str) -> S
     if standing is None:
         return None
     in_files = {name.lower() for name in standing.schema.names}
-    all_names = {name.lower() for name in folder_columns(spark, path, format, output["options"])}
+    columns = folder_columns(spark, path, format, output["options"])
+    all_names = {name.lower() for name in columns}
     found = all_names - in_files
     wanted = {name.lower() for name in output.get("partition_by") or ()}
     if standing.has_names and found != wanted:

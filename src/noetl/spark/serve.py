@@ -42,7 +42,8 @@ def main() -> None:
     parser.add_argument("--master")
     given = parser.parse_args()
     try:
-        sys.exit(serve(given.home, Serving(given.idle, given.java_options), given.master))
+        how = Serving(given.idle, given.java_options)
+        sys.exit(serve(given.home, how, given.master))
     except Unavailable as error:
         sys.exit(f"{error}; {error.hint}")  # goes to the log that the starting process reads
 
@@ -74,7 +75,8 @@ def serve(home: Path, how: Serving, master: str | None = None) -> int:
         process = _start(command, token, conf["spark.driver.host"], place)
         has_answered = _ready(process, port, stopping)
         if has_answered:
-            place.publish(Served(port, token, os.getpid(), java.version, master))
+            served = Served(port, token, os.getpid(), java.version, master)
+            place.publish(served)
             _watch(place, process, how.idle, stopping)
         place.withdraw()
     _end(process)
@@ -110,7 +112,8 @@ def _start(
     command: list[str], token: str, host: str, place: SparkPlace
 ) -> "subprocess.Popen[bytes]":
     """Start the JVM. The token is in its environment, because every user can read command lines."""
-    environment = {name: os.environ[name] for name in INHERITED if name in os.environ} | {
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    environment = inherited | {
         "SPARK_HOME": str(jvm.spark_home()),
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
         "SPARK_LOCAL_IP": host,

@@ -14,9 +14,7 @@ from noetl.spark.profiles import Profile, SparkUnavailable
 from noetl.spark.serve import STARTING, Serving
 
 LOOK_EVERY = 0.05  # seconds between two looks
-BASE = (
-    1800  # seconds that a base session is copied; Spark closes one that is idle for twice as long
-)
+BASE = 1800  # seconds that a base session is used; Spark closes one that is idle twice as long
 LINES = 5  # lines of a log in an error
 _TELLING = re.compile(r"\b(ERROR|FAILED)\b|Exception\b")
 
@@ -79,8 +77,15 @@ def _started(home: Path, place: SparkPlace, profile: Profile, how: Serving) -> S
 def _start_process(
     home: Path, place: SparkPlace, profile: Profile, how: Serving
 ) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "noetl.spark.serve", str(home), "--idle", str(how.idle)]
-    command.append(f"--java-options={how.java_options}")
+    command = [
+        sys.executable,
+        "-m",
+        "noetl.spark.serve",
+        str(home),
+        "--idle",
+        str(how.idle),
+        f"--java-options={how.java_options}",
+    ]
     if profile.master is not None:
         command += ["--master", profile.master]
     with open(place.folder / "serve.log", "wb") as log:

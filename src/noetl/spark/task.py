@@ -75,8 +75,10 @@ class Shard:
     def run(self) -> ShardReport:
         with _as_it_was(), asyncio.Runner() as runner:
             ended = runner.run(self._all())
-        report = {"file": _file(self._path, self._stop - self._first), **ended}
-        _say(Path(self._work["told"], str(self._number)), json.dumps(report["items"]))
+        item_count = self._stop - self._first
+        report = {"file": _file(self._path, item_count), **ended}
+        report_path = Path(self._work["told"], str(self._number))
+        _say(report_path, json.dumps(report["items"]))
         return report
 
     async def _all(self) -> dict[str, Any]:
@@ -85,7 +87,8 @@ class Shard:
         loop = context.step.loop
         assert loop is not None, "only loops come here"
         reduce = {name: str(reducer) for name, reducer in loop.spec.reduce.items()}
-        plain = BatchedItems.of(context.shared, context.writes(), iso(context.env.clock.now()))
+        now = iso(context.env.clock.now())
+        plain = BatchedItems.of(context.shared, context.writes(), now)
         totals = e.Items(first=self._first)
         provenance: dict[str, Any] = {}
         schema = row_schema(self._work)
@@ -93,7 +96,8 @@ class Shard:
             self._path, schema, compression="zstd", compression_level=1, write_page_checksum=True
         )
         redactor = context.env.redactor
-        out, err = RedactedStdout(sys.stdout, redactor), RedactedStdout(sys.stderr, redactor)
+        out = RedactedStdout(sys.stdout, redactor)
+        err = RedactedStdout(sys.stderr, redactor)
         try:
             with writing as file, redirect_stdout(out), redirect_stderr(err):
                 rows = RowBuffer(file)
@@ -136,7 +140,9 @@ class Shard:
 def _as_it_was() -> Iterator[None]:
     """Restore the environment, the current folder and the import path afterwards: the process runs
     shards of other loops too."""
-    environment, folder, path = dict(os.environ), os.getcwd(), list(sys.path)
+    environment = dict(os.environ)
+    folder = os.getcwd()
+    path = list(sys.path)
     try:
         yield
     finally:
@@ -147,7 +153,8 @@ def _as_it_was() -> Iterator[None]:
 
 
 def _opened(path: str) -> Reader:
-    return read(Opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), Path(path)), path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return read(Opened(descriptor, Path(path)), path)
 
 
 async def _ran_plain(
@@ -260,12 +267,13 @@ async def _context(work: LoopWork) -> Context:
     command = decode_command(base64.b64decode(work["command"]))
     store = ResultsMemory()
     results = dict(command.scope.results)
-    for step, value in msgspec.json.decode(base64.b64decode(work["known"])).items():
+    known = msgspec.json.decode(base64.b64decode(work["known"]))
+    for step, value in known.items():
         where = address(command.execution_id, "result", step, "known")
-        results[step] = replace(results[step], reference=await store.put(where, value))
-    command = replace(
-        command, scope=replace(command.scope, results=results), together=work["together"]
-    )
+        reference = await store.put(where, value)
+        results[step] = replace(results[step], reference=reference)
+    scope = replace(command.scope, results=results)
+    command = replace(command, scope=scope, together=work["together"])
     registry = Registry((InlinePython(),), built_in())
     keychain = partial(AskedKeychain, work["ticket"])
     env = Environment(

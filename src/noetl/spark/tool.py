@@ -86,14 +86,16 @@ class SparkTool:
         return await _told(self._loop(call, items, told))
 
     async def _run(self, call: Call) -> Outcome:
-        work = await _work(call, self._profile(call), self._own_folders(call))
+        own_folders = self._own_folders(call)
+        work = await _work(call, self._profile(call), own_folders)
         with ExitStack() as held:
             with folders.passing(_parent(call)) as folder:
                 async with (
                     self._inputs(call, folder) as inputs,
                     self._ticket(call, inputs.answer) as ticket,
                 ):
-                    if any(spec.get("format") == NOETL for spec in inputs.named.values()):
+                    formats = {spec.get("format") for spec in inputs.named.values()}
+                    if NOETL in formats:
                         work["brings"] = True
                     work = {**work, "inputs": inputs.named, "ticket": ticket}
                     answer = await self._served(call, work, held)
@@ -117,7 +119,8 @@ class SparkTool:
                         "brings": call.config["secret"],
                         "loop": {**loop, "ticket": ticket},
                     }
-                    watching = asyncio.ensure_future(loops.watch(Path(loop["told"]), told))
+                    watch = loops.watch(Path(loop["told"]), told)
+                    watching = asyncio.ensure_future(watch)
                     try:
                         answer = await self._served(call, work, held)
                     finally:
@@ -168,7 +171,8 @@ class SparkTool:
                 base = None if work["brings"] else _session("base", period())
                 server = {"url": url, "base": base, "ours": is_ours}
                 answer = await self._attempt(call, {**work, **server}, held)
-                if answer.get("error", {}).get("code") != LOST or not restarts_left:
+                error_code = answer.get("error", {}).get("code")
+                if error_code != LOST or not restarts_left:
                     break
                 is_second_loss = restarts_left < RESTARTS
                 if is_second_loss and is_ours and _ran_out(place):
@@ -238,7 +242,8 @@ class SparkTool:
     async def _end(self, work: SparkRequest, session: str) -> None:
         """End a session, even if this is cancelled: an operation in Spark must not outlive its
         command. If the server does not answer, nothing runs there."""
-        ending = asyncio.ensure_future(self._release(work, [session], quick=True))
+        release = self._release(work, [session], quick=True)
+        ending = asyncio.ensure_future(release)
         while not ending.done():
             try:
                 await asyncio.shield(ending)
@@ -249,9 +254,11 @@ class SparkTool:
 
     async def _outcome(self, call: Call, answer: SparkAnswer) -> Outcome:
         if "error" in answer:
-            return Failed(Failure(**answer["error"]), sample=answer.get("sample"))
+            failure = Failure(**answer["error"])
+            return Failed(failure, sample=answer.get("sample"))
         facts = {"spark": outputs.facts(answer)}
-        for check, failed in facts["spark"].get("expect", {}).items():
+        failed_rows = facts["spark"].get("expect", {})
+        for check, failed in failed_rows.items():
             if failed:
                 call.log("stderr", f"spark: expect {check}: {failed} rows do not meet it")
         output = call.config.get("output") or {}
@@ -268,10 +275,13 @@ async def _told(work: Coroutine[Any, Any, T]) -> T | Failed:
     except (InputError, SqlError) as error:
         return Failed(error.failure)
     except InvalidInput as error:
-        return Failed(Failure(code="SPARK_CONFIG", kind="config", message=_said(error)))
+        message = _said(error)
+        return Failed(Failure(code="SPARK_CONFIG", kind="config", message=message))
     except Unavailable as error:
         code = getattr(error, "code", "SPARK_UNAVAILABLE")
-        return Failed(Failure(code=code, kind="unavailable", message=_said(error), retryable=True))
+        message = _said(error)
+        failure = Failure(code=code, kind="unavailable", message=message, retryable=True)
+        return Failed(failure)
     except SparkClientCrashed as error:
         return crashed("spark", error.status)
 
@@ -282,14 +292,8 @@ async def _told(work: Coroutine[Any, Any, T]) -> T | Failed:
 async def _work(call: Call, where: Profile, own_folders: list[Path]) -> SparkRequest:
     """The part of the request that follows from the step's configuration."""
     config = call.config
-    conf = {str(name): _conf(value) for name, value in (config.get("conf") or {}).items()}
-    for name in conf:
-        if not ALLOWED_CONF.fullmatch(name):
-            raise InvalidInput(
-                f"{name} may not be changed by a playbook", hint="it belongs to the profile"
-            )
     work: SparkRequest = {
-        "conf": conf,
+        "conf": _read_conf(config),
         "expect": await _expected(call),
         "output": _output(config, where, own_folders),
     }
@@ -323,8 +327,21 @@ def _output(
     return {**output, "path": path, "format": format, "options": options}
 
 
+def _read_conf(config: dict[str, Any]) -> dict[str, str]:
+    """The settings of the session. InvalidInput if a playbook may not change one of them."""
+    given = config.get("conf") or {}
+    conf = {str(name): _conf(value) for name, value in given.items()}
+    for name in conf:
+        if not ALLOWED_CONF.fullmatch(name):
+            raise InvalidInput(
+                f"{name} may not be changed by a playbook", hint="it belongs to the profile"
+            )
+    return conf
+
+
 def _conf(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value)
+    return text.lower() if isinstance(value, bool) else text
 
 
 async def _statements(call: Call, template: str) -> list[SparkStatement]:
@@ -401,7 +418,8 @@ def _copying(call: Call) -> Path:
 
 def _settle(work: SparkRequest) -> None:
     """Finish a commit that the killed process has left pending: no later process may come to do it."""
-    folder = local_folder(work.get("output", {}).get("path") or "")
+    path = work.get("output", {}).get("path")
+    folder = local_folder(path or "")
     if folder is not None:
         commits.settle(folder)
 

@@ -44,7 +44,8 @@ def write(frame: DataFrame, folder: str, request: SparkRequest) -> FrameManifest
     files = _files(Path(folder))
     partitions = len({os.path.dirname(file["path"]) for file in files})
     reader = frame.sparkSession.read.schema(frame.schema)
-    counts = checks.counted(lambda: reader.parquet(*(file["path"] for file in files)))
+    paths = [file["path"] for file in files]
+    counts = checks.counted(lambda: reader.parquet(*paths))
     manifest = {"columns": columns, "expect": counts, "files": files, "partitions": partitions}
     keep_manifest(folder, manifest)
     return manifest

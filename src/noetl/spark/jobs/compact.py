@@ -143,7 +143,8 @@ def _move(
     summaries = stored.values()
     events = sum(summary.events for summary in summaries)
     with connection.transaction():
-        removed = {row[0]: Moved(*row[1:]) for row in connection.execute(_REMOVE, {"ids": ids})}
+        rows = connection.execute(_REMOVE, {"ids": ids})
+        removed = {execution_id: Moved(*summary) for execution_id, *summary in rows}
         _check(stored, removed)
         row = connection.execute(_FILED, (path, size, events, digest)).fetchone()
         tombstones = {
@@ -175,7 +176,8 @@ def moved(file: Path) -> dict[int, Moved]:
 
 
 def _summed(table: pa.Table) -> Moved:
-    return Moved(table.num_rows, max(table.column("seq").to_pylist()), checksum(table))
+    last_seq = max(table.column("seq").to_pylist())
+    return Moved(table.num_rows, last_seq, checksum(table))
 
 
 def _check(stored: dict[int, Moved], removed: dict[int, Moved]) -> None:
@@ -216,7 +218,8 @@ def _drop(connection: "psycopg.Connection[Any]", before: Micros) -> int:
     """
     first = max(before // 1_000 - SNOWFLAKE_EPOCH_MS, 0) << 22
     query = "select name from noetl.buried_partitions(%s)"
-    names = [name for (name,) in connection.execute(query, (first,)).fetchall()]
+    rows = connection.execute(query, (first,)).fetchall()
+    names = [name for (name,) in rows]
     empty = [name for name in names if not _holds(connection, name)]
     dropped = 0
     for name in empty:
@@ -238,7 +241,8 @@ def _dropped(connection: "psycopg.Connection[Any]", name: str, first: int) -> bo
             connection.execute(f"set local lock_timeout = '{_PATIENCE}'")
             connection.execute("lock table noetl.event in access exclusive mode")
             still = "select exists (select from noetl.buried_partitions(%s) p where p.name = %s)"
-            if connection.execute(still, (first, name)).fetchone() != (True,):
+            row = connection.execute(still, (first, name)).fetchone()
+            if row != (True,):
                 return False
             connection.execute(f'alter table noetl.event detach partition noetl."{name}"')
             connection.execute(f'drop table noetl."{name}"')

@@ -163,7 +163,8 @@ def _beyond(positions: dict[int, int]) -> pc.Expression:
     """The condition for events after these positions."""
     is_known = pc.scalar(False)
     for shard, seq in positions.items():
-        is_known = is_known | ((pc.field("shard") == shard) & (pc.field("seq") <= seq))
+        is_shard = pc.field("shard") == shard
+        is_known = is_known | (is_shard & (pc.field("seq") <= seq))
     return ~is_known
 
 
@@ -181,7 +182,10 @@ def _write(
         for batch in batches:
             days.add(layout(batch))
         days.flush()
-    return tuple(_made(folder, f"day={day}/{name}", days.rows[day]) for day in sorted(days.rows))
+    files = []
+    for day, rows in sorted(days.rows.items()):
+        files.append(_made(folder, f"day={day}/{name}", rows))
+    return tuple(files)
 
 
 class _Days:
@@ -220,7 +224,8 @@ class _Days:
 
 
 def _made(folder: Path, path: str, rows: int) -> ExportedFile:
-    return ExportedFile(path, rows, (folder / path).stat().st_size, sha256_of_file(folder / path))
+    file = folder / path
+    return ExportedFile(path, rows, file.stat().st_size, sha256_of_file(file))
 
 
 def by_day(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:

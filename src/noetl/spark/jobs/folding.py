@@ -44,7 +44,8 @@ def fold(events: pa.Table, unreadable: dict[str, str]) -> pa.Table:
         "tenant": events.column("tenant")[0].as_py(),
         "last_seq": pc.max(events.column("seq")).as_py(),
     }
-    return pa.Table.from_pylist([row | _folded(events, execution_id, unreadable)], PROJECTIONS)
+    row |= _folded(events, execution_id, unreadable)
+    return pa.Table.from_pylist([row], PROJECTIONS)
 
 
 def _folded(
@@ -61,7 +62,8 @@ def _folded(
     if state.playbook in unreadable:
         return {"tenant": DEFAULT_TENANT, **broken(state, unreadable[state.playbook])}
     row = summary(state)
-    return {**row, "parent": _number(row["parent"]), "retry_of": _number(row["retry_of"])}
+    parent, retry_of = _number(row["parent"]), _number(row["retry_of"])
+    return {**row, "parent": parent, "retry_of": retry_of}
 
 
 def _number(execution_id: str | None) -> int | None:

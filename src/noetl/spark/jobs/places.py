@@ -91,7 +91,8 @@ def session(url: str, work: Path) -> Any:
 
     for name in SAID_TWICE:
         PySparkLogger.getLogger(name).disabled = True
-    spark = connect({"url": url, "ours": False}, str(UUID(derive("job", str(work)))))
+    session_id = UUID(derive("job", str(work)))
+    spark = connect({"url": url, "ours": False}, str(session_id))
     for name, value in AFAR.items():  # days are days of UTC, wherever the server is
         spark.conf.set(name, value)
     return spark

@@ -111,7 +111,10 @@ def differences(stored: dict[str, Any], folded: dict[str, Any]) -> Iterator[RowD
     for field in FIELDS:
         if stored[field] != folded[field]:
             yield RowDifference(
-                str(folded["execution_id"]), field, _shown(stored[field]), _shown(folded[field])
+                str(folded["execution_id"]),
+                field,
+                _shown(stored[field]),
+                _shown(folded[field]),
             )
 
 

@@ -66,7 +66,8 @@ def by_execution(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     current_id: int | None = None
     for batch in batches:
         ids = batch.column("execution_id").to_numpy()
-        changes = (ids[1:] != ids[:-1]).nonzero()[0] + 1
+        is_change = ids[1:] != ids[:-1]
+        changes = is_change.nonzero()[0] + 1
         edges = [0, *changes.tolist(), len(ids)]
         for start, end in pairwise(edges):
             if start == end:

@@ -126,14 +126,18 @@ def _pass(story: _Story, event: e.Event) -> None:
         case e.CommandIssued():
             story.commands[event.command_id] = event.activation
         case e.RetryStarted() | e.CommandReclaimed():
-            if (span := story.spans.get(story.commands.get(event.command_id, ""))) is not None:
+            activation = story.commands.get(event.command_id, "")
+            span = story.spans.get(activation)
+            if span is not None:
                 span.retries += 1
         case e.CommandCompleted():
-            span = story.spans.get(story.commands.get(event.command_id, ""))
+            activation = story.commands.get(event.command_id, "")
+            span = story.spans.get(activation)
             if span is not None and event.result.reference is not None:
                 span.bytes += event.result.reference.bytes or 0
         case e.StepExit():
-            if (span := story.spans.pop(event.activation, None)) is not None:
+            span = story.spans.pop(event.activation, None)
+            if span is not None:
                 story.end(span, event.result.status, event.at)
         case e.PlaybookCompleted():
             story.end(story.whole, "ok", event.at)
