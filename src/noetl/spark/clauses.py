@@ -45,7 +45,10 @@ class Clause:
 
 
 def clause(
-    schema: pa.Schema, column: str, compared: Compared, values: Sequence[Any]
+    schema: pa.Schema,
+    column: str,
+    compared: Compared,
+    values: Sequence[Any],
 ) -> Clause | None:
     """The clause for a comparison, or None if Arrow cannot decide it as Spark does."""
     if column not in schema.names:

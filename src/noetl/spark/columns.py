@@ -69,7 +69,10 @@ class Standing:
 
 
 def file_columns(
-    spark: SparkSession, path: str, format: str, options: dict[str, Any]
+    spark: SparkSession,
+    path: str,
+    format: str,
+    options: dict[str, Any],
 ) -> StructType | None:
     """The columns of the files at a path, read from one of them.
 
@@ -83,7 +86,10 @@ def file_columns(
 
 
 def folder_columns(
-    spark: SparkSession, path: str, format: str, options: dict[str, Any]
+    spark: SparkSession,
+    path: str,
+    format: str,
+    options: dict[str, Any],
 ) -> list[str]:
     """The columns of the files at a path, and its partition columns."""
     reader = spark.read.format(format).options(**_reading(options))
@@ -112,7 +118,10 @@ def _reading(options: dict[str, Any]) -> dict[str, str]:
 
 
 def standing_at(
-    spark: SparkSession, path: str, output: OutputSpec, recorded: StructType | None = None
+    spark: SparkSession,
+    path: str,
+    output: OutputSpec,
+    recorded: StructType | None = None,
 ) -> Standing | None:
     """The columns of the files at a path, or None if they are unknown.
 
@@ -201,7 +210,9 @@ def _check_positions(standing: Standing, data: list[StructField]) -> None:
 
 
 def _check_names(
-    standing: Standing, data: list[StructField], wanted: dict[str, StructField]
+    standing: Standing,
+    data: list[StructField],
+    wanted: dict[str, StructField],
 ) -> None:
     given = {field.name.lower() for field in data}
     missing = [field.name for name, field in wanted.items() if name not in given]
@@ -219,7 +230,9 @@ def _check_names(
 
 
 def _check_types(
-    standing: Standing, own: dict[str, StructField], wanted: dict[str, StructField]
+    standing: Standing,
+    own: dict[str, StructField],
+    wanted: dict[str, StructField],
 ) -> None:
     unfit = [
         f"{field.name} is {field.dataType.simpleString()} there and {own[name].dataType.simpleString()} here"

@@ -72,7 +72,12 @@ def failure(error: BaseException) -> FailureFields:
         return _interrupted(_details(error))
     if _is_lost(error):
         message = "the connection to the Spark server was lost"
-        return {"code": LOST, "kind": "connection", "message": message, "retryable": True}
+        return {
+            "code": LOST,
+            "kind": "connection",
+            "message": message,
+            "retryable": True,
+        }
     if isinstance(error, PythonException):
         return _in_task(str(error))
     if isinstance(error, PySparkException):
@@ -107,7 +112,12 @@ def _python_failure(error: BaseException) -> FailureFields:
         "line": facts["line"],
         "trace": facts["trace"],
     }
-    return {"code": "PYTHON_ERROR", "kind": "python", "message": message, "detail": detail}
+    return {
+        "code": "PYTHON_ERROR",
+        "kind": "python",
+        "message": message,
+        "detail": detail,
+    }
 
 
 def sample_of(error: BaseException) -> list[dict[str, Any]] | None:
@@ -150,9 +160,19 @@ def _in_task(text: str) -> FailureFields:
     detail = {"trace": text[-1500:]}
     if any(word in last for word in _MEMORY):
         message = f"a Python task: {last}"
-        return {"code": OUT_OF_MEMORY, "kind": "resource", "message": message, "detail": detail}
+        return {
+            "code": OUT_OF_MEMORY,
+            "kind": "resource",
+            "message": message,
+            "detail": detail,
+        }
     message = f"in a Spark task: {last}"
-    found = {"code": "PYTHON_ERROR", "kind": "python", "message": message, "detail": detail}
+    found = {
+        "code": "PYTHON_ERROR",
+        "kind": "python",
+        "message": message,
+        "detail": detail,
+    }
     line_numbers = _LINE.findall(text)
     if not line_numbers:
         return found
@@ -192,7 +212,12 @@ def _of_spark(error: PySparkException) -> FailureFields:
         message += _NO_DRIVER
     state = error.getSqlState()
     kind = _kind(error.getCondition() or "", state)
-    return {"code": "SPARK_ERROR", "kind": kind, "message": message, "sqlstate": state}
+    return {
+        "code": "SPARK_ERROR",
+        "kind": kind,
+        "message": message,
+        "sqlstate": state,
+    }
 
 
 def _readable_text(text: str) -> str:

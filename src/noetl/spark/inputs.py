@@ -62,7 +62,12 @@ class Inputs:
     """
 
     def __init__(
-        self, call: Call, where: Profile, folder: Path, postgres: Postgres, copied: int
+        self,
+        call: Call,
+        where: Profile,
+        folder: Path,
+        postgres: Postgres,
+        copied: int,
     ) -> None:
         self._call = call
         self._where = where

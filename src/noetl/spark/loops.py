@@ -73,7 +73,11 @@ def _divide_up(count: int, divisor: int) -> int:
 
 @asynccontextmanager
 async def work(
-    call: Call, items: Reader | ItemBatches, folder: Path, *, here: bool
+    call: Call,
+    items: Reader | ItemBatches,
+    folder: Path,
+    *,
+    here: bool,
 ) -> AsyncIterator[LoopWork]:
     """The description of a loop that its tasks get. The collection is open until the block ends.
 

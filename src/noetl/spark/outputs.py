@@ -55,7 +55,11 @@ def _frame(call: Call, frame: FrameManifest) -> Any:
     if "path" in frame:
         return _path_value(frame)
     if not files:
-        return {"rows": [], "row_count": 0, "columns": frame["columns"]}
+        return {
+            "rows": [],
+            "row_count": 0,
+            "columns": frame["columns"],
+        }
     row_count = sum(file["rows"] for file in files)
     size = sum(file["bytes"] for file in files)
     is_small = row_count <= FEW and size <= SMALL

@@ -41,7 +41,10 @@ class Processes:
         await self._nursery.close()
 
     async def ask(
-        self, request: SparkRequest, log: Log = silent, progress: Progress = unseen
+        self,
+        request: SparkRequest,
+        log: Log = silent,
+        progress: Progress = unseen,
     ) -> SparkAnswer:
         """Start a client process, send it the request, and return its answer."""
         ours, theirs = socket.socketpair()
@@ -68,7 +71,9 @@ class Processes:
 
 
 async def _talk(
-    ours: socket.socket, request: SparkRequest, progress: Progress
+    ours: socket.socket,
+    request: SparkRequest,
+    progress: Progress,
 ) -> SparkAnswer | None:
     """The answer of the process, or None if it ends without one."""
     reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)

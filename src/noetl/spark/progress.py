@@ -39,7 +39,11 @@ class ProgressMetrics:
         self._said = time.monotonic() - BETWEEN
 
     def __call__(
-        self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool
+        self,
+        stages: Any,
+        inflight_tasks: int,
+        operation_id: str | None,
+        done: bool,
     ) -> None:
         with suppress(Exception):  # a missing line of progress must not fail the query
             if stages:

@@ -42,7 +42,11 @@ def publish(frame: DataFrame, request: SparkRequest) -> FrameManifest:
     if folder is None or output["format"] not in FILE_FORMATS:
         return _copy_by_spark(frame, request, mode)
     target = CommitTarget(
-        folder, request["key"], mode, output["format"], output.get("partition_by") or ()
+        folder,
+        request["key"],
+        mode,
+        output["format"],
+        output.get("partition_by") or (),
     )
     earlier_answer = target.recorded()
     if earlier_answer is not None:
@@ -107,7 +111,10 @@ def _commit(frame: DataFrame, request: SparkRequest, target: CommitTarget) -> Fr
 
 
 def _fitted(
-    frame: DataFrame, sample: Path | None, target: CommitTarget, output: OutputSpec
+    frame: DataFrame,
+    sample: Path | None,
+    target: CommitTarget,
+    output: OutputSpec,
 ) -> DataFrame:
     """The frame with the columns of the existing files; `sample` is one of them."""
     if sample is None:

@@ -109,7 +109,10 @@ def _archives() -> Path:
 
 
 def _start(
-    command: list[str], token: str, host: str, place: SparkPlace
+    command: list[str],
+    token: str,
+    host: str,
+    place: SparkPlace,
 ) -> "subprocess.Popen[bytes]":
     """Start the JVM. The token is in its environment, because every user can read command lines."""
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
@@ -153,7 +156,10 @@ def _ready(process: "subprocess.Popen[bytes]", port: int, stopping: _Stopping) -
 
 
 def _watch(
-    place: SparkPlace, process: "subprocess.Popen[bytes]", idle: float, stopping: _Stopping
+    place: SparkPlace,
+    process: "subprocess.Popen[bytes]",
+    idle: float,
+    stopping: _Stopping,
 ) -> None:
     """Wait until the server has to end. An idle server withdraws its address under the lock, so
     that the next command finds none and starts another server."""

@@ -75,7 +75,10 @@ def _started(home: Path, place: SparkPlace, profile: Profile, how: Serving) -> S
 
 
 def _start_process(
-    home: Path, place: SparkPlace, profile: Profile, how: Serving
+    home: Path,
+    place: SparkPlace,
+    profile: Profile,
+    how: Serving,
 ) -> "subprocess.Popen[bytes]":
     command = [
         sys.executable,

@@ -93,7 +93,11 @@ class Shard:
         provenance: dict[str, Any] = {}
         schema = row_schema(self._work)
         writing = pq.ParquetWriter(
-            self._path, schema, compression="zstd", compression_level=1, write_page_checksum=True
+            self._path,
+            schema,
+            compression="zstd",
+            compression_level=1,
+            write_page_checksum=True,
         )
         redactor = context.env.redactor
         out = RedactedStdout(sys.stdout, redactor)
@@ -158,7 +162,9 @@ def _opened(path: str) -> Reader:
 
 
 async def _ran_plain(
-    context: Context, plain: BatchedItems, items: list[Indexed]
+    context: Context,
+    plain: BatchedItems,
+    items: list[Indexed],
 ) -> tuple[Columns, e.Items]:
     """Run all items in one call, one after the other in this process. They have no provenance."""
     loop, size = context.step.loop, context.command.size
@@ -216,7 +222,9 @@ def _outcome_columns(values: list[Any]) -> Columns:
 
 
 async def _ran(
-    context: Context, items: list[Indexed], names: list[str]
+    context: Context,
+    items: list[Indexed],
+    names: list[str],
 ) -> tuple[Columns, e.Items, dict[str, Any]]:
     """Run items through the pipeline. Retries of items wait in this task, because no other process
     would continue them."""
@@ -277,7 +285,11 @@ async def _context(work: LoopWork) -> Context:
     registry = Registry((InlinePython(),), built_in())
     keychain = partial(AskedKeychain, work["ticket"])
     env = Environment(
-        store=store, registry=registry, clock=TaskClock(), worker="spark", keychain=keychain
+        store=store,
+        registry=registry,
+        clock=TaskClock(),
+        worker="spark",
+        keychain=keychain,
     )
     return Context.make(env, plan, command, _unheard, 0, 1)
 

@@ -58,7 +58,10 @@ WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
 
 
 async def store(
-    call: Call, output: OutputSpec, answer: SparkAnswer, facts: dict[str, Any]
+    call: Call,
+    output: OutputSpec,
+    answer: SparkAnswer,
+    facts: dict[str, Any],
 ) -> Outcome:
     """Store the frame of an answer in the table of the output."""
     frame = answer.get("frames", {}).get("")

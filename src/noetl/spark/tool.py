@@ -81,7 +81,10 @@ class SparkTool:
         return await _told(self._run(call))
 
     async def run_loop(
-        self, call: Call, items: Reader | ItemBatches, told: Told
+        self,
+        call: Call,
+        items: Reader | ItemBatches,
+        told: Told,
     ) -> Looped | Failed:
         return await _told(self._loop(call, items, told))
 
@@ -166,7 +169,10 @@ class SparkTool:
         try:
             for restarts_left in reversed(range(RESTARTS + 1)):
                 url = await asyncio.to_thread(
-                    ensure, self._settings.home, profile, self._settings.serving
+                    ensure,
+                    self._settings.home,
+                    profile,
+                    self._settings.serving,
                 )
                 base = None if work["brings"] else _session("base", period())
                 server = {"url": url, "base": base, "ours": is_ours}
@@ -229,7 +235,11 @@ class SparkTool:
         return answer
 
     async def _release(
-        self, work: SparkRequest, sessions: list[str], *, quick: bool = False
+        self,
+        work: SparkRequest,
+        sessions: list[str],
+        *,
+        quick: bool = False,
     ) -> SparkAnswer:
         request = {
             "op": "release",
@@ -432,7 +442,11 @@ def _finished(folder: Path) -> SparkAnswer | None:
     try:
         manifest = json.loads((folder / "result" / "manifest.json").read_bytes())
         if all(os.path.exists(file["path"]) for file in manifest["files"]):
-            return {"frames": {"": manifest}, "single": True, "spark": {}}
+            return {
+                "frames": {"": manifest},
+                "single": True,
+                "spark": {},
+            }
     except (OSError, ValueError):
         pass
     shutil.rmtree(folder, ignore_errors=True)

@@ -46,7 +46,12 @@ def write(frame: DataFrame, folder: str, request: SparkRequest) -> FrameManifest
     reader = frame.sparkSession.read.schema(frame.schema)
     paths = [file["path"] for file in files]
     counts = checks.counted(lambda: reader.parquet(*paths))
-    manifest = {"columns": columns, "expect": counts, "files": files, "partitions": partitions}
+    manifest = {
+        "columns": columns,
+        "expect": counts,
+        "files": files,
+        "partitions": partitions,
+    }
     keep_manifest(folder, manifest)
     return manifest
 

@@ -23,7 +23,11 @@ SAID_TWICE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 class Runs(Protocol):
     def each(
-        self, function: Each, schema: pa.Schema, files: list[Path], work: Path
+        self,
+        function: Each,
+        schema: pa.Schema,
+        files: list[Path],
+        work: Path,
     ) -> Iterator[pa.Table]:
         """The results of `function` for all executions, in no order. `work` is a folder for
         intermediate files."""
@@ -32,7 +36,11 @@ class Runs(Protocol):
 
 class InProcess:
     def each(
-        self, function: Each, schema: pa.Schema, files: list[Path], work: Path
+        self,
+        function: Each,
+        schema: pa.Schema,
+        files: list[Path],
+        work: Path,
     ) -> Iterator[pa.Table]:
         for file in files:
             yield from applied(function, str(file))
@@ -57,7 +65,11 @@ class OnSpark:
         self._url = url
 
     def each(
-        self, function: Each, schema: pa.Schema, files: list[Path], work: Path
+        self,
+        function: Each,
+        schema: pa.Schema,
+        files: list[Path],
+        work: Path,
     ) -> Iterator[pa.Table]:
         from pyspark.sql.pandas.types import from_arrow_schema
 

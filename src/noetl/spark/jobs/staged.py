@@ -43,7 +43,12 @@ def staged(
 
 
 def staged_one(
-    log: LogSnapshot, lake: LakeStore, work: Path, execution_id: int, *, where: str = "true"
+    log: LogSnapshot,
+    lake: LakeStore,
+    work: Path,
+    execution_id: int,
+    *,
+    where: str = "true",
 ) -> list[Path]:
     """The files of one execution."""
     found = log.rows(
@@ -87,7 +92,10 @@ def write(
             if writer is None:
                 files.append(work / f"{name}-{len(files):05}.parquet")
                 writer = pq.ParquetWriter(
-                    files[-1], EVENTS, compression="zstd", compression_level=1
+                    files[-1],
+                    EVENTS,
+                    compression="zstd",
+                    compression_level=1,
                 )
             writer.write_batch(batch.slice(start))
             size += len(ids) - start

@@ -45,7 +45,11 @@ from read_parquet($file) group by path, step order by path, step nulls first
 
 
 def stats(
-    dsn: str, lake: LakeStore, runs: Runs, since: Micros, until: Micros
+    dsn: str,
+    lake: LakeStore,
+    runs: Runs,
+    since: Micros,
+    until: Micros,
 ) -> list[dict[str, Any]]:
     """Statistics of the executions that began in [since, until), by their ids. Durations are in
     seconds."""
