@@ -1,4 +1,4 @@
-"""Conditions of a query on single columns, and the row groups of a Parquet file that can match them.
+"""Conditions on single columns, and the row groups of a Parquet file that can match them.
 
 A clause may keep too many rows, because Spark filters again, but never too few. So it exists only
 for types that Arrow and Spark compare in the same way: not for floats, which may be NaN.

@@ -2,7 +2,7 @@
 
     <folder>/.noetl/<call>-<session>/   staging: Spark writes here; readers skip hidden folders
     <folder>/.noetl/<call>.pending      the commit: files to add, files to remove, the answer
-    <folder>/.noetl/<call>.done         the answer; a retry of the call returns it and writes nothing
+    <folder>/.noetl/<call>.done         the answer; a retry of the call only returns it
     <folder>/.noetl/schema.json         the columns of the last commit, in Spark's JSON form
 
 The commit is the rename that makes the pending record. Before it, nothing visible has changed.

@@ -177,7 +177,7 @@ class Inputs:
         )
 
     async def _rows(self, name: str, reader: Reader) -> InputSpec:
-        """How Spark reads a row set: by the data source, as its own files, or as a converted file."""
+        """How Spark reads a row set: by the data source, in its files, or in a converted file."""
         decimals = _decimal_columns(reader.schema)
         files = await asyncio.to_thread(_readable, reader)
         remote_bytes = sum(file.size for file in files if file.path is None)

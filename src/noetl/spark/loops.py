@@ -140,14 +140,14 @@ def _write(file: Any, batch: list[tuple[int, Any]]) -> None:
     file.write_batch(pa.RecordBatch.from_arrays(columns, schema=_INDEXED))
 
 
-async def watch(folder: Path, told: Told) -> None:
-    """Report every shard that ends, until this is cancelled."""
+async def watch(folder: Path, listener: Told) -> None:
+    """Tell the listener of every shard that ends, until this is cancelled."""
     seen: set[str] = set()
     while True:
         await asyncio.sleep(LOOK_EVERY)
         for name, text in await asyncio.to_thread(_new, folder, seen):
             seen.add(name)
-            await told(int(name), items_of(json.loads(text)))
+            await listener(int(name), items_of(json.loads(text)))
 
 
 def _new(folder: Path, seen: set[str]) -> list[tuple[str, str]]:

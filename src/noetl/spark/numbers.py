@@ -1,4 +1,4 @@
-"""Converts numbers without a declared precision (`numeric` of Postgres) from text to a Spark decimal.
+"""Converts numbers without a declared precision (`numeric` of Postgres) from text to decimals.
 
 A number that does not fit is an error: it is neither rounded nor replaced by null.
 """

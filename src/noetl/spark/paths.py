@@ -108,7 +108,7 @@ def check_output(path: str, own: Iterable[Path]) -> None:
 def reading(format: str, given: dict[str, Any] | None) -> dict[str, Any]:
     """The options of Spark's reader.
 
-    A broken record fails the step, unless the input says otherwise. Spark by itself would read nulls.
+    A broken record fails the step, unless the input says otherwise. Spark's default reads nulls.
     """
     given = given or {}
     given_names = {name.lower() for name in given}

@@ -68,7 +68,7 @@ class SparkPlace:
             return None
 
     def publish(self, served: Served) -> None:
-        """Write the record, readable by this user only: the token lets a client run any code as us."""
+        """Write the record, readable by this user only: the token lets a client run any code."""
         part = self.folder / ".server.json"
         descriptor = os.open(part, _WRITE_FLAGS, 0o600)
         with os.fdopen(descriptor, "w") as file:

@@ -1,4 +1,4 @@
-"""Progress of a Spark job as Spark Connect reports it: a line for people, and sums for the result."""
+"""Progress of a Spark job as Spark Connect reports it: lines for people, sums for the result."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -150,7 +150,7 @@ class SparkToPostgres:
             self._cursor.adbc_cancel()
 
     def run(self) -> int | None:
-        """Store the rows. Returns their number, or None if `mode: ignore` found rows in the table."""
+        """Store the rows. Returns their number, or None if `mode: ignore` finds rows."""
         with (
             adbc.connect(self._conninfo, autocommit=False) as connection,
             connection.cursor() as cursor,
@@ -194,7 +194,7 @@ class SparkToPostgres:
             raise SqlError("SINK_KEY_MISSING", message, "data")
 
     def _load(self, cursor: Any) -> set[str]:
-        """Load the files into the temporary table. Returns the columns that it holds as JSON text."""
+        """Load the files into the temporary table. Returns its columns of JSON text."""
         files = [pq.ParquetFile(file["path"]) for file in self._frame["files"]]
         schema = files[0].schema_arrow.remove_metadata()
         texts = self._as_json(schema, self._types(cursor))
@@ -245,8 +245,8 @@ class SparkToPostgres:
                 raise SqlError("SINK_VALUE", message, "data")
 
     def _check_keys(self, cursor: Any) -> None:
-        """Refuse rows without a key, because each try would add them again, and rows with equal keys,
-        because it is unknown which of them counts."""
+        """Refuse rows without a key, because each try would add them again, and rows with equal
+        keys, because it is unknown which of them counts."""
         types = self._types(cursor)
         for name in self._key:
             cursor.execute(f"SELECT EXISTS (SELECT FROM {STAGED} WHERE {identifier(name)} IS NULL)")  # noqa: S608

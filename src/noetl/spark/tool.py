@@ -108,7 +108,7 @@ class SparkTool:
         self,
         call: Call,
         items: Reader | ItemBatches,
-        told: Told,
+        listener: Told,
     ) -> Looped | Failed:
         is_local = self._profile(call) == Profile()
         with ExitStack() as held:
@@ -122,7 +122,7 @@ class SparkTool:
                         "brings": call.config["secret"],
                         "loop": {**loop, "ticket": ticket},
                     }
-                    watch = loops.watch(Path(loop["told"]), told)
+                    watch = loops.watch(Path(loop["told"]), listener)
                     watching = asyncio.ensure_future(watch)
                     try:
                         answer = await self._served(call, work, held)
@@ -134,7 +134,7 @@ class SparkTool:
             frame = answer["frames"][""]
             shards = [loops.items_of(shard) for shard in frame["shards"]]
             for number, shard in enumerate(shards):
-                await told(number, shard)
+                await listener(number, shard)
             value = await asyncio.to_thread(outputs.value, call, answer)
             return Looped(value, shards, frame["provenance"])
 

@@ -1,4 +1,5 @@
-"""Writes frames to Parquet files of an attempt, and a manifest last: readers use complete sets only."""
+"""Writes frames to Parquet files of an attempt. The manifest comes last, so a set of files is
+complete if it has one."""
 
 import json
 import os

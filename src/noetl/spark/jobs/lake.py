@@ -84,11 +84,11 @@ class LakeStore(Protocol):
         ...
 
     def sweep_staging(self, last: int) -> None:
-        """Delete what dead jobs have staged. Every manifest up to number `last` must be published."""
+        """Delete what dead jobs have staged. All manifests up to number `last` are published."""
         ...
 
     async def find_unreadable(self, paths: list[str]) -> list[str]:
-        """The paths that this process cannot read. StoreUnavailable if the lake cannot be reached."""
+        """The paths that this process cannot read. StoreUnavailable if the lake is not reachable."""
         ...
 
 

@@ -1,7 +1,7 @@
 """A lake in an object store. The store has neither rename nor locks. Instead:
 
-- A put shows a whole object or none. A manifest is one conditional put, so two exports cannot commit
-  the same number.
+- A put shows a whole object or none. A manifest is one conditional put, so two exports cannot
+  commit the same number.
 - A staged file is published by a copy inside the store, and its staged object is deleted.
 - The name of a staging folder begins with the number of the manifest that its export wants to
   commit. Once a manifest of that number exists, no other export can commit it. So its staged files

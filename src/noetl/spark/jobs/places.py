@@ -1,7 +1,7 @@
 """Applies a function to every execution: in Spark's tasks, or in this process, with equal output.
 
-The input is a list of Parquet files. Each holds whole executions in order, so no grouping is needed:
-a task takes a file, and at most a few executions are in memory at once.
+The input is a list of Parquet files. Each holds whole executions in order, so no grouping is
+needed: a task takes a file, and at most a few executions are in memory at once.
 """
 
 from collections.abc import Callable, Iterator

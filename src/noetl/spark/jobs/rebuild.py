@@ -1,8 +1,9 @@
 """`verify` and `rebuild`: folds every execution from its events, compares the result with its row,
 and replaces wrong rows.
 
-`verify` compares a row that lags behind the log with the fold up to the row's last event: a late row
-is not a difference. Rows that a running server writes meanwhile are newer, and `rebuild` keeps them.
+`verify` compares a row that lags behind the log with the fold up to the row's last event: a late
+row is not a difference. Rows that a running server writes meanwhile are newer; `rebuild` keeps
+them.
 """
 
 import tempfile
