@@ -214,8 +214,8 @@ def _check_names(
     data: list[StructField],
     wanted: dict[str, StructField],
 ) -> None:
-    given = {field.name.lower() for field in data}
-    missing = [field.name for name, field in wanted.items() if name not in given]
+    names = {field.name.lower() for field in data}
+    missing = [field.name for name, field in wanted.items() if name not in names]
     added = [field.name for field in data if field.name.lower() not in wanted]
     problems = []
     if missing:

@@ -64,13 +64,13 @@ class Inputs:
     def __init__(
         self,
         call: Call,
-        where: Profile,
+        profile: Profile,
         folder: Path,
         postgres: Postgres,
         copied: int,
     ) -> None:
         self._call = call
-        self._where = where
+        self._profile = profile
         self._copied = copied
         self._folder = folder
         self._postgres = postgres
@@ -107,30 +107,30 @@ class Inputs:
     async def _described(self, name: str, written: dict[str, Any]) -> InputSpec:
         """An input that the step describes by a map: a path, a query or a table."""
         rendering = self._call.rendering
-        given = dict(written)
+        description = dict(written)
         if rendering is not None:
             for field, value in written.items():
                 if field != "query":  # the postgres tool renders it
-                    given[field] = await rendering.value(value)
+                    description[field] = await rendering.value(value)
         optional = ("columns", "partition")
-        more = {field: given[field] for field in optional if given.get(field)}
-        if "path" in given:
-            return {**self._paths(name, given), **more}
-        if "kind" in given:
-            return {**await self._postgres_rows(name, given), **more}
-        return {"table": str(given["table"]), **more}
+        more = {field: description[field] for field in optional if description.get(field)}
+        if "path" in description:
+            return {**self._paths(name, description), **more}
+        if "kind" in description:
+            return {**await self._postgres_rows(name, description), **more}
+        return {"table": str(description["table"]), **more}
 
-    def _paths(self, name: str, given: dict[str, Any]) -> InputSpec:
+    def _paths(self, name: str, description: dict[str, Any]) -> InputSpec:
         """An input of one path, or of several that are read as one."""
-        paths = given["path"]
+        paths = description["path"]
         if not isinstance(paths, list):
             paths = [paths]
         try:
-            paths = [located(str(path or ""), self._where) for path in paths]
+            paths = [located(str(path or ""), self._profile) for path in paths]
         except InvalidInput as error:
             why = f"{error}; {error.hint}" if error.hint else str(error)
             raise _wrong(name, why) from error
-        formats = {format_of(path, given.get("format")) for path in paths}
+        formats = {format_of(path, description.get("format")) for path in paths}
         if not formats:
             raise _wrong(name, "it names no path")
         if len(formats) > 1:
@@ -139,13 +139,13 @@ class Inputs:
         return {
             "format": format,
             "paths": paths,
-            "options": reading(format, given.get("options")),
+            "options": reading(format, description.get("options")),
         }
 
-    async def _postgres_rows(self, name: str, given: dict[str, Any]) -> InputSpec:
-        if given["kind"] != "postgres":
-            raise _wrong(name, f"unknown kind {given['kind']!r}: the only one is postgres")
-        outcome = await self._postgres.run(await self._query_call(given))
+    async def _postgres_rows(self, name: str, description: dict[str, Any]) -> InputSpec:
+        if description["kind"] != "postgres":
+            raise _wrong(name, f"unknown kind {description['kind']!r}: the only one is postgres")
+        outcome = await self._postgres.run(await self._query_call(description))
         if isinstance(outcome, Failed):
             raise InputError(_named(name, outcome.failure))
         assert isinstance(outcome, Success)
@@ -155,19 +155,19 @@ class Inputs:
         self._stack.callback(rows.close)
         return await self._rows(name, reader_of(rows))
 
-    async def _query_call(self, given: dict[str, Any]) -> Call:
+    async def _query_call(self, description: dict[str, Any]) -> Call:
         """The call of the postgres tool that reads a query or a whole table."""
         call = self._call
-        auth = given.get("auth")
+        auth = description.get("auth")
         if call.credential is not None:
             auth = await call.credential(auth)
-        query, rendering = given.get("query"), call.rendering
+        query, rendering = description.get("query"), call.rendering
         if query is None:
-            table_name = identifier(str(given["table"]).split("."))
+            table_name = identifier(str(description["table"]).split("."))
             query = f"select * from {table_name}"  # noqa: S608 - quoted
             rendering = None  # the name of a table is no template
         return Call(
-            {"query": query, "database": given.get("database")},
+            {"query": query, "database": description.get("database")},
             {},
             call.key,
             call.identity,
@@ -190,8 +190,8 @@ class Inputs:
             if paths:
                 names = [str(path) for path in paths]
                 return {"format": PARQUET, "paths": names, **decimals}
-        made = await asyncio.to_thread(self._file, name, reader.schema, reader.batches())
-        return {**made, **decimals}
+        spec = await asyncio.to_thread(self._file, name, reader.schema, reader.batches())
+        return {**spec, **decimals}
 
     async def _here(self, reader: Reader) -> list[Path]:
         """The files of a row set on this machine; downloaded if they are elsewhere."""
@@ -244,8 +244,8 @@ class Inputs:
         if files:
             return LoadedInput(found.schema, [*files])
         name = f"{len(self._loaded)}-loaded"
-        made = await asyncio.to_thread(self._file, name, found.schema, found.batches())
-        path = Path(made["paths"][0])
+        spec = await asyncio.to_thread(self._file, name, found.schema, found.batches())
+        path = Path(spec["paths"][0])
         return LoadedInput(native_schema(found.schema), [path])
 
 

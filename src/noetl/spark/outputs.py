@@ -113,12 +113,12 @@ def _many(call: Call, frame: FrameManifest) -> Parts:
         )
         tables.append(table)
 
-    def close() -> None:
+    def close_tables() -> None:
         for table in tables:
             table.close()
         remove(frame)
 
-    return Parts(tables, frame["columns"], close)
+    return Parts(tables, frame["columns"], close_tables)
 
 
 def remove(frame: FrameManifest) -> None:

@@ -32,7 +32,7 @@ _WRITTEN = {"csv": {"escape": '"', "header": True}}
 _SYSTEM_FOLDERS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/sbin", "/sys", "/usr")
 
 
-def located(path: str, where: Profile) -> str:
+def located(path: str, profile: Profile) -> str:
     """The path in full. A relative path starts at the worker's folder, as with other tools.
 
     Spark itself would take it from another folder. So a relative path is refused for a Spark that
@@ -42,7 +42,7 @@ def located(path: str, where: Profile) -> str:
         raise InvalidInput("a path is empty")
     if urlsplit(path).scheme or path.startswith("/"):
         return path
-    if where != Profile():
+    if profile != Profile():
         raise InvalidInput(
             f"{path!r} is a relative path, and Spark is not of this machine alone",
             hint="say it in full",

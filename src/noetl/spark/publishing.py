@@ -157,21 +157,21 @@ def _copy_by_spark(frame: DataFrame, request: SparkRequest, mode: str) -> FrameM
         raise _refused_output(f"{output['path']} is there already (mode: error)")
     standing = _standing_elsewhere(spark, output, mode)
     partition_by = output.get("partition_by") or ()
-    made = request.get("staged")
-    if made is None:
+    staged = request.get("staged")
+    if staged is None:
         if standing is not None:
             frame = fit(frame, standing, partition_by)
-        made = _staged(frame, request)
-    paths = [file["path"] for file in made["files"]]
+        staged = _staged(frame, request)
+    paths = [file["path"] for file in staged["files"]]
     rows = spark.read.parquet(*paths)
     if standing is not None:
         rows = fit(rows, standing, partition_by)
     answer = {
-        "columns": made["columns"],
+        "columns": staged["columns"],
         "path": output["path"],
-        "expect": made["expect"],
+        "expect": staged["expect"],
         "files": [],
-        "rows": sum(file["rows"] for file in made["files"]),
+        "rows": sum(file["rows"] for file in staged["files"]),
     }
     copying.begin()
     try:
@@ -181,7 +181,7 @@ def _copy_by_spark(frame: DataFrame, request: SparkRequest, mode: str) -> FrameM
             raise Broken("output", error) from error
         raise Broken("output", Uncertain(str(error))) from error
     copying.end(answer)
-    staged_file = made["files"][0]["path"]
+    staged_file = staged["files"][0]["path"]
     shutil.rmtree(os.path.dirname(staged_file), ignore_errors=True)
     return answer
 

@@ -88,7 +88,7 @@ class RedactedStdout(io.TextIOBase):
 def answering(call: Call) -> Answering:
     """The worker's side: the function that answers the questions of a loop's tasks."""
 
-    async def answer(question: TicketQuestion) -> Any:
+    async def answer_question(question: TicketQuestion) -> Any:
         try:
             if "entry" in question and call.credential is not None:
                 return await call.credential(question["entry"])
@@ -100,4 +100,4 @@ def answering(call: Call) -> Answering:
             Failure(code="CREDENTIAL_MISSING", kind="auth", message="there is no such secret here")
         )
 
-    return answer
+    return answer_question

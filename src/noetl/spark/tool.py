@@ -91,7 +91,7 @@ class SparkTool:
     async def _run(self, call: Call) -> Outcome:
         own_folders = self._own_folders(call)
         work = await _work(call, self._profile(call), own_folders)
-        with ExitStack() as held:
+        with ExitStack() as held_folders:
             with folders.passing(_parent(call)) as folder:
                 async with (
                     self._inputs(call, folder) as inputs,
@@ -101,7 +101,7 @@ class SparkTool:
                     if NOETL in formats:
                         work["brings"] = True
                     work = {**work, "inputs": inputs.named, "ticket": ticket}
-                    answer = await self._served(call, work, held)
+                    answer = await self._served(call, work, held_folders)
             return await self._outcome(call, answer)
 
     async def _loop(
@@ -111,7 +111,7 @@ class SparkTool:
         listener: Told,
     ) -> Looped | Failed:
         is_local = self._profile(call) == Profile()
-        with ExitStack() as held:
+        with ExitStack() as held_folders:
             with folders.passing(_parent(call)) as folder:
                 async with (
                     loops.work(call, items, folder, here=is_local) as loop,
@@ -125,7 +125,7 @@ class SparkTool:
                     watch = loops.watch(Path(loop["told"]), listener)
                     watching = asyncio.ensure_future(watch)
                     try:
-                        answer = await self._served(call, work, held)
+                        answer = await self._served(call, work, held_folders)
                     finally:
                         watching.cancel()
                         await asyncio.gather(watching, return_exceptions=True)
@@ -157,9 +157,11 @@ class SparkTool:
         async with tickets.issued(answer, host) as ticket:
             yield ticket
 
-    async def _served(self, call: Call, work: SparkRequest, held: ExitStack) -> SparkAnswer:
-        """The answer to a request, from a server that is kept running meanwhile. `held` keeps the
-        files of the answer."""
+    async def _served(self, call: Call, work: SparkRequest, held_folders: ExitStack) -> SparkAnswer:
+        """The answer to a request, from a server that is kept running meanwhile.
+
+        `held_folders` keeps the locks of the folders that hold the files of the answer.
+        """
         profile = self._profile(call)
         is_ours = profile.url is None
         place = SparkPlace.below(self._settings.home)
@@ -176,7 +178,7 @@ class SparkTool:
                 )
                 base = None if work["brings"] else _session("base", period())
                 server = {"url": url, "base": base, "ours": is_ours}
-                answer = await self._attempt(call, {**work, **server}, held)
+                answer = await self._attempt(call, {**work, **server}, held_folders)
                 error_code = answer.get("error", {}).get("code")
                 if error_code != LOST or not restarts_left:
                     break
@@ -190,7 +192,9 @@ class SparkTool:
             if used is not None:
                 place.leave(used)
 
-    async def _attempt(self, call: Call, work: SparkRequest, held: ExitStack) -> SparkAnswer:
+    async def _attempt(
+        self, call: Call, work: SparkRequest, held_folders: ExitStack
+    ) -> SparkAnswer:
         """Run the request in a new session, after the sessions of earlier leases are ended."""
         earlier = list(_earlier(call))
         if earlier:
@@ -199,7 +203,7 @@ class SparkTool:
                 return released
         for earlier_session in earlier:
             earlier_folder = _place_of(call, earlier_session)
-            held.enter_context(folders.held(earlier_folder))
+            held_folders.enter_context(folders.held(earlier_folder))
             found = _finished(earlier_folder)
             if found is None:
                 continue
@@ -222,7 +226,7 @@ class SparkTool:
             "copying": str(_copying(call)),
             "tags": [f"{call.identity.execution_id}.{call.identity.step}", call.key],
         }
-        held.enter_context(folders.held(folder))
+        held_folders.enter_context(folders.held(folder))
         try:
             answer = await self._processes.ask(request, call.log, call.progress)
         except (asyncio.CancelledError, SparkClientCrashed):
@@ -299,13 +303,13 @@ async def _told(work: Coroutine[Any, Any, T]) -> T | Failed:
 # ---- requests --------------------------------------------------------------------------------------------------------------
 
 
-async def _work(call: Call, where: Profile, own_folders: list[Path]) -> SparkRequest:
+async def _work(call: Call, profile: Profile, own_folders: list[Path]) -> SparkRequest:
     """The part of the request that follows from the step's configuration."""
     config = call.config
     work: SparkRequest = {
         "conf": _read_conf(config),
         "expect": await _expected(call),
-        "output": _output(config, where, own_folders),
+        "output": _output(config, profile, own_folders),
     }
     if config.get("code") is not None:
         return {**work, "brings": True, "code": config["code"], "given": call.input}
@@ -321,7 +325,7 @@ async def _work(call: Call, where: Profile, own_folders: list[Path]) -> SparkReq
 
 def _output(
     config: dict[str, Any],
-    where: Profile,
+    profile: Profile,
     own_folders: list[Path],
 ) -> OutputSpec:
     output = dict(config.get("output") or {})
@@ -330,7 +334,7 @@ def _output(
         raise InvalidInput(f"output: {problem.message}", hint=problem.hint)
     if not output.get("path"):
         return output
-    path = located(str(output["path"]), where)
+    path = located(str(output["path"]), profile)
     check_output(path, own_folders)
     format = format_of(path, output.get("format"))
     options = writing(format, output.get("options"))

@@ -197,14 +197,14 @@ def _sweep_files(connection: "psycopg.Connection[Any]", lake: LakeStore) -> None
     Conflict if recorded files are not in this lake: history would then be in two places.
     """
     known = {path for (path,) in connection.execute("select path from noetl.cold_file")}
-    there = set(lake.list_files(f"{COLD}/"))
-    missing = sorted(known - there)
+    existing = set(lake.list_files(f"{COLD}/"))
+    missing = sorted(known - existing)
     if missing:
         raise Conflict(
             f"{len(missing)} files of compacted history are not in the lake {lake.name} ({missing[0]} …)",
             hint="NOETL_STORAGE_LAKE names the place they are in; docs/jobs.md says how to move a lake",
         )
-    for path in there - known:
+    for path in existing - known:
         lake.delete(path)
 
 

@@ -96,10 +96,10 @@ class DirectoryLake:
         folders.sweep(self._root / STAGING, age=None)
 
     async def find_unreadable(self, paths: list[str]) -> list[str]:
-        def look() -> list[str]:
+        def list_unreadable() -> list[str]:
             return [path for path in paths if not os.access(self._root / path, os.R_OK)]
 
-        return await asyncio.to_thread(look)
+        return await asyncio.to_thread(list_unreadable)
 
     def _rename(self, file: Path, final: Path) -> None:
         final.parent.mkdir(parents=True, exist_ok=True)

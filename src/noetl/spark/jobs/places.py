@@ -48,14 +48,14 @@ class InProcess:
 
 def applied(function: Each, file: str) -> Iterator[pa.Table]:
     """Apply the function to the executions of a file. Small results are combined."""
-    made: list[pa.Table] = []
+    results: list[pa.Table] = []
     for events in by_execution(pq.ParquetFile(file).iter_batches()):
-        made.append(function(events))
-        if len(made) == TOGETHER:
-            yield pa.concat_tables(made)
-            made = []
-    if made:
-        yield pa.concat_tables(made)
+        results.append(function(events))
+        if len(results) == TOGETHER:
+            yield pa.concat_tables(results)
+            results = []
+    if results:
+        yield pa.concat_tables(results)
 
 
 class OnSpark:

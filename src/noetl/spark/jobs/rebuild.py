@@ -101,9 +101,9 @@ def compare(
     checkpoint of its shard is before its last event."""
     known = {row["execution_id"]: row for row in stored}
     for row in folded.to_pylist():
-        there = known.get(row["execution_id"])
-        if there is not None:
-            yield from differences(there, row)
+        stored_row = known.get(row["execution_id"])
+        if stored_row is not None:
+            yield from differences(stored_row, row)
         elif row["last_seq"] <= checkpoints.get(row["shard"], row["last_seq"]):
             yield RowDifference(str(row["execution_id"]), None, None, row["status"])
 
