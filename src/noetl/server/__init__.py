@@ -1,5 +1,7 @@
-"""The control plane: takes reports and requests, decides with the engine, writes one transaction, tells who waits.
+"""The control plane, which runs in the server process (or inside `noetl run`).
 
-`dispatch` is the shell around the engine; `duties` are the background loops; `node` wires one process. It opens no data and
-runs no tool. Imports the engine, the playbook language and the ports `log`, `leases`, `bus`, `catalog`.
+`dispatch` takes reports and requests, decides with the engine and writes one transaction per batch.
+`duties` are the background loops, `services` and `api` answer requests, `node` wires one server.
+The server opens no data and runs no tool. It imports the engine, the playbook language and the
+ports `log`, `leases`, `bus`, `catalog` and `triggers`. Only `cli` and `embedded` import it.
 """

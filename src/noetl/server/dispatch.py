@@ -1,17 +1,19 @@
-"""The shell around the engine: whatever arrived while the last commit was in flight is the next batch.
+"""The shell around the engine. Items that arrive while an append is in flight form the next batch.
 
-Every item is interpreted and advanced on the state of its execution, items of one execution on top of each other; one append
-writes them all. Nothing is answered, kept or handed out before that append is confirmed. What happens then:
+The dispatcher interprets each item and advances the state of its execution; later items of the same
+execution build on that state. One append writes the whole batch. The dispatcher answers no item,
+caches no state and hands out no command before the append is confirmed. It then acts per execution:
 
-  applied          the state is kept, items are answered, waiting workers get their commands, hints go out
-  known            the state was not the last, or a row was gone: forget, reload, decide again; rows are read again by duties
-  stale attempt    the report is refused, the rest of the part is decided again
-  state changed    somebody else wrote a state value: forget, reload, decide again with that as a fact
-  shard lost       the shard and its states are dropped; items are answered `retry`
-  not there        the outcome may be unknown: the states are forgotten, items are answered `retry`, keys absorb the repeat
+  appended         keep the state, answer the items, hand commands to waiting workers, send hints
+  known            the state was outdated, or a row was gone: forget the state, reload it, decide
+                   again; duties read inbox rows and timers again
+  stale attempt    refuse the report, decide the rest of the part again
+  state changed    another execution wrote a playbook state value: reload, decide again with that fact
+  shard lost       drop the shard and its states, answer the items with `retry`
+  unavailable      the outcome may be unknown: forget the states, answer `retry`; keys absorb repeats
 
-An execution whose fold or decision raises is quarantined: the event is written, its messages wait in its inbox until it is
-released, everyone else goes on.
+If folding or deciding an execution raises, the dispatcher quarantines that execution. It writes the
+quarantine event; messages wait in the inbox until the release. Other executions continue.
 """
 
 import asyncio
@@ -46,7 +48,16 @@ from noetl.model.errors import Unavailable
 from noetl.model.events import CommandCancelled, StateConflict
 from noetl.model.exchange import LeaseKey
 from noetl.model.ids import ExecutionId, Micros, TimerId
-from noetl.model.messages import Admitted, LeaseLost, Message, Release, Report, Start, TimerDue
+from noetl.model.messages import (
+    Admitted,
+    LeaseLost,
+    Message,
+    Release,
+    Report,
+    Start,
+    StoredRef,
+    TimerDue,
+)
 from noetl.model.playbook_state import StateValue
 from noetl.playbook.plan import Plan
 from noetl.server.children import Children
@@ -58,10 +69,10 @@ from noetl.turns import TimeSlice
 
 log = logging.getLogger(__name__)
 
-TRIES = 3  # decisions from a reloaded state before a worker is asked to come again
+TRIES = 3  # decisions from a reloaded state before the worker has to send its report again
 PREFETCH = 64  # executions loaded together when they are not in memory
-FIRST_DELAY, LONGEST_DELAY = 0.05, 2.0
-LATELY = 10.0  # seconds within which whoever was told to come again has done so
+FIRST_DELAY, LONGEST_DELAY = 0.05, 2.0  # seconds between batches while the store is unavailable
+LATELY = 10.0  # seconds; callers that were answered `retry` have tried again by then
 REFUSED: dict[str, Answer] = {
     "known": "ok",
     "stale": "stale",
@@ -100,14 +111,14 @@ class Dispatcher:
         self._delay = FIRST_DELAY
         self._closed = False
         self._trouble: tuple[Unavailable, float] | None = None
-        self.on_append: Callable[[Iterable[int]], None] = lambda shards: (
-            None
-        )  # shards that may have new events
+        # called with the shards that may have new events
+        self.on_append: Callable[[Iterable[int]], None] = lambda shards: None
         shards.on_change.append(self._shard_changed)
 
-    # -- what arrives --
+    # -- taking items --
 
-    # Not coroutines: what is given first is decided first, whenever its answer is awaited.
+    # These are no coroutines, so that items are decided in the order of the calls, even if their
+    # answers are awaited in another order.
 
     def report(self, report: Report) -> "asyncio.Future[Answer]":
         return self._submit(report.execution_id, report)
@@ -119,14 +130,16 @@ class Dispatcher:
         return self._submit(execution_id, TimerDue(timer=timer), timer=timer)
 
     def aside(self) -> frozenset[ExecutionId]:
-        """Executions known to be quarantined: their inbox rows wait."""
+        """Executions known to be quarantined. Their inbox rows are not to be delivered."""
         return frozenset(self._aside)
 
     def trouble(self) -> Unavailable | None:
-        """Why nothing can be written; None when something was since, or nobody has tried lately."""
-        if self._trouble is None or asyncio.get_running_loop().time() - self._trouble[1] > LATELY:
+        """The last write error; None if a write succeeded since, or if it is older than `LATELY`."""
+        if self._trouble is None:
             return None
-        return self._trouble[0]
+        error, failed_at = self._trouble
+        age = asyncio.get_running_loop().time() - failed_at
+        return None if age > LATELY else error
 
     def _submit(
         self,
@@ -159,36 +172,39 @@ class Dispatcher:
                 item.reply("retry")
 
     async def commit_waiting(self) -> int:
-        """Decide what waits and write it, as one batch. The number of items that were answered."""
+        """Decide the queued items and write them as one batch. Returns how many were answered."""
         works: dict[ExecutionId, ExecutionBatch] = {}
-        taken: list[Inbound] = []
+        items: list[Inbound] = []
         try:
-            await self._decide_waiting(works, taken)
+            await self._decide_waiting(works, items)
             await self._commit(list(works.values()))
         except Unavailable as error:
             log.warning("the store is not there", extra={"error": str(error), "delay": self._delay})
             self._trouble = error, asyncio.get_running_loop().time()
-            self._give_up(works.values(), taken)
+            self._give_up(works.values(), items)
             await self._back_off()
-        except Exception:  # a loop that must survive; what was decided is decided again
+        except Exception:  # this loop must survive; the items are decided again
             log.exception("a batch failed")
-            self._give_up(works.values(), taken)
+            self._give_up(works.values(), items)
             await self._back_off()
         except BaseException:
-            self._give_up(works.values(), taken)
+            self._give_up(works.values(), items)
             raise
         finally:
             if not self._queue:
                 self._arrived.clear()
-        return sum(item.answer.done() for item in taken)
+        return sum(item.answer.done() for item in items)
 
     async def _back_off(self) -> None:
         await asyncio.sleep(self._delay)
         self._delay = min(self._delay * 2, LONGEST_DELAY)
 
     def _give_up(self, works: Iterable[ExecutionBatch], items: Iterable[Inbound]) -> None:
-        """Nothing is certain of these: whoever brought them comes again. So does whoever brought what waits behind them:
-        a later report must not overtake one that was sent back."""
+        """Answer these items with `retry`, because their outcome is uncertain.
+
+        Queued items of the same executions are answered `retry` too: a later report must not
+        overtake one that its worker has to send again.
+        """
         for work in works:
             work.give_back()
         given_up = list(items)
@@ -206,34 +222,37 @@ class Dispatcher:
     # -- deciding --
 
     async def _decide_waiting(
-        self, works: dict[ExecutionId, ExecutionBatch], taken: list[Inbound]
+        self, works: dict[ExecutionId, ExecutionBatch], items: list[Inbound]
     ) -> None:
-        """As many items as fit; one whose events do not fit any more begins the next batch."""
-        room = BatchBudget()
+        """Decide as many items as fit into a batch, and fill `works` and `items` with them.
+
+        An item that does not fit any more begins the next batch.
+        """
+        budget = BatchBudget()
         await self._states.begin(
             item.execution_id
             for item in islice(self._queue, BATCH_EVENTS)
             if isinstance(item.message, Start)
         )
         await self._states.prefetch(item.execution_id for item in islice(self._queue, PREFETCH))
-        stretch = TimeSlice(self._at_a_stretch)
-        while self._queue and room.events > 0 and len(taken) < BATCH_EVENTS:
-            if stretch.over:
-                await stretch.pause()
-                continue  # somebody may have taken back what waited
+        time_slice = TimeSlice(self._at_a_stretch)
+        while self._queue and budget.events > 0 and len(items) < BATCH_EVENTS:
+            if time_slice.over:
+                await time_slice.pause()
+                continue  # the queue may have changed during the pause
             item = self._queue.popleft()
-            taken.append(item)
+            items.append(item)
             work = works.get(item.execution_id) or await self._open(item.execution_id)
             if work is None:
                 item.reply("retry")
                 continue
-            if not await self._add(work, item, room):
-                self._queue.appendleft(taken.pop())
+            if not await self._add(work, item, budget):
+                self._queue.appendleft(items.pop())
                 return
             works[item.execution_id] = work
 
     async def _open(self, execution_id: ExecutionId) -> ExecutionBatch | None:
-        """None: not ours any more."""
+        """Load the execution; None if this server no longer owns its shard."""
         shard = self._shards.of(execution_id)
         if not self._shards.owns(shard):
             return None
@@ -253,7 +272,10 @@ class Dispatcher:
     def _unfoldable(
         self, execution_id: ExecutionId, shard: int, error: Unfoldable
     ) -> ExecutionBatch:
-        """Set aside without a state; the event is written unless this server has seen that it is there."""
+        """A quarantined batch without a state.
+
+        It writes the quarantine event unless this server already knows of the quarantine.
+        """
         work = ExecutionBatch(execution_id, shard, after=error.seq, aside=True)
         if execution_id not in self._aside:
             log.error(
@@ -264,26 +286,28 @@ class Dispatcher:
             self._aside.add(execution_id)
         return work
 
-    async def _add(self, work: ExecutionBatch, item: Inbound, room: BatchBudget) -> bool:
-        """Decide one item on top of the others. False: its events do not fit into this batch."""
+    async def _add(self, work: ExecutionBatch, item: Inbound, budget: BatchBudget) -> bool:
+        """Decide one item on top of the others. False if its events do not fit into this batch."""
         if item.known:
             work.consume(item, "ok")
             return True
         if work.loaded is None and not work.aside:
             work.consume(item, "stale")
             return True
-        if work.aside and not (isinstance(item.message, Release) and work.loaded is not None):
-            self._set_aside(work, item)
-            return True
+        if work.aside:
+            can_release = isinstance(item.message, Release) and work.loaded is not None
+            if not can_release:
+                self._set_aside(work, item)
+                return True
         try:
-            return await self._decide(work, item, room)
+            return await self._decide(work, item, budget)
         except Unavailable:
             raise
-        except Exception as error:  # whatever is raised here concerns this execution alone
+        except Exception as error:  # any other error concerns only this execution
             self._quarantine(work, item, error)
             return True
 
-    async def _decide(self, work: ExecutionBatch, item: Inbound, room: BatchBudget) -> bool:
+    async def _decide(self, work: ExecutionBatch, item: Inbound, budget: BatchBudget) -> bool:
         assert work.loaded is not None
         assert work.state is not None
         if item.fatal is not None:
@@ -293,32 +317,39 @@ class Dispatcher:
         message = await self._children.pins.at_call(item.message, work.state, fixed.tenant)
         stored = await self._stored_state(work, message)
         now = self._clock.now()
-        given = interpret(fixed, work.state, message, now, retried=retried, stored=stored)
-        if isinstance(given, Refusal):
-            self._refuse(work, item, given)
+        events = interpret(fixed, work.state, message, now, retried=retried, stored=stored)
+        if isinstance(events, Refusal):
+            self._refuse(work, item, events)
             return True
         if item.conflicts:
-            given = with_conflicts(work.state, given, item.conflicts, now)
-        advanced = advance(fixed, work.state, *given)
+            events = with_conflicts(work.state, events, item.conflicts, now)
+        advanced = advance(fixed, work.state, *events)
         report = item.report
-        payloads = (
-            sum([len(ref.payload or b"") for ref in report.refs]) if report is not None else 0
-        )
+        refs: tuple[StoredRef, ...] = ()
+        payload_bytes = 0
+        if report is not None:
+            refs = report.refs
+            payload_bytes = sum([len(ref.payload or b"") for ref in refs])
         encoded = [check_size(event) for event in advanced.events]
-        if not room.take(len(encoded), payloads + sum(map(len, encoded))):
+        if not budget.take(len(encoded), payload_bytes + sum(map(len, encoded))):
             return False
-        refs = () if report is None else report.refs
         prepared = await self._children.prepare(fixed.tenant, advanced.effects, refs)
-        work.record(item, given, advanced, encoded, prepared)
+        work.record(item, events, advanced, encoded, prepared)
         return True
 
     def _refuse(self, work: ExecutionBatch, item: Inbound, refusal: Refusal) -> None:
-        """A worker that stopped by itself gives its lease up: if its attempt still counts, that lease is lost."""
+        """Consume the item without an event.
+
+        A refused `CommandCancelled` means that the worker stopped by itself and gave its lease up:
+        if its attempt is still the current one, the execution learns that the lease is lost.
+        """
         work.consume(item, REFUSED[refusal.reason])
         report = item.message
         if not isinstance(report, Report) or not isinstance(report.event, CommandCancelled):
             return
-        live = work.state.commands.get(report.command_id) if work.state is not None else None
+        if work.state is None:
+            return
+        live = work.state.commands.get(report.command_id)
         if live is not None and live.attempt == report.attempt:
             lost = LeaseLost(
                 command_id=report.command_id, attempt=report.attempt, worker=report.worker
@@ -326,7 +357,10 @@ class Dispatcher:
             work.effects.append(Send(work.execution_id, lost))
 
     async def _retried(self, message: Message, plan: Plan) -> Execution | None:
-        """The execution that this one goes on from: it has ended, so its state is final. Rewound if a step is named."""
+        """The state of the execution that a `Start` repeats; rewound if the start names a step.
+
+        That execution has ended, so its state is final. None for any other message.
+        """
         if not isinstance(message, Start) or message.retry_of is None:
             return None
         if message.from_step is not None:
@@ -338,25 +372,28 @@ class Dispatcher:
     async def _stored_state(
         self, work: ExecutionBatch, message: Message
     ) -> dict[str, StateValue] | None:
-        """The playbook's state, when this message admits the execution; None: it does not, or the playbook uses none."""
+        """The playbook's state values if this message admits the execution.
+
+        None if it does not admit it (a start that waits for a place is admitted later), or if the
+        playbook uses no state. `plan.state_names` is None if the names are not known beforehand:
+        all values are read then.
+        """
         assert work.loaded is not None
+        if not isinstance(message, Start | Admitted):
+            return None
         plan = work.loaded.fixed.plan
         names = plan.state_names
-        waits = (
-            isinstance(message, Start) and plan.playbook.executor.spec.max_concurrent is not None
-        )
-        if waits or not isinstance(message, Start | Admitted) or (names is not None and not names):
+        if names is not None and not names:
             return None
-        path = (
-            message.path
-            if isinstance(message, Start)
-            else work.state.path
-            if work.state is not None
-            else ""
-        )
-        rows = await self._log.read_state(
-            work.loaded.fixed.tenant, path, None if names is None else sorted(names)
-        )
+        path = ""
+        if isinstance(message, Start):
+            if plan.playbook.executor.spec.max_concurrent is not None:
+                return None
+            path = message.path
+        elif work.state is not None:
+            path = work.state.path
+        wanted = None if names is None else sorted(names)
+        rows = await self._log.read_state(work.loaded.fixed.tenant, path, wanted)
         return {row.name: StateValue(row.version, row.value, row.unset) for row in rows}
 
     def _quarantine(self, work: ExecutionBatch, item: Inbound, error: Exception) -> None:
@@ -367,20 +404,21 @@ class Dispatcher:
             extra={"execution_id": work.execution_id, "error": text},
             exc_info=error,
         )
-        cause = f"{item.message.key}@{work.after}.{len(work.events)}"  # it may happen again after a release
+        # The position makes the cause unique: the same message may fail again after a release.
+        cause = f"{item.message.key}@{work.after}.{len(work.events)}"
         event = quarantine(work.state, text, cause, self._clock.now())
         work.set_aside(event)
         work.state = evolve(work.state, event)
         self._set_aside(work, item)
 
     def _set_aside(self, work: ExecutionBatch, item: Inbound) -> None:
-        """Whatever reaches a quarantined execution stays in its inbox, or goes there."""
+        """Keep an item of a quarantined execution in its inbox, or move it there."""
         self._aside.add(work.execution_id)
         if item.timer is not None:
             work.effects.append(Send(work.execution_id, TimerDue(timer=item.timer)))
             work.consume(item, "ok")
         elif isinstance(item.message, Release):
-            work.consume(item, "refused")  # it cannot be folded yet
+            work.consume(item, "refused")  # the log still cannot be folded
         else:
             work.left.append(item)
 
@@ -404,7 +442,7 @@ class Dispatcher:
     async def _append(
         self, works: list[ExecutionBatch], epochs: dict[int, int]
     ) -> list[Outcome] | None:
-        """None: the store refused the batch as such, and its parts were tried one by one."""
+        """None if the store refused the batch as a whole and its parts were tried one by one."""
         batch = AppendBatch(
             epochs=epochs, parts=tuple(work.part() for work in works), lease=self._lease
         )
@@ -413,17 +451,18 @@ class Dispatcher:
             outcomes = await self._log.append(batch)
         except Unavailable:
             raise
-        except (
-            Exception
-        ) as error:  # a constraint that no outcome stands for: a bug in one of the parts
+        except Exception as error:  # a violated constraint without an outcome: a bug in one part
             await self._isolate(works, error)
             return None
-        finally:  # not before the commit: who looks then finds nothing. Whatever was raised, it may have been written
+        finally:
+            # Not earlier: before the commit a reader finds nothing new. Also after an error,
+            # because the batch may have been written all the same.
             self.on_append({work.shard for work in works})
         fault("append.after")
         return outcomes
 
     async def _isolate(self, works: list[ExecutionBatch], error: Exception) -> None:
+        """Append the parts one by one, so that only the faulty one fails."""
         for work in works:
             work.give_back()
         if len(works) > 1:
@@ -461,30 +500,36 @@ class Dispatcher:
             item.reply(answer)
 
     def _known(self, work: ExecutionBatch, key: str | None) -> None:
-        """Decide again from the log as it is. With a key everything else was in order: that item's event is recorded."""
+        """Reload the state from the log and decide again.
+
+        A key says that the event with this key is in the log already, and nothing else was wrong.
+        """
         self._states.forget(work.execution_id)
         work.give_back()
         if key is not None:
-            twice = [item for item, keys in work.keys.items() if key in keys]
-            if twice:
-                twice[-1].known = True
-                self._requeue(work.all_items())
-            elif work.loaded is None:  # its quarantine is in the log already
-                self._requeue(work.all_items())
-            else:
-                self._again(work, fatal=f"what was decided is in the log already: {key}")
+            self._mark_known(work, key)
             return
-        again = []
+        repeats = []
         for item in work.all_items():
             item.tries += 1
             if item.report is not None and item.tries < TRIES:
-                again.append(item)
+                repeats.append(item)
             else:
-                item.reply("retry")  # rows are read again by their duty
-        self._requeue(again)
+                item.reply("retry")  # a duty reads inbox rows and timers again
+        self._requeue(repeats)
+
+    def _mark_known(self, work: ExecutionBatch, key: str) -> None:
+        duplicates = [item for item, keys in work.keys.items() if key in keys]
+        if duplicates:
+            duplicates[-1].known = True
+            self._requeue(work.all_items())
+        elif work.loaded is None:  # its quarantine is in the log already
+            self._requeue(work.all_items())
+        else:
+            self._again(work, fatal=f"what was decided is in the log already: {key}")
 
     def _state_changed(self, work: ExecutionBatch, outcome: StateChanged) -> None:
-        """Decide again from the log as it is, with what was found there."""
+        """Reload the state and decide again, with the version that the append found as a fact."""
         self._states.forget(work.execution_id)
         work.give_back()
         items = work.all_items()
@@ -495,20 +540,21 @@ class Dispatcher:
             by=outcome.by,
             is_full=outcome.is_full,
         )
-        if any(
-            item.conflicts.get(outcome.name) == conflict for item in items
-        ):  # it was told, and writes all the same
-            self._again(
-                work,
-                fatal=f"state.{outcome.name} is written over version {outcome.version} again and again",
-            )
+        told_before = any(item.conflicts.get(outcome.name) == conflict for item in items)
+        if told_before:
+            name, version = outcome.name, outcome.version
+            fatal = f"state.{name} is written over version {version} again and again"
+            self._again(work, fatal=fatal)
             return
         for item in items:
             item.conflicts = {**item.conflicts, outcome.name: conflict}
         self._requeue(items)
 
     def _again(self, work: ExecutionBatch, fatal: str) -> None:
-        """The same decision would fail the same way: its last item takes the execution out."""
+        """Decide again, but let the last decided item fail with this message.
+
+        The same decision would fail the same way, so that item quarantines the execution.
+        """
         self._states.forget(work.execution_id)
         work.give_back()
         items = work.all_items()
@@ -520,15 +566,16 @@ class Dispatcher:
             self._give_up([work], items)
 
     def _stale(self, work: ExecutionBatch, held: LeaseKey) -> None:
+        """Answer the report of that attempt with `stale`, and decide the other items again."""
         work.give_back()
-        again = []
+        repeats = []
         for item in work.all_items():
             report = item.report
             if report is not None and LeaseKey(report.command_id, report.attempt) == held:
                 item.reply("stale")
             else:
-                again.append(item)
-        self._requeue(again)
+                repeats.append(item)
+        self._requeue(repeats)
 
     def _requeue(self, items: list[Inbound]) -> None:
         self._queue.extendleft(reversed(items))
@@ -536,35 +583,46 @@ class Dispatcher:
             self._arrived.set()
 
     async def _take_aside(self, works: list[ExecutionBatch]) -> None:
-        """Reports to a quarantined execution are accepted into its inbox: their worker is done with them."""
-        for item in [item for work in works for item in work.left if not item.answer.done()]:
-            if item in self._queue:
+        """Accept reports to quarantined executions into their inboxes, so that workers are done."""
+        left = [item for work in works for item in work.left]
+        for item in left:
+            if item.answer.done() or item in self._queue:
                 continue
             if item.report is None:
                 item.reply("retry")
-            else:
-                item.reply("ok" if await self._log.accept(item.report) else "stale")
+                continue
+            accepted = await self._log.accept(item.report)
+            item.reply("ok" if accepted else "stale")
 
     async def _hint(self, works: list[ExecutionBatch], outcomes: list[Outcome]) -> None:
-        """After the commit: a worker must not look for a command that is not there. A lost hint only delays."""
-        applied = [
-            (work, outcome)
-            for work, outcome in zip(works, outcomes, strict=True)
-            if isinstance(outcome, Appended)
-        ]
-        pools = sorted({pool for work, _ in applied for pool in work.pools()})
-        self._waiting.wake(pools)  # here at once; elsewhere by the bus
-        for pool in pools:
-            await self._bus.publish(bus_port.commands(pool))
-        for shard in sorted({shard for _, outcome in applied for shard in outcome.inboxes}):
-            await self._bus.publish(bus_port.inbox(shard))
+        """Wake workers and shard owners. A lost hint only delays.
+
+        Called after the commit: before it, a worker would look for a command that is not there.
+        """
+        pools: set[str] = set()
+        inboxes: set[int] = set()
+        known_shards: list[int] = []
         for work, outcome in zip(works, outcomes, strict=True):
-            if isinstance(outcome, Known):
-                await self._bus.publish(bus_port.inbox(work.shard))
+            if isinstance(outcome, Appended):
+                pools |= work.pools()
+                inboxes.update(outcome.inboxes)
+            elif isinstance(outcome, Known):
+                known_shards.append(work.shard)
+        sorted_pools = sorted(pools)
+        self._waiting.wake(sorted_pools)  # this server's workers; the bus wakes the others
+        for pool in sorted_pools:
+            await self._bus.publish(bus_port.commands(pool))
+        for shard in (*sorted(inboxes), *known_shards):
+            await self._bus.publish(bus_port.inbox(shard))
 
     def _shard_changed(self, shard: int) -> None:
-        """Whatever was known of it was known under another epoch."""
-        self._states.forget_all(
-            each for each in self._states.kept() if self._shards.of(each) == shard
-        )
-        self._aside = {each for each in self._aside if self._shards.of(each) != shard}
+        """Forget the states of this shard: they were loaded under another epoch."""
+        stale_states = [
+            execution_id
+            for execution_id in self._states.kept()
+            if self._shards.of(execution_id) == shard
+        ]
+        self._states.forget_all(stale_states)
+        self._aside = {
+            execution_id for execution_id in self._aside if self._shards.of(execution_id) != shard
+        }
