@@ -1,7 +1,8 @@
-"""Wires one server process: ports in, an HTTP application out; `serve` keeps it going until it is told to stop.
+"""Wires one server process with its HTTP application. `serve` runs it until it is told to stop.
 
-The order of an end: polls and streams end, no new request is taken, requests under way are answered, then the server gives its
-shards back. A worker whose poll was ended asks again, elsewhere or after the restart.
+The shutdown has this order: polls and streams end, the server takes no new request, it answers the
+requests under way, and then gives its shards back. A worker repeats an ended poll at another server
+or after the restart.
 """
 
 import asyncio
@@ -79,8 +80,8 @@ log = logging.getLogger(__name__)
 
 HOST, PORT = "127.0.0.1", 8082
 GRACE = 5.0  # seconds for requests under way when the process ends
-ACCEPTED = 8  # connections in a turn of the loop
-KEEP_ALIVE = 30  # seconds an idle connection is kept: longer than a worker is ever silent
+ACCEPTED = 8  # connections accepted per turn of the event loop
+KEEP_ALIVE = 30  # seconds an idle connection is kept: longer than any pause of a worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class ServerPorts:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Everything of one server process that somebody outside may need."""
+    """The parts of one server process that its callers use."""
 
     ports: ServerPorts
     server: Server
@@ -111,7 +112,7 @@ class Node:
     app: ASGIApp
 
     def close(self) -> None:
-        """Whoever waits here shall end. May be called again."""
+        """End all polls and streams. May be called again."""
         self.live.close()
         self.door.close()
 
@@ -125,30 +126,37 @@ def assemble(
     open_results: Callable[[Server], Results] | None = None,
     jobs: Mapping[str, Run] | None = None,
 ) -> Node:
-    """`kinds`: the tools that packages bring; a server runs none, but checks their fields when a playbook is registered.
-    `open_results`: the way to stored data; a server opens none by itself. `jobs` over the log: it runs none by itself."""
-    metrics, live = metrics or Metrics(), LiveUpdates()
-    port, listened = heard(ports.log, live, metrics, settings.shards)
-    stored = CredentialService(ports.vault, ports.keys)
+    """Wire the server, its services and its HTTP application.
+
+    `kinds` are the tools of installed packages: the server runs none, but checks their fields when
+    a playbook is registered. `open_results` makes the port to stored results. `jobs` run over the
+    log, by name.
+    """
+    metrics = metrics or Metrics()
+    live = LiveUpdates()
+    eventlog, observed = heard(ports.log, live, metrics, settings.shards)
+    credential_service = CredentialService(ports.vault, ports.keys)
     server = Server(
-        port,
+        eventlog,
         ports.leases,
         ports.bus,
         ports.catalog,
         ports.clock,
         settings,
-        reveal=stored.reveal,
+        reveal=credential_service.reveal,
         schedules=ports.schedules,
         jobs=jobs,
     )
-    listened.rows = RowService(server.shards)
-    presence = Presence(port, ports.bus, settings.shards, settings.name, metrics)
+    observed.rows = RowService(server.shards)
+    presence = Presence(eventlog, ports.bus, settings.shards, settings.name, metrics)
     door = WorkerDoor(server, presence, metrics)
     playbooks = CatalogService(ports.catalog, kinds, ports.vault)
     results_ = None if open_results is None else open_results(server)
-    services = make_services(server, ports, port, live, metrics, playbooks, stored, results_)
+    services = make_services(
+        server, ports, eventlog, live, metrics, playbooks, credential_service, results_
+    )
     app = create_app(services, metrics, door)
-    return Node(ports, server, services, live, listened, presence, door, metrics, app)
+    return Node(ports, server, services, live, observed, presence, door, metrics, app)
 
 
 def make_services(
@@ -158,7 +166,7 @@ def make_services(
     live: LiveUpdates,
     metrics: Metrics,
     playbooks: CatalogService,
-    stored: CredentialService,
+    credential_service: CredentialService,
     results_: Results | None,
 ) -> Services:
     access = Access(eventlog)
@@ -173,21 +181,23 @@ def make_services(
         access,
         keeper.new_id,
     )
-    opened = ResultService(eventlog, executions_, access, results_)
+    result_service = ResultService(eventlog, executions_, access, results_)
     return Services(
         catalog=playbooks,
-        credentials=stored,
+        credentials=credential_service,
         executions=executions_,
         signals=SignalService(eventlog, server.requests, access),
         schedules=ScheduleService(ports.schedules, server.playbooks, server.clock),
-        hooks=HookService(ports.hooks, server.playbooks, server.requests, stored.reveal),
+        hooks=HookService(
+            ports.hooks, server.playbooks, server.requests, credential_service.reveal
+        ),
         playbook_state=PlaybookStateService(eventlog, playbooks),
         queue=QueueService(eventlog),
         rendering=RenderService(eventlog, executions_),
         streams=StreamService(eventlog, live, access),
         logs=LogService(eventlog, live, access),
-        results=opened,
-        variables=VariableService(executions_, opened),
+        results=result_service,
+        variables=VariableService(executions_, result_service),
         lineage=LineageService(eventlog, executions_),
         usage=UsageService(eventlog, executions_),
         health=HealthService(
@@ -197,14 +207,16 @@ def make_services(
 
 
 def _can(draw: Callable[[], Any]) -> Callable[[], bool]:
-    def can() -> bool:
+    """A predicate: whether this call succeeds, or the store is unavailable for it."""
+
+    def is_available() -> bool:
         try:
             draw()
         except Unavailable:
             return False
         return True
 
-    return can
+    return is_available
 
 
 def create_app(services: Services, metrics: Metrics, door: WorkerDoor) -> ASGIApp:
@@ -220,7 +232,7 @@ def _routes(worker_routes: list[Route]) -> FastAPI:
         version=version("noetl"),
         summary="Playbooks run as event-sourced executions.",
         openapi_url="/api/openapi.json",
-        docs_url=None,  # its page loads scripts from elsewhere
+        docs_url=None,  # that page loads scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
@@ -249,7 +261,7 @@ def _routes(worker_routes: list[Route]) -> FastAPI:
 
 
 def openapi() -> dict[str, Any]:
-    """What `noetl openapi` prints. The worker exchange is a protocol of its own and not part of it."""
+    """The document that `noetl openapi` prints. The worker protocol is not part of it."""
     return _routes([]).openapi()
 
 
@@ -257,44 +269,47 @@ def openapi() -> dict[str, Any]:
 
 
 def listen(host: str = HOST, port: int = PORT) -> socket.socket:
-    """A listening socket, or a sentence that says why not. Port 0: a free one."""
+    """A listening socket; port 0 chooses a free port. Raises `InvalidInput` if it cannot listen."""
     check_bind(host)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_STREAM)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        opened.bind((host, port))
+        listener.bind((host, port))
     except OSError as error:
-        opened.close()
+        listener.close()
         raise InvalidInput(
             f"cannot listen on {host}:{port}: {error.strerror}",
             hint="another server may run already: stop it, or choose another port with --port",
         ) from error
-    opened.listen(1024)
-    opened.setblocking(False)
-    return opened
+    listener.listen(1024)
+    listener.setblocking(False)
+    return listener
 
 
-def address(opened: socket.socket) -> str:
-    host, port = opened.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    if ":" in host:
+        host = f"[{host}]"
+    return f"http://{host}:{port}"
 
 
 async def serve(
-    node: Node, opened: socket.socket, *, several: bool = False, stop: asyncio.Event | None = None
+    node: Node, listener: socket.socket, *, several: bool = False, stop: asyncio.Event | None = None
 ) -> None:
-    """Until `stop` is set or the server itself fails. `several`: other servers are told of what happens here."""
+    """Run until `stop` is set or the server fails. `several`: exchange hints with other servers."""
     try:
-        await node.server.keeper.run_once()  # a node number, and shards, before the first request
+        await node.server.keeper.run_once()  # a node number and shards before the first request
     except BaseException:
-        opened.close()
+        listener.close()
         raise
     web = _Web(node)
-    answering = asyncio.ensure_future(web.answer(opened))
+    stop = stop or asyncio.Event()
+    answering = asyncio.ensure_future(web.answer(listener))
     running = asyncio.ensure_future(node.server.run())
     hints = asyncio.ensure_future(_others(node, several))
-    ending = asyncio.ensure_future((stop or asyncio.Event()).wait())
-    log.info("server listens", extra={"address": address(opened)})
+    ending = asyncio.ensure_future(stop.wait())
+    log.info("server listens", extra={"address": address(listener)})
     try:
         await asyncio.wait((answering, running, hints, ending), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -310,15 +325,21 @@ async def serve(
 
 
 def stop_on_signals(*numbers: signal.Signals) -> asyncio.Event:
-    """Set by the first signal. They are not left to the web server: the shards are given back after it has ended."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    """An event that the first signal sets.
+
+    The web server does not handle the signals itself, because the shards are given back after it
+    has ended.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
     for number in numbers or (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     return stop
 
 
 async def _others(node: Node, several: bool) -> None:
-    """Hints between servers; without them live updates of another server's executions come with the next look."""
+    """Exchange hints with other servers. Without them, live updates of executions at another server
+    come at the next poll."""
     if not several:
         await asyncio.Event().wait()
     shards = node.server.settings.shards
@@ -338,17 +359,21 @@ class _Web(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,  # a connection is known by its own address, not by what a header says
+                proxy_headers=False,  # presence identifies connections by their real address
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=round(GRACE),
             )
         )
         self._node = node
 
-    async def answer(self, opened: socket.socket) -> None:
-        """Without a hand on the signals of the process. The loop accepts one connection a turn for each descriptor it listens
-        on: with several, whoever comes behind a crowd is not kept waiting for as many turns as that counts."""
-        await self._serve([opened, *(opened.dup() for _ in range(ACCEPTED - 1))])
+    async def answer(self, listener: socket.socket) -> None:
+        """Answer requests, without signal handlers.
+
+        The event loop accepts one connection per turn and listening descriptor. Several descriptors
+        shorten the queue when many clients connect at once.
+        """
+        duplicates = [listener.dup() for _ in range(ACCEPTED - 1)]
+        await self._serve([listener, *duplicates])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._node.close()
@@ -356,7 +381,8 @@ class _Web(uvicorn.Server):
 
 
 def _protocol(presence: Presence) -> type[HttpToolsProtocol]:
-    """Says which connections have ended: a worker that is gone is seen at once, also when it was not asking anything."""
+    """A protocol that tells `presence` of ended connections, so that a dead worker is detected at
+    once, even if it has no request under way."""
 
     class WatchedProtocol(HttpToolsProtocol):
         def connection_lost(self, exc: Exception | None) -> None:

@@ -1,8 +1,9 @@
-"""Children that a decision asks for: their playbook is looked up and pinned before the transaction that starts them.
+"""Prepares the children that a decision starts: looks up and pins their playbooks before the append.
 
-What cannot be started (no such playbook, an invalid one, a bad workload) ends at once: the parent gets the notice that a
-child of that call has ended with the failure, so that it can route on it. A workload that an event may not carry comes by
-reference: with the report that asks, or it is stored already.
+If a child cannot be started (its playbook is missing or invalid, or its workload is bad), the parent
+gets a notice that the child of this call has ended with that failure, so that it can route on it.
+A workload that is too large for an event comes by reference: the report carries its payload, or the
+payload is stored already.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -44,14 +45,18 @@ class Children:
     async def prepare(
         self, tenant: Tenant, effects: tuple[Effect, ...], refs: Iterable[StoredRef]
     ) -> PreparedChildren:
-        """The same effects with merged workloads, and a Start for each child among them, in order. `refs` come with them."""
+        """The same effects with merged workloads, and a `Start` for each child, in order.
+
+        `refs` are the payloads of the report that led to these effects.
+        """
         prepared = PreparedChildren()
         for effect in effects:
             if not isinstance(effect, StartChild):
                 prepared.effects.append(effect)
                 continue
             try:
-                start, workload = await self._start(tenant, await self._whole(effect, refs))
+                whole = await self._whole(effect, refs)
+                start, workload = await self._start(tenant, whole)
             except InvalidInput as error:
                 prepared.effects.append(_ended(effect, error))
                 continue
@@ -60,6 +65,7 @@ class Children:
         return prepared
 
     async def _whole(self, effect: StartChild, refs: Iterable[StoredRef]) -> StartChild:
+        """The effect with its workload, if that comes by reference."""
         if effect.reference is None:
             return effect
         if parse_uri(effect.reference.uri).execution_id != effect.parent.execution_id:
@@ -67,11 +73,14 @@ class Children:
                 "the input of a child is its parent's",
                 hint="a worker has named what is not its own",
             )
-        return replace(effect, workload=await self._workload(effect.reference, refs))
+        workload = await self._workload(effect.reference, refs)
+        return replace(effect, workload=workload)
 
     async def _workload(self, reference: Reference, refs: Iterable[StoredRef]) -> dict[str, Any]:
-        carried = (ref.payload for ref in refs if ref.reference.ref_id == reference.ref_id)
-        data = next(carried, None) or await self._blob(reference.ref_id, reference.uri)
+        reported = (ref.payload for ref in refs if ref.reference.ref_id == reference.ref_id)
+        data = next(reported, None)
+        if not data:
+            data = await self._blob(reference.ref_id, reference.uri)
         if data is None:
             raise InvalidInput(
                 f"the input of the child is {reference.bytes} bytes, the limit is {LIMIT}",
@@ -84,6 +93,7 @@ class Children:
         plan = await self._playbooks.plan(entry.hash)
         execution_id = self._new_id()
         workload = await self._playbooks.workload(entry, execution_id, effect.workload)
+        parent = None if effect.detached else effect.parent  # nobody waits for a detached child
         start = Start(
             execution_id=execution_id,
             path=entry.path,
@@ -91,9 +101,7 @@ class Children:
             version=entry.version,
             tenant=tenant,
             by=f"{BY_EXECUTION}{effect.parent.execution_id}",
-            parent=None
-            if effect.detached
-            else effect.parent,  # nobody waits for the end of a detached one
+            parent=parent,
             depth=effect.depth,
             return_step=effect.return_step,
             pins=await self.pins.at_start(plan, tenant, effect.pins),
@@ -103,6 +111,7 @@ class Children:
 
 
 def _ended(effect: StartChild, error: InvalidInput) -> Send:
+    """The notice that a child of this call has failed."""
     failure = Failure(
         code=error.code, message=str(error), kind="child", detail={"path": effect.path}
     )

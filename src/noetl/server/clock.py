@@ -1,7 +1,8 @@
-"""The store's time, as this server knows it: whatever the machine's own clock says, timers and leases agree with `at`.
+"""The store's time as this server estimates it, so that timers, leases and event times agree.
 
-Each answer of the store is a little old when it arrives, so it is a lower bound; of the last few the largest is the best.
-Between answers the event loop's time goes on, which no clock change touches.
+A time that the store sends is a little old when it arrives, so it is a lower bound; the largest of
+the last few is the best estimate. Between answers the event loop's monotonic time goes on, which
+changes of the machine's clock do not affect.
 """
 
 import asyncio
@@ -14,16 +15,17 @@ from noetl.model.ids import Micros
 class StoreClock:
     def __init__(self, local: Clock) -> None:
         self._local = local
-        self._ahead: deque[Micros] = deque(
-            maxlen=20
-        )  # how far the store's clock is ahead of the loop's
+        # the store's time minus the loop's time, of the last answers
+        self._ahead: deque[Micros] = deque(maxlen=20)
 
     def heard(self, now: Micros) -> None:
         self._ahead.append(now - _loop_time())
 
     def now(self) -> Micros:
-        """Before the first answer, the machine's clock."""
-        return _loop_time() + max(self._ahead) if self._ahead else self._local.now()
+        """The store's time; the machine's clock before the first answer."""
+        if not self._ahead:
+            return self._local.now()
+        return _loop_time() + max(self._ahead)
 
 
 def _loop_time() -> Micros:

@@ -8,7 +8,8 @@ caches no state and hands out no command before the append is confirmed. It then
   known            the state was outdated, or a row was gone: forget the state, reload it, decide
                    again; duties read inbox rows and timers again
   stale attempt    refuse the report, decide the rest of the part again
-  state changed    another execution wrote a playbook state value: reload, decide again with that fact
+  state changed    a playbook state value has another version by now: reload, decide again with that
+                   fact
   shard lost       drop the shard and its states, answer the items with `retry`
   unavailable      the outcome may be unknown: forget the states, answer `retry`; keys absorb repeats
 

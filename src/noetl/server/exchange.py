@@ -1,8 +1,11 @@
-"""The worker protocol: reports up, commands and cancellations down, a long poll when there is nothing to say.
+"""The worker protocol: reports up, commands and cancellations down, a long poll when there are none.
 
-Reports come first. A report for an execution of this server's shards goes to the dispatcher, any other is accepted into the
-inbox of its owner. What is leased to this life of the worker and not listed by it is sent again as the same attempt: whatever
-reply was lost, the next one makes up for it. So a worker may be sent a command it already has; it knows it by its attempt.
+Reports come first. A report of an execution in this server's shards goes to the dispatcher; any
+other goes into the inbox of the execution. The server sends a command again, with the same attempt,
+if it is leased to this process of the worker and the worker does not list it: the reply that carried
+it may be lost. So a worker may get a command it already has, and recognises it by its attempt.
+
+A *holder* is one process (life) of a worker; leases belong to it.
 """
 
 import asyncio
@@ -31,10 +34,10 @@ from noetl.server.work import Answer
 
 log = logging.getLogger(__name__)
 
-KEPT_LIVES = 5  # of each worker
-KEPT_HOLDERS = 1_000  # whose last replies are remembered
+KEPT_LIVES = 5  # remembered processes of each worker
+KEPT_HOLDERS = 1_000  # holders for which the last replies are remembered
 FOREIGN = "FOREIGN_REFERENCE"
-LOGS_PATIENCE = 1.0  # seconds
+LOGS_PATIENCE = 1.0  # seconds that reports wait for step logs to be stored
 
 
 class Exchange:
@@ -57,9 +60,8 @@ class Exchange:
         self._lease = lease
         self._poll = poll
         self._lives: dict[str, list[str]] = {}
-        self._sent: OrderedDict[str, set[LeaseKey]] = (
-            OrderedDict()
-        )  # to each holder, and not heard of since
+        # by holder: commands that were sent to it and that it has not listed or reported since
+        self._sent: OrderedDict[str, set[LeaseKey]] = OrderedDict()
         self._pools: set[str] = set()
         self._new_pool = asyncio.Event()
 
@@ -70,60 +72,68 @@ class Exchange:
             while True:
                 for pool in sorted(self._pools - listened):
                     listened.add(pool)
-                    group.create_task(
-                        listen(
-                            self._bus,
-                            [bus_port.commands(pool)],
-                            partial(self._waiting.wake, (pool,)),
-                        )
-                    )
+                    subjects = [bus_port.commands(pool)]
+                    wake_pool = partial(self._waiting.wake, (pool,))
+                    group.create_task(listen(self._bus, subjects, wake_pool))
                 self._new_pool.clear()
                 await self._new_pool.wait()
 
     async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
-        holder = request.holder
         self._name_pools(request.pools)
-        # It waits from here on: what its own reports lead to can be handed to it in the transaction that records them.
-        waiter, reply = self._waiting.enter(holder, request.pools, request.free), None
-        look = self._must_look(request)
+        # The worker waits from here on: a command that its own reports lead to can be handed to it
+        # in the transaction that records them.
+        waiter = self._waiting.enter(request.holder, request.pools, request.free)
+        must_look = self._must_look(request)
+        reply = None
         try:
-            logged = await self._keep_logs(request.logs)
-            acks = await self._record(request.reports)
-            if acks:
-                fault("report.after")
-            await self._succeed(request, acks)
-            renewal, leased = await self._renew(holder, request) if look else (Renewal(), [])
-            if renewal is None:
-                reply = ExchangeReply(
-                    acks=acks, commands=tuple(waiter.given), renewed=False, logged=logged
-                )
-                return reply
-            sent = [command for command in leased if command not in waiter.given]
-            waiter.open = max(0, waiter.open - len(sent))
-            sent += await self._claim(waiter)
-            stop = renewal.stop + renewal.lost
-            if not (acks or sent or stop):
-                sent += await self._wait(waiter, request.wait / 1e6)
-            commands = _each_once([*waiter.given, *sent])
-            reply = ExchangeReply(acks=acks, commands=commands, stop=stop, logged=logged)
+            reply = await self._answer(waiter, request, must_look)
             return reply
         finally:
             self._waiting.leave(waiter)
             self._remember(waiter, reply)
 
+    async def _answer(
+        self, waiter: Waiter, request: ExchangeRequest, must_look: bool
+    ) -> ExchangeReply:
+        logged = await self._keep_logs(request.logs)
+        acks = await self._record(request.reports)
+        if acks:
+            fault("report.after")
+        await self._succeed(request, acks)
+        renewal: Renewal | None = Renewal()
+        leased: list[Command] = []
+        if must_look:
+            renewal, leased = await self._renew(request.holder, request)
+        if renewal is None:
+            given = tuple(waiter.given)
+            return ExchangeReply(acks=acks, commands=given, renewed=False, logged=logged)
+        sent = [command for command in leased if command not in waiter.given]
+        waiter.open = max(0, waiter.open - len(sent))
+        sent += await self._claim(waiter)
+        stop = renewal.stop + renewal.lost
+        if not (acks or sent or stop):
+            sent += await self._wait(waiter, request.wait / 1e6)
+        commands = _each_once([*waiter.given, *sent])
+        return ExchangeReply(acks=acks, commands=commands, stop=stop, logged=logged)
+
     def _must_look(self, request: ExchangeRequest) -> bool:
-        """The worker asks, is new here, was leased something after its last reply, or lists nothing of what it was sent: that
-        reply may be lost."""
+        """Whether to read the worker's leases from the store.
+
+        Yes if the worker asks for it, if it is new here, if it got a lease after its last reply,
+        or if it lists nothing of what it was sent: that reply may be lost.
+        """
         sent = self._sent.get(request.holder)
         if self._waiting.owes(request.holder) or sent is None:
             return True
-        sent.difference_update(
-            request.held, [LeaseKey(each.command_id, each.attempt) for each in request.reports]
-        )
+        reported = [LeaseKey(report.command_id, report.attempt) for report in request.reports]
+        sent.difference_update(request.held, reported)
         return request.renew or bool(sent)
 
     def _remember(self, waiter: Waiter, reply: ExchangeReply | None) -> None:
-        """What it was sent; nothing where it may have been leased more than that, so that the store is asked next time."""
+        """Remember what the worker was sent.
+
+        If it may hold more leases than that, remember nothing: its next exchange reads them.
+        """
         if reply is None or not reply.renewed or waiter.unsure or waiter.reserved:
             self._sent.pop(waiter.worker, None)
             return
@@ -133,16 +143,19 @@ class Exchange:
             self._sent.popitem(last=False)
 
     async def _succeed(self, request: ExchangeRequest, acks: tuple[Ack, ...]) -> None:
-        """Leases belong to one life of a worker. A new life knows nothing of the work before it but the endings in its spool:
-        once these are recorded, the rest is lost at once."""
+        """Release the leases of the process that this one replaces.
+
+        A new process of a worker knows only the finished commands in the spool of the old one.
+        Once these reports are recorded, the other commands of the old process are lost at once.
+        """
         lives = self._lives.setdefault(request.worker, [])
-        if request.holder in lives:  # perhaps a late request of an earlier one
+        if request.holder in lives:  # perhaps a late request of an earlier process
             return
-        if lives and _owes(request, acks):  # its next exchange, or the leases run out
+        if lives and _owes(request, acks):  # a later exchange does it, or the leases run out
             return
         lives.append(request.holder)
         if len(lives) > 1:
-            with suppress(Unavailable):  # else the lease runs out
+            with suppress(Unavailable):  # the leases run out in that case
                 if await self._log.lose(lives[-2]):
                     for shard in range(self._shards.count):
                         await self._bus.publish(bus_port.inbox(shard))
@@ -156,7 +169,11 @@ class Exchange:
     # -- reports --
 
     async def _keep_logs(self, parts: tuple[StoredRef, ...]) -> bool:
-        """Before the reports: who sees a step's end finds what it printed. But no report waits long for it."""
+        """Store step logs; False if the worker has to send them again.
+
+        Called before the reports are recorded, so that the lines of an ended step are readable.
+        The timeout keeps reports from waiting long.
+        """
         if not parts:
             return True
         try:
@@ -164,32 +181,33 @@ class Exchange:
                 await steplogs.keep(self._log, parts)
         except (Unavailable, TimeoutError):
             return False
-        except Exception:  # a bug in it must not keep reports from being recorded
+        except Exception:  # a bug here must not keep reports from being recorded
             log.exception("step logs not stored")
         return True
 
     async def _record(self, reports: tuple[Report, ...]) -> tuple[Ack, ...]:
-        """All are given to the dispatcher before the first is awaited: they share a commit."""
-        checked = [(report, _refused(report)) for report in reports]
-        decided = [
-            (
-                report,
-                self._dispatcher.report(report)
-                if self._shards.owns(self._shards.of(report.execution_id))
-                else None,
-            )
-            for report, refused in checked
-            if refused is None
-        ]
-        acks = [refused for _, refused in checked if refused is not None]
-        for report, answer in decided:
-            status: Answer = "retry" if answer is None else await answer
+        """Submit all reports to the dispatcher before awaiting the first: they share a commit."""
+        acks: list[Ack] = []
+        submitted: list[tuple[Report, asyncio.Future[Answer] | None]] = []
+        for report in reports:
+            refusal = _refused(report)
+            if refusal is not None:
+                acks.append(refusal)
+            elif self._shards.owns(self._shards.of(report.execution_id)):
+                submitted.append((report, self._dispatcher.report(report)))
+            else:
+                submitted.append((report, None))
+        for report, answer in submitted:
+            status: Answer = "retry"
+            if answer is not None:
+                status = await answer
             if status == "retry" and not self._shards.owns(self._shards.of(report.execution_id)):
                 status = await self._accept(report)
             acks.append(Ack(report.command_id, report.key, status, attempt=report.attempt))
         return tuple(acks)
 
     async def _accept(self, report: Report) -> Answer:
+        """Write the report into the inbox of its execution, which another server owns."""
         try:
             accepted = await self._log.accept(report)
         except Unavailable:
@@ -202,55 +220,56 @@ class Exchange:
     async def _renew(
         self, holder: str, request: ExchangeRequest
     ) -> tuple[Renewal | None, list[Command]]:
-        """Renewed, and what the worker does not know it holds: that begins with a full lease too. None: the store is not
-        there; the acks count all the same."""
-        told = {report.command_id for report in request.reports}
-        held = tuple(each for each in request.held if each.command_id not in told)
+        """Renew the worker's leases, and find commands that are leased to it and that it does not
+        list; their leases are renewed too. None if the store is unavailable: the acks stay valid.
+        """
+        reported = {report.command_id for report in request.reports}
+        held = tuple(lease for lease in request.held if lease.command_id not in reported)
         listed = set(request.held)
-        progress = {each.held: each.said[:PROGRESS] for each in request.progress}
+        progress = {item.held: item.said[:PROGRESS] for item in request.progress}
         try:
             leased = await self._log.leased(holder)
-            unknown = [
-                each for each in leased if each.command_id not in told and _held(each) not in listed
+            unlisted = [
+                command
+                for command in leased
+                if command.command_id not in reported and _held(command) not in listed
             ]
-            wanted = held + tuple(_held(command) for command in unknown)
-            renewal = (
-                await self._log.renew(holder, wanted, self._lease, progress)
-                if wanted
-                else Renewal()
-            )
+            wanted = held + tuple(_held(command) for command in unlisted)
+            renewal = Renewal()
+            if wanted:
+                renewal = await self._log.renew(holder, wanted, self._lease, progress)
         except Unavailable:
             return None, []
         gone = set(renewal.lost) - listed
-        lost = tuple(each for each in renewal.lost if each in listed)
-        return Renewal(renewal.stop, lost), [
-            command for command in unknown if _held(command) not in gone
-        ]
+        lost = tuple(lease for lease in renewal.lost if lease in listed)
+        unknown_to_worker = [command for command in unlisted if _held(command) not in gone]
+        return Renewal(renewal.stop, lost), unknown_to_worker
 
     async def _claim(self, waiter: Waiter) -> list[Command]:
-        """Nothing without a look where the last one found too little and nobody has said a word since."""
+        """Claim commands for the waiter's open places.
+
+        Skips the claim if the last one found too few and no hint has come since.
+        """
         now = asyncio.get_running_loop().time()
         if not waiter.open or now - self._waiting.empty_since(waiter.pools) < self._poll * 0.9:
             return []
-        self._waiting.emptied(
-            waiter.pools, now
-        )  # before the look: what comes while it lasts counts
+        # Before the claim, so that a hint during the claim is not lost.
+        self._waiting.emptied(waiter.pools, now)
         places = waiter.take_open()
         claimed = await self._look(waiter, places)
         if claimed is None:
             self._waiting.doubt(waiter.pools)
         elif len(claimed) == places:
-            self._waiting.wake(waiter.pools)  # there may be more, for others
+            self._waiting.wake(waiter.pools)  # there may be more commands, for other workers
         return claimed or []
 
     async def _look(self, waiter: Waiter, places: int) -> list[Command] | None:
-        """None: the store did not say."""
+        """Claim up to so many commands; None if the store did not answer."""
         try:
             claimed = await self._log.claim(waiter.worker, waiter.pools, places, self._lease)
         except OutcomeUnknown:
-            waiter.unsure = (
-                True  # what may have been leased is sent at the next exchange: let it come soon
-            )
+            # The next exchange sends what may have been leased, so this one ends soon.
+            waiter.unsure = True
             return None
         except Unavailable:
             waiter.open += places
@@ -261,40 +280,52 @@ class Exchange:
         return claimed
 
     async def _wait(self, waiter: Waiter, seconds: float) -> list[Command]:
-        """Until a command is handed off, or a hint or the poll interval leads to one, or the time is over."""
+        """Wait for a command: until one is handed off, a claim finds one, or the time is over.
+
+        Claims after each hint, and at the poll interval.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        while not waiter.given and not waiter.unsure and (left := deadline - loop.time()) > 0:
+        while not waiter.given and not waiter.unsure:
+            left = deadline - loop.time()
+            if left <= 0:
+                break
             waiter.woken.clear()
             try:
                 async with asyncio.timeout(min(left, self._poll)):
                     await waiter.woken.wait()
             except TimeoutError:
                 pass
-            if not waiter.given and (claimed := await self._claim(waiter)):
+            if waiter.given:
+                break
+            claimed = await self._claim(waiter)
+            if claimed:
                 return claimed
         return []
 
 
 def _owes(request: ExchangeRequest, acks: tuple[Ack, ...]) -> bool:
-    """It has endings that are not recorded yet: to be repeated, or too many for one exchange."""
-    told = {(report.command_id, report.attempt) for report in request.reports}
-    return any(ack.status == "retry" for ack in acks) or any(
-        (each.command_id, each.attempt) not in told for each in request.held
-    )
+    """Whether the worker still has reports to send: to be retried, or too many for one exchange."""
+    if any(ack.status == "retry" for ack in acks):
+        return True
+    reported = {(report.command_id, report.attempt) for report in request.reports}
+    return any((lease.command_id, lease.attempt) not in reported for lease in request.held)
 
 
 def _refused(report: Report) -> Ack | None:
-    """What a report stores belongs to its own execution. What it names may be another's, as the result of a child is."""
+    """A refusal if the report stores payloads under another execution; None if it is valid.
+
+    A report may name references of other executions, such as the result of a child.
+    """
     for stored in report.refs:
         uri = stored.reference.uri
         try:
-            own = parse_uri(uri).execution_id == report.execution_id
+            is_own = parse_uri(uri).execution_id == report.execution_id
         except BadReference:
-            own = False
-        if not own:
-            why = f"{uri[:200]} is not a reference of execution {report.execution_id}"
-            return Ack(report.command_id, report.key, "refused", why, report.attempt, FOREIGN)
+            is_own = False
+        if not is_own:
+            reason = f"{uri[:200]} is not a reference of execution {report.execution_id}"
+            return Ack(report.command_id, report.key, "refused", reason, report.attempt, FOREIGN)
     return None
 
 
@@ -303,4 +334,5 @@ def _held(command: Command) -> LeaseKey:
 
 
 def _each_once(commands: Iterable[Command]) -> tuple[Command, ...]:
-    return tuple({(command.command_id, command.attempt): command for command in commands}.values())
+    by_lease = {(command.command_id, command.attempt): command for command in commands}
+    return tuple(by_lease.values())

@@ -1,4 +1,4 @@
-"""What is said of a result whose time is over."""
+"""Checks that the payloads of a result have not expired."""
 
 from noetl.log.port import EventLog
 from noetl.model.clock import iso
@@ -8,12 +8,14 @@ from noetl.model.reference import Lifetime, parse_uri
 
 
 async def alive(log: EventLog, addresses: dict[RefId, str]) -> Lifetime | None:
-    """How long these payloads of one result are to stay; Expired when one of them is gone."""
+    """The lifetime of these payloads of one result. Raises `Expired` if one of them is gone."""
     lives = await log.lives(list(addresses))
     for ref_id, life in lives.items():
         if life.expired_at is not None:
             raise _expired(addresses[ref_id], life.expired_at)
-    return next((life.lifetime for life in lives.values()), None)
+    for life in lives.values():
+        return life.lifetime
+    return None
 
 
 def _expired(uri: str, at: Micros) -> Expired:

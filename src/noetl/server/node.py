@@ -1,4 +1,4 @@
-"""One server process: the ports go in, everything is wired here, `run` keeps it going until it is cancelled."""
+"""Wires one server from its ports. `Server.run` runs it until it is cancelled."""
 
 import asyncio
 import logging
@@ -44,15 +44,16 @@ from noetl.triggers.port import Schedules
 
 log = logging.getLogger(__name__)
 
-FAREWELL = 1.0  # seconds to give shards back when the process ends in peace
-BACK = (
-    2.0  # seconds in which workers find a server that was away: what they hold is theirs until then
-)
+FAREWELL = 1.0  # seconds to give shards back when the process ends in order
+# Seconds before the first run of the reaper. Workers find a restarted server within this time and
+# renew their leases, which may have run out while no server was there.
+BACK = 2.0
 Reveal = Callable[[Identity, str], Awaitable[dict[str, Any]]]  # the fields of a stored credential
 
 
 class Server:
-    """A worker may call `exchange`, `playbook`, `manifest`, `payload`, `put_payload`, `orphans`, `put_logs` and `credential`."""
+    """One server. Workers call only `exchange`, `playbook`, `manifest`, `payload`, `put_payload`,
+    `orphans`, `put_logs` and `credential`."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Server:
         schedules: Schedules | None = None,
         jobs: Mapping[str, Run] | None = None,
     ) -> None:
-        """`schedules`: this server starts what they ask for. `jobs` over the log, to be run now and then."""
+        """With `schedules`, this server starts their executions. `jobs` over the log run hourly."""
         self._log = eventlog
         self._bus = bus
         self._reveal = reveal
@@ -117,9 +118,9 @@ class Server:
         self.jobs = [
             LakeJobDuty(name, run, leases, self.keeper) for name, run in (jobs or {}).items()
         ]
-        self.scheduler = (
-            None if schedules is None else Scheduler(schedules, self.requests, settings.read_limit)
-        )
+        self.scheduler: Scheduler | None = None
+        if schedules is not None:
+            self.scheduler = Scheduler(schedules, self.requests, settings.read_limit)
 
     async def run(self) -> None:
         settings = self.settings
@@ -138,11 +139,11 @@ class Server:
             DutyLoop(job, settings.job_interval, slowest=settings.job_interval) for job in self.jobs
         ]
 
-        def look(shard: int) -> None:  # a shard that just came has rows nobody has read
+        def wake_readers(shard: int) -> None:  # a new shard may have unread rows
             inbox.wake.set()
             timers.wake.set()
 
-        self.shards.on_change.append(look)
+        self.shards.on_change.append(wake_readers)
         subjects = [bus_port.inbox(shard) for shard in range(settings.shards)]
         try:
             async with asyncio.TaskGroup() as group:
@@ -152,13 +153,10 @@ class Server:
                 for loop in loops:
                     group.create_task(loop.run())
                 if settings.sweep_interval is not None:
-                    group.create_task(
-                        _later(
-                            settings.sweep_interval, DutyLoop(self.sweeper, settings.sweep_interval)
-                        )
-                    )
+                    sweeps = DutyLoop(self.sweeper, settings.sweep_interval)
+                    group.create_task(_later(settings.sweep_interval, sweeps))
         finally:
-            self.shards.on_change.remove(look)
+            self.shards.on_change.remove(wake_readers)
             with suppress(Unavailable, TimeoutError):
                 async with asyncio.timeout(FAREWELL):
                     await self.keeper.close()
@@ -169,17 +167,20 @@ class Server:
         return await self._exchange.exchange(request)
 
     async def playbook(self, content: str) -> str:
-        return (await self.playbooks.text(content)).text
+        """The text of the playbook with this content hash."""
+        entry = await self.playbooks.text(content)
+        return entry.text
 
     async def manifest(self, manifest: str) -> list[AddPart]:
         return await self._log.parts(manifest)
 
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
+        """A small payload from the database; None if it is not there. Raises `Expired`."""
         parse_uri(uri)
-        found = await self._log.blob(ref_id, uri)
-        if found is None:
+        payload = await self._log.blob(ref_id, uri)
+        if payload is None:
             await alive(self._log, {ref_id: uri})
-        return found
+        return payload
 
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
         parse_uri(reference.uri)
@@ -190,6 +191,7 @@ class Server:
         await self._log.put_blob(reference, payload)
 
     async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
+        """Those of these addresses that the ended execution does not name and never will."""
         if any(parse_uri(uri).execution_id != execution_id for uri in uris):
             raise InvalidInput(f"not every address is one of execution {execution_id}")
         return await self._log.orphans(execution_id, uris)
@@ -204,6 +206,6 @@ class Server:
 
 
 async def _later(seconds: float, loop: DutyLoop) -> None:
-    """A process that does one thing never begins it."""
+    """Delay the first run by a whole interval, so that a short-lived process never sweeps."""
     await asyncio.sleep(seconds)
     await loop.run()

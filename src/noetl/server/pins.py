@@ -1,9 +1,10 @@
 """Pinned children: which version of a child playbook an execution calls.
 
-When an execution starts, the latest version of every child that its playbook names literally is looked up, and so are the
-children of those. The versions stand in the first event; a child execution takes them over from its parent. A child that is
-named by a template is looked up at its first call, and the event that asks for it carries the version found. So registering a
-playbook again does not change what a running execution calls, and a replay needs nothing but the log.
+When an execution starts, the server looks up the latest version of every child that its playbook
+names literally, and the children of those. The first event carries these versions; a child
+execution takes them over from its parent. A child that a template names is looked up at its first
+call, and the event of that call carries the version. So registering a playbook again does not
+change what a running execution calls, and a replay needs nothing but the log.
 """
 
 from collections.abc import Iterable
@@ -29,15 +30,18 @@ class ChildPins:
         self._playbooks = playbooks
 
     async def at_start(self, plan: Plan, tenant: Tenant, known: Pins | None = None) -> Pins:
-        """Versions by path. `known` are the parent's: they stay as they are. Empty for a playbook without children."""
+        """Versions by path; empty for a playbook without children.
+
+        `known` are the parent's pins, which stay as they are.
+        """
         if not calls_children(plan.playbook):
             return {}
         pins = dict(known or {})
         size = sum(map(_bytes, pins))
         seen: set[tuple[str, str | None]] = set()
-        waiting = list(literal_children(plan.playbook))
-        while waiting:
-            path, version = waiting.pop(0)
+        pending = list(literal_children(plan.playbook))
+        while pending:
+            path, version = pending.pop(0)
             if (path, version) in seen:
                 continue
             seen.add((path, version))
@@ -45,25 +49,28 @@ class ChildPins:
                 size += _bytes(path)
                 if size > MAX_PINS_BYTES:
                     return pins
-            waiting += await self._look_up(path, version, tenant, pins)
+            pending += await self._look_up(path, version, tenant, pins)
         return pins
 
     async def _look_up(
         self, path: str, version: str | None, tenant: Tenant, pins: Pins
     ) -> Iterable[tuple[str, str | None]]:
-        """Pins the child and returns its own children. One that is not there or cannot run fails when it is called."""
+        """Pin the child and return its own children.
+
+        A child that is missing or cannot run is skipped: its call fails later.
+        """
+        wanted = pins.get(path) if version is None else version
         try:
-            entry = await self._playbooks.find(
-                path, pins.get(path) if version is None else version, tenant
-            )
+            entry = await self._playbooks.find(path, wanted, tenant)
             if version is None:
                 pins[path] = entry.version
-            return literal_children((await self._playbooks.plan(entry.hash)).playbook)
+            plan = await self._playbooks.plan(entry.hash)
+            return literal_children(plan.playbook)
         except InvalidInput:
             return ()
 
     async def at_call(self, message: Message, state: Execution, tenant: Tenant) -> Message:
-        """The report with the version of the child it asks for, if that is the first call of a child nobody has pinned."""
+        """The message; with the child's version if it is the first call of a child without a pin."""
         if not isinstance(message, Report) or not isinstance(message.event, CommandParked):
             return message
         child = message.event.child
@@ -73,9 +80,8 @@ class ChildPins:
             entry = await self._playbooks.find(child.path, None, tenant)
         except InvalidInput:
             return message
-        return replace(
-            message, event=replace(message.event, child=replace(child, pinned=entry.version))
-        )
+        event = replace(message.event, child=replace(child, pinned=entry.version))
+        return replace(message, event=event)
 
 
 def _bytes(path: str) -> int:

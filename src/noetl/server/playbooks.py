@@ -1,4 +1,4 @@
-"""Playbooks ready to run, by content hash: read from the catalog, validated and compiled once."""
+"""Compiled playbooks by content hash: a cache over the catalog, so that each is compiled once."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ Version = str | int | None
 
 class Playbooks:
     def __init__(self, catalog: Catalog, limit: int, env: Mapping[str, str] | None = None) -> None:
-        """`env`: what `env.*` of workload defaults reads."""
+        """`env` is what `env.*` in workload defaults reads."""
         self._catalog = catalog
         self._limit = limit
         self._env = env or {}
         self._plans: OrderedDict[str, Plan] = OrderedDict()
 
     async def plan(self, content: str) -> Plan:
-        """NotFound or PlaybookInvalid when it cannot run."""
+        """The compiled playbook. Raises `NotFound` or `PlaybookInvalid` if it cannot run."""
         plan = self._plans.get(content)
         if plan is None:
             plan = compile_plan(read(await self.text(content)), content)
@@ -38,12 +38,19 @@ class Playbooks:
     async def workload(
         self, entry: CatalogEntry, execution_id: ExecutionId, payload: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """The input of an execution of this version, with its defaults. InvalidInput when one cannot be rendered."""
+        """The payload merged over the defaults of this version.
+
+        Raises `InvalidInput` if a default cannot be rendered.
+        """
         beginning = Beginning(execution_id, entry.path, entry.version, self._env)
-        return merge((await self.plan(entry.hash)).playbook, payload, beginning)
+        plan = await self.plan(entry.hash)
+        return merge(plan.playbook, payload, beginning)
 
     async def text(self, content: str, tenant: Tenant | None = None) -> CatalogEntry:
-        """Without a tenant: of whatever an execution is pinned to."""
+        """The catalog entry with this content hash.
+
+        Without a tenant: of any tenant, for the playbook that an execution is pinned to.
+        """
         entry = await self._catalog.by_hash(content, tenant)
         if entry is None:
             raise NotFound(
@@ -55,19 +62,19 @@ class Playbooks:
     async def find(
         self, path: str, version: Version = None, tenant: Tenant = DEFAULT_TENANT
     ) -> CatalogEntry:
-        """By path and version."""
-        wanted = None if asks_latest(version) else str(version)
-        number = int(wanted) if wanted is not None and wanted.isdigit() else None
-        entry = (
-            None
-            if wanted is not None and number is None
-            else await self._catalog.find(path, number, tenant)
-        )
+        """The catalog entry of a path and version, or of its latest version."""
+        hint = "noetl catalog list shows what there is; noetl catalog register FILE adds one"
+        if asks_latest(version):
+            entry = await self._catalog.find(path, None, tenant)
+            if entry is None:
+                raise NotFound(f"no playbook {path!r}", hint=hint)
+            return entry
+        wanted = str(version)
+        entry = None
+        if wanted.isdigit():
+            entry = await self._catalog.find(path, int(wanted), tenant)
         if entry is None:
-            raise NotFound(
-                f"no playbook {path!r}" + (f" version {wanted}" if wanted else ""),
-                hint="noetl catalog list shows what there is; noetl catalog register FILE adds one",
-            )
+            raise NotFound(f"no playbook {path!r} version {wanted}", hint=hint)
         return entry
 
 

@@ -1,8 +1,9 @@
-"""Which workers are there. A worker whose last connection to this server broke, and that does not come back within two seconds,
-is lost: its commands are given to others at once instead of when their leases run out.
+"""Detects lost workers. A worker is lost if its last connection to this server breaks and it does
+not connect again within two seconds. Other workers then get its commands at once, instead of when
+their leases run out.
 
-Only a broken connection counts, never silence: a worker that hangs, or a network that swallows packets, is a matter of leases. A
-worker that another server has heard of meanwhile is that server's business.
+Only a broken connection counts, never silence: leases handle a worker that hangs and a network that
+drops packets. A worker that another server has heard of meanwhile is left to that server.
 """
 
 import asyncio
@@ -20,10 +21,10 @@ from noetl.model.ids import DEFAULT_TENANT, Micros
 
 log = logging.getLogger(__name__)
 
-GRACE = 2.0  # seconds to come back
-NOTED_EVERY, NOTED_EVERY_IDLE = 1.0, 5.0  # seconds between two notes of one worker
-KEPT: Micros = 15_000_000  # how long a worker is shown after it was last heard of
-ELSEWHERE: Micros = 4_000_000  # heard of by another server so recently: it has moved there
+GRACE = 2.0  # seconds in which a worker may connect again
+NOTED_EVERY, NOTED_EVERY_IDLE = 1.0, 5.0  # seconds between two presence rows of one worker
+KEPT: Micros = 15_000_000  # how long a worker is listed after its last request
+ELSEWHERE: Micros = 4_000_000  # a worker with a younger row of another server has moved there
 
 Connection = tuple[str, int]
 
@@ -52,10 +53,11 @@ class Presence:
         self._closed = False
 
     def arrived(self, request: ExchangeRequest, connection: Connection | None) -> None:
-        """It speaks, so it is here."""
+        """Record that this worker has sent a request over this connection."""
         worker = request.holder
-        if (missing := self._missing.pop(worker, None)) is not None:
-            missing.cancel()
+        loss_timer = self._missing.pop(worker, None)
+        if loss_timer is not None:
+            loss_timer.cancel()
         if connection is not None and self._holders.get(connection) != worker:
             self.left(connection)
             self._holders[connection] = worker
@@ -63,9 +65,11 @@ class Presence:
         self._note(worker, request)
 
     def left(self, connection: Connection | None) -> None:
-        """A connection has ended, for whatever reason."""
-        worker = None if connection is None else self._holders.pop(connection, None)
-        if worker is None or connection is None:
+        """Record that a connection has ended, for any reason."""
+        if connection is None:
+            return
+        worker = self._holders.pop(connection, None)
+        if worker is None:
             return
         others = self._open[worker]
         others.discard(connection)
@@ -77,7 +81,7 @@ class Presence:
             self._missing[worker] = loop.call_later(self._grace, self._give_up, worker)
 
     def close(self) -> None:
-        """This server goes: connections that end now say nothing about workers."""
+        """Stop watching: this server ends, so broken connections say nothing about workers."""
         self._closed = True
         for timer in self._missing.values():
             timer.cancel()
@@ -87,8 +91,9 @@ class Presence:
 
     def _note(self, worker: str, request: ExchangeRequest) -> None:
         now = asyncio.get_running_loop().time()
-        every = NOTED_EVERY if request.held else NOTED_EVERY_IDLE
-        if now - self._noted.get(worker, float("-inf")) < every:
+        interval = NOTED_EVERY if request.held else NOTED_EVERY_IDLE
+        last_noted = self._noted.get(worker, float("-inf"))
+        if now - last_noted < interval:
             return
         self._noted[worker] = now
         present = Present(
@@ -107,14 +112,15 @@ class Presence:
         self._spawn(partial(self._lose, worker))
 
     async def _lose(self, worker: str) -> None:
-        known = {row.worker: row for row in await self._log.workers(DEFAULT_TENANT)}
-        row = known.get(worker)
+        workers = await self._log.workers(DEFAULT_TENANT)
+        rows = {row.worker: row for row in workers}
+        row = rows.get(worker)
         if row is not None and row.server != self._server and row.age < ELSEWHERE:
             return
-        lost = await self._log.lose(worker)
-        log.info("worker lost", extra={"worker": worker, "commands": lost})
+        lost_commands = await self._log.lose(worker)
+        log.info("worker lost", extra={"worker": worker, "commands": lost_commands})
         self._metrics.workers_lost.inc()
-        if lost:
+        if lost_commands:
             for shard in range(self._shards):
                 await self._bus.publish(bus_port.inbox(shard))
 
@@ -125,10 +131,11 @@ class Presence:
 
 
 async def _quietly(work: Callable[[], Awaitable[None]]) -> None:
-    """When the store is not there: notes are made again, and leases run out by themselves."""
+    """Run it and log its errors. A failure does no harm: the worker is noted again with its next
+    request, and leases run out by themselves."""
     try:
         await work()
     except Unavailable as error:
         log.warning("presence not written", extra={"error": str(error)})
-    except Exception:  # nobody awaits it
+    except Exception:  # the task is not awaited, so nobody else would log it
         log.exception("presence not written")

@@ -1,5 +1,9 @@
-"""What people and programs ask for. A request is a message in an inbox, true when it is written; `request` is its key:
-asking twice with one key is asking once. Starting validates first, so that what is accepted can run."""
+"""Requests of people and programs: start, repeat, cancel, pause, resume, release, signal.
+
+A request is a message in the inbox of its execution, accepted once it is written. `request` is its
+key: a second request with the same key has no effect. A start is validated first, so that an
+accepted execution can run.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -32,11 +36,14 @@ SIGNAL_LIMIT = 8 * 1024
 
 def check_signal(name: str, payload: Any, what: str) -> None:
     """Refuse a payload that is too large, and an approval that neither approves nor rejects."""
-    if (size := len(codec.encode(payload))) > SIGNAL_LIMIT:
+    size = len(codec.encode(payload))
+    if size > SIGNAL_LIMIT:
         raise InvalidInput(
             f"{what} is {size} bytes, the limit is {SIGNAL_LIMIT}", hint="send a reference"
         )
-    problem = problem_with_approval(payload) if is_approval(name) else None
+    if not is_approval(name):
+        return
+    problem = problem_with_approval(payload)
     if problem is not None:
         raise InvalidInput(
             f"the signal {name} neither approves nor rejects: {problem}", hint=APPROVAL_HINT
@@ -44,7 +51,7 @@ def check_signal(name: str, payload: Any, what: str) -> None:
 
 
 class StartOptions(TypedDict, total=False):
-    """What a start may say beside the path, as `Requests.prepare` takes it."""
+    """The options of a start beside the path, as `Requests.prepare` takes them."""
 
     content: str | None
     version: str | int | None
@@ -57,7 +64,10 @@ class StartOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class RepeatWish:
-    """How to repeat an ended execution. Without a version: with the one it had. `payload` is laid over its workload."""
+    """How to repeat an ended execution.
+
+    `version` None keeps the version it had. `payload` is merged over its workload.
+    """
 
     how: Literal["retry", "rerun"]
     version: Version = None
@@ -68,16 +78,15 @@ class RepeatWish:
 @dataclass(frozen=True, slots=True)
 class PreparedRepeat:
     plan: Plan
-    ended: Execution  # as the new one is going to see it
+    ended: Execution  # rewound if the repeat begins at a step
     tenant: Tenant
     version: int | None
     before: dict[str, Any]
     workload: dict[str, Any]
     inherits: bool
-    rewound: Rewound | None = None  # of a rerun from a step
-    changed_loops: tuple[
-        str, ...
-    ] = ()  # steps: failed items run again, and this version writes `loop.in` differently
+    rewound: Rewound | None = None  # for a rerun from a step
+    # steps that run failed items again, although this version writes `loop.in` differently
+    changed_loops: tuple[str, ...] = ()
 
 
 def _never_entered(ended: Execution, step: str) -> Conflict:
@@ -90,13 +99,23 @@ def _never_entered(ended: Execution, step: str) -> Conflict:
             hint=f"rerun execution {ended.retry_of} from this step, or rerun this one from another",
         )
     ran = [
-        name for name, known in ended.steps.items() if known.runs and known.status != "inherited"
+        name for name, other in ended.steps.items() if other.runs and other.status != "inherited"
     ]
     message = f"step {step!r} did not run in execution {ended.execution_id}"
     return Conflict(message, hint=f"it ran {', '.join(ran) or 'none'}")
 
 
+def _check_retry(ended: Execution) -> None:
+    """Refuse to retry a completed execution, unless a loop of it has failed items."""
+    if ended.status != "completed" or inheriting.loops_with_failed_items(ended):
+        return
+    message = f"execution {ended.execution_id} has completed, and nothing is left to run: "
+    message += "none of its items can be run again"
+    raise Conflict(message, hint="rerun it; a cursor loop then claims rows again")
+
+
 def _check_inheritance(plan: Plan, ended: Execution, version: int | None) -> None:
+    """Refuse a version that does not fit to the state of the ended execution."""
     problems = inheriting.misfits(plan, ended)
     if problems:
         raise Conflict(
@@ -123,11 +142,12 @@ class Requests:
         self._new_id = new_id
         self._shards = shards
 
-    # -- beginning --
+    # -- starting --
 
-    async def start(self, path: str | None = None, **wish: Unpack[StartOptions]) -> ExecutionId:
-        """A known `start_key` gives the execution that it started."""
-        return await self.begin(*await self.prepare(path, **wish))
+    async def start(self, path: str | None = None, **options: Unpack[StartOptions]) -> ExecutionId:
+        """Start an execution. A known `start_key` returns the execution that it started before."""
+        start, workload = await self.prepare(path, **options)
+        return await self.begin(start, workload)
 
     async def prepare(
         self,
@@ -141,8 +161,11 @@ class Requests:
         tenant: Tenant = DEFAULT_TENANT,
         execution_id: ExecutionId | None = None,
     ) -> tuple[Start, dict[str, Any]]:
-        """What is to be written, with its workload; `begun` says that it was. By path or by content hash. A caller that may have
-        to repeat without a key draws the id first (`new_id`)."""
+        """The `Start` to write, and its workload. Names the playbook by path or by content hash.
+
+        A caller that writes the start itself calls `begun` afterwards. A caller that may have to
+        repeat the call without a `start_key` draws the id first and passes `execution_id`.
+        """
         entry = await self._entry(path, content, version, tenant)
         plan = await self._playbooks.plan(entry.hash)
         start = Start(
@@ -155,9 +178,11 @@ class Requests:
             by=by,
             pins=await self._pins.at_start(plan, tenant),
         )
-        return start, await self._playbooks.workload(entry, start.execution_id, payload)
+        workload = await self._playbooks.workload(entry, start.execution_id, payload)
+        return start, workload
 
     async def begun(self, start: Start) -> None:
+        """Wake the owner of its shard. Call it after the start is written."""
         await self._hint(start.execution_id)
 
     async def repeat(
@@ -168,8 +193,10 @@ class Requests:
         by: str | None,
         new_id: ExecutionId | None = None,
     ) -> ExecutionId:
-        """A new execution of an ended one: from the beginning, or with what the ended one has finished. Another id than `new_id`
-        is that of an execution which the same request has started before."""
+        """Start a new execution of an ended one: from the beginning, or with its finished work.
+
+        Returns another id than `new_id` if the same request has started an execution before.
+        """
         new_id = new_id or self._new_id()
         repeat = await self.prepare_repeat(execution_id, wish, new_id)
         key = f"{wish.how}:{execution_id}:{request}"
@@ -191,19 +218,19 @@ class Requests:
     async def retry(
         self, execution_id: ExecutionId, request: str, *, by: str | None = None
     ) -> ExecutionId:
-        """A new execution that takes over what the ended one finished, and runs the rest."""
+        """Start an execution that takes over what the ended one finished, and runs the rest."""
         return await self.repeat(execution_id, RepeatWish("retry"), request, by)
 
     async def rerun(
         self, execution_id: ExecutionId, request: str, *, by: str | None = None
     ) -> ExecutionId:
-        """The same playbook and workload from the beginning."""
+        """Start an execution of the same playbook and workload from the beginning."""
         return await self.repeat(execution_id, RepeatWish("rerun"), request, by)
 
     async def prepare_repeat(
         self, execution_id: ExecutionId, wish: RepeatWish, new_id: ExecutionId | None = None
     ) -> PreparedRepeat:
-        """What would be repeated; Conflict or NotFound says why that cannot be."""
+        """What a repeat would do. Raises `Conflict` or `NotFound` if it is not possible."""
         pinned = await self._pinned(execution_id)
         ended = await self._ended(execution_id)
         if ended is None:
@@ -211,18 +238,9 @@ class Requests:
                 f"execution {execution_id} has not ended",
                 hint="cancel it first, or wait for its end",
             )
-        if (
-            wish.how == "retry"
-            and ended.status == "completed"
-            and not inheriting.loops_with_failed_items(ended)
-        ):
-            message = f"execution {execution_id} has completed, and nothing is left to run: none of its items can be run again"
-            raise Conflict(message, hint="rerun it; a cursor loop then claims rows again")
-        entry = replace(
-            await self._playbooks.text(pinned.playbook), path=ended.path, version=ended.version or 0
-        )
-        if wish.version is not None:
-            entry = await self._playbooks.find(ended.path, wish.version, pinned.tenant)
+        if wish.how == "retry":
+            _check_retry(ended)
+        entry = await self._entry_to_repeat(pinned, ended, wish)
         changed = entry.hash != pinned.playbook
         plan = await self._playbooks.plan(entry.hash)
         rewound = None
@@ -251,7 +269,16 @@ class Requests:
             prepared = dataclasses.replace(prepared, workload=workload)
         return prepared
 
+    async def _entry_to_repeat(
+        self, pinned: Pinned, ended: Execution, wish: RepeatWish
+    ) -> CatalogEntry:
+        text = await self._playbooks.text(pinned.playbook)
+        if wish.version is not None:
+            return await self._playbooks.find(ended.path, wish.version, pinned.tenant)
+        return replace(text, path=ended.path, version=ended.version or 0)
+
     async def _rewound(self, plan: Plan, ended: Execution, step: str) -> Rewound:
+        """The execution before its last entry of this step. Raises if it cannot begin there."""
         if step not in plan.steps:
             raise NotFound(
                 f"the playbook has no step {step!r}", hint=f"steps: {', '.join(plan.steps)}"
@@ -310,12 +337,16 @@ class Requests:
         return await self._playbooks.find(path, version, tenant)
 
     async def begin(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
+        """Write a prepared start. A known `start_key` returns the execution that it started."""
         execution_id = await self._log.start(start, workload)
         await self._hint(execution_id)
         return execution_id
 
     async def _post(self, execution_id: ExecutionId, message: Message) -> bool:
-        """False: that request was there already. Conflict: the execution has ended."""
+        """Write the message into the inbox; False if a request with its key is there already.
+
+        Raises `Conflict` if the execution has ended.
+        """
         await self._pinned(execution_id)
         if await self._ended(execution_id) is not None:
             raise Conflict(
@@ -332,12 +363,14 @@ class Requests:
         return pinned
 
     async def _ended(self, execution_id: ExecutionId) -> Execution | None:
-        """Its final state, if it has ended: from the log, not from a row that may lag behind it."""
+        """Its final state if it has ended, from the log: the projection may lag behind."""
         try:
             loaded = await self._states.read(execution_id)
         except Unfoldable:
             return None
-        return loaded.state if loaded is not None and loaded.state.terminal else None
+        if loaded is None or not loaded.state.terminal:
+            return None
+        return loaded.state
 
     async def _hint(self, execution_id: ExecutionId) -> None:
         await self._bus.publish(bus_port.inbox(shard_of(execution_id, self._shards)))

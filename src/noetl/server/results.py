@@ -1,4 +1,7 @@
-"""The way to stored results, for servers that are given one: a server opens no data by itself."""
+"""The port through which a server reads stored results, if it is given one at its start.
+
+The server itself opens no data.
+"""
 
 from typing import Protocol
 
@@ -7,7 +10,7 @@ from noetl.model.shown import Download, Preview
 
 
 class Results(Protocol):
-    """NotFound, or Unavailable, when a payload cannot be had."""
+    """Methods raise `NotFound` or `Unavailable` if a payload cannot be read."""
 
     async def preview(self, reference: Reference, rows: int) -> Preview: ...
 
@@ -18,5 +21,5 @@ class Results(Protocol):
         start: int = 0,
         stop: int | None = None,
     ) -> Download:
-        """Without a format: as it is stored. Rows [start, stop) of it."""
+        """Rows [start, stop) of the result; as it is stored if `format` is None."""
         ...

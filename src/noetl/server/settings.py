@@ -1,4 +1,4 @@
-"""What one server can be told. Plain values: they are read from the environment elsewhere, once."""
+"""The settings of one server, as plain values. `noetl.settings` reads the environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,32 +9,32 @@ from noetl.model.ids import Micros
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Intervals are seconds of the event loop; leases are the store's time."""
+    """Intervals are in seconds of the event loop, leases in microseconds of the store's clock."""
 
     name: str = "server"
     address: str | None = None
-    shards: int = 16  # as many as the database was made with
+    shards: int = 16  # must be the number that the database was made with
     lease: Micros = LEASE
-    renew_every: float = (
-        RENEW_EVERY / 1e6
-    )  # also when the store is not there: the lease must not lapse over it
+    # seconds between renewals of the server's lease; while the store is unavailable, tries are at
+    # most half of it apart, so that the lease does not lapse
+    renew_every: float = RENEW_EVERY / 1e6
     shard_interval: float = 0.5
-    inbox_interval: float = 0.5  # without a hint
+    inbox_interval: float = 0.5  # a hint makes it shorter
     timer_interval: float = 0.2
     reaper_interval: float = 0.5
     projector_interval: float = 0.1
     schedule_interval: float = 0.5
-    sweep_interval: float | None = None  # None: results are looked after elsewhere
-    grace: Micros = 86_400_000_000  # how long an execution must be over before anything of it goes
-    retention: Micros | None = (
-        None  # how long results stay after that which say nothing else; None: for ever
-    )
-    job_interval: float = 60.0  # looks whether a job over the log is due
-    poll_interval: float = 0.5  # how often a waiting worker looks for commands without a hint
-    read_limit: int = 200  # rows that a duty takes at once
-    at_a_stretch: float | None = (
-        None  # computing until requests that wait get a turn; None: nobody asks while others work
-    )
-    states: int = 10_000  # executions kept in memory
-    plans: int = 500  # playbooks kept in memory
-    env: Mapping[str, str] = field(default_factory=dict)  # what `env.*` of workload defaults reads
+    sweep_interval: float | None = None  # None: this server does not expire results
+    grace: Micros = 86_400_000_000  # results stay at least this long after their execution's end
+    # results without a lifetime of their own stay this long after the end of their execution;
+    # None: for ever
+    retention: Micros | None = None
+    job_interval: float = 60.0  # between checks whether a job over the log is due
+    poll_interval: float = 0.5  # between claims for a waiting worker without a hint
+    read_limit: int = 200  # rows that a duty reads at once
+    # seconds of computing until waiting requests get a turn of the event loop; None: no limit,
+    # for processes that answer no requests meanwhile
+    at_a_stretch: float | None = None
+    states: int = 10_000  # executions cached in memory
+    plans: int = 500  # compiled playbooks cached in memory
+    env: Mapping[str, str] = field(default_factory=dict)  # for `env.*` in workload defaults

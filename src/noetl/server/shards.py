@@ -1,7 +1,7 @@
-"""Which shards this server owns, and the duty that holds its lease and takes its fair share.
+"""The shards that this server owns, and the duty that renews its lease and takes its fair share.
 
-Ownership here is an opinion: the epoch decides at every append. Whatever a lost reply left unclear is read back from the
-lease rows at the next run, so no shard stays without an owner that knows of it.
+Ownership here is only a belief: the epoch decides at every append. Each run reads the lease rows
+back, so a lost reply leaves no shard with an owner that does not know of it.
 """
 
 import asyncio
@@ -21,14 +21,12 @@ log = logging.getLogger(__name__)
 
 
 class OwnedShards:
-    """Shards owned now, with the epoch to present. `on_change` hears of every one that comes or goes."""
+    """The owned shards with their epochs. Calls `on_change` for every shard that comes or goes."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._epochs: dict[int, int] = {}
-        self.confirmed = float(
-            "-inf"
-        )  # time of the loop when the store was last asked whose they are
+        self.confirmed = float("-inf")  # loop time of the last read of the owners from the store
         self.on_change: list[Callable[[int], None]] = []
 
     def of(self, execution_id: ExecutionId) -> int:
@@ -49,7 +47,7 @@ class OwnedShards:
             self._changed(shard)
 
     def drop(self, shard: int, epoch: int | None = None) -> None:
-        """`epoch`: only when it is still that one; a later one was taken meanwhile otherwise."""
+        """Drop the shard. With `epoch`: only if it still has that one, and was not taken again."""
         if shard in self._epochs and epoch in (None, self._epochs[shard]):
             del self._epochs[shard]
             self._changed(shard)
@@ -82,7 +80,7 @@ class ShardKeeper:
 
     @property
     def runtime_id(self) -> int | None:
-        """None: this server has no lease."""
+        """None while this server has no lease."""
         return None if self._runtime is None else self._runtime.runtime_id
 
     async def run_once(self) -> Counts:
@@ -92,33 +90,36 @@ class ShardKeeper:
         return Counts(await self._balance(runtime))
 
     async def close(self) -> None:
-        """Leave at once instead of letting the lease run out."""
+        """Give up the lease at once instead of letting it run out."""
         for shard in self._shards.owned():
             self._shards.drop(shard)
         if self._runtime is not None:
             await self._leases.leave(self._runtime.runtime_id)
 
     async def _hold_lease(self) -> Runtime:
+        """Renew the lease if it is due; register this server if it has none or lost it."""
+        settings = self._settings
         now = asyncio.get_running_loop().time()
-        if self._runtime is not None and now - self._renewed < self._settings.renew_every:
+        if self._runtime is not None and now - self._renewed < settings.renew_every:
             return self._runtime
-        if self._runtime is not None and not await self._leases.renew(
-            self._runtime.runtime_id, self._settings.lease
-        ):
-            log.warning("lease lost", extra={"runtime_id": self._runtime.runtime_id})
-            self._runtime = None
-            for shard in self._shards.owned():
-                self._shards.drop(shard)
+        if self._runtime is not None:
+            runtime_id = self._runtime.runtime_id
+            if not await self._leases.renew(runtime_id, settings.lease):
+                log.warning("lease lost", extra={"runtime_id": runtime_id})
+                self._runtime = None
+                for shard in self._shards.owned():
+                    self._shards.drop(shard)
         if self._runtime is None:
             self._runtime = await self._leases.register(
-                self._settings.name, self._settings.address, self._settings.lease
+                settings.name, settings.address, settings.lease
             )
             self._ids = Snowflakes(self._runtime.node)
         self._renewed = now
         return self._runtime
 
     async def _read_back(self, runtime: Runtime) -> None:
-        asked = asyncio.get_running_loop().time()
+        """Adopt and drop shards so that they match the lease rows."""
+        asked_at = asyncio.get_running_loop().time()
         owners = await self._leases.owners()
         mine = {
             owner.shard: owner.epoch for owner in owners if owner.runtime_id == runtime.runtime_id
@@ -128,11 +129,12 @@ class ShardKeeper:
                 self._shards.drop(shard)
         for shard, epoch in mine.items():
             self._shards.adopt(shard, epoch)
-        self._shards.confirmed = asked
+        self._shards.confirmed = asked_at
 
     async def _balance(self, runtime: Runtime) -> int:
-        """Take up to the fair share, give back what is beyond it."""
-        share = ceil(self._shards.count / max(1, await self._leases.servers()))
+        """Claim shards up to the fair share, and release those beyond it. Returns how many."""
+        servers = max(1, await self._leases.servers())
+        share = ceil(self._shards.count / servers)
         owned = self._shards.owned()
         if len(owned) > share:
             excess = owned[share:]
@@ -145,6 +147,6 @@ class ShardKeeper:
         claimed = await self._leases.claim(runtime.runtime_id, share - len(owned))
         if claimed:
             fault("takeover.after")
-        for each in claimed:
-            self._shards.adopt(each.shard, each.epoch)
+        for claim in claimed:
+            self._shards.adopt(claim.shard, claim.epoch)
         return len(claimed)

@@ -1,7 +1,8 @@
-"""States of executions: a read-through cache over the log. Dropping it changes latency, nothing else.
+"""States of executions: a read-through cache over the log. Dropping it changes only latency.
 
-A state is loaded from the projection's snapshot and the events after it, or from the first event; a decided one is kept only
-after its append has been confirmed. So a state is never ahead of the log; being behind is caught by compare-and-set.
+The cache loads a state from the projection's snapshot and the events after it, or from the first
+event. The dispatcher puts a new state into it only after the append is confirmed. So a cached state
+is never ahead of the log; compare-and-set at the append detects one that is behind.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from noetl.playbook.plan import Plan
 from noetl.server.playbooks import Playbooks
 
 PAGE = 10_000
-MAX_REWOUND = 8  # executions that are kept rewound, from the preview of a rerun until it begins
+MAX_REWOUND = 8  # rewound executions in memory, from the preview of a rerun until it begins
 
 
 class LoadedState(Struct, frozen=True):
@@ -35,7 +36,10 @@ class LoadedState(Struct, frozen=True):
 
 
 class Unfoldable(NoetlError):
-    """The log of an execution cannot be folded, or its playbook cannot be read: it is to be set aside."""
+    """The log of an execution cannot be folded, or its playbook cannot be read.
+
+    The dispatcher quarantines such an execution.
+    """
 
     code = "UNFOLDABLE"
 
@@ -48,7 +52,7 @@ class Unfoldable(NoetlError):
 
 @dataclass(slots=True)
 class Fold:
-    """How far a log has been folded; `at` names the place where it may break."""
+    """How far a log has been folded. `at` names the current place, for the error message."""
 
     state: Execution
     seq: int = 0
@@ -61,32 +65,35 @@ class States:
         self._playbooks = playbooks
         self._limit = limit
         self._kept: OrderedDict[ExecutionId, LoadedState] = OrderedDict()
-        self._begun: OrderedDict[ExecutionId, None] = OrderedDict()  # taken for new once
+        self._begun: OrderedDict[ExecutionId, None] = OrderedDict()  # assumed to be new once
         self._rewound: OrderedDict[tuple[ExecutionId, str, str], Rewound] = OrderedDict()
 
     async def get(self, execution_id: ExecutionId) -> LoadedState | None:
-        """None: there is no such execution. Raises `Unfoldable`."""
-        kept = self._kept.get(execution_id)
-        if kept is not None:
+        """None if there is no such execution. Raises `Unfoldable`."""
+        cached = self._kept.get(execution_id)
+        if cached is not None:
             self._kept.move_to_end(execution_id)
-            return kept
+            return cached
         loaded = await self.read(execution_id)
         if loaded is not None:
             self.keep(execution_id, loaded)
         return loaded
 
     async def prefetch(self, execution_ids: Iterable[ExecutionId]) -> None:
-        """Load what is not here, together. What cannot be loaded says so when it is asked for."""
-        cold = [each for each in dict.fromkeys(execution_ids) if each not in self._kept]
+        """Load the missing ones concurrently. Errors are ignored here: `get` raises them again."""
+        cold = [id_ for id_ in dict.fromkeys(execution_ids) if id_ not in self._kept]
         if len(cold) > 1:
             await asyncio.gather(*map(self.get, cold), return_exceptions=True)
 
     async def begin(self, execution_ids: Iterable[ExecutionId]) -> None:
-        """Take these for new, without a look at the log: compare-and-set tells if they are not, and they are read then."""
+        """Cache an empty state for each of these, without reading their events.
+
+        If one is not new after all, compare-and-set fails at the append and the state is read then.
+        """
         new = [
-            each
-            for each in dict.fromkeys(execution_ids)
-            if each not in self._kept and each not in self._begun
+            id_
+            for id_ in dict.fromkeys(execution_ids)
+            if id_ not in self._kept and id_ not in self._begun
         ]
         if not new:
             return
@@ -94,7 +101,7 @@ class States:
             try:
                 plan = await self._playbooks.plan(pinned.playbook)
             except NoetlError:
-                continue  # said when it is asked for
+                continue  # `get` raises it again
             fixed = PinnedPlaybook(
                 execution_id=execution_id, plan=plan, workload=pinned.workload, tenant=pinned.tenant
             )
@@ -104,9 +111,9 @@ class States:
             self._begun.popitem(last=False)
 
     def keep(self, execution_id: ExecutionId, loaded: LoadedState) -> None:
-        """Never an older one over a newer one: two readers may come back in any order."""
-        kept = self._kept.get(execution_id)
-        if kept is None or kept.seq <= loaded.seq:
+        """Cache a state unless a newer one is there: two readers may finish in any order."""
+        cached = self._kept.get(execution_id)
+        if cached is None or cached.seq <= loaded.seq:
             self._kept[execution_id] = loaded
         self._kept.move_to_end(execution_id)
         while len(self._kept) > self._limit:
@@ -123,7 +130,10 @@ class States:
         return list(self._kept)
 
     async def read(self, execution_id: ExecutionId) -> LoadedState | None:
-        """From the store, past the cache. Whatever is wrong with one execution is `Unfoldable`: only it suffers."""
+        """Read the state from the store, without the cache. None if there is no such execution.
+
+        Any error that concerns only this execution becomes `Unfoldable`.
+        """
         pinned = await self._log.pinned(execution_id)
         if pinned is None:
             return None
@@ -143,11 +153,13 @@ class States:
         return LoadedState(fixed, fold.state, fold.seq)
 
     async def rewound(self, execution_id: ExecutionId, step: str, plan: Plan) -> Rewound | None:
-        """An ended execution as of the last entry of the step; None: the step was not entered. Reads all of its events.
-        Conflict when they cannot be read."""
-        place = (execution_id, step, plan.hash)
-        if place in self._rewound:
-            return self._rewound[place]
+        """An ended execution as of the last entry of the step; None if the step was not entered.
+
+        Reads all events of the execution. Raises `Conflict` if they cannot be read.
+        """
+        cache_key = (execution_id, step, plan.hash)
+        if cache_key in self._rewound:
+            return self._rewound[cache_key]
         rewinding = Rewinding(plan, execution_id, step)
         seq = 0
         while True:
@@ -157,12 +169,12 @@ class States:
                 seq = recorded.seq
             if len(page) < PAGE:
                 break
-        found = rewinding.result()
-        if found is not None:
-            self._rewound[place] = found
+        rewound = rewinding.result()
+        if rewound is not None:
+            self._rewound[cache_key] = rewound
         while len(self._rewound) > MAX_REWOUND:
             self._rewound.popitem(last=False)
-        return found
+        return rewound
 
     async def _page_to_rewind(self, execution_id: ExecutionId, after: int) -> list[Recorded]:
         try:
@@ -186,7 +198,10 @@ class States:
 
 
 def _snapshot(row: Projection | None) -> tuple[Execution, int] | None:
-    """A snapshot that does not match its hash, or has an older shape, is as good as none: the log is the truth."""
+    """The row's snapshot and its seq. None if it does not match its hash or has an older shape.
+
+    The log is the source of truth, so such a state is folded from the first event.
+    """
     if row is None or row.state is None or row.state_hash != state_hash(row.state):
         return None
     try:

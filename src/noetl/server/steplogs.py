@@ -1,4 +1,4 @@
-"""Step logs at the server: what a worker may store as one. Their lines are opened for readers only (`services/logs.py`)."""
+"""Stores the step logs that workers send. Only `services/logs.py` opens their lines, for readers."""
 
 import logging
 from hashlib import sha256
@@ -12,20 +12,27 @@ log = logging.getLogger(__name__)
 
 
 async def keep(eventlog: EventLog, parts: tuple[StoredRef, ...]) -> None:
-    """Durable when it returns. What is no part of a log would be none the next time either: it is passed over."""
-    good = tuple(part for part in parts if _is_log(part))
-    if len(good) < len(parts):
-        log.warning("step logs passed over", extra={"parts": len(parts) - len(good)})
-    if good:
-        await eventlog.put_logs(good)
+    """Store these parts; they are durable when it returns.
+
+    Skips invalid parts: refusing them would only make the worker send them again.
+    """
+    valid = tuple(part for part in parts if _is_log(part))
+    if len(valid) < len(parts):
+        log.warning("step logs passed over", extra={"parts": len(parts) - len(valid)})
+    if valid:
+        await eventlog.put_logs(valid)
 
 
 def _is_log(part: StoredRef) -> bool:
-    payload, reference = part.payload or b"", part.reference
+    payload = part.payload or b""
+    reference = part.reference
     try:
-        named = parse_uri(reference.uri).kind == "log" and 0 < int(reference.ref_id) < 1 << 63
+        is_log_uri = parse_uri(reference.uri).kind == "log"
+        has_valid_id = 0 < int(reference.ref_id) < 1 << 63
     except (BadReference, ValueError):
         return False
-    return (
-        named and 0 < len(payload) <= BLOB_LIMIT and sha256(payload).hexdigest() == reference.sha256
-    )
+    if not (is_log_uri and has_valid_id):
+        return False
+    if not 0 < len(payload) <= BLOB_LIMIT:
+        return False
+    return sha256(payload).hexdigest() == reference.sha256

@@ -1,4 +1,4 @@
-"""How people see the steps of an execution: in the words of executions, whatever the log calls them."""
+"""The steps of an execution as people see them, with the same status words as executions have."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -7,12 +7,12 @@ from noetl.engine.state import Activation, Execution, LoopState, Record
 from noetl.model.clock import iso
 from noetl.model.ids import Micros
 
-WORDS = {"ok": "completed", "error": "failed", "none": "waiting"}  # the others are called the same
+WORDS = {"ok": "completed", "error": "failed", "none": "waiting"}  # other statuses stay as they are
 
 
 @dataclass(frozen=True, slots=True)
 class LoopProgress:
-    """`done` counts failed and skipped items too. `total` is None while a cursor has not come to its end."""
+    """`done` includes failed and skipped items. `total` is None until a cursor reaches its end."""
 
     done: int
     failed: int
@@ -22,7 +22,7 @@ class LoopProgress:
 
 @dataclass(frozen=True, slots=True)
 class StepSeen:
-    """`started_at` and `ended_at` are those of its last run."""
+    """A step; `started_at` and `ended_at` are the times of its last run."""
 
     status: str
     runs: int
@@ -32,29 +32,36 @@ class StepSeen:
 
     @property
     def seconds(self) -> float | None:
-        """How long its last run took; None while it runs, and for a step that did not run here."""
+        """The duration of its last run; None while it runs, and if the step did not run here."""
         if self.started_at is None or self.ended_at is None:
             return None
         return (self.ended_at - self.started_at) / 1e6
 
     def shown(self) -> dict[str, Any]:
+        """The step as JSON."""
+        loop = None if self.loop is None else asdict(self.loop)
         return {
             "status": self.status,
             "runs": self.runs,
-            "started_at": iso(self.started_at) if self.started_at else None,
-            "ended_at": iso(self.ended_at) if self.ended_at else None,
+            "started_at": _iso_or_none(self.started_at),
+            "ended_at": _iso_or_none(self.ended_at),
             "seconds": self.seconds,
-            "loop": None if self.loop is None else asdict(self.loop),
+            "loop": loop,
         }
 
 
+def _iso_or_none(at: Micros | None) -> str | None:
+    return iso(at) if at else None
+
+
 def steps_of(state: Execution) -> dict[str, StepSeen]:
-    """By name, in the order they began."""
-    seen = {name: _over(record) for name, record in state.steps.items()}
+    """The steps by name, in the order they began."""
+    steps = {name: _over(record) for name, record in state.steps.items()}
     for activation in state.activations.values():
-        known = seen.get(activation.step)
-        seen[activation.step] = _live(activation, known.runs if known is not None else 0)
-    return seen
+        earlier = steps.get(activation.step)
+        runs = 0 if earlier is None else earlier.runs
+        steps[activation.step] = _live(activation, runs)
+    return steps
 
 
 def _over(record: Record) -> StepSeen:
@@ -74,5 +81,6 @@ def _live(activation: Activation, runs: int) -> StepSeen:
 
 def _progress(loop: LoopState) -> LoopProgress:
     done = loop.ok + loop.failed + loop.skipped + loop.ahead
-    total = loop.size if loop.mode != "cursor" or loop.drained else None
+    has_known_size = loop.mode != "cursor" or loop.drained
+    total = loop.size if has_known_size else None
     return LoopProgress(done, loop.failed, loop.skipped, total)

@@ -1,9 +1,11 @@
-"""Workers that wait at this server. A command issued meanwhile is leased to one of them in the transaction that issues it.
+"""Handoff of new commands to workers that wait at this server.
 
-A place is reserved before the commit and given or returned after it. When the worker has left by then, its command goes with
-whatever else it waits for here; a worker that waits for nothing is noted, so that its next exchange looks for what it is owed.
-When the outcome is unknown, nothing is lost either: what is leased to a worker that does not list it is sent again when it
-renews its leases.
+A command is leased to a waiting worker in the transaction that issues it. The dispatcher reserves a
+place before the commit, and fills it or gives it back after the commit. If the worker's request has
+its reply by then, another waiting request of that worker takes the command. If there is none, the
+server notes that it owes the worker a command, so that its next exchange reads its leases.
+If the outcome of the commit is unknown, nothing is lost either: when the worker renews its leases,
+the server sends the commands that are leased to it and that it does not list.
 """
 
 import asyncio
@@ -11,20 +13,22 @@ from collections.abc import Iterable
 
 from noetl.model.commands import Command
 
-KEPT_OWED = 1_000  # workers; one that is forgotten asks by itself, when it renews
+KEPT_OWED = 1_000  # workers; a forgotten one gets its command when it renews its leases
 
 
 class Waiter:
+    """A waiting request of a worker, with its free places."""
+
     def __init__(self, worker: str, pools: tuple[str, ...], free: int, waiting: "Waiting") -> None:
         self._waiting = waiting
         self.worker = worker
         self.pools = pools
-        self.open = free  # places that nobody has reserved
-        self.reserved = 0  # for commands that are being issued
+        self.open = free  # free places without a reservation
+        self.reserved = 0  # places for commands that are being issued
         self.given: list[Command] = []
-        self.unsure = False  # a claim for it may have been made
+        self.unsure = False  # the outcome of a claim for it is unknown
         self.woken = asyncio.Event()
-        self.gone = False  # it has its reply
+        self.gone = False  # the request has its reply
 
     def reserve(self) -> None:
         self.open -= 1
@@ -43,21 +47,21 @@ class Waiter:
         self.open += 1
 
     def take_open(self) -> int:
-        """Reserve every open place, for a claim."""
-        taken, self.open = self.open, 0
-        return taken
+        """Reserve every open place for a claim, and return their number."""
+        places, self.open = self.open, 0
+        return places
 
 
 class Waiting:
-    """It also knows in which pools a look into the queue found nothing more, until somebody says that there is something."""
+    """All waiting requests at this server. Also remembers which pools a claim has found empty,
+    until a hint says that there is something in them."""
 
     def __init__(self) -> None:
         self._pools: dict[str, dict[Waiter, None]] = {}
-        self._empty: dict[str, float] = {}  # since when
+        self._empty: dict[str, float] = {}  # loop time since when, by pool
         self._present: dict[str, dict[Waiter, None]] = {}  # by worker
-        self._owed: dict[
-            str, None
-        ] = {}  # workers that a command was leased to after they had their reply
+        # workers that got the lease of a command after they had their reply
+        self._owed: dict[str, None] = {}
 
     def enter(self, worker: str, pools: tuple[str, ...], free: int) -> Waiter:
         waiter = Waiter(worker, pools, free, self)
@@ -76,7 +80,10 @@ class Waiting:
             del self._present[waiter.worker]
 
     def give_late(self, worker: str, command: Command) -> None:
-        """What was reserved for a request that has its reply: the lease is the worker's, so another request may bring it."""
+        """Hand out a command that was reserved for a request that has its reply by now.
+
+        The lease belongs to the worker, so any request of the same worker may take it.
+        """
         for waiter in self._present.get(worker, ()):
             waiter.given.append(command)
             waiter.woken.set()
@@ -86,11 +93,12 @@ class Waiting:
             del self._owed[next(iter(self._owed))]
 
     def owes(self, worker: str) -> bool:
-        """Once: whoever asks looks what it is."""
+        """Whether the worker has a lease it may not know of. The caller must read its leases then:
+        the next call returns False."""
         return self._owed.pop(worker, self) is None
 
     def reserve(self, pool: str) -> Waiter | None:
-        """A place at the worker that has waited longest."""
+        """Reserve a place at the worker that has waited longest; None if there is no open place."""
         for waiter in self._pools.get(pool, ()):
             if waiter.open > 0:
                 waiter.reserve()
@@ -98,13 +106,14 @@ class Waiting:
         return None
 
     def empty_since(self, pools: Iterable[str]) -> float:
+        """Loop time since when all these pools are known to be empty; -inf if one may not be."""
         return min((self._empty.get(pool, float("-inf")) for pool in pools), default=float("-inf"))
 
     def emptied(self, pools: Iterable[str], now: float) -> None:
         self._empty.update(dict.fromkeys(pools, now))
 
     def doubt(self, pools: Iterable[str]) -> None:
-        """Whoever looks next may find something."""
+        """Forget that these pools are empty: the next claim may find something."""
         for pool in pools:
             self._empty.pop(pool, None)
 

@@ -1,4 +1,4 @@
-"""One execution's share of the next batch, while it is being decided: items in, one `Part` out."""
+"""One execution's share of the next batch: items go in, one `ExecutionPart` comes out."""
 
 import asyncio
 from collections.abc import Iterator
@@ -26,25 +26,28 @@ Answer = Literal["ok", "stale", "refused", "retry"]
 
 
 class Inbound(Struct, eq=False):
-    """Something that reached an execution: an inbox row, a due timer, or a report that a worker just brought."""
+    """A message to an execution: an inbox row, a due timer, or a report just sent by a worker."""
 
     execution_id: ExecutionId
     message: Message
     answer: "asyncio.Future[Answer]"
     inbox_id: int | None = None
     timer: TimerId | None = None
-    known: bool = False  # its event stands in the log already: consume it, record nothing
-    fatal: str | None = None  # deciding it again cannot help
+    known: bool = False  # its event is in the log already: consume it, record nothing
+    fatal: str | None = None  # the error to quarantine with: deciding again would fail again
     tries: int = 0
-    conflicts: dict[str, StateConflict] = field(
-        default_factory=dict
-    )  # by name: versions that the last append found
+    # by name of the state value: the versions that the last append found
+    conflicts: dict[str, StateConflict] = field(default_factory=dict)
 
     @property
     def report(self) -> Report | None:
-        """A report that no row holds: it is fenced by its command's lease, and lost unless it is answered."""
-        direct = self.inbox_id is None and self.timer is None
-        return self.message if direct and isinstance(self.message, Report) else None
+        """The message, if a worker sent it as a report and no inbox row holds it.
+
+        The lease of its command fences such a report, and it is lost unless it is answered.
+        """
+        if self.inbox_id is not None or self.timer is not None:
+            return None
+        return self.message if isinstance(self.message, Report) else None
 
     def reply(self, answer: Answer) -> None:
         if not self.answer.done():
@@ -52,14 +55,15 @@ class Inbound(Struct, eq=False):
 
 
 class BatchBudget(Struct):
-    """What a batch has space for. The first item always fits."""
+    """How many events and bytes still fit into a batch. The first item always fits."""
 
     events: int = BATCH_EVENTS
     bytes: int = BATCH_BYTES
 
     def take(self, events: int, size: int) -> bool:
-        untouched = self.events == BATCH_EVENTS
-        if not untouched and (events > self.events or size > self.bytes):
+        """Use up this much of the budget; False if it does not fit."""
+        is_first = self.events == BATCH_EVENTS
+        if not is_first and (events > self.events or size > self.bytes):
             return False
         self.events -= events
         self.bytes -= size
@@ -71,8 +75,8 @@ class ExecutionBatch(Struct, eq=False):
     shard: int
     after: int
     loaded: LoadedState | None = None  # None: no such execution, or its log cannot be folded
-    state: Execution | None = None  # as of the last item decided; None: not to be kept
-    aside: bool = False  # quarantined: what comes waits in the inbox
+    state: Execution | None = None  # after the last decided item; None: nothing to cache
+    aside: bool = False  # quarantined: messages wait in the inbox
     events: list[Event] = field(default_factory=list)
     encoded: list[bytes] = field(default_factory=list)  # the events' bytes
     effects: list[Effect] = field(default_factory=list)
@@ -80,17 +84,15 @@ class ExecutionBatch(Struct, eq=False):
     taken: dict[LeaseKey, None] = field(default_factory=dict)
     refs: list[StoredRef] = field(default_factory=list)
     items: list[tuple[Inbound, Answer]] = field(default_factory=list)
-    left: list[Inbound] = field(
-        default_factory=list
-    )  # not consumed: their execution was set aside by them or before them
+    # not consumed, because the execution is quarantined
+    left: list[Inbound] = field(default_factory=list)
     keys: dict[Inbound, frozenset[str]] = field(default_factory=dict)
-    handoffs: list[tuple[Waiter, Command]] = field(
-        default_factory=list
-    )  # places reserved for commands of this part
+    # places reserved at waiting workers for commands of this part
+    handoffs: list[tuple[Waiter, Command]] = field(default_factory=list)
     handed: set[CommandId] = field(default_factory=set)
 
     def consume(self, item: Inbound, answer: Answer) -> None:
-        """The item is over when this part is written; `answer` is what to say then."""
+        """Consume the item with this part. It gets `answer` once the part is written."""
         self.items.append((item, answer))
 
     def record(
@@ -101,6 +103,7 @@ class ExecutionBatch(Struct, eq=False):
         encoded: list[bytes],
         prepared: PreparedChildren,
     ) -> None:
+        """Add what was decided for this item; `given` are the events that it was turned into."""
         self.keys[item] = frozenset([event.key for event in given])
         self.state = advanced.state
         self.aside = advanced.state.quarantined is not None
@@ -115,13 +118,13 @@ class ExecutionBatch(Struct, eq=False):
         self.consume(item, "ok")
 
     def set_aside(self, event: Event) -> None:
-        """By this event, which nothing follows from."""
+        """Quarantine the execution with this event, from which no decision follows."""
         self.events.append(event)
         self.encoded.append(check_size(event))
         self.aside = True
 
     def reserve(self, waiting: Waiting) -> None:
-        """Commands issued here and still claimable at the end of the part go to workers that wait."""
+        """Reserve places at waiting workers for commands that are claimable after this part."""
         for command in _claimable(self.effects):
             waiter = waiting.reserve(command.pool)
             if waiter is not None:
@@ -142,7 +145,7 @@ class ExecutionBatch(Struct, eq=False):
         return [item for item, _ in self.items] + self.left
 
     def pools(self) -> set[str]:
-        """Pools whose workers should look for commands."""
+        """Pools that have new commands for their workers."""
         issued = {
             command.pool
             for command in _claimable(self.effects)
@@ -151,24 +154,26 @@ class ExecutionBatch(Struct, eq=False):
         return issued | set(self._requeued())
 
     def _requeued(self) -> Iterator[str]:
-        """Their rows know their pools; so does the playbook."""
+        """The pools of requeued commands, computed from the playbook: the effects do not name them."""
         if self.loaded is None or self.state is None:
             return
+        steps = self.loaded.fixed.plan.steps
         for effect in self.effects:
-            if isinstance(effect, Requeue) and effect.available_at is None:
-                live = self.state.commands.get(effect.command_id)
-                if live is not None:
-                    activation = self.state.activations.get(live.activation)
-                    yield pool_of(
-                        self.loaded.fixed.plan.steps[live.step].step, live.kind, activation
-                    )
+            if not isinstance(effect, Requeue) or effect.available_at is not None:
+                continue
+            live = self.state.commands.get(effect.command_id)
+            if live is None:
+                continue
+            activation = self.state.activations.get(live.activation)
+            yield pool_of(steps[live.step].step, live.kind, activation)
 
     def part(self) -> ExecutionPart:
         items = [item for item, _ in self.items]
+        tenant = DEFAULT_TENANT if self.loaded is None else self.loaded.fixed.tenant
         return ExecutionPart(
             execution_id=self.execution_id,
             shard=self.shard,
-            tenant=self.loaded.fixed.tenant if self.loaded is not None else DEFAULT_TENANT,
+            tenant=tenant,
             after=self.after,
             events=tuple(self.events),
             encoded=tuple(self.encoded),
@@ -186,16 +191,17 @@ class ExecutionBatch(Struct, eq=False):
 
 
 def _claimable(effects: list[Effect]) -> list[Command]:
-    found: dict[CommandId, Command] = {}
+    """Commands that these effects issue, and neither end nor park nor delay."""
+    claimable: dict[CommandId, Command] = {}
     for effect in effects:
         match effect:
             case Issue(command=command, available_at=None):
-                found[command.command_id] = command
+                claimable[command.command_id] = command
             case Finish(command_id=ended) | Park(command_id=ended):
-                found.pop(ended, None)
+                claimable.pop(ended, None)
             case Stop(commands=stopped):
                 for ended in stopped:
-                    found.pop(ended, None)
+                    claimable.pop(ended, None)
             case _:
                 pass
-    return list(found.values())
+    return list(claimable.values())

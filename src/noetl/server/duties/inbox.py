@@ -1,4 +1,7 @@
-"""Drains the inboxes of owned shards into the dispatcher. Rows stay until the append that consumes them."""
+"""Delivers the inbox rows of owned shards to the dispatcher.
+
+A row stays in the inbox until the append that consumes it.
+"""
 
 import asyncio
 
@@ -26,4 +29,4 @@ class InboxDrain:
         rows = await self._log.inbox(owned, self._limit, self._dispatcher.aside())
         answers = await asyncio.gather(*[self._dispatcher.deliver(row) for row in rows])
         done = sum(answer != "retry" for answer in answers)
-        return Counts(done, left=done > 0)  # more may have come while these were written
+        return Counts(done, left=done > 0)  # more rows may have come while these were written

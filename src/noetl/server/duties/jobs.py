@@ -1,4 +1,7 @@
-"""Runs a job over the log now and then, on one server at a time. The job itself is no business of the server: it is given."""
+"""Runs a job over the log once an hour, on one server at a time.
+
+The server does not know what the job does: the process that starts the server passes it in.
+"""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -27,8 +30,6 @@ class LakeJobDuty:
         try:
             await self._run()
         finally:
-            with suppress(
-                Unavailable
-            ):  # without a word it is free when this server's lease has ended
+            with suppress(Unavailable):  # otherwise it is free when this server's lease ends
                 await self._leases.done(runtime_id, self.name)
         return Counts(1)

@@ -1,4 +1,4 @@
-"""The loop that every duty runs in: an interval, a wake-up before it ends, and no failure that stops it."""
+"""Repeats a duty at an interval. A wake-up shortens the pause, and no failure stops the loop."""
 
 import asyncio
 import logging
@@ -11,12 +11,12 @@ from noetl.model.errors import Unavailable
 
 log = logging.getLogger(__name__)
 
-SLOWEST = 2.0  # seconds between tries while the store is not there
+SLOWEST = 2.0  # seconds between tries while the store is unavailable, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one run did; `left`: there is more, run again at once."""
+    """How much one run did. `left` says that there is more work: run again at once."""
 
     done: int = 0
     left: bool = False
@@ -32,6 +32,7 @@ class DutyLoop:
     def __init__(
         self, duty: Duty, interval: float, slowest: float = SLOWEST, *, after: float = 0.0
     ) -> None:
+        """`after` is the delay of the first run, in seconds."""
         self._after = after
         self._duty = duty
         self._interval = interval
@@ -56,7 +57,7 @@ class DutyLoop:
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, self._slowest)
                 continue
-            except Exception:  # a loop that must survive
+            except Exception:  # this loop must survive
                 self.failures += 1
                 log.exception("duty failed", extra={"duty": self._duty.name})
                 await asyncio.sleep(delay)
@@ -76,12 +77,15 @@ class DutyLoop:
 
 
 async def listen(bus: Bus, subjects: Sequence[str], hear: Callable[[], None]) -> None:
-    """Hear of hints for as long as the process lives. Without them everything still happens, at its interval."""
+    """Call `hear` for every hint, for as long as the process lives.
+
+    Lost hints do no harm: duties also run at their intervals.
+    """
     while True:
         try:
             async for _ in bus.subscribe(*subjects):
                 hear()
-        except Exception:  # a loop that must survive
+        except Exception:  # this loop must survive
             log.exception("the bus is not there")
         hear()
         await asyncio.sleep(SLOWEST)

@@ -1,5 +1,9 @@
-"""Keeps the rows people read. It follows the log of its shards from their checkpoints, so a new owner goes on where the
-last one stopped; what it writes is under the shard's epoch, never ahead of the log and never back."""
+"""Writes the projection: the rows that people read.
+
+The projector follows the log of its shards from their checkpoints, so a new owner continues where
+the last one stopped. It writes under the shard's epoch. Its rows are never ahead of the log, and
+they never go back to an older state.
+"""
 
 import logging
 from collections.abc import Iterable
@@ -17,7 +21,7 @@ from noetl.turns import TimeSlice
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY = 10  # runs between looks at shards in which this server has written nothing
+LOOK_EVERY = 10  # every so many runs it also reads shards in which this server wrote nothing
 
 
 class Projector:
@@ -37,7 +41,7 @@ class Projector:
         self._shards = shards
         self._limit = limit
         self._changed: set[int] = set()
-        self._projected: dict[int, int] = {}  # by shard: everything up to here
+        self._projected: dict[int, int] = {}  # by shard: the seq up to which it is projected
         self._runs = 0
         shards.on_change.append(self._forget)
 
@@ -46,11 +50,11 @@ class Projector:
 
     async def run_once(self) -> Counts:
         self._runs += 1
-        look = self._runs % LOOK_EVERY == 1
+        reads_all = self._runs % LOOK_EVERY == 1
         epochs = {
             shard: epoch
             for shard, epoch in self._shards.epochs().items()
-            if look or shard in self._changed or shard not in self._projected
+            if reads_all or shard in self._changed or shard not in self._projected
         }
         self._changed.difference_update(epochs)
         try:
@@ -60,31 +64,34 @@ class Projector:
             raise
 
     async def _project(self, epochs: dict[int, int]) -> Counts:
-        """What has changed in these shards, read at once and written at once."""
-        after = {shard: await self._position(shard) for shard in epochs}
-        changes = await self._log.changes(after, self._limit) if after else []
+        """Project the changes of these shards: one read and one write for all of them."""
+        positions = {shard: await self._position(shard) for shard in epochs}
+        if not positions:
+            return Counts()
+        changes = await self._log.changes(positions, self._limit)
         if not changes:
             return Counts()
-        stretch = TimeSlice(self._at_a_stretch)
+        time_slice = TimeSlice(self._at_a_stretch)
         batch = [
-            await self._rows(shard, epochs[shard], list(part), stretch)
+            await self._rows(shard, epochs[shard], list(part), time_slice)
             for shard, part in groupby(changes, _shard)
         ]
         fault("project.before")
-        done = await self._log.project(batch)
+        applied = await self._log.project(batch)
         fault("project.after")
-        for each, applied in zip(batch, done, strict=True):
-            if not applied:
-                self._shards.drop(each.shard, each.epoch)
-            elif self._shards.epochs().get(each.shard) == each.epoch:
-                self._projected[each.shard] = each.checkpoint
-        full = [
+        for shard_rows, is_applied in zip(batch, applied, strict=True):
+            if not is_applied:
+                self._shards.drop(shard_rows.shard, shard_rows.epoch)
+            elif self._shards.epochs().get(shard_rows.shard) == shard_rows.epoch:
+                self._projected[shard_rows.shard] = shard_rows.checkpoint
+        at_limit = [
             shard
             for shard, part in groupby(changes, _shard)
             if sum(change.events for change in part) == self._limit
         ]
-        self._changed.update(full)
-        return Counts(sum(len(each.rows) for each in batch), bool(full))
+        self._changed.update(at_limit)
+        written = sum(len(shard_rows.rows) for shard_rows in batch)
+        return Counts(written, left=bool(at_limit))
 
     async def _position(self, shard: int) -> int:
         if shard not in self._projected:
@@ -92,17 +99,22 @@ class Projector:
         return self._projected[shard]
 
     async def _rows(
-        self, shard: int, epoch: int, changes: list[Change], stretch: TimeSlice
+        self, shard: int, epoch: int, changes: list[Change], time_slice: TimeSlice
     ) -> ShardRows:
         rows: list[Projection] = []
         for change in changes:
-            if (row := await self._row(change.execution_id, shard, change.seq)) is not None:
+            row = await self._row(change.execution_id, shard, change.seq)
+            if row is not None:
                 rows.append(row)
-            await stretch.pause_if_over()
+            await time_slice.pause_if_over()
         return ShardRows(shard, epoch, changes[-1].seq, tuple(rows))
 
     async def _row(self, execution_id: ExecutionId, shard: int, seq: int) -> Projection | None:
-        """A state as of `seq` or later: an append that was given up may have been written after the state was read."""
+        """The row of a state as of `seq` or later; None if there is no such execution.
+
+        The cached state may be older: an append that the dispatcher gave up may have been written
+        after the state was read.
+        """
         try:
             loaded = await self._states.get(execution_id)
             if loaded is not None and loaded.seq < seq:
@@ -110,7 +122,9 @@ class Projector:
                 loaded = await self._states.get(execution_id)
         except Unfoldable as error:
             return broken(error, execution_id, shard)
-        return None if loaded is None else projection(loaded, shard)
+        if loaded is None:
+            return None
+        return projection(loaded, shard)
 
     def _forget(self, shard: int) -> None:
         self._projected.pop(shard, None)
@@ -131,7 +145,7 @@ def projection(loaded: LoadedState, shard: int) -> Projection:
 
 
 def broken(error: Unfoldable, execution_id: ExecutionId, shard: int) -> Projection:
-    """What can be said of an execution whose log does not fold."""
+    """The row of an execution with a log that cannot be folded."""
     return Projection(
         execution_id=execution_id,
         shard=shard,

@@ -1,4 +1,4 @@
-"""Ends leases that ran out. Any number of servers may do it at once: a row is lost by one of them."""
+"""Ends leases that ran out. Several servers may do it at once: only one of them ends each lease."""
 
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus

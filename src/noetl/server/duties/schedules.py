@@ -1,4 +1,7 @@
-"""Starts what schedules ask for. Any number of servers may do it at once: a schedule is moved on by one of them."""
+"""Starts executions of due schedules.
+
+Several servers may do it at once: only one of them moves a schedule to its next slot.
+"""
 
 import logging
 
@@ -14,7 +17,7 @@ from noetl.triggers.turns import turn
 
 log = logging.getLogger(__name__)
 
-SAID = "schedule"  # the workload key that tells an execution its slot
+SAID = "schedule"  # the workload key with the name and the slot of the schedule
 
 
 class Scheduler:
@@ -26,35 +29,37 @@ class Scheduler:
         self._limit = limit
 
     async def run_once(self) -> Counts:
-        due = await self._schedules.due(self._limit)
+        due_schedules = await self._schedules.due(self._limit)
         done = 0
-        for each in due:
+        for due in due_schedules:
             try:
-                done += await self._turn(each)
+                done += await self._turn(due)
             except Unavailable:
                 raise
-            except Exception:  # whatever is wrong with this one is not the others' fault
-                log.exception("schedule failed", extra={"schedule": each.schedule.name})
-        return Counts(done, left=done > 0)  # of one that has many slots behind it, some were taken
+            except Exception:  # the error of one schedule must not stop the others
+                log.exception("schedule failed", extra={"schedule": due.schedule.name})
+        # A schedule that is many slots late starts only some of them in one run.
+        return Counts(done, left=done > 0)
 
     async def _turn(self, due: Due) -> int:
-        made = turn(due)
-        if made.after == due.schedule:  # nothing can start, and no more can wait
+        """Start what is due and move the schedule on. Returns 1 if this server did it, else 0."""
+        outcome = turn(due)
+        if outcome.after == due.schedule:  # nothing can start, and no more slots can wait
             return 0
-        after, starts = made.after, list[Begin]()
+        after = outcome.after
+        starts: list[Begin] = []
         try:
-            starts = [await self._begin(due.schedule, slot) for slot in made.starts]
-        except (
-            InvalidInput
-        ) as error:  # its playbook is gone or broken: said, and tried again at the next slot
+            starts = [await self._begin(due.schedule, slot) for slot in outcome.starts]
+        except InvalidInput as error:
+            # The playbook is gone or broken. The schedule shows the error and goes on.
             log.error(
                 "schedule starts nothing", extra={"schedule": after.name, "error": str(error)}
             )
-            after = replace(after, last_at=made.starts[-1], error=str(error))
+            after = replace(after, last_at=outcome.starts[-1], error=str(error))
         if starts:
             after = replace(
                 after,
-                last_at=made.starts[-1],
+                last_at=outcome.starts[-1],
                 last_execution=starts[-1][0].execution_id,
                 error=None,
             )

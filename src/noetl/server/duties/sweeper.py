@@ -1,4 +1,7 @@
-"""Lets results go whose time is over, and small payloads that nobody ever named; docs/storage.md says which and when."""
+"""Expires results after their lifetime, and deletes small payloads that no report ever named.
+
+docs/storage.md says which results expire and when.
+"""
 
 import logging
 
@@ -8,7 +11,7 @@ from noetl.server.duties.loop import Counts
 
 log = logging.getLogger(__name__)
 
-EXECUTIONS = 50  # looked at in one run
+EXECUTIONS = 50  # checked in one run
 
 
 class Sweeper:

@@ -1,4 +1,7 @@
-"""Fires due timers of owned shards, by the store's clock. A timer stays until the append that consumes it."""
+"""Fires due timers of owned shards, by the store's clock.
+
+A timer stays in the store until the append that consumes it.
+"""
 
 import asyncio
 
