@@ -1,2 +1,6 @@
-"""What the API does, without HTTP: one class per subject. Every function takes the `Identity` that asks, and every query its
-tenant. Used by the routes, and by commands that work without a server process: these load the subject they need."""
+"""The API without HTTP: one service class per subject.
+
+Every method takes the `Identity` of its caller, and every query is limited to its tenant.
+The routes in `server/api` use them in the server process, and so do `cli` commands that work without
+a server; these import only the modules they need.
+"""

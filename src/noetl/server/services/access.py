@@ -1,4 +1,4 @@
-"""Whose execution it is. What belongs to another tenant does not exist."""
+"""Access to executions by tenant. For a caller, executions of other tenants do not exist."""
 
 from collections import OrderedDict
 
@@ -12,7 +12,7 @@ LARGEST = (1 << 63) - 1
 
 
 class Access:
-    """The tenant of an execution never changes, so it is asked for once."""
+    """Checks the tenant of executions, and caches it: the tenant of an execution never changes."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -25,13 +25,13 @@ class Access:
             )
 
     async def _tenant(self, execution_id: ExecutionId) -> Tenant | None:
-        known = self._tenants.get(execution_id)
-        if known is not None:
+        cached = self._tenants.get(execution_id)
+        if cached is not None:
             self._tenants.move_to_end(execution_id)
-            return known
-        if not (
-            execution_id.isascii() and execution_id.isdigit() and 0 < int(execution_id) <= LARGEST
-        ):
+            return cached
+        if not (execution_id.isascii() and execution_id.isdigit()):
+            return None
+        if not 0 < int(execution_id) <= LARGEST:
             return None
         tenant = await self._log.tenant_of(execution_id)
         if tenant is not None:

@@ -1,4 +1,4 @@
-"""All subjects of the API together, as the routes have them."""
+"""All services together, as the routes get them."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,8 @@
-"""Executions: start, list, read, change. What people read comes from the projection; `min_seq` makes a read wait until the
-projection has come that far, so that a client sees what it wrote."""
+"""Executions: start, list, read, change.
+
+Most reads use the projection. With `min_seq` a read waits until the projection has come that far, so
+that a client sees its own writes.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,7 +27,7 @@ from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook import durations
 from noetl.playbook.children import asks_latest
 from noetl.server.playbooks import Playbooks, Version
-from noetl.server.requests import RepeatWish, Requests
+from noetl.server.requests import PreparedRepeat, RepeatWish, Requests
 from noetl.server.services.access import Access
 from noetl.server.services.details import (
     CHILDREN_LISTED,
@@ -41,32 +44,32 @@ from noetl.server.shards import OwnedShards
 from noetl.server.states import States, Unfoldable
 
 PATIENCE = 5.0  # seconds that a read waits for `min_seq`
-LOOK_EVERY = 0.25
-START = "start"  # the key of what begins an execution, message and event
-FIRST = 1  # no sequence number is smaller
+LOOK_EVERY = 0.25  # seconds between reads while it waits without a wake-up
+START = "start"  # the key of the start, as a message and as an event
+FIRST = 1  # the smallest sequence number
 Seen = TypeVar("Seen")
 CHILDREN_EXPLAINED = 5
-SCANNED = 10_000  # events that one read looks at
+SCANNED = 10_000  # events that one filtered read looks at, at most
 
 
 class NotYet(Unavailable):
-    """What was asked for is not visible yet: try again."""
+    """The requested sequence number is not visible yet: try again."""
 
     code = "NOT_YET"
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """`seq` is where it begins in the log: a read with `min_seq` of it shows the execution."""
+    """A started execution. A read with `seq` as `min_seq` shows it."""
 
     execution_id: ExecutionId
-    created: bool | None  # False: that key had started it before; None: not known
+    created: bool | None  # False: its key had started it before; None: not known
     seq: int
 
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """`next`: where to go on (`after`); None: there was nothing more."""
+    """`next` is the `after` of the next page; None if this is the last one."""
 
     events: list[Recorded]
     next: int | None
@@ -93,7 +96,7 @@ class ExecutionService:
         self._access = access
         self._new_id = new_id
 
-    # -- beginning --
+    # -- starting --
 
     async def start(
         self,
@@ -106,26 +109,31 @@ class ExecutionService:
         key: str | None = None,
         wait: bool = False,
     ) -> Started:
-        """Conflict when that key has started something else. `wait`: until it has begun."""
-        drawn = self._new_id()
+        """Start an execution; with `wait`, return once it has begun or after a second.
+
+        Raises `Conflict` if the key has started an execution of another playbook or workload.
+        """
+        new_id = self._new_id()
+        start_key = None if key is None else f"api:{key}"
         execution_id = await self._requests.start(
             path,
             content=content,
             version=version,
             payload=payload,
-            start_key=None if key is None else f"api:{key}",
+            start_key=start_key,
             by=identity.name,
             tenant=identity.tenant,
-            execution_id=drawn,
+            execution_id=new_id,
         )
-        if execution_id != drawn and not await self._same(
-            identity, execution_id, path, content, version, payload
-        ):
-            raise Conflict(
-                f"this Idempotency-Key has started execution {execution_id}, of another playbook or workload",
-                hint="repeat the request as it was, or draw a new key for a new execution",
-            )
-        return await self._begun(execution_id, execution_id == drawn, wait=wait)
+        created = execution_id == new_id
+        if not created:
+            matches = await self._same(identity, execution_id, path, content, version, payload)
+            if not matches:
+                raise Conflict(
+                    f"this Idempotency-Key has started execution {execution_id}, of another playbook or workload",
+                    hint="repeat the request as it was, or draw a new key for a new execution",
+                )
+        return await self._begun(execution_id, created, wait=wait)
 
     async def repeat(
         self,
@@ -136,56 +144,43 @@ class ExecutionService:
         *,
         wait: bool = False,
     ) -> Started:
-        """A retry or a rerun: a new execution of one that has ended."""
+        """Retry or rerun an ended execution as a new one."""
         await self._access.check(identity, execution_id)
-        drawn = self._new_id()
-        new = await self._requests.repeat(
-            execution_id, wish, request_key(key), identity.name, drawn
+        new_id = self._new_id()
+        started_id = await self._requests.repeat(
+            execution_id, wish, request_key(key), identity.name, new_id
         )
-        return await self._begun(new, new == drawn, wait=wait)
+        return await self._begun(started_id, started_id == new_id, wait=wait)
 
     async def preview(
         self, identity: Identity, execution_id: ExecutionId, wish: RepeatWish
     ) -> dict[str, Any]:
-        """What a retry or rerun is going to do; refused as that would be."""
+        """What a retry or rerun would do. Raises the same errors as the repeat itself."""
         await self._access.check(identity, execution_id)
         prepared = await self._requests.prepare_repeat(execution_id, wish)
-        repeat = preview(prepared.plan, prepared.ended) if prepared.inherits else None
-        before, after = shown_workload(prepared.before), shown_workload(prepared.workload)
         return {
             "execution_id": execution_id,
             "how": wish.how,
             "path": prepared.ended.path,
             "version": prepared.version,
             "version_before": prepared.ended.version,
-            "inherited": list(repeat.inherited) if repeat else [],
-            "entered": _entered(prepared.rewound),
-            "begins": list(repeat.begins) if repeat else [prepared.plan.entry],
-            "again": list(repeat.again) if repeat else list(prepared.plan.steps),
-            "items": {
-                step: {"again": again, "total": total}
-                for step, (again, total) in repeat.items.items()
-            }
-            if repeat
-            else {},
-            "writes_again": {step: list(names) for step, names in repeat.writes_again.items()}
-            if repeat
-            else {},
+            **_repeated_work(prepared),
             "changed_loops": list(prepared.changed_loops),
-            "workload_changes": {
-                name: {"before": before.get(name), "after": after.get(name)}
-                for name in sorted({*before, *after})
-                if before.get(name) != after.get(name)
-            },
+            "workload_changes": _workload_changes(prepared),
         }
 
     async def _begun(self, execution_id: ExecutionId, created: bool, *, wait: bool) -> Started:
-        """It is accepted, whatever happens from here on: one that is not seen to begin in time does so later."""
+        """The answer to a start; with `wait`, with the seq of its first event.
+
+        The start is accepted already, so errors while waiting are ignored.
+        """
         seq: int | None = None
         if wait:
             with suppress(Unavailable):
                 _, seq = await settle(self._log, self._live, execution_id, START, START)
-        return Started(execution_id, created, FIRST if seq is None else seq)
+        if seq is None:
+            seq = FIRST
+        return Started(execution_id, created, seq)
 
     async def _same(
         self,
@@ -196,14 +191,22 @@ class ExecutionService:
         version: Version,
         payload: dict[str, Any] | None,
     ) -> bool:
-        """Would this request have started it? Without a version: with any that was the latest then."""
+        """Whether this request would have started that execution.
+
+        A request without a version matches any version of the path: it may have been the latest.
+        """
         pinned = await self._log.pinned(execution_id)
         if pinned is None:
             raise NotFound(f"no execution {execution_id}")
-        named = content or (await self._playbooks.find(path or "", version, identity.tenant)).hash
-        if named != pinned.playbook:
-            earlier = content is None and asks_latest(version)
-            if not earlier or (await self.get(identity, execution_id)).path != path:
+        content_hash = content
+        if not content_hash:
+            entry = await self._playbooks.find(path or "", version, identity.tenant)
+            content_hash = entry.hash
+        if content_hash != pinned.playbook:
+            if content is not None or not asks_latest(version):
+                return False
+            row = await self.get(identity, execution_id)
+            if row.path != path:
                 return False
         started = await self._playbooks.text(pinned.playbook)
         workload = await self._playbooks.workload(started, execution_id, payload)
@@ -257,6 +260,7 @@ class ExecutionService:
         message_key: str,
         event_key: str | None = None,
     ) -> Asked:
+        """Post a request and wait a moment for its effect."""
         await self._access.check(identity, execution_id)
         await ask(execution_id, request, by=identity.name)
         status, seq = await settle(
@@ -278,7 +282,7 @@ class ExecutionService:
         limit: int = 50,
         min_seq: int | None = None,
     ) -> list[Projection]:
-        """Newest first; the id of the last one is where the next page begins."""
+        """A page of executions, newest first. The last id is the `before` of the next page."""
         if min_seq is not None:
             await self._listed(min_seq)
         return await self._log.executions(identity.tenant, wanted, before, limit)
@@ -290,7 +294,9 @@ class ExecutionService:
         if min_seq is not None:
             return await self._projected(execution_id, min_seq)
         row = await self._log.projection(execution_id)
-        return row if row is not None else await self._unprojected(execution_id)
+        if row is None:
+            return await self._unprojected(execution_id)
+        return row
 
     async def detail(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
@@ -303,12 +309,13 @@ class ExecutionService:
             newest = await self._log.executions(
                 identity.tenant, ExecutionFilter(parent=execution_id), None, CHILDREN_LISTED
             )
-        small = len(msgspec.json.encode(workload)) <= MAX_WORKLOAD_BYTES
+        is_small = len(msgspec.json.encode(workload)) <= MAX_WORKLOAD_BYTES
+        shown = workload if is_small else None
         cause = await first_cause(state_of(row), self._state)
-        return Detail(row, workload if small else None, ChildrenSeen(counts, newest), cause)
+        return Detail(row, shown, ChildrenSeen(counts, newest), cause)
 
     async def workload(self, identity: Identity, execution_id: ExecutionId) -> dict[str, Any]:
-        """Merged over the playbook's defaults; without the keys of secrets."""
+        """The payload merged over the playbook's defaults, without keys that name secrets."""
         await self._access.check(identity, execution_id)
         pinned = await self._log.pinned(execution_id)
         if pinned is None:
@@ -316,22 +323,24 @@ class ExecutionService:
         return shown_workload(pinned.workload)
 
     async def cause(self, identity: Identity, execution_id: ExecutionId) -> Cause | None:
-        """The first causal failure, from the log as it stands."""
+        """The first causal failure, from the log instead of the projection."""
         await self._access.check(identity, execution_id)
         return await first_cause(await self._state(execution_id), self._state)
 
     async def _state(self, execution_id: ExecutionId) -> Execution | None:
-        """From the log as it stands; None of one that cannot be folded, or is gone."""
+        """The state from the log; None if the log cannot be folded or is gone."""
         try:
             loaded = await self._states.read(execution_id)
         except Unfoldable:
             return None
-        return None if loaded is None else loaded.state
+        if loaded is None:
+            return None
+        return loaded.state
 
     async def state(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
     ) -> Execution | None:
-        """The state of the projection; None when it has none (yet, or because its log cannot be folded)."""
+        """The state of the projection; None if it has none yet, or its log cannot be folded."""
         return state_of(await self.get(identity, execution_id, min_seq))
 
     async def events(
@@ -344,7 +353,10 @@ class ExecutionService:
         min_seq: int | None = None,
         wanted: Callable[[Recorded], bool] = lambda recorded: True,
     ) -> EventPage:
-        """In the order of the log. Looks at a bounded number of events, whatever is wanted of them."""
+        """A page of the events for which `wanted` is true, in the order of the log.
+
+        Reads a bounded number of events, so a page may be short although there is a `next`.
+        """
         await self._access.check(identity, execution_id)
         if min_seq is not None:
             await self._recorded(execution_id, min_seq)
@@ -364,7 +376,7 @@ class ExecutionService:
     async def explain(
         self, identity: Identity, execution_id: ExecutionId, step: str
     ) -> Explanation:
-        """From the log as it stands, not from a row that may lag behind it."""
+        """Why the step ran, did not run, or waits; from the log, as the projection may lag behind."""
         await self._access.check(identity, execution_id)
         loaded = await self._states.read(execution_id)
         if loaded is None:
@@ -374,57 +386,63 @@ class ExecutionService:
                 f"the playbook has no step {step!r}",
                 hint=f"steps: {', '.join(loaded.fixed.plan.steps)}",
             )
-        found = explain(loaded.fixed, loaded.state, step)
-        if found.verdict == "waiting":
+        explanation = explain(loaded.fixed, loaded.state, step)
+        if explanation.verdict == "waiting":
             children = await self._children_waited_for(loaded.state, step)
-            return msgspec.structs.replace(found, because=(*found.because, *children))
-        if found.verdict != "running":
-            return found
+            because = (*explanation.because, *children)
+            return msgspec.structs.replace(explanation, because=because)
+        if explanation.verdict != "running":
+            return explanation
         queued = await self._queued(identity, execution_id, step)
-        return msgspec.structs.replace(found, because=(*queued, *found.because))
+        because = (*queued, *explanation.because)
+        return msgspec.structs.replace(explanation, because=because)
 
     async def _children_waited_for(self, state: Execution, step: str) -> list[str]:
-        """How the children are that the step waits for: of many, the first ones."""
-        parked = (
-            live.parked
-            for live in state.commands.values()
-            if live.step == step and live.parked is not None
-        )
-        ids = [wait.child for wait in parked if wait.child is not None][:CHILDREN_EXPLAINED]
-        rows = [row for each in ids if (row := await self._log.projection(each)) is not None]
-        return [f"child {row.execution_id} ({row.path}) is {row.status}" for row in rows]
+        """A sentence for each of the first children that the step waits for."""
+        children: list[ExecutionId] = []
+        for live in state.commands.values():
+            if live.step != step or live.parked is None:
+                continue
+            if live.parked.child is not None:
+                children.append(live.parked.child)
+        sentences: list[str] = []
+        for child in children[:CHILDREN_EXPLAINED]:
+            row = await self._log.projection(child)
+            if row is not None:
+                sentences.append(f"child {row.execution_id} ({row.path}) is {row.status}")
+        return sentences
 
     async def _queued(self, identity: Identity, execution_id: ExecutionId, step: str) -> list[str]:
-        """What its commands wait for that no worker has taken."""
+        """A sentence for each pool in which commands of the step wait for a worker."""
         rows = await self._log.queue(identity.tenant, status="queued", execution_id=execution_id)
         pools = sorted({row.pool for row in rows if row.step == step})
         if not pools:
             return []
-        has = {pool for worker in await self._log.workers(identity.tenant) for pool in worker.pools}
-        return [
-            f"its command waits in pool {pool!r}: "
-            + ("no worker has taken it yet" if pool in has else _nobody(pool))
-            for pool in pools
-        ]
+        workers = await self._log.workers(identity.tenant)
+        served_pools = {pool for worker in workers for pool in worker.pools}
+        sentences: list[str] = []
+        for pool in pools:
+            reason = "no worker has taken it yet"
+            if pool not in served_pools:
+                reason = _nobody(pool)
+            sentences.append(f"its command waits in pool {pool!r}: {reason}")
+        return sentences
 
     async def result(self, identity: Identity, execution_id: ExecutionId, step: str) -> Envelope:
-        """Of the step's last run, from the log as it stands."""
+        """The result of the step's last run, from the log."""
         await self._access.check(identity, execution_id)
         loaded = await self._states.read(execution_id)
         if loaded is None:
             raise NotFound(f"no execution {execution_id}")
         record = loaded.state.steps.get(step)
         if record is None or record.result is None:
-            names = ", ".join(
-                name for name, known in loaded.state.steps.items() if known.result is not None
-            )
-            raise NotFound(
-                f"step {step!r} has no result", hint=f"steps that have one: {names or 'none'}"
-            )
+            names = [name for name, other in loaded.state.steps.items() if other.result is not None]
+            hint = f"steps that have one: {', '.join(names) or 'none'}"
+            raise NotFound(f"step {step!r} has no result", hint=hint)
         return record.result
 
     async def _unprojected(self, execution_id: ExecutionId) -> Projection:
-        """It was accepted and its owner has not begun it: what is known is what was asked for."""
+        """A row for an accepted execution that its owner has not begun yet."""
         pinned = await self._log.pinned(execution_id)
         if pinned is None:
             raise NotFound(f"no execution {execution_id}")
@@ -441,17 +459,22 @@ class ExecutionService:
         )
 
     async def _projected(self, execution_id: ExecutionId, min_seq: int) -> Projection:
-        async def look() -> Projection | None:
+        async def read_row() -> Projection | None:
             row = await self._log.projection(execution_id)
-            return row if row is not None and row.last_seq >= min_seq else None
+            if row is None or row.last_seq < min_seq:
+                return None
+            return row
 
-        return await self._wait(row_of(execution_id), look, min_seq)
+        return await self._wait(row_of(execution_id), read_row, min_seq)
 
     async def _listed(self, min_seq: int) -> None:
-        """Every shard counts for itself: each is to show what it has up to there."""
+        """Wait until the projection of every shard has reached `min_seq`.
+
+        Sequence numbers count per shard, so each shard has to show its events up to there.
+        """
         behind = set(range(self._shards.count))
 
-        async def look() -> bool | None:
+        async def read_checkpoints() -> bool | None:
             checkpoints = {shard: await self._log.checkpoint(shard) for shard in sorted(behind)}
             missing = await self._log.changes(checkpoints, 1)
             behind.intersection_update(
@@ -459,24 +482,29 @@ class ExecutionService:
             )
             return not behind or None
 
-        await self._wait(ROWS, look, min_seq)
+        await self._wait(ROWS, read_checkpoints, min_seq)
 
     async def _recorded(self, execution_id: ExecutionId, min_seq: int) -> None:
-        async def look() -> bool | None:
+        """Wait until the log of the execution has reached `min_seq`."""
+
+        async def read_last_seq() -> bool | None:
             return await self._log.last_seq(execution_id) >= min_seq or None
 
-        await self._wait(events_of(execution_id), look, min_seq)
+        await self._wait(events_of(execution_id), read_last_seq, min_seq)
 
     async def _wait(
         self, topic: str, look: Callable[[], Awaitable[Seen | None]], min_seq: int
     ) -> Seen:
+        """Call `look` at every wake-up of the topic until it returns a value. Raises `NotYet`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE
         with self._live.watch(topic) as watch:
             while True:
-                if (found := await look()) is not None:
+                found = await look()
+                if found is not None:
                     return found
-                if self._live.closing or (left := deadline - loop.time()) <= 0:
+                left = deadline - loop.time()
+                if self._live.closing or left <= 0:
                     raise NotYet(
                         f"seq {min_seq} is not visible yet",
                         hint="try again, or read without min_seq",
@@ -485,8 +513,46 @@ class ExecutionService:
 
 
 def _entered(rewound: Rewound | None) -> dict[str, Any] | None:
-    """Of a rerun from a step: which activation of the step it repeats."""
-    return None if rewound is None else {"run": rewound.run, "at": iso(rewound.entered_at)}
+    """The activation that a rerun from a step repeats; None for other repeats."""
+    if rewound is None:
+        return None
+    return {"run": rewound.run, "at": iso(rewound.entered_at)}
+
+
+def _repeated_work(prepared: PreparedRepeat) -> dict[str, Any]:
+    """The steps and items that a repeat runs again, and the steps it takes over."""
+    entered = _entered(prepared.rewound)
+    if not prepared.inherits:
+        return {
+            "inherited": [],
+            "entered": entered,
+            "begins": [prepared.plan.entry],
+            "again": list(prepared.plan.steps),
+            "items": {},
+            "writes_again": {},
+        }
+    repeat = preview(prepared.plan, prepared.ended)
+    items = {
+        step: {"again": again, "total": total} for step, (again, total) in repeat.items.items()
+    }
+    return {
+        "inherited": list(repeat.inherited),
+        "entered": entered,
+        "begins": list(repeat.begins),
+        "again": list(repeat.again),
+        "items": items,
+        "writes_again": {step: list(names) for step, names in repeat.writes_again.items()},
+    }
+
+
+def _workload_changes(prepared: PreparedRepeat) -> dict[str, Any]:
+    before = shown_workload(prepared.before)
+    after = shown_workload(prepared.workload)
+    return {
+        name: {"before": before.get(name), "after": after.get(name)}
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    }
 
 
 def wanted_executions(
@@ -497,31 +563,34 @@ def wanted_executions(
     since: str | None = None,
     roots: bool = False,
 ) -> ExecutionFilter:
-    """From what a person says: `since` is a time, or how long before `now`."""
+    """The filter for these query parameters: `since` is a time, or how long before `now`."""
+    parent_id = None if parent is None else ExecutionId(parent)
+    since_at = None if since is None else moment(since, now)
     return ExecutionFilter(
         status=known_status(status),
         path=path,
-        parent=None if parent is None else ExecutionId(parent),
-        since=None if since is None else moment(since, now),
+        parent=parent_id,
+        since=since_at,
         roots=roots,
     )
 
 
 def moment(text: str, now: Micros) -> Micros:
-    """A time, or how long ago: `2026-01-31T08:00:00Z`, `1d`."""
+    """Parse a time, or how long ago it is: `2026-01-31T08:00:00Z`, `1d`."""
     with suppress(ValueError):
         return now - durations.micros(text)
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError as error:
         hint = "how long ago (1d, 2h, 30m), or ISO 8601, for example 2026-01-31T08:00:00Z"
         raise InvalidInput(f"since: {text!r} is not a time", hint=hint) from error
-    found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    return round(found.timestamp() * 1_000_000)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return round(time.timestamp() * 1_000_000)
 
 
 def known_status(status: str | None) -> str | None:
-    """A status that no execution ever has would find nothing, and say nothing."""
+    """The status. Raises `InvalidInput` if no execution ever has it, instead of finding nothing."""
     if status is not None and status not in STATUSES:
         raise InvalidInput(
             f"no execution is ever {status!r}", hint=f"statuses: {', '.join(STATUSES)}"
@@ -534,12 +603,15 @@ def _nobody(pool: str) -> str:
 
 
 def _sorted(value: Any) -> bytes:
-    """As JSON, whatever the order of names: in Python 1 equals true."""
+    """Canonical JSON, to compare two values. A comparison in Python would take 1 for true."""
     return msgspec.json.encode(value, order="sorted")
 
 
 def state_of(row: Projection) -> Execution | None:
-    """None when the row has no state, or one of an older shape: the row is written anew when the execution goes on."""
+    """The state of the row; None if it has none, or one of an older shape.
+
+    A row of an older shape is replaced when the execution goes on.
+    """
     if row.state is None:
         return None
     try:

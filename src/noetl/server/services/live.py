@@ -1,5 +1,8 @@
-"""Who waits for something to happen here, and the log that tells them. A wake-up is a hint: whoever wakes reads the store, and
-looks now and then without one, so a missed wake-up only delays."""
+"""Live updates: readers watch topics, and the observed log wakes them after each commit.
+
+A wake-up is a hint: the reader then reads the store. Readers also read it at an interval, so a missed
+wake-up only delays.
+"""
 
 import asyncio
 import logging
@@ -26,14 +29,14 @@ from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
 from noetl.server.services.rows import RowService
 
-if TYPE_CHECKING:  # a command that only waits here measures nothing
+if TYPE_CHECKING:  # commands that only wait for updates do not load the metrics
     from noetl.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-ROWS = "rows"  # any row of any list
+ROWS = "rows"  # the topic for a change of any row
 ANNOUNCE_EVERY = 0.1  # seconds between hints to other servers
-COUNT_EVERY = 2.0  # seconds between looks whether there are any
+COUNT_EVERY = 2.0  # seconds between checks whether there are other servers
 
 
 def events_of(execution_id: ExecutionId) -> str:
@@ -49,7 +52,7 @@ def logs_of(execution_id: ExecutionId) -> str:
 
 
 def subject(shard: int) -> str:
-    """Hints to other servers: the shard has new events, rows or lines."""
+    """The bus subject of hints to other servers: the shard has new events, rows or log lines."""
     return f"noetl.events.{shard}"
 
 
@@ -58,7 +61,7 @@ class Watch:
         self.woken = asyncio.Event()
 
     async def changed(self, seconds: float) -> bool:
-        """Until there may be something new, or the time is over. What came since the last call counts."""
+        """Wait for a wake-up; False if none comes in time. One since the last call counts."""
         try:
             async with asyncio.timeout(seconds):
                 await self.woken.wait()
@@ -95,28 +98,28 @@ class LiveUpdates:
                 watch.woken.set()
 
     def wake_shard(self, shard: int, count: int) -> None:
-        """Something happened at another server."""
+        """Wake the watchers of this shard, which has changed at another server."""
         for topic in list(self._watches):
             _, _, execution_id = topic.partition(":")
             if not execution_id or shard_of(execution_id, count) == shard:
                 self.wake((topic,))
 
     def close(self) -> None:
-        """Whoever waits shall end."""
+        """Wake all watchers, so that they end."""
         self.closing = True
         self.wake(list(self._watches))
 
 
 class ObservedLog:
-    """The log of this server. After each commit it says what has changed, and how long that took."""
+    """The log of this server. After each commit it wakes watchers and measures how long it took."""
 
     def __init__(self, log: EventLog, live: LiveUpdates, metrics: "Metrics", shards: int) -> None:
         self._log = log
         self._shards = shards
         self._live = live
-        self.rows: RowService | None = None  # what need not be read from the store
+        self.rows: RowService | None = None  # a cache of rows, set after the server is wired
         self._metrics = metrics
-        self.touched: set[int] = set()  # shards with something new since other servers were told
+        self.touched: set[int] = set()  # shards that changed since the last hints to other servers
 
     def __getattr__(self, name: str) -> Any:  # everything else is the log's own
         return getattr(self._log, name)
@@ -134,7 +137,7 @@ class ObservedLog:
         return outcomes
 
     def _measure(self, part: ExecutionPart) -> None:
-        """Envelopes with a context: the others repeat one without it."""
+        """Measure the envelopes that have a context; the others only repeat one of them."""
         for event in part.events:
             result: Envelope | None = getattr(event, "result", None)
             if result is not None and result.context:
@@ -144,25 +147,29 @@ class ObservedLog:
         await self._log.put_logs(parts)
         executions = {parse_uri(part.reference.uri).execution_id for part in parts}
         self._live.wake(map(logs_of, executions))
-        self.touched.update(shard_of(each, self._shards) for each in executions)
+        self.touched.update(shard_of(execution_id, self._shards) for execution_id in executions)
 
     async def project(self, batch: list[ShardRows]) -> list[bool]:
-        done = await self._log.project(batch)
-        written = [each for each, applied in zip(batch, done, strict=True) if applied and each.rows]
-        if written:
+        applied = await self._log.project(batch)
+        rows: list[Projection] = []
+        for shard_rows, is_applied in zip(batch, applied, strict=True):
+            if is_applied and shard_rows.rows:
+                rows += shard_rows.rows
+                self.touched.add(shard_rows.shard)
+        if rows:
             if self.rows is not None:
-                self.rows.written(row for each in written for row in each.rows)
-            self._live.wake(
-                [*(row_of(row.execution_id) for each in written for row in each.rows), ROWS]
-            )
-            self.touched.update(each.shard for each in written)
-        return done
+                self.rows.written(rows)
+            self._live.wake([*(row_of(row.execution_id) for row in rows), ROWS])
+        return applied
 
     async def projection(self, execution_id: ExecutionId) -> Projection | None:
-        if self.rows is not None and (kept := self.rows.get(execution_id)) is not None:
-            return kept
+        if self.rows is None:
+            return await self._log.projection(execution_id)
+        cached = self.rows.get(execution_id)
+        if cached is not None:
+            return cached
         row = await self._log.projection(execution_id)
-        if self.rows is not None and row is not None:
+        if row is not None:
             self.rows.read(row)
         return row
 
@@ -170,39 +177,43 @@ class ObservedLog:
 def heard(
     log: EventLog, live: LiveUpdates, metrics: "Metrics", shards: int
 ) -> tuple[EventLog, ObservedLog]:
-    """The same object twice: as the port, which it is by delegation that no type checker sees, and as itself."""
-    made = ObservedLog(log, live, metrics, shards)
-    return cast(EventLog, made), made
+    """Wrap the log. Returns one object twice: as the port and as itself.
+
+    It fulfils the port by delegation, which the type checker cannot see.
+    """
+    observed = ObservedLog(log, live, metrics, shards)
+    return cast(EventLog, observed), observed
 
 
-async def announce(bus: Bus, leases: Leases, made: ObservedLog) -> None:
-    """Tell other servers while there are any, several changes of a shard at once. For as long as the process lives."""
+async def announce(bus: Bus, leases: Leases, observed: ObservedLog) -> None:
+    """Send hints about changed shards while there are other servers. Runs until it is cancelled."""
     while True:
         try:
             if await leases.servers() > 1:
-                await _announce(bus, made, COUNT_EVERY)
+                await _announce(bus, observed, COUNT_EVERY)
             else:
                 await asyncio.sleep(COUNT_EVERY)
-        except Exception:  # a loop that must survive: without it others look by themselves
+        except Exception:  # this loop must survive; without hints, other servers poll
             log.exception("other servers are not told")
             await asyncio.sleep(COUNT_EVERY)
 
 
-async def _announce(bus: Bus, made: ObservedLog, seconds: float) -> None:
+async def _announce(bus: Bus, observed: ObservedLog, seconds: float) -> None:
+    """Send one hint per changed shard and interval, for so many seconds."""
     for _ in range(round(seconds / ANNOUNCE_EVERY)):
         await asyncio.sleep(ANNOUNCE_EVERY)
-        shards, made.touched = made.touched, set()
+        shards, observed.touched = observed.touched, set()
         for shard in sorted(shards):
             await bus.publish(subject(shard))
 
 
 async def hear(bus: Bus, live: LiveUpdates, count: int) -> None:
-    """Hear of other servers' changes, for as long as the process lives."""
-    subjects = {subject(shard): shard for shard in range(count)}
+    """Wake watchers at hints from other servers. Runs until it is cancelled."""
+    shards = {subject(shard): shard for shard in range(count)}
     while True:
         try:
-            async for named in bus.subscribe(*subjects):
-                live.wake_shard(subjects[named], count)
-        except Exception:  # a loop that must survive
+            async for named in bus.subscribe(*shards):
+                live.wake_shard(shards[named], count)
+        except Exception:  # this loop must survive
             log.exception("the bus is not there")
         await asyncio.sleep(COUNT_EVERY)

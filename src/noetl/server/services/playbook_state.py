@@ -1,4 +1,7 @@
-"""State between executions, as people read and change it. What executions write, they write with their events."""
+"""State between executions, as people read and change it.
+
+Executions do not use this service: the dispatcher writes their state with their events.
+"""
 
 from typing import Any
 
@@ -19,11 +22,11 @@ class PlaybookStateService:
     async def page(
         self, identity: Identity, after: tuple[str, str] = ("", ""), limit: int = 100
     ) -> list[StateRow]:
-        """Values of all playbooks, by path and name."""
+        """A page of the values of all playbooks, sorted by path and name."""
         return await self._log.list_state(identity.tenant, after, limit)
 
     async def of_path(self, identity: Identity, path: str) -> list[StateRow]:
-        """Values of one playbook, by name."""
+        """The values of one playbook, sorted by name."""
         rows = await self._log.read_state(identity.tenant, _checked(path))
         return [row for row in rows if not row.unset]
 
@@ -44,7 +47,7 @@ class PlaybookStateService:
         value: Any,
         expected_version: int | None = None,
     ) -> StateRow:
-        """A path that no playbook has is refused: it is misspelt, or the playbook is not registered."""
+        """Write a value. Raises `NotFound` if the catalog has no playbook of this path."""
         await self._catalog.get(identity, _checked(path))
         written = StateValue(0, value)
         await self._log.put_state(
@@ -55,7 +58,7 @@ class PlaybookStateService:
     async def unset(
         self, identity: Identity, path: str, name: str, expected_version: int | None = None
     ) -> int:
-        """The version that says so."""
+        """Take the value away; returns the version of this change."""
         await self.get(identity, path, name)
         unset = StateValue(0, unset=True)
         return await self._log.put_state(
@@ -70,7 +73,7 @@ class PlaybookStateService:
         before: int | None = None,
         limit: int = KEPT_VERSIONS,
     ) -> list[StateRow]:
-        """Newest first."""
+        """The versions of a value, newest first."""
         older_than = LAST_VERSION if before is None else before
         rows = await self._log.state_history(
             identity.tenant, _checked(path), _checked_name(name), older_than, limit

@@ -1,5 +1,8 @@
-"""Templates, to try them out: the sandboxed evaluator with the server's limits, on values that the caller gives or that the
-control plane knows. A payload is never opened."""
+"""Renders templates so that people can try them out.
+
+It uses the sandboxed evaluator with the server's limits. The values come from the caller, or from the
+workload and variables of an execution. It never opens a payload.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -27,8 +30,10 @@ class RenderService:
         context: Mapping[str, Any],
         execution_id: ExecutionId | None = None,
     ) -> Any:
-        """Every text in `template`. What the caller gives wins over what the execution has."""
-        names = {} if execution_id is None else await self._names(identity, execution_id)
+        """Render every text in `template`. `context` overrides the names of the execution."""
+        names: dict[str, Any] = {}
+        if execution_id is not None:
+            names = await self._names(identity, execution_id)
         scope = {**names, **context}
         try:
             return await asyncio.to_thread(render_value, template, scope, limits=SERVER_LIMITS)
@@ -43,8 +48,8 @@ class RenderService:
         pinned = await self._log.pinned(execution_id)
         if pinned is None:
             raise NotFound(f"no execution {execution_id}")
-        known = {} if state is None else state.ctx
-        ctx = with_distant(known)
+        variables = {} if state is None else state.ctx
+        ctx = with_distant(variables)
         return {
             **pinned.workload,
             "workload": pinned.workload,

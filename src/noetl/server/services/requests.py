@@ -1,4 +1,4 @@
-"""What became of a request: recorded, waiting in an inbox, or consumed without an effect."""
+"""The outcome of a request: recorded, waiting in an inbox, or consumed without an effect."""
 
 import asyncio
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from noetl.server.services.live import LiveUpdates, events_of
 
 Fate = Literal["recorded", "accepted", "refused"]
 PATIENCE = 1.0  # seconds that an answer waits for the request to be recorded
-LOOK_EVERY = 0.1
+LOOK_EVERY = 0.1  # seconds between reads while it waits without a wake-up
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`seq` is where it stands in the log: a read with `min_seq` of it shows the effect."""
+    """A request and its outcome. A read with `seq` as `min_seq` shows its effect."""
 
     execution_id: ExecutionId
     request: str
@@ -35,42 +35,51 @@ NO_EFFECT = {
 
 
 def why_refused(what: str, state: Execution | None) -> str:
-    """Why a request had no effect, from the state as it is now."""
+    """Why a request had no effect, judged from the current state."""
     if state is None:
         return "its events cannot be read"
     if state.terminal:
         return f"the execution had ended: it is {state.status}"
     if what == "pause" and state.paused:
         return "it is paused already"
-    return f"{NO_EFFECT[what]}; it is {'paused' if state.paused else state.status}"
+    status = "paused" if state.paused else state.status
+    return f"{NO_EFFECT[what]}; it is {status}"
 
 
 def request_key(key: str | None) -> str:
-    """The key of a request: what the client chose, so that a repeat is known, or a new one."""
-    return key if key is not None else uuid4().hex
+    """The client's key, by which a repeat is recognised, or a new one."""
+    return uuid4().hex if key is None else key
 
 
 async def fate(
     log: EventLog, execution_id: ExecutionId, message_key: str, event_key: str
 ) -> tuple[Fate, int | None]:
-    """The inbox row goes in the transaction that writes the event: look at the event again once the row is gone."""
-    recorded = await log.received(execution_id, event_key)
-    if recorded.seq is None and (await log.received(execution_id, message_key)).waiting:
-        return "accepted", None
-    if recorded.seq is None:
-        recorded = await log.received(execution_id, event_key)
-    return ("refused", None) if recorded.seq is None else ("recorded", recorded.seq)
+    """The outcome of a request so far, and the seq of its event.
+
+    The transaction that writes the event deletes the inbox row. So if the row is gone, the event is
+    read once more.
+    """
+    event = await log.received(execution_id, event_key)
+    if event.seq is None:
+        message = await log.received(execution_id, message_key)
+        if message.waiting:
+            return "accepted", None
+        event = await log.received(execution_id, event_key)
+    if event.seq is None:
+        return "refused", None
+    return "recorded", event.seq
 
 
 async def settle(
     log: EventLog, live: LiveUpdates, execution_id: ExecutionId, message_key: str, event_key: str
 ) -> tuple[Fate, int | None]:
-    """Its fate, waiting a moment for one: most requests are recorded within milliseconds."""
+    """Wait a moment for the outcome: most requests are recorded within milliseconds."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE
     with live.watch(events_of(execution_id)) as watch:
         while True:
             status, seq = await fate(log, execution_id, message_key, event_key)
-            if status != "accepted" or live.closing or (left := deadline - loop.time()) <= 0:
+            left = deadline - loop.time()
+            if status != "accepted" or live.closing or left <= 0:
                 return status, seq
             await watch.changed(min(left, LOOK_EVERY))

@@ -1,4 +1,7 @@
-"""Results of steps: what the log knows of them, their beginning, their bytes. What opens data was given to the server."""
+"""Results of steps: their metadata from the log, a preview, and their bytes.
+
+The `Results` port that opens data is given to the server from outside.
+"""
 
 from dataclasses import dataclass
 
@@ -26,7 +29,10 @@ class NoStore(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """`preview` is of the result, or of the rows that a failed step has kept; None when there is nothing to look into."""
+    """A result as people see it.
+
+    `preview` shows the result, or the sample rows of a failed step; None if there are none.
+    """
 
     envelope: Envelope
     meta: Meta | None
@@ -51,33 +57,34 @@ class ResultService:
     async def shown(
         self, identity: Identity, execution_id: ExecutionId, step: str, rows: int
     ) -> Shown:
+        """The step's result with a preview of so many rows."""
         envelope = await self._executions.result(identity, execution_id, step)
         reference = envelope.reference
         if reference is None:
-            return Shown(envelope, envelope.meta, await self._sample(identity, envelope, rows))
-        opened = await self._opened(identity, reference)
+            sample = await self._sample(identity, envelope, rows)
+            return Shown(envelope, envelope.meta, sample)
+        results = await self._opened(identity, reference)
         lifetime = await self._alive(reference)
-        found = await metas(self._log, [reference])
-        return Shown(
-            envelope,
-            found.get(reference.ref_id, envelope.meta),
-            await opened.preview(reference, rows),
-            lifetime,
-            await self._pinned(reference),
-        )
+        recorded = await metas(self._log, [reference])
+        meta = recorded.get(reference.ref_id, envelope.meta)
+        preview = await results.preview(reference, rows)
+        is_pinned = await self._pinned(reference)
+        return Shown(envelope, meta, preview, lifetime, is_pinned)
 
     async def _sample(self, identity: Identity, envelope: Envelope, rows: int) -> Preview | None:
-        """Rows that show what is wrong, of a step that failed and kept some."""
-        kept = {} if envelope.error is None else envelope.error.detail.get(SAMPLE)
-        if not kept:
+        """A preview of the rows that a failed step kept to show what is wrong, if it kept any."""
+        if envelope.error is None:
             return None
-        reference = msgspec.convert(kept, Reference)
-        opened = await self._opened(identity, reference)
+        sample = envelope.error.detail.get(SAMPLE)
+        if not sample:
+            return None
+        reference = msgspec.convert(sample, Reference)
+        results = await self._opened(identity, reference)
         await self._alive(reference)
-        return await opened.preview(reference, rows)
+        return await results.preview(reference, rows)
 
     async def pin(self, identity: Identity, execution_id: ExecutionId, step: str) -> None:
-        """Expired when it is too late."""
+        """Keep the result in spite of its lifetime. Raises `Expired` if it is too late."""
         reference, places = await self._stored(identity, execution_id, step)
         await self._log.pin_results(places)
         try:
@@ -93,7 +100,10 @@ class ResultService:
     async def _stored(
         self, identity: Identity, execution_id: ExecutionId, step: str
     ) -> tuple[Reference, list[Place]]:
-        """The steps whose payloads the result is made of: of a child's or an inherited one, those over there."""
+        """The result's reference, and the steps that stored its payloads.
+
+        The payloads of a child's or an inherited result belong to steps of another execution.
+        """
         envelope = await self._executions.result(identity, execution_id, step)
         _unless_failed(envelope, execution_id, step)
         reference = envelope.reference
@@ -101,23 +111,22 @@ class ResultService:
             raise NotFound(
                 f"step {step} has stored nothing", hint="noetl result show says what it left"
             )
-        addresses = [parse_uri(payload.uri) for payload in await payloads(self._log, reference)]
-        places = list(dict.fromkeys((each.execution_id, each.step) for each in addresses))
+        parts = await payloads(self._log, reference)
+        addresses = [parse_uri(part.uri) for part in parts]
+        places = list(dict.fromkeys((where.execution_id, where.step) for where in addresses))
         for owner in {owner for owner, _ in places}:
             await self._access.check(identity, owner)
         return reference, places
 
     async def _alive(self, reference: Reference) -> Lifetime | None:
-        """Expired when it is gone, whether or not somebody has deleted it by now."""
-        return await alive(
-            self._log, {each.ref_id: each.uri for each in await payloads(self._log, reference)}
-        )
+        """The result's lifetime. Raises `Expired` if it is over, deleted or not."""
+        parts = await payloads(self._log, reference)
+        return await alive(self._log, {part.ref_id: part.uri for part in parts})
 
     async def _pinned(self, reference: Reference) -> bool:
         where = parse_uri(reference.uri)
-        return (where.execution_id, where.step) in await self._log.pinned_results(
-            [where.execution_id]
-        )
+        pinned = await self._log.pinned_results([where.execution_id])
+        return (where.execution_id, where.step) in pinned
 
     async def download(
         self,
@@ -128,24 +137,30 @@ class ResultService:
         start: int = 0,
         stop: int | None = None,
     ) -> Download:
-        """NotFound when the step failed and left nothing."""
+        """The bytes of the result. Raises `NotFound` if the step failed and left nothing."""
         envelope = await self._executions.result(identity, execution_id, step)
         _unless_failed(envelope, execution_id, step)
         reference = envelope.reference
-        opened = await self._opened(identity, reference)
+        results = await self._opened(identity, reference)
         if reference is not None:
             await self._alive(reference)
-        return await opened.download(reference, format, start, stop)
+        return await results.download(reference, format, start, stop)
 
     async def opened(self, identity: Identity, reference: Reference) -> Download:
-        """A stored value as JSON. Of an older reference only the address is known: nobody can tell whether it has expired."""
+        """A stored value as JSON.
+
+        Older references have no id, only an address: whether they have expired cannot be checked.
+        """
         results = await self._opened(identity, reference)
         if reference.ref_id:
             await self._alive(reference)
         return await results.download(reference, "json")
 
     async def _opened(self, identity: Identity, reference: Reference | None) -> Results:
-        """A step's result may live in another execution: its child's, or the one it was inherited from."""
+        """The port to stored results, after a check of the caller's access to this reference.
+
+        A step's result may belong to another execution: a child, or the one it was inherited from.
+        """
         if reference is not None:
             await self._access.check(identity, parse_uri(reference.uri).execution_id)
         if self._results is None:
@@ -157,6 +172,7 @@ class ResultService:
 
 
 def _unless_failed(envelope: Envelope, execution_id: ExecutionId, step: str) -> None:
+    """Raise `NotFound` if the step failed and left no result."""
     error = envelope.error
     if error is not None and envelope.reference is None:
         raise NotFound(

@@ -1,9 +1,9 @@
-"""Rows of the projection that need not be read from the store: those that are final, and those that this server has written
-and that nobody else may write.
+"""A cache of projection rows: final ones, and those that this server has written as their owner.
 
-A shard's rows are written by its owner alone. So what was written here stays right while the shard is ours; that this is so was
-confirmed a moment ago, or the store is asked: a server that was stopped for a while shows nothing older than that moment.
-Dropping all of it changes latency, nothing else.
+Only the owner of a shard writes its rows. So a row that this server has written stays valid while it
+owns the shard. It uses such a row only if its ownership was confirmed within the last second;
+otherwise it reads the store. So a server that was suspended for a while shows no outdated rows.
+Dropping the cache changes only latency.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from noetl.log.port import Projection
 from noetl.model.ids import ExecutionId
 from noetl.server.shards import OwnedShards
 
-FRESH = 1.0  # seconds since it was confirmed whose the shards are
-KEPT = 2_000
-KEPT_BYTES = 8 * 1024 * 1024  # of states
-LARGEST = 64 * 1024  # bytes of one state
+FRESH = 1.0  # seconds for which a confirmation of the shards' owner counts
+KEPT = 2_000  # cached rows, at most
+KEPT_BYTES = 8 * 1024 * 1024  # of all cached states
+LARGEST = 64 * 1024  # bytes of one state; larger rows are not cached
 
 
 class RowService:
@@ -28,19 +28,21 @@ class RowService:
         shards.on_change.append(self._forget)
 
     def written(self, rows: Iterable[Projection]) -> None:
-        """They are in the store, and the last that were written."""
+        """Cache rows that this server has just written to the store."""
         for row in rows:
             if row.ended_at is not None or self._shards.owns(row.shard):
                 self._keep(row)
 
     def read(self, row: Projection) -> None:
-        """From the store. Another may have been written since, unless it has ended."""
+        """Cache a row read from the store if it is final: another may have been written since."""
         if row.ended_at is not None:
             self._keep(row)
 
     def get(self, execution_id: ExecutionId) -> Projection | None:
         row = self._kept.get(execution_id)
-        if row is None or (row.ended_at is None and not self._is_ours()):
+        if row is None:
+            return None
+        if row.ended_at is None and not self._is_ours():
             return None
         self._kept.move_to_end(execution_id)
         return row
@@ -66,8 +68,9 @@ class RowService:
         return row
 
     def _forget(self, shard: int) -> None:
-        """It has come or gone: what was known of it was known of another time."""
-        for execution_id in [row.execution_id for row in self._kept.values() if row.shard == shard]:
+        """Drop the rows of a shard that was gained or lost."""
+        outdated = [row.execution_id for row in self._kept.values() if row.shard == shard]
+        for execution_id in outdated:
             self._drop(execution_id)
 
 

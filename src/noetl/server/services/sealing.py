@@ -1,6 +1,9 @@
-"""Envelope encryption (AES-256-GCM): each credential has a random data key of its own, and that key is wrapped by one of the key
-file. Which credential it is (tenant, name, kind) is authenticated with both, so a row that was changed, or that stands in
-another's place, does not open. The wrapping key's id is stored: another key can take over by wrapping the data keys anew.
+"""Envelope encryption of credentials (AES-256-GCM).
+
+Each credential has its own random data key, and a key of the key file wraps that data key. Both
+encryptions authenticate the tenant, name and kind of the credential, so a row that was changed or
+moved does not open. The id of the wrapping key is stored, so a new key can take over by wrapping the
+data keys again.
 """
 
 import os
@@ -26,7 +29,7 @@ class CredentialUnreadable(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The id says which key it is and nothing about it."""
+    """An encryption key. Its id identifies it without revealing anything of it."""
 
     secret: bytes = field(repr=False)
 
@@ -36,7 +39,7 @@ class Key:
 
 
 class CredentialKey(NamedTuple):
-    """Which credential it is."""
+    """The identity of a credential, which its encryption authenticates."""
 
     tenant: Tenant
     name: str
@@ -65,7 +68,7 @@ def seal(key: Key, place: CredentialKey, plain: bytes) -> bytes:
 
 
 def sealed_by(sealed: bytes) -> str:
-    """The id of the key that opens it; empty when it is none of ours."""
+    """The id of the key that opens it; empty if the bytes are no sealed credential."""
     try:
         return _envelopes.decode(sealed).key
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Events from outside. Each becomes a signal of its name: kept in order until a `wait` consumes it."""
+"""Events from outside. Each becomes a signal of its name, kept in order until a `wait` takes it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from noetl.server.requests import Requests, check_signal
 from noetl.server.services.access import Access
 from noetl.server.services.requests import Asked, Fate, fate, request_key
 
-MOST = 100  # events in one batch
+MOST = 100  # events in one batch, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class BatchFate:
     def status(self) -> Fate:
         if self.accepted:
             return "accepted"
-        return "recorded" if self.recorded == self.count else "refused"
+        if self.recorded == self.count:
+            return "recorded"
+        return "refused"
 
 
 class SignalService:
@@ -59,7 +61,7 @@ class SignalService:
         events: Sequence[Outside],
         key: str | None = None,
     ) -> Asked:
-        """In order. A batch that was cut off is sent again with its key: what is there already is known."""
+        """Send these events in order. A repeat with the same key sends only the missing ones."""
         await self._access.check(identity, execution_id)
         for number, event in enumerate(events):
             check_signal(event.name, event.payload, f"event {number}")
@@ -80,14 +82,17 @@ class SignalService:
     ) -> BatchFate:
         await self._access.check(identity, execution_id)
         keys = [f"signal:{_part(request, number)}" for number in range(count)]
-        found = [(await fate(self._log, execution_id, key, key))[0] for key in keys]
+        fates: list[Fate] = []
+        for key in keys:
+            status, _ = await fate(self._log, execution_id, key, key)
+            fates.append(status)
         return BatchFate(
             execution_id,
             request,
             count,
-            found.count("recorded"),
-            found.count("accepted"),
-            found.count("refused"),
+            recorded=fates.count("recorded"),
+            accepted=fates.count("accepted"),
+            refused=fates.count("refused"),
         )
 
 

@@ -1,5 +1,8 @@
-"""What happens, as it happens. A stream reads the log by `(shard, seq)` from where its reader stands, one page ahead of the
-reader at most: a slow one slows only itself. Wake-ups make it quick, looking now and then makes it sure."""
+"""Live streams of events and of rows.
+
+A stream reads the log by `(shard, seq)` from its reader's position, at most one page ahead, so a slow
+reader slows only itself. Wake-ups make a stream fast; polling at an interval makes it reliable.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -14,24 +17,24 @@ from noetl.server.services.access import Access
 from noetl.server.services.live import ROWS, LiveUpdates, events_of
 
 PAGE = 200
-LOOK_EVERY = 1.0  # seconds, without a wake-up
-QUIET = 10.0  # seconds until a reader hears that the stream is still there
-GATHER = 0.25  # seconds between two looks at a list
+LOOK_EVERY = 1.0  # seconds between reads without a wake-up
+QUIET = 10.0  # seconds until a stream without news sends a sign of life
+GATHER = 0.25  # seconds between two reads of a list, at least
 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """Nothing happened; the stream is alive."""
+    """A sign of life: nothing happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The execution has ended and everything was said."""
+    """The execution has ended, and the stream has sent everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """No longer among what was asked for."""
+    """The execution no longer matches the filter of the stream."""
 
     execution_id: ExecutionId
 
@@ -43,7 +46,7 @@ class StreamService:
         self._access = access
 
     async def ended_before(self, identity: Identity, execution_id: ExecutionId, after: int) -> bool:
-        """Nothing will ever come after `after`. Also checks that the execution may be seen."""
+        """Whether nothing will ever come after `after`. Also checks the caller's access."""
         await self._access.check(identity, execution_id)
         if after == 0 or await self._log.last_seq(execution_id) > after:
             return False
@@ -52,39 +55,49 @@ class StreamService:
     async def events(
         self, identity: Identity, execution_id: ExecutionId, after: int = 0
     ) -> AsyncGenerator[list[Recorded] | Quiet | End, None]:
+        """The events after `after`, page by page, until the execution ends."""
         await self._access.check(identity, execution_id)
         loop = asyncio.get_running_loop()
-        spoke = loop.time()
+        last_sent = loop.time()
         with self._live.watch(events_of(execution_id)) as watch:
             while not self._live.closing:
                 page = await self._page(execution_id, after)
                 if page:
-                    after, spoke = page[-1].seq, loop.time()
+                    after = page[-1].seq
+                    last_sent = loop.time()
                     yield page
                     if isinstance(page[-1].event, Terminal):
                         yield End()
                         return
                     continue
-                if loop.time() - spoke >= QUIET:
-                    spoke = loop.time()
+                if loop.time() - last_sent >= QUIET:
+                    last_sent = loop.time()
                     yield Quiet()
                 await watch.changed(LOOK_EVERY)
 
     async def rows(
         self, identity: Identity, wanted: ExecutionFilter, limit: int
     ) -> AsyncGenerator[list[Projection | Gone] | Quiet, None]:
-        """The newest `limit` rows of the list, then every change among them. A row that leaves because newer ones came is
-        not spoken of again; one that no longer is what was asked for is `Gone`."""
+        """The newest `limit` rows of the list, then every change among them.
+
+        A row that no longer matches the filter is `Gone`. A row that newer ones push out of the list
+        is not mentioned again.
+        """
         loop = asyncio.get_running_loop()
-        spoke, known = loop.time(), dict[ExecutionId, int]()
+        last_sent = loop.time()
+        sent_seqs: dict[ExecutionId, int] = {}
         with self._live.watch(ROWS) as watch:
             while not self._live.closing:
                 rows = await self._rows(identity, wanted, limit)
-                if rows is not None and (changes := _changes(known, rows, full=len(rows) == limit)):
-                    known, spoke = {row.execution_id: row.last_seq for row in rows}, loop.time()
+                changes: list[Projection | Gone] = []
+                if rows is not None:
+                    changes = _changes(sent_seqs, rows, full=len(rows) == limit)
+                if rows is not None and changes:
+                    sent_seqs = {row.execution_id: row.last_seq for row in rows}
+                    last_sent = loop.time()
                     yield changes
-                elif loop.time() - spoke >= QUIET:
-                    spoke = loop.time()
+                elif loop.time() - last_sent >= QUIET:
+                    last_sent = loop.time()
                     yield Quiet()
                 await watch.changed(LOOK_EVERY)
                 await asyncio.sleep(GATHER)
@@ -105,17 +118,18 @@ class StreamService:
 
 
 async def has_ended(log: EventLog, execution_id: ExecutionId) -> bool:
-    last = await log.events(execution_id, await log.last_seq(execution_id) - 1, 1)
-    return bool(last) and isinstance(last[0].event, Terminal)
+    last_seq = await log.last_seq(execution_id)
+    last_events = await log.events(execution_id, last_seq - 1, 1)
+    return bool(last_events) and isinstance(last_events[0].event, Terminal)
 
 
 def _changes(
-    known: dict[ExecutionId, int], rows: list[Projection], *, full: bool
+    sent_seqs: dict[ExecutionId, int], rows: list[Projection], *, full: bool
 ) -> list[Projection | Gone]:
-    here = {row.execution_id for row in rows}
-    oldest = (
-        int(rows[-1].execution_id) if full else 0
-    )  # below it, a row may only have been pushed out
-    gone = [Gone(each) for each in known if each not in here and int(each) > oldest]
-    changed = [row for row in reversed(rows) if known.get(row.execution_id) != row.last_seq]
+    """How the list differs from the rows that were sent, oldest change first."""
+    listed = {row.execution_id for row in rows}
+    # A missing row that is older than the oldest of a full list may only have been pushed out.
+    oldest = int(rows[-1].execution_id) if full else 0
+    gone = [Gone(id_) for id_ in sent_seqs if id_ not in listed and int(id_) > oldest]
+    changed = [row for row in reversed(rows) if sent_seqs.get(row.execution_id) != row.last_seq]
     return [*gone, *changed]

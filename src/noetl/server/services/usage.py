@@ -1,4 +1,4 @@
-"""What results take, by execution and tier: of one execution, or of a page of them, newest first."""
+"""How much space results take, by execution and tier."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ PAGE, LONGEST = 50, 200
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """`pinned` are steps."""
+    """The space that the results of one execution take; `pinned` are steps with pinned results."""
 
     row: Projection
     tiers: tuple[Used, ...]
@@ -25,7 +25,8 @@ class UsageService:
         self._executions = executions
 
     async def of(self, identity: Identity, execution_id: ExecutionId) -> Usage:
-        (usage,) = await self._counted([await self._executions.get(identity, execution_id)])
+        row = await self._executions.get(identity, execution_id)
+        (usage,) = await self._counted([row])
         return usage
 
     async def page(
@@ -35,18 +36,17 @@ class UsageService:
         before: ExecutionId | None = None,
         limit: int = PAGE,
     ) -> list[Usage]:
-        return await self._counted(
-            await self._executions.page(identity, ExecutionFilter(path=path), before, limit)
-        )
+        """The usage of a page of executions, newest first."""
+        rows = await self._executions.page(identity, ExecutionFilter(path=path), before, limit)
+        return await self._counted(rows)
 
     async def _counted(self, rows: list[Projection]) -> list[Usage]:
         ids = [row.execution_id for row in rows]
-        used, pins = await self._log.usage(ids), await self._log.pinned_results(ids)
-        return [
-            Usage(
-                row,
-                tuple(each for each in used if each.execution_id == row.execution_id),
-                tuple(step for execution_id, step in pins if execution_id == row.execution_id),
-            )
-            for row in rows
-        ]
+        used = await self._log.usage(ids)
+        pins = await self._log.pinned_results(ids)
+        usages: list[Usage] = []
+        for row in rows:
+            tiers = tuple(tier for tier in used if tier.execution_id == row.execution_id)
+            steps = tuple(step for execution_id, step in pins if execution_id == row.execution_id)
+            usages.append(Usage(row, tiers, steps))
+        return usages

@@ -1,4 +1,7 @@
-"""Variables of an execution (`ctx`). A list or map of a payload lives in the result store; here it is read back for people."""
+"""Variables of an execution (`ctx`), for people.
+
+A variable that is a list or map of a payload is a link to the result store; it is read back here.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -14,9 +17,9 @@ from noetl.playbook.assignments import LITERAL, is_reference, is_wrapped, linked
 from noetl.server.services.executions import ExecutionService
 from noetl.server.services.results import ResultService
 
-MAX_SHOWN_BYTES = 64 * 1024  # of one stored value in a list of all variables
-MAX_LISTED_BYTES = 1024 * 1024  # of all stored values in such a list
-MAX_NESTED_BYTES = 1024 * 1024  # of one stored value inside a map that is a variable
+MAX_SHOWN_BYTES = 64 * 1024  # one stored value in a list of all variables
+MAX_LISTED_BYTES = 1024 * 1024  # all stored values in such a list
+MAX_NESTED_BYTES = 1024 * 1024  # one stored value inside a map that is a variable
 
 
 class VariableService:
@@ -27,20 +30,22 @@ class VariableService:
     async def all(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
     ) -> dict[str, Any]:
-        """Every variable. A stored value stays a link when it is large, or cannot be read here."""
+        """Every variable. A stored value stays a link if it is large or cannot be read here."""
         state = await self._executions.state(identity, execution_id, min_seq)
+        if state is None:
+            return {}
         left = MAX_LISTED_BYTES
-        found: dict[str, Any] = {}
-        for name, value in ({} if state is None else state.ctx).items():
-            read = _VariableReader(self._results, identity, min(MAX_SHOWN_BYTES, left))
-            found[name] = await read.settled(value)
-            left -= read.taken
-        return found
+        variables: dict[str, Any] = {}
+        for name, value in state.ctx.items():
+            reader = _VariableReader(self._results, identity, min(MAX_SHOWN_BYTES, left))
+            variables[name] = await reader.settled(value)
+            left -= reader.taken
+        return variables
 
     async def one(
         self, identity: Identity, execution_id: ExecutionId, name: str, min_seq: int | None = None
     ) -> Any | Download:
-        """The variable; one that is a stored value as its JSON, to be read in parts, whatever its size."""
+        """One variable. A stored value is a download of its JSON, of any size."""
         state = await self._executions.state(identity, execution_id, min_seq)
         if state is None or name not in state.ctx:
             raise NotFound(
@@ -50,7 +55,8 @@ class VariableService:
         value = state.ctx[name]
         if is_reference(value):
             return await self._results.opened(identity, linked(value))
-        return await _VariableReader(self._results, identity, MAX_NESTED_BYTES).settled(value)
+        reader = _VariableReader(self._results, identity, MAX_NESTED_BYTES)
+        return await reader.settled(value)
 
 
 class _VariableReader:
@@ -63,7 +69,7 @@ class _VariableReader:
         self.taken = 0
 
     async def settled(self, value: Any) -> Any:
-        """The value with what its links name in their place; a link to something large or unreadable stays."""
+        """The value with its links replaced by their data; a large or unreadable one stays a link."""
         if not isinstance(value, dict):
             return value
         if is_wrapped(value):
@@ -71,8 +77,8 @@ class _VariableReader:
         if not is_reference(value):
             return {name: await self.settled(part) for name, part in value.items()}
         try:
-            found = await self._results.opened(self._identity, linked(value))
-            data = await self._read(found)
+            download = await self._results.opened(self._identity, linked(value))
+            data = await self._read(download)
         except (NotFound, Unavailable):
             return value
         if data is None:
@@ -80,12 +86,12 @@ class _VariableReader:
         self.taken += len(data)
         return msgspec.json.decode(data)
 
-    async def _read(self, found: Download) -> bytes | None:
-        """None when it is larger than the limit."""
-        if found.size is not None and found.size > self._limit:
+    async def _read(self, download: Download) -> bytes | None:
+        """The bytes; None if there are more than the limit."""
+        if download.size is not None and download.size > self._limit:
             return None
         data = b""
-        parts: AsyncGenerator[bytes, None] = found.parts(0, None)
+        parts: AsyncGenerator[bytes, None] = download.parts(0, None)
         async with aclosing(parts):
             async for part in parts:
                 data += part
