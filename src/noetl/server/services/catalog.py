@@ -1,4 +1,7 @@
-"""Playbooks as people register and read them. A text that is in the catalog can run; one that cannot is refused with findings."""
+"""Playbooks as people register and read them.
+
+The catalog holds only playbooks that can run; any other text is refused with findings.
+"""
 
 import asyncio
 import re
@@ -34,7 +37,8 @@ class VersionDifference:
 
 
 class CatalogService:
-    """`kinds`: tools beyond the built-in ones that this process knows of. `vault`: where credentials are looked for."""
+    """`kinds` are tools of installed packages. With a `vault`, `register` warns of missing
+    credentials."""
 
     def __init__(
         self, catalog: Catalog, kinds: Kinds | None = None, vault: Vault | None = None
@@ -44,46 +48,56 @@ class CatalogService:
         self._vault = vault
 
     async def register(self, identity: Identity, text: str, path: str | None = None) -> Registered:
-        """Under the path given, else the playbook's own path, else its name."""
+        """Validate and store a playbook under this path, its own path, or its name."""
         loaded = await asyncio.to_thread(load, text, file=path or "playbook", kinds=self._kinds)
-        if loaded.playbook is None:
+        playbook = loaded.playbook
+        if playbook is None:
             raise PlaybookInvalid(loaded.findings)
-        place = path or loaded.playbook.metadata.path or loaded.playbook.metadata.name
-        if not _PATH.fullmatch(place) or len(place) > LONGEST_PATH:
+        catalog_path = path or playbook.metadata.path or playbook.metadata.name
+        if not _PATH.fullmatch(catalog_path) or len(catalog_path) > LONGEST_PATH:
             raise InvalidInput(
-                f"{place[:200]!r} cannot be a catalog path",
+                f"{catalog_path[:200]!r} cannot be a catalog path",
                 hint=f"letters, digits, '_', '-', '.' in parts joined by '/', at most {LONGEST_PATH} characters",
             )
-        before = await self._catalog.find(place, tenant=identity.tenant)
-        entry = await self._catalog.register(place, text, identity.tenant)
+        before = await self._catalog.find(catalog_path, tenant=identity.tenant)
+        entry = await self._catalog.register(catalog_path, text, identity.tenant)
         created = before is None or entry.version > before.version
-        missing = await self._missing(identity, loaded.playbook, text)
+        missing = await self._missing(identity, playbook, text)
         return Registered(entry, created, [*loaded.findings, *missing])
 
     async def _missing(self, identity: Identity, playbook: Playbook, text: str) -> list[Finding]:
-        """Children and credentials that the playbook names and that are not here. They may come later: these are warnings."""
-        found: list[Finding] = []
+        """Warnings about children and credentials that the playbook names and that do not exist.
+
+        They may be added later, so these are no errors.
+        """
+        findings: list[Finding] = []
         for path, version in literal_children(playbook):
-            number = int(version) if version is not None and version.isdigit() else None
+            number = None
+            if version is not None and version.isdigit():
+                number = int(version)
             if await self._catalog.find(path, number, identity.tenant) is None:
-                found.append(unknown_playbook(text, path, version))
-        for name in literal_credentials(playbook) if self._vault is not None else ():
-            if self._vault is not None and await self._vault.find(identity.tenant, name) is None:
-                found.append(unknown_credential(text, name))
-        return found
+                findings.append(unknown_playbook(text, path, version))
+        if self._vault is None:
+            return findings
+        for name in literal_credentials(playbook):
+            if await self._vault.find(identity.tenant, name) is None:
+                findings.append(unknown_credential(text, name))
+        return findings
 
     async def latest(
         self, identity: Identity, prefix: str = "", after: str = "", limit: int = 100
     ) -> list[CatalogEntry]:
-        """The latest version of each, by path."""
+        """The latest version of each playbook, sorted by path."""
         return await self._catalog.latest(prefix, after, limit, identity.tenant)
 
     async def get(self, identity: Identity, path: str, version: int | None = None) -> CatalogEntry:
         entry = await self._catalog.find(path, version, identity.tenant)
         if entry is None:
-            named = f"no playbook {path!r}" + (f" version {version}" if version is not None else "")
+            message = f"no playbook {path!r}"
+            if version is not None:
+                message += f" version {version}"
             raise NotFound(
-                named, hint="GET /api/catalog lists them; POST /api/catalog/register adds one"
+                message, hint="GET /api/catalog lists them; POST /api/catalog/register adds one"
             )
         return entry
 
@@ -96,15 +110,18 @@ class CatalogService:
     async def versions(
         self, identity: Identity, path: str, before: int | None = None, limit: int = 50
     ) -> list[CatalogEntry]:
-        """Newest first."""
+        """A page of the versions of a playbook, newest first."""
         await self.get(identity, path)
         return await self._catalog.versions(path, before, limit, identity.tenant)
 
     async def diff(
         self, identity: Identity, path: str, older: int, newer: int | None = None
     ) -> VersionDifference:
-        first, second = await self.get(identity, path, older), await self.get(identity, path, newer)
-        return VersionDifference(first, second, await asyncio.to_thread(_unified, first, second))
+        """Compare two versions line by line; `newer` None is the latest."""
+        first = await self.get(identity, path, older)
+        second = await self.get(identity, path, newer)
+        diff = await asyncio.to_thread(_unified, first, second)
+        return VersionDifference(first, second, diff)
 
 
 def _unified(older: CatalogEntry, newer: CatalogEntry) -> str:

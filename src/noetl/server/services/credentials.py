@@ -1,4 +1,4 @@
-"""Stored credentials: sealed before they are stored, listed without their values, opened for whoever uses them."""
+"""Stored credentials: sealed in the store, listed without their values, opened only for their use."""
 
 import asyncio
 import re
@@ -28,13 +28,18 @@ _data = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`needs`: what it must have, one group of them whole. `knows`: the only fields it may have; none: any."""
+    """The fields of a kind of credentials.
+
+    `needs` are groups of fields: a credential must have all fields of at least one group.
+    `knows` are the fields it may have; empty if it may have any.
+    """
 
     needs: tuple[tuple[str, ...], ...] = ((),)
     knows: frozenset[str] = frozenset()
 
     @property
     def wanted(self) -> str:
+        """The needed fields as text, for messages."""
         return ", or ".join(" and ".join(group) for group in self.needs)
 
 
@@ -59,27 +64,24 @@ class CredentialService:
         self._keys = keys
 
     async def add(self, identity: Identity, name: str, kind: str, data: dict[str, Any]) -> Added:
-        """In place of the one of this name, if there is one."""
+        """Store a credential; replaces the one of this name, if there is one."""
         check(name, kind, data)
         plain = msgspec.json.encode(data)
         if len(plain) > LARGEST:
             raise InvalidInput(
                 f"credential {name!r}: {len(plain)} bytes; at most {LARGEST} are stored"
             )
-        others = {row.name: row for row in await self._vault.stored(identity.tenant)}
-        known = others.pop(name, None)
+        rows = await self._vault.stored(identity.tenant)
+        others = {row.name: row for row in rows}
+        replaced = others.pop(name, None)
         self._refuse_foreign(others)
         key = await asyncio.to_thread(self._keys.newest)
-        row = await self._vault.put(
-            identity.tenant,
-            name,
-            kind,
-            seal(key, CredentialKey(identity.tenant, name, kind), plain),
-        )
-        return Added(row, known is None)
+        sealed = seal(key, CredentialKey(identity.tenant, name, kind), plain)
+        row = await self._vault.put(identity.tenant, name, kind, sealed)
+        return Added(row, created=replaced is None)
 
     async def stored(self, identity: Identity) -> list[Sealed]:
-        """By name; their values stay sealed."""
+        """All credentials, sorted by name. Their values stay sealed."""
         return await self._vault.stored(identity.tenant)
 
     async def delete(self, identity: Identity, name: str) -> None:
@@ -87,7 +89,7 @@ class CredentialService:
             raise missing(name)
 
     async def reveal(self, identity: Identity, name: str) -> dict[str, Any]:
-        """Its fields. For the worker's channel, and to check what a caller of a hook has signed; for nobody else."""
+        """The fields of a credential. Only for workers, and to verify signatures of hook calls."""
         row = await self._vault.find(identity.tenant, name)
         if row is None:
             raise missing(name)
@@ -95,30 +97,29 @@ class CredentialService:
         key = keys.get(sealed_by(row.data))
         if key is None:
             raise self._foreign(row, set(keys))
-        return _data.decode(
-            unseal(key, CredentialKey(identity.tenant, row.name, row.kind), row.data)
-        )
+        plain = unseal(key, CredentialKey(identity.tenant, row.name, row.kind), row.data)
+        return _data.decode(plain)
 
     async def foreign(self, identity: Identity) -> list[str]:
-        """Names of those that no key of this server opens. KeyUnusable when its file cannot be used."""
+        """The names of credentials that no key of this server opens. Raises `KeyUnusable`."""
         keys = self._keys.keys()
-        return [
-            row.name
-            for row in await self._vault.stored(identity.tenant)
-            if sealed_by(row.data) not in keys
-        ]
+        rows = await self._vault.stored(identity.tenant)
+        return [row.name for row in rows if sealed_by(row.data) not in keys]
 
     def _refuse_foreign(self, others: Mapping[str, Sealed]) -> None:
-        """A second key beside the one that others were sealed with would leave no server able to open all of them."""
+        """Raise if this server cannot open the other credentials.
+
+        Sealing a new one with another key would leave no server able to open all of them.
+        """
         keys = self._keys.keys()
         for row in others.values():
             if sealed_by(row.data) not in keys:
                 raise self._foreign(row, set(keys))
 
     def _foreign(self, row: Sealed, keys: set[str]) -> CredentialUnreadable:
-        here = f"has {', '.join(sorted(keys))}" if keys else "is not there"
+        found = f"has {', '.join(sorted(keys))}" if keys else "is not there"
         return CredentialUnreadable(
-            f"the credential {row.name!r} was sealed with the key {sealed_by(row.data) or '?'}, and {self._keys.path} {here}",
+            f"the credential {row.name!r} was sealed with the key {sealed_by(row.data) or '?'}, and {self._keys.path} {found}",
             hint="copy the key file from the NOETL_HOME it was stored with; if it is lost, "
             f"noetl credential delete {row.name}, and add it again",
         )
@@ -132,14 +133,14 @@ def missing(name: str) -> NotFound:
 
 
 def check(name: str, kind: str, data: Mapping[str, Any]) -> None:
-    """InvalidInput says what is wrong; values are never repeated."""
+    """Raise `InvalidInput` if name, kind or fields are not valid. Messages contain no values."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
             f"{name[:100]!r} cannot be the name of a credential",
             hint="letters, digits, '_', '-', '.', at most 100; a letter, digit or '_' first",
         )
-    known = KINDS.get(kind)
-    if known is None:
+    fields = KINDS.get(kind)
+    if fields is None:
         raise InvalidInput(
             f"there is no kind {kind[:100]!r} of credentials", hint=_meant(kind, KINDS) or _kinds()
         )
@@ -148,17 +149,22 @@ def check(name: str, kind: str, data: Mapping[str, Any]) -> None:
             f"credential {name!r} has no fields", hint='a JSON object, for example {"token": "…"}'
         )
     for field in data:
-        if known.knows and field not in known.knows:
+        if fields.knows and field not in fields.knows:
             hint = (
-                _meant(field, known.knows)
-                or f"it may have {', '.join(sorted(known.knows))}; kind generic, anything"
+                _meant(field, fields.knows)
+                or f"it may have {', '.join(sorted(fields.knows))}; kind generic, anything"
             )
             raise InvalidInput(f"a {kind} credential has no field {field[:100]!r}", hint=hint)
-    if not any(all(_filled(data.get(field)) for field in group) for group in known.needs):
+    if not _has_needed(data, fields):
         raise InvalidInput(
-            f"a {kind} credential needs {known.wanted}, as text; this one has {', '.join(sorted(data))}",
-            hint=_meant_one(data, known) or "kind generic takes any fields",
+            f"a {kind} credential needs {fields.wanted}, as text; this one has {', '.join(sorted(data))}",
+            hint=_meant_one(data, fields) or "kind generic takes any fields",
         )
+
+
+def _has_needed(data: Mapping[str, Any], kind: Kind) -> bool:
+    filled = {field for field in data if _filled(data[field])}
+    return any(filled.issuperset(group) for group in kind.needs)
 
 
 def _filled(value: Any) -> bool:
@@ -166,13 +172,22 @@ def _filled(value: Any) -> bool:
 
 
 def _meant(word: str, known: Any) -> str | None:
-    close = get_close_matches(word, list(known), 1)
-    return f"did you mean {close[0]}?" if close else None
+    """A hint that names the word most similar to this one, if there is one."""
+    matches = get_close_matches(word, list(known), 1)
+    if not matches:
+        return None
+    return f"did you mean {matches[0]}?"
 
 
 def _meant_one(data: Mapping[str, Any], kind: Kind) -> str | None:
-    wanted = [field for group in kind.needs for field in group if field not in data]
-    return next((hint for field in data if (hint := _meant(field, wanted))), None)
+    """A hint that names a needed field for a misspelt one, if there is one."""
+    needed = [field for group in kind.needs for field in group]
+    missing_fields = [field for field in needed if field not in data]
+    for field in data:
+        hint = _meant(field, missing_fields)
+        if hint is not None:
+            return hint
+    return None
 
 
 def _kinds() -> str:

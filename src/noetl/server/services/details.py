@@ -1,4 +1,4 @@
-"""One execution in detail: beside its row the workload, the children with their status, and the first causal failure."""
+"""The details of one execution: its row, workload, children, and the first causal failure."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from noetl.model.ids import ExecutionId
 from noetl.model.secrets import stripped
 
 CHILDREN_LISTED = 20
-MAX_WORKLOAD_BYTES = (
-    64 * 1024
-)  # of what is shown with the execution; a larger one is asked for by itself
-MAX_DEPTH = 40  # children nest 32 deep
+MAX_WORKLOAD_BYTES = 64 * 1024  # shown with the execution; a larger one has a route of its own
+MAX_DEPTH = 40  # children nest at most 32 deep
 
 ReadState = Callable[[ExecutionId], Awaitable[Execution | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The failure that began it all: of a step of this execution, or of a child somewhere below it. `item` is the index of the
-    loop's item that failed first."""
+    """The first causal failure: of a step of this execution or of a descendant.
+
+    `item` is the index of the first failed item of a loop.
+    """
 
     execution_id: ExecutionId
     path: str
@@ -42,25 +42,26 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class ChildrenSeen:
-    """How many children are in which status, and the newest of them."""
+    """The number of children by status, and the newest children."""
 
     counts: dict[str, int] = field(default_factory=dict)
     newest: list[Projection] = field(default_factory=list)
 
     def shown(self) -> dict[str, Any]:
+        newest = [
+            {
+                "execution_id": row.execution_id,
+                "path": row.path,
+                "status": row.status,
+                "recovered": row.recovered,
+                "error": row.error,
+            }
+            for row in self.newest
+        ]
         return {
             "total": sum(self.counts.values()),
             "counts": self.counts,
-            "newest": [
-                {
-                    "execution_id": row.execution_id,
-                    "path": row.path,
-                    "status": row.status,
-                    "recovered": row.recovered,
-                    "error": row.error,
-                }
-                for row in self.newest
-            ],
+            "newest": newest,
         }
 
 
@@ -73,27 +74,31 @@ class Detail:
 
 
 def shown_workload(workload: dict[str, Any]) -> dict[str, Any]:
-    """Without the keys of secrets."""
+    """The workload without keys that name secrets."""
     shown: dict[str, Any] = stripped(workload)
     return shown
 
 
 async def first_cause(state: Execution | None, read: ReadState) -> Cause | None:
-    """Follows a failure down: from a loop to the item that failed first, from a step to the child that it called."""
+    """Follow a failure down: from a loop to its first failed item, from a step to its child."""
     if state is None or state.failure is None or state.status != "failed":
         return None
     cause = _of_item(Cause(state.execution_id, state.path, state.failed_step, state.failure))
     for _ in range(MAX_DEPTH):
-        child = cause.failure.detail.get("execution_id") if cause.failure.kind == "child" else None
-        below = await read(ExecutionId(child)) if isinstance(child, str) else None
-        if below is None or below.failure is None:
+        if cause.failure.kind != "child":
             return cause
-        cause = _of_item(Cause(below.execution_id, below.path, below.failed_step, below.failure))
+        child_id = cause.failure.detail.get("execution_id")
+        if not isinstance(child_id, str):
+            return cause
+        child = await read(ExecutionId(child_id))
+        if child is None or child.failure is None:
+            return cause
+        cause = _of_item(Cause(child.execution_id, child.path, child.failed_step, child.failure))
     return cause
 
 
 def _of_item(cause: Cause) -> Cause:
-    """Of a loop that failed: the failure of its first item."""
+    """The failure of the first failed item if a loop failed; otherwise the cause itself."""
     detail = cause.failure.detail
     inner = detail.get("cause")
     if cause.failure.kind != "loop" or not isinstance(inner, dict):

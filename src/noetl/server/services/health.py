@@ -1,4 +1,4 @@
-"""Is this server there, can it work, and how well does it do."""
+"""Readiness and metrics of this server."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,15 +10,15 @@ from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, StoreUnavailable, Unavailable
 from noetl.server.shards import OwnedShards
 
-HISTORY_FILES = 1_000  # the newest ones are looked for
-PATIENCE = 1.0  # seconds for the store to answer
+HISTORY_FILES = 1_000  # files of compacted history that are checked, the newest ones
+PATIENCE = 1.0  # seconds that the store may take to answer
 Checks = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
     ready: bool
-    checks: Checks  # "ok", or what is wrong; `history` does not count
+    checks: Checks  # "ok", or what is wrong; `history` does not count for `ready`
 
 
 class HealthService:
@@ -57,7 +57,7 @@ class HealthService:
         return "ok"
 
     async def _history(self) -> str:
-        """A server without it runs executions as any other, so it is ready."""
+        """The state of the compacted history. A server runs executions without it too."""
         try:
             async with asyncio.timeout(PATIENCE):
                 return await check_history(self._log)
@@ -65,7 +65,7 @@ class HealthService:
             return "does not answer"
 
     async def metrics(self) -> bytes:
-        """What is measured where it happens, and what is counted when somebody asks."""
+        """All metrics as Prometheus text. Some of them are measured only now."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._measure()
@@ -74,7 +74,9 @@ class HealthService:
         return self._metrics.text()
 
     async def _measure(self) -> None:
-        metrics, owned = self._metrics, set(self._shards.owned())
+        """Set the gauges that are read from the store."""
+        metrics = self._metrics
+        owned = set(self._shards.owned())
         for shard in range(self._shards.count):
             metrics.shard_owner.labels(str(shard), self._name).set(shard in owned)
         metrics.queue_depth.clear()
@@ -88,19 +90,23 @@ class HealthService:
             metrics.checkpoint_age_ms.labels(str(shard)).set(age)
 
     async def _age(self, shard: int) -> float:
-        """Rows and checkpoint are written together: one age for both."""
-        waiting = await self._log.follow(shard, await self._log.checkpoint(shard), 1)
-        return max(0, self._clock.now() - waiting[0].event.at) / 1000 if waiting else 0.0
+        """Milliseconds since the oldest event that is not projected; 0 if there is none.
+
+        Rows and checkpoint are written together, so both have this age.
+        """
+        checkpoint = await self._log.checkpoint(shard)
+        waiting = await self._log.follow(shard, checkpoint, 1)
+        if not waiting:
+            return 0.0
+        return max(0, self._clock.now() - waiting[0].event.at) / 1000
 
 
 async def check_history(log: EventLog) -> str:
-    """ "ok", or which compacted history this process cannot read."""
+    """Either "ok" or a sentence on which compacted history this process cannot read."""
     try:
         lost = await log.lost_history(HISTORY_FILES)
     except (StoreUnavailable, InvalidInput) as error:
         return f"compacted history cannot be read here: {error}"
-    return (
-        f"{len(lost)} files of compacted history cannot be read here ({lost[0]} …)"
-        if lost
-        else "ok"
-    )
+    if not lost:
+        return "ok"
+    return f"{len(lost)} files of compacted history cannot be read here ({lost[0]} …)"

@@ -1,4 +1,7 @@
-"""Hooks: whoever calls one starts its playbook with what was sent. A call that is repeated with its key starts nothing more."""
+"""Hooks: a call from outside starts the hook's playbook with the request body.
+
+A repeated call with the same key starts nothing more.
+"""
 
 import hmac
 import re
@@ -15,8 +18,8 @@ from noetl.server.services.executions import FIRST, Started
 from noetl.server.services.schedules import check_name
 from noetl.triggers.port import Hook, HookDefinition, Hooks
 
-SIGNATURE = "X-Hub-Signature-256"  # where a signature stands when the hook names no header
-SECRET = "secret"  # the field of the credential
+SIGNATURE = "X-Hub-Signature-256"  # the header of the signature if the hook names none
+SECRET = "secret"  # the field of the credential that holds the secret
 LONGEST_KEY = 200
 _HEADER = re.compile(r"[A-Za-z0-9\-]{1,100}", re.ASCII)
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_KEY}}}")
@@ -26,7 +29,7 @@ Reveal = Callable[[Identity, str], Awaitable[dict[str, Any]]]
 
 
 class NotSigned(NoetlError):
-    """The call is not signed by whoever has the secret."""
+    """The call has no valid signature of the hook's secret."""
 
     code = "NOT_SIGNED"
 
@@ -38,7 +41,7 @@ class Hooked:
 
 
 class HookService:
-    """`reveal` opens the credential that a signature is checked with; what it holds goes nowhere else."""
+    """`reveal` opens a credential; the service uses it only to verify signatures."""
 
     def __init__(
         self, hooks: Hooks, playbooks: Playbooks, requests: Requests, reveal: Reveal
@@ -49,7 +52,7 @@ class HookService:
         self._reveal = reveal
 
     async def add(self, identity: Identity, call: HookDefinition) -> Hooked:
-        """In place of the one of this name, if there is one."""
+        """Store a hook; replaces the one of this name, if there is one."""
         check_name(call.name, "hook")
         for header in (call.signature_header, call.key_header):
             if header is not None and not _HEADER.fullmatch(header):
@@ -67,18 +70,19 @@ class HookService:
         if call.secret is not None:
             await self._secret(identity, call.secret)
         await self._playbooks.find(call.path, call.version, identity.tenant)
-        known = await self._hooks.find(identity.tenant, call.name)
-        return Hooked(await self._hooks.put(call), known is None)
+        replaced = await self._hooks.find(identity.tenant, call.name)
+        hook = await self._hooks.put(call)
+        return Hooked(hook, created=replaced is None)
 
     async def page(self, identity: Identity, after: str = "", limit: int = 100) -> list[Hook]:
-        """By name."""
+        """A page of hooks, sorted by name."""
         return await self._hooks.stored(identity.tenant, after, limit)
 
     async def get(self, identity: Identity, name: str) -> Hook:
-        found = await self._hooks.find(identity.tenant, name)
-        if found is None:
+        hook = await self._hooks.find(identity.tenant, name)
+        if hook is None:
             raise _missing(name)
-        return found
+        return hook
 
     async def delete(self, identity: Identity, name: str) -> None:
         if not await self._hooks.delete(identity.tenant, name):
@@ -93,28 +97,31 @@ class HookService:
         decode: Callable[[bytes], Any],
         key: str | None = None,
     ) -> Started:
-        """`headers` are found whatever their case. The signature is of the bytes as they came."""
+        """Start the hook's playbook. `headers` must ignore case; the signature is of the raw body."""
         hook = await self.get(identity, name)
         if hook.secret is not None:
-            _verify(
-                raw,
-                headers.get(hook.signature_header or SIGNATURE),
-                await self._secret(identity, hook.secret),
-            )
-        named = _named(hook, headers) if hook.key_header is not None else key
+            signature = headers.get(hook.signature_header or SIGNATURE)
+            secret = await self._secret(identity, hook.secret)
+            _verify(raw, signature, secret)
+        if hook.key_header is not None:
+            key = _named(hook, headers)
+        start_key = None if key is None else f"hook:{hook.hook_id}:{key}"
+        body = decode(raw) if raw.strip() else {}
         start, workload = await self._requests.prepare(
             hook.path,
             version=hook.version,
-            payload=_payload(hook, decode(raw) if raw.strip() else {}),
-            start_key=None if named is None else f"hook:{hook.hook_id}:{named}",
+            payload=_payload(hook, body),
+            start_key=start_key,
             by=f"hook:{hook.name}",
             tenant=hook.tenant,
         )
         execution_id = await self._requests.begin(start, workload)
-        return Started(execution_id, execution_id == start.execution_id, FIRST)
+        created = execution_id == start.execution_id
+        return Started(execution_id, created, FIRST)
 
     async def _secret(self, identity: Identity, credential: str) -> bytes:
-        secret = (await self._reveal(identity, credential)).get(SECRET)
+        fields = await self._reveal(identity, credential)
+        secret = fields.get(SECRET)
         if not isinstance(secret, str) or not secret:
             raise InvalidInput(
                 f"the credential {credential!r} has no field `{SECRET}`",
@@ -123,24 +130,26 @@ class HookService:
         return secret.encode()
 
 
-def _verify(raw: bytes, given: str | None, secret: bytes) -> None:
-    """In the time that any signature takes."""
+def _verify(raw: bytes, signature: str | None, secret: bytes) -> None:
+    """Raise `NotSigned` if the signature is not valid. Takes the same time for any signature."""
     expected = hmac.new(secret, raw, sha256).hexdigest()
-    if not hmac.compare_digest((given or "").removeprefix("sha256=").encode(), expected.encode()):
+    digest = (signature or "").removeprefix("sha256=")
+    if not hmac.compare_digest(digest.encode(), expected.encode()):
         raise NotSigned(
             hint="HMAC-SHA256 of the body with the hook's secret, in hex, after `sha256=`"
         )
 
 
 def _named(hook: Hook, headers: Mapping[str, str]) -> str:
+    """The key of the call, from the header that the hook names."""
     header = hook.key_header or ""
-    given = headers.get(header, "")
-    if not _KEY.fullmatch(given):
+    key = headers.get(header, "")
+    if not _KEY.fullmatch(key):
         raise InvalidInput(
             f"{header} names no call",
             hint=f"at most {LONGEST_KEY} characters, none of them a space",
         )
-    return given
+    return key
 
 
 def _payload(hook: Hook, body: Any) -> dict[str, Any]:

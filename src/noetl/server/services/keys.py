@@ -1,7 +1,8 @@
-"""The key file: one key a line in base64, newest first. The first one seals, every one opens.
+"""The key file: one key per line in base64, newest first. The first key seals, every key opens.
 
-It is made when the first credential is stored, whole or not at all, so that of several processes one makes it and the others use
-it. One that others can read is refused: what it protects may be known already.
+The file is made when the first credential is stored. It appears atomically, so if several processes
+make it at once, all use the same one. A file that other users can read is refused: they may know the
+keys already.
 """
 
 import base64
@@ -20,7 +21,7 @@ LARGEST = 64 * 1024  # bytes
 
 
 class KeyUnusable(InvalidInput):
-    """The key file cannot be used as it is; somebody has to look at it."""
+    """The key file cannot be used as it is; a person has to mend it."""
 
     code = "KEY_UNUSABLE"
 
@@ -30,7 +31,10 @@ class KeyFile:
         self.path = home / NAME
 
     def keys(self) -> dict[str, Key]:
-        """By id, newest first; none when there is no file. KeyUnusable when it cannot be trusted or read."""
+        """The keys by id, newest first; empty if there is no file.
+
+        Raises `KeyUnusable` if the file cannot be read or other users may read it.
+        """
         try:
             with self.path.open("rb") as file:
                 self._check(os.fstat(file.fileno()))
@@ -41,29 +45,29 @@ class KeyFile:
             raise KeyUnusable(
                 f"{self.path}: {error.strerror}", hint="the server's user must be able to read it"
             ) from error
-        found = [
-            self._key(number, line)
-            for number, line in enumerate(text.splitlines(), 1)
-            if line.strip()
-        ]
-        if not found:
+        keys: list[Key] = []
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip():
+                keys.append(self._key(number, line))
+        if not keys:
             raise self._broken("it is empty")
-        return {key.id: key for key in found}
+        return {key.id: key for key in keys}
 
     def newest(self) -> Key:
-        """The one that seals. Made now when there is none."""
-        found = self.keys()
-        if not found:
+        """The key that seals. Makes the file if there is none."""
+        keys = self.keys()
+        if not keys:
             self._make()
-            found = self.keys()
-        return next(iter(found.values()))
+            keys = self.keys()
+        return next(iter(keys.values()))
 
-    def _check(self, found: os.stat_result) -> None:
-        if not stat.S_ISREG(found.st_mode):
+    def _check(self, status: os.stat_result) -> None:
+        """Refuse anything but a regular file that only its owner can read."""
+        if not stat.S_ISREG(status.st_mode):
             raise self._broken("it is not a file")
-        if found.st_mode & 0o077:
+        if status.st_mode & 0o077:
             raise KeyUnusable(
-                f"{self.path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o})",
+                f"{self.path} is open to other users (mode {stat.S_IMODE(status.st_mode):04o})",
                 hint=f"chmod 600 {self.path}; if others may have read it, change what the stored credentials give access to",
             )
 
@@ -82,21 +86,21 @@ class KeyFile:
         )
 
     def _make(self) -> None:
-        """Written aside and linked: whoever comes second finds the first one's."""
+        """Write a temporary file and link it, so that only the first of several processes succeeds;
+        the others then use its file."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            opened, aside = mkstemp(
-                dir=self.path.parent, prefix=f".{NAME}."
-            )  # 0600 from the first moment
+            # mkstemp creates the file with mode 0600
+            descriptor, temporary = mkstemp(dir=self.path.parent, prefix=f".{NAME}.")
             try:
-                with os.fdopen(opened, "wb") as file:
+                with os.fdopen(descriptor, "wb") as file:
                     file.write(base64.b64encode(new_key().secret) + b"\n")
                     file.flush()
                     os.fsync(file.fileno())
                 with suppress(FileExistsError):
-                    os.link(aside, self.path)
+                    os.link(temporary, self.path)
             finally:
-                os.unlink(aside)
+                os.unlink(temporary)
             _sync(self.path.parent)
         except OSError as error:
             raise KeyUnusable(
@@ -105,9 +109,9 @@ class KeyFile:
 
 
 def _sync(folder: Path) -> None:
-    """Sealed rows must not outlive their key."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    """Make the new file durable before the first row is sealed with its key."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)

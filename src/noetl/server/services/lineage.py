@@ -1,4 +1,4 @@
-"""What results were made from: a walk over references, their parents and their inputs, in whichever execution they are."""
+"""Lineage of results: walks from a result to its parents and inputs, across executions."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class LineageSource:
-    """A reference, what it was made from, and what its envelope says of its making."""
+    """A reference with its sources, and the metadata of its envelope."""
 
     traced: Traced
     meta: Meta | None
@@ -24,7 +24,10 @@ class LineageSource:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """`roots` is the result itself; of a loop, its parts. `next`: where the next page begins."""
+    """A page of the sources of a result.
+
+    `roots` is the result itself, or the parts of a loop's result. `next` begins the next page.
+    """
 
     envelope: Envelope
     roots: tuple[RefId, ...]
@@ -46,27 +49,34 @@ class LineageService:
         after: str | None = None,
         limit: int = PAGE,
     ) -> Trace:
-        """Nearest first."""
+        """The sources of the step's result, nearest first."""
         envelope = await self._executions.result(identity, execution_id, step)
         roots = await self._roots(envelope)
         found = await self._log.lineage(
             identity.tenant, list(roots), depth, _place(after), limit + 1
         )
         page = found[:limit]
-        known = await metas(self._log, [each.reference for each in page])
-        sources = [LineageSource(each, known.get(each.reference.ref_id)) for each in page]
-        return Trace(envelope, roots, sources, _cursor(page[-1]) if len(found) > limit else None)
+        by_reference = await metas(self._log, [traced.reference for traced in page])
+        sources = [
+            LineageSource(traced, by_reference.get(traced.reference.ref_id)) for traced in page
+        ]
+        following = _cursor(page[-1]) if len(found) > limit else None
+        return Trace(envelope, roots, sources, following)
 
     async def _roots(self, envelope: Envelope) -> tuple[RefId, ...]:
-        """A step that failed has no result; what it went out from is named by its envelope."""
+        """Where the walk begins: the payloads of the result.
+
+        A failed step has no result: the walk begins at the parent that its envelope names.
+        """
         if envelope.reference is not None:
-            return tuple(
-                dict.fromkeys(
-                    [part.ref_id for part in await payloads(self._log, envelope.reference)]
-                )
-            )
-        above = envelope.parent_ref.ref_id if envelope.parent_ref is not None else None
-        return (above,) if above is not None and above.isdecimal() else ()
+            parts = await payloads(self._log, envelope.reference)
+            return tuple(dict.fromkeys([part.ref_id for part in parts]))
+        if envelope.parent_ref is None:
+            return ()
+        parent = envelope.parent_ref.ref_id
+        if parent is None or not parent.isdecimal():
+            return ()
+        return (parent,)
 
 
 def _cursor(traced: Traced) -> str:
@@ -77,6 +87,8 @@ def _place(after: str | None) -> tuple[int, RefId] | None:
     if after is None:
         return None
     depth, _, ref_id = after.partition(".")
-    if not (depth.isdecimal() and ref_id.isdecimal() and len(depth) < 4 and int(ref_id) < 1 << 63):
+    is_depth = depth.isdecimal() and len(depth) < 4
+    is_ref_id = ref_id.isdecimal() and int(ref_id) < 1 << 63
+    if not (is_depth and is_ref_id):
         raise InvalidInput(f"{after!r} is not a page", hint="give `next` of the page before")
     return int(depth), RefId(ref_id)

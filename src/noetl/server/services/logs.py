@@ -1,4 +1,7 @@
-"""What the steps of an execution printed, in the order it came: pages, and live. Parts are opened here, a page at a time."""
+"""The log lines of an execution's steps, in the order they came: as pages, and live.
+
+The service opens the stored parts, one page at a time.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
@@ -17,11 +20,11 @@ from noetl.server.services.access import Access
 from noetl.server.services.live import LiveUpdates, logs_of, row_of
 from noetl.server.services.streams import LOOK_EVERY, QUIET, End, Quiet, has_ended
 
-PAGE = 16  # parts; each is 64 KB or so
+PAGE = 16  # parts of about 64 KB each
 
 
 class LogService:
-    """`every`: seconds between looks when nobody wakes those who wait."""
+    """`every` is the number of seconds between reads without a wake-up."""
 
     def __init__(
         self, log: EventLog, live: LiveUpdates, access: Access, every: float = LOOK_EVERY
@@ -34,63 +37,71 @@ class LogService:
     async def page(
         self, identity: Identity, execution_id: ExecutionId, step: str | None = None, after: int = 0
     ) -> list[LogPart]:
-        """Empty: that was all so far."""
+        """The parts after `after`; empty if there are no more so far."""
         await self._access.check(identity, execution_id)
         return await self._log.logs(execution_id, step, after, PAGE)
 
     async def over(
         self, identity: Identity, execution_id: ExecutionId, step: str | None, after: int
     ) -> bool:
-        """Nothing will ever come after `after`."""
+        """Whether nothing will ever come after `after`."""
         await self._access.check(identity, execution_id)
-        return await has_ended(self._log, execution_id) and not await self._log.logs(
-            execution_id, step, after, 1
-        )
+        if not await has_ended(self._log, execution_id):
+            return False
+        rest = await self._log.logs(execution_id, step, after, 1)
+        return not rest
 
     async def follow(
         self, identity: Identity, execution_id: ExecutionId, step: str | None = None, after: int = 0
     ) -> AsyncGenerator[list[LogPart] | Quiet | End, None]:
+        """The parts after `after`, page by page, until the execution has ended."""
         await self._access.check(identity, execution_id)
         loop = asyncio.get_running_loop()
-        spoke = loop.time()
+        last_sent = loop.time()
         with self._live.watch(logs_of(execution_id), row_of(execution_id)) as watch:
             while not self._live.closing:
                 ended, page = await self._look(execution_id, step, after)
                 if page:
-                    after, spoke = page[-1].number, loop.time()
+                    after = page[-1].number
+                    last_sent = loop.time()
                     yield page
                     continue
                 if ended:
                     yield End()
                     return
-                if loop.time() - spoke >= QUIET:
-                    spoke = loop.time()
+                if loop.time() - last_sent >= QUIET:
+                    last_sent = loop.time()
                     yield Quiet()
                 await watch.changed(self._every)
 
     async def _look(
         self, execution_id: ExecutionId, step: str | None, after: int
     ) -> tuple[bool, list[LogPart]]:
-        """In this order: a step's lines are stored before its end is recorded."""
+        """Whether the execution has ended, and the next page.
+
+        The end is read first: lines are stored before the end is recorded, so an empty page after
+        an end means that there are no more lines.
+        """
         try:
             ended = await has_ended(self._log, execution_id)
-            return ended, await self._log.logs(execution_id, step, after, PAGE)
+            page = await self._log.logs(execution_id, step, after, PAGE)
         except Unavailable:
             return False, []
+        return ended, page
 
 
 def lines(part: LogPart) -> Iterator[dict[str, Any]]:
-    """As the API has them. What cannot be read says so instead."""
+    """The lines of a part as JSON. A part that cannot be decoded becomes one line that says so."""
     where = parse_uri(part.uri)
-    made = made_by(where.key)
+    origin = made_by(where.key)
     head = {
         "part": part.number,
         "step": where.step,
-        "command_id": None if made is None else made.command_id,
-        "attempt": None if made is None else made.attempt,
+        "command_id": None if origin is None else origin.command_id,
+        "attempt": None if origin is None else origin.attempt,
     }
     try:
-        found = decode(part.payload)
+        decoded = decode(part.payload)
     except msgspec.DecodeError:
         yield {
             **head,
@@ -102,7 +113,7 @@ def lines(part: LogPart) -> Iterator[dict[str, Any]]:
             "line": f"({part.uri} is damaged)",
         }
         return
-    for line in found:
+    for line in decoded:
         yield {
             **head,
             "seq": line.seq,

@@ -1,4 +1,7 @@
-"""Which payloads a result has, and who made them: found by the key, which names the command, in the event that reported it."""
+"""The payloads of a result, and the metadata of the tasks that made them.
+
+The key of a payload names its command, and so the events that may have reported it.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,28 +14,39 @@ MANIFEST = "manifest"
 
 
 async def payloads(log: EventLog, reference: Reference) -> list[Reference]:
-    """A manifest is no payload: its parts are. One that was retried begins with the manifest before it."""
+    """The payloads of a result: the reference itself, or the parts of a manifest.
+
+    The manifest of a retried loop has the earlier manifest as a part.
+    """
     if reference.format != MANIFEST:
         return [reference]
     parts = await log.parts(reference.uri.rpartition("/")[2])
-    return [payload for part in parts for payload in await payloads(log, part.reference)]
+    found: list[Reference] = []
+    for part in parts:
+        found += await payloads(log, part.reference)
+    return found
 
 
 async def metas(log: EventLog, references: Iterable[Reference]) -> dict[RefId, Meta]:
-    """What their envelopes say of them. Of a payload without an envelope of its own: what its command's says of the tool."""
+    """The metadata of payloads, from the envelopes in which they were reported.
+
+    A payload without an envelope of its own gets only the tool of its command's envelope.
+    """
     keys = {reference.ref_id: list(_keys(reference)) for reference in references}
-    events = await log.named_events([key for each in keys.values() for key in each])
+    all_keys = [key for reference_keys in keys.values() for key in reference_keys]
+    events = await log.named_events(all_keys)
     envelopes = {
         (recorded.execution_id, recorded.event.key): _envelope(recorded.event)
         for recorded in events
     }
     found: dict[RefId, Meta] = {}
-    for ref_id, names in keys.items():
-        reported = [envelope for name in names if (envelope := envelopes.get(name)) is not None]
+    for ref_id, reference_keys in keys.items():
+        candidates = [envelopes.get(key) for key in reference_keys]
+        reported = [envelope for envelope in candidates if envelope is not None]
         own = [
-            each
-            for each in reported
-            if each.reference is not None and each.reference.ref_id == ref_id
+            envelope
+            for envelope in reported
+            if envelope.reference is not None and envelope.reference.ref_id == ref_id
         ]
         if own and own[0].meta is not None:
             found[ref_id] = own[0].meta
@@ -42,7 +56,7 @@ async def metas(log: EventLog, references: Iterable[Reference]) -> dict[RefId, M
 
 
 def _keys(reference: Reference) -> Iterator[tuple[ExecutionId, str]]:
-    """Of the events that may have reported it; the command's end is the last."""
+    """The keys of the events that may have reported it; the end of the command comes last."""
     where = parse_uri(reference.uri)
     made = made_by(where.key)
     if made is None:
@@ -54,5 +68,5 @@ def _keys(reference: Reference) -> Iterator[tuple[ExecutionId, str]]:
 
 
 def _envelope(event: object) -> Envelope | None:
-    found = getattr(event, "result", None)
-    return found if isinstance(found, Envelope) else None
+    result = getattr(event, "result", None)
+    return result if isinstance(result, Envelope) else None

@@ -1,4 +1,4 @@
-"""The queue and who works on it, to look at. Work itself goes through the worker exchange only."""
+"""Read access to the queue, the workers and the pools. Workers use only the exchange."""
 
 from dataclasses import dataclass, field
 
@@ -50,5 +50,6 @@ class QueueService:
                 pool.workers += 1
                 pool.free += worker.free
         for depth in await self._log.depths(identity.tenant):
-            pools.setdefault(depth.pool, QueuePool(depth.pool)).commands[depth.status] = depth.count
+            pool = pools.setdefault(depth.pool, QueuePool(depth.pool))
+            pool.commands[depth.status] = depth.count
         return [pools[name] for name in sorted(pools)]

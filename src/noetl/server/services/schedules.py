@@ -1,4 +1,7 @@
-"""Schedules as people keep them. One that is stored can fire: its rule names moments, its playbook takes its payload."""
+"""Schedules as people add and read them.
+
+A schedule is validated before it is stored: its rule has slots, and its playbook takes its payload.
+"""
 
 import re
 from dataclasses import dataclass
@@ -51,14 +54,14 @@ class ScheduleService:
         catch_up: CatchUp = "last",
         overlap: Overlap = "allow",
     ) -> Kept:
-        """In place of the one of this name, if there is one."""
+        """Store a schedule; replaces the one of this name, if there is one."""
         check_name(name, "schedule")
         now = self._clock.now()
         rule = rule_of(cron, timezone, every, now)
         entry = await self._playbooks.find(path, version, identity.tenant)
         await self._playbooks.workload(
             entry, ExecutionId("0"), payload
-        )  # what cannot start is said now
+        )  # raises if it cannot start
         wanted = ScheduleDefinition(
             tenant=identity.tenant,
             name=name,
@@ -69,14 +72,15 @@ class ScheduleService:
             catch_up=catch_up,
             overlap=overlap,
         )
-        known = await self._schedules.find(identity.tenant, name)
-        first = calendar.following(rule, now)
-        if first is None:
+        replaced = await self._schedules.find(identity.tenant, name)
+        first_slot = calendar.following(rule, now)
+        if first_slot is None:
             raise InvalidInput(f"{cron!r} does not come any more")
-        return Kept(await self._schedules.put(wanted, first), known is None)
+        schedule = await self._schedules.put(wanted, first_slot)
+        return Kept(schedule, created=replaced is None)
 
     async def page(self, identity: Identity, after: str = "", limit: int = 100) -> list[Schedule]:
-        """By name."""
+        """A page of schedules, sorted by name."""
         return await self._schedules.stored(identity.tenant, after, limit)
 
     async def get(self, identity: Identity, name: str) -> Schedule:
@@ -86,11 +90,11 @@ class ScheduleService:
         return _there(await self._schedules.pause(identity.tenant, name), name)
 
     async def resume(self, identity: Identity, name: str) -> Schedule:
-        """From now on: what came meanwhile was not wanted."""
-        found = await self.get(identity, name)
-        next_at = (
-            calendar.following(found.rule, self._clock.now()) if found.paused else found.next_at
-        )
+        """Resume from now on; slots that came during the pause are dropped."""
+        schedule = await self.get(identity, name)
+        next_at = schedule.next_at
+        if schedule.paused:
+            next_at = calendar.following(schedule.rule, self._clock.now())
         return _there(await self._schedules.resume(identity.tenant, name, next_at), name)
 
     async def delete(self, identity: Identity, name: str) -> None:
@@ -98,11 +102,10 @@ class ScheduleService:
             raise _missing(name)
 
     async def upcoming(self, identity: Identity, name: str, count: int) -> list[str]:
-        """Its next slots, in its own time zone."""
-        rule = (await self.get(identity, name)).rule
-        return [
-            calendar.local(rule, slot) for slot in calendar.upcoming(rule, self._clock.now(), count)
-        ]
+        """The next slots of the schedule, in its own time zone."""
+        schedule = await self.get(identity, name)
+        slots = calendar.upcoming(schedule.rule, self._clock.now(), count)
+        return [calendar.local(schedule.rule, slot) for slot in slots]
 
 
 def rule_of(cron: str | None, timezone: str | None, every: str | None, now: Micros) -> Rule:
