@@ -1,1 +1,5 @@
-"""HTTP: one module per subject. Routes read a request, call a service, shape the answer; nothing is decided here."""
+"""HTTP: one module of routes per subject.
+
+A route reads the request, calls a service and shapes the answer; it decides nothing itself.
+Runs in the server process. Only `server/app.py` and tests import it.
+"""

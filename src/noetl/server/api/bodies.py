@@ -1,4 +1,7 @@
-"""JSON bodies: how deep and how large is settled before anything is built from them; what a model does not know is refused."""
+"""Strict JSON bodies and query parameters, and the parameters that several routes share.
+
+Depth and size of a body are checked before it is parsed. Unknown keys are refused.
+"""
 
 import re
 from collections.abc import Callable, Coroutine
@@ -16,7 +19,7 @@ from noetl.model.duplicate_keys import first_duplicate_key
 
 DEEPEST = 64
 LONGEST_NUMBER = 400  # digits
-MOST_UNKNOWN = 20  # keys that are named one by one
+MOST_UNKNOWN = 20  # unknown keys that are reported one by one
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -28,14 +31,14 @@ SMALLEST, LARGEST = -(2**63), 2**64 - 1
 
 
 class RequestBody(BaseModel):
-    """What a client sends."""
+    """The base of all models that a client sends."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     @model_validator(mode="before")
     @classmethod
     def refuse_many_unknown_keys(cls, given: Any) -> Any:
-        """With one problem for all of them: one for each would be an answer far larger than the request."""
+        """Report many unknown keys as one error. One error per key would make a very large answer."""
         if isinstance(given, dict) and len(given) > MOST_UNKNOWN + len(cls.model_fields):
             known = {field.alias or name for name, field in cls.model_fields.items()}
             unknown = [key for key in given if key not in known]
@@ -47,7 +50,7 @@ class RequestBody(BaseModel):
 
 
 class View(BaseModel):
-    """What a client gets."""
+    """The base of all models that a client gets."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -57,36 +60,41 @@ class DeletedView(View):
 
 
 def depth(data: bytes) -> int:
-    """How deep brackets outside strings are nested, as far as it matters: at most one more than allowed. Brackets that do not
-    match are left to the parser."""
+    """The nesting depth of brackets outside strings, at most `DEEPEST` + 1.
+
+    The parser reports brackets that do not match.
+    """
     if data.count(b"[") + data.count(b"{") <= DEEPEST:
         return 0
-    left = _STRING.sub(b"", data).translate(_ONE_KIND, _NOT_BRACKETS)
+    brackets = _STRING.sub(b"", data).translate(_ONE_KIND, _NOT_BRACKETS)
     for level in range(1, DEEPEST + 1):
-        outer = left.replace(b"[]", b"")
+        outer = brackets.replace(b"[]", b"")
         if not outer:
             return level
-        if len(outer) == len(left):  # brackets that do not match
-            return DEEPEST + 1 if left.count(b"[") > DEEPEST else level
-        left = outer
+        if len(outer) == len(brackets):  # brackets that do not match
+            return DEEPEST + 1 if brackets.count(b"[") > DEEPEST else level
+        brackets = outer
     return DEEPEST + 1
 
 
 def has_nul(data: bytes) -> bool:
-    """Whether a text in the JSON has the character zero, which no database takes."""
+    """Whether a text in the JSON contains the character NUL, which no database takes."""
     return b"\\u0000" in data and _NUL.search(data) is not None
 
 
 def decode(data: bytes) -> Any:
-    """Strict JSON: UTF-8, no NaN, no key twice in an object, no integer that 64 bits do not hold: it would become a float of
-    another value."""
+    """Parse strict JSON: UTF-8, no NaN, no duplicate keys, no integers of more than 64 bits.
+
+    The parser would turn such an integer into a float of another value.
+    """
     if depth(data) > DEEPEST:
         raise _bad(f"nested more than {DEEPEST} deep")
     if has_nul(data):
         raise _bad("a NUL character in a text: a database refuses it")
     if _NUMBER.search(data):
         raise _bad(f"a number of more than {LONGEST_NUMBER} digits")
-    if (integer := _too_large(data)) is not None:
+    integer = _too_large(data)
+    if integer is not None:
         raise _bad(f"{integer[:40]} does not fit into 64 bits; send it as text")
     try:
         value = orjson.loads(data)
@@ -100,7 +108,7 @@ def decode(data: bytes) -> Any:
 
 
 def _has_duplicate_key(data: bytes, value: Any) -> bool:
-    """The text has a colon outside strings for every key, the value has a key for every colon, unless a key stood twice."""
+    """Whether the text has more keys (colons outside strings) than the parsed value."""
     pairs = _pairs(value)
     if data.count(b":") == pairs:
         return False
@@ -108,26 +116,27 @@ def _has_duplicate_key(data: bytes, value: Any) -> bool:
 
 
 def _pairs(value: Any) -> int:
-    """How many keys all objects in it have."""
+    """The number of keys of all objects in the value."""
     count = 0
-    left = [value]
-    while left:
-        part = left.pop()
+    pending = [value]
+    while pending:
+        part = pending.pop()
         if isinstance(part, dict):
             count += len(part)
-            left.extend(part.values())
+            pending.extend(part.values())
         elif isinstance(part, list):
-            left.extend(part)
+            pending.extend(part)
     return count
 
 
 def _too_large(data: bytes) -> str | None:
-    """The first integer outside strings that 64 bits do not hold."""
+    """The first integer outside strings that does not fit into 64 bits, if there is one."""
     if _LONG_DIGITS.search(data) is None:
         return None
-    for found in _INTEGER.findall(_STRING.sub(b"", data)):
-        if not SMALLEST <= int(found) <= LARGEST:
-            return str(found, "ascii")
+    without_strings = _STRING.sub(b"", data)
+    for digits in _INTEGER.findall(without_strings):
+        if not SMALLEST <= int(digits) <= LARGEST:
+            return str(digits, "ascii")
     return None
 
 
@@ -143,7 +152,7 @@ class StrictRequest(Request):
 
 
 class OpenRoute(APIRoute):
-    """A route for unknown callers, such as a hook. They may add parameters of their own to its address."""
+    """A route for unknown callers, such as a hook. It ignores unknown query parameters."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
@@ -155,7 +164,7 @@ class OpenRoute(APIRoute):
 
 
 class StrictRoute(OpenRoute):
-    """A parameter that the route does not know is refused: `?offset=20` would otherwise give the first page, silently."""
+    """Refuses unknown query parameters: otherwise `?offset=20` would silently give the first page."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
@@ -188,7 +197,8 @@ def router(tag: str, route_class: type[APIRoute] = StrictRoute) -> APIRouter:
 
 
 class Problem(View):
-    """RFC 9457. `code` is stable; `hint` says what to do, and `routes` what does the same as the commands that it names."""
+    """A problem as in RFC 9457. `code` is stable, `hint` says what to do, and `routes` are the routes for the commands that
+    the hint names."""
 
     type: str
     title: str

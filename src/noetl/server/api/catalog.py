@@ -1,4 +1,4 @@
-"""Playbooks: register, list, read, compare."""
+"""Routes for playbooks: register, list, read, compare."""
 
 from typing import Annotated, Any
 
@@ -93,14 +93,14 @@ async def register_playbook(
     who: Who,
     path: Annotated[str | None, Query(max_length=200, description="for a text/yaml body")] = None,
 ) -> RegisteredView:
-    """Validate and store a playbook. A new version (201), unless the latest version has this text (200)."""
+    """Validate and store a playbook: 201 for a new version, 200 if the latest version has this text."""
     registration = await _registration(request, path)
     registered = await has.catalog.register(who, registration.content, registration.path)
     response.status_code = 201 if registered.created else 200
     return RegisteredView(
         **_entry(registered.entry),
         created=registered.created,
-        findings=[_finding(each) for each in registered.findings],
+        findings=[_finding(finding) for finding in registered.findings],
     )
 
 
@@ -112,12 +112,11 @@ async def list_playbooks(
     after: Annotated[str, Query(max_length=200, description="`next` of the page before")] = "",
     limit: Limit = 100,
 ) -> EntriesView:
-    """The latest version of every playbook, by path."""
-    found = await has.catalog.latest(who, prefix, after, limit)
-    return EntriesView(
-        playbooks=[EntryView(**_entry(entry)) for entry in found],
-        next=found[-1].path if len(found) == limit else None,
-    )
+    """The latest version of every playbook, sorted by path."""
+    entries = await has.catalog.latest(who, prefix, after, limit)
+    views = [EntryView(**_entry(entry)) for entry in entries]
+    following = entries[-1].path if len(entries) == limit else None
+    return EntriesView(playbooks=views, next=following)
 
 
 @routes.get("/api/catalog/playbooks/{path:path}")
@@ -136,7 +135,7 @@ async def get_playbook(
 
 @routes.get("/api/catalog/hashes/{hash}")
 async def get_playbook_by_hash(hash: str, has: Has, who: Who) -> PlaybookView:
-    """The text that executions are pinned to."""
+    """The playbook text with this hash, to which executions are pinned."""
     entry = await has.catalog.by_hash(who, hash)
     return PlaybookView(**_entry(entry), content=entry.text)
 
@@ -151,13 +150,11 @@ async def list_versions(
     ] = None,
     limit: Limit = 50,
 ) -> VersionsView:
-    """Newest first."""
-    found = await has.catalog.versions(who, path, before, limit)
-    more = len(found) == limit and found[-1].version > 1
-    return VersionsView(
-        versions=[EntryView(**_entry(entry)) for entry in found],
-        next=found[-1].version if more else None,
-    )
+    """The versions of a playbook, newest first."""
+    entries = await has.catalog.versions(who, path, before, limit)
+    has_more = len(entries) == limit and entries[-1].version > 1
+    views = [EntryView(**_entry(entry)) for entry in entries]
+    return VersionsView(versions=views, next=entries[-1].version if has_more else None)
 
 
 @routes.get("/api/catalog/diff/{path:path}")
@@ -169,14 +166,20 @@ async def diff_playbook(
     newer: Annotated[int | None, Query(ge=1, le=1 << 31, description="default: the latest")] = None,
 ) -> DifferenceView:
     """Two versions of a playbook, compared line by line."""
-    found = await has.catalog.diff(who, path, older, newer)
+    difference = await has.catalog.diff(who, path, older, newer)
     return DifferenceView(
-        path=path, older=found.older.version, newer=found.newer.version, diff=found.diff
+        path=path,
+        older=difference.older.version,
+        newer=difference.newer.version,
+        diff=difference.diff,
     )
 
 
 async def _registration(request: Request, path: str | None) -> Registration:
-    """A browser cannot send either of these types to another site without asking first."""
+    """Read the body as JSON or YAML.
+
+    Other types are refused: without a preflight, a browser cannot send these two to another site.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     body = await request.body()
     if kind == "application/json":

@@ -1,9 +1,9 @@
-"""Hints name commands, as `noetl` has them; whoever speaks HTTP is told the routes that do the same."""
+"""Translates the `noetl` commands that hints name into routes, for clients that use HTTP."""
 
 import re
 
 RESULT = "/api/executions/{execution_id}/result/{step}"
-# What a hint says, and the route; a number in brackets stands for what was found there.
+# A pattern of a command, and its route; {0} stands for the first group of the pattern.
 ROUTES = (
     (r"noetl exec list\b", "GET /api/executions"),
     (r"noetl exec explain (\d+) ([\w-]+)", "GET /api/executions/{0}/explain/{1}"),
@@ -22,12 +22,11 @@ ROUTES = (
 
 
 def routes(hint: str | None) -> list[str]:
-    """In the order in which the hint names their commands."""
-    found = [
-        (match.start(), _filled(route, match))
-        for said, route in ROUTES
-        for match in re.finditer(said, hint or "")
-    ]
+    """The routes for the commands of the hint, in the order of the commands."""
+    found: list[tuple[int, str]] = []
+    for command, route in ROUTES:
+        for match in re.finditer(command, hint or ""):
+            found.append((match.start(), _filled(route, match)))
     return [route for _, route in sorted(found)]
 
 

@@ -1,4 +1,4 @@
-"""Stored credentials: add, list, delete. What they hold is written here and never read: workers get it by their own channel."""
+"""Routes for stored credentials: add, list, delete. They never show values: only workers get them."""
 
 from typing import Annotated, Any
 
@@ -28,7 +28,7 @@ class CredentialBody(RequestBody):
 
 
 class CredentialView(View):
-    """Without its values."""
+    """A credential without its values."""
 
     name: str
     kind: str
@@ -54,16 +54,14 @@ async def add_credential(body: CredentialBody, response: Response, has: Has, who
 
 @routes.get("/api/credentials")
 async def list_credentials(has: Has, who: Who) -> CredentialsView:
-    """Names and kinds, by name."""
-    return CredentialsView(
-        credentials=[
-            CredentialView(**shapes.credential(row)) for row in await has.credentials.stored(who)
-        ]
-    )
+    """Names and kinds of all credentials, sorted by name."""
+    rows = await has.credentials.stored(who)
+    views = [CredentialView(**shapes.credential(row)) for row in rows]
+    return CredentialsView(credentials=views)
 
 
 @routes.delete("/api/credentials/{name}")
 async def delete_credential(name: Name, has: Has, who: Who) -> DeletedView:
-    """Workers that have it forget it within seconds."""
+    """Delete a credential. Workers that have it forget it within seconds."""
     await has.credentials.delete(who, name)
     return DeletedView(name=name)

@@ -1,4 +1,7 @@
-"""What every route has at hand: the services, who asks, and when. Coroutines, so that no thread is used for them."""
+"""Dependencies of routes: the services, the caller's identity, and the time of the request.
+
+They are coroutines, because FastAPI runs plain functions in threads.
+"""
 
 import time
 from typing import Annotated
@@ -11,17 +14,17 @@ from noetl.server.services.all import Services
 
 
 async def services(request: Request) -> Services:
-    found: Services = request.app.state.services
-    return found
+    all_services: Services = request.app.state.services
+    return all_services
 
 
 async def identity() -> Identity:
-    """The built-in one, until there is a login."""
+    """The built-in identity, until there is a login."""
     return LOCAL
 
 
 async def now() -> Micros:
-    """When the request came, for what people say relative to it."""
+    """The time of the request, for parameters that are relative to it."""
     return time.time_ns() // 1_000
 
 

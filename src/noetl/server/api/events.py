@@ -1,4 +1,4 @@
-"""Events from outside: taken at once, told of later."""
+"""Routes for events from outside: the server accepts them at once, and shows their status later."""
 
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -63,32 +63,30 @@ class BatchStatusView(View):
 
 @routes.post("/api/events", status_code=202)
 async def post_event(body: EventBody, has: Has, who: Who, key: Key = None) -> TakenView:
-    """An event from outside becomes a signal of its name."""
-    asked = await has.signals.send(
-        who, ExecutionId(body.execution_id), Outside(body.name, body.payload), key
-    )
+    """Send an event from outside to an execution. It becomes a signal of its name."""
+    event = Outside(body.name, body.payload)
+    asked = await has.signals.send(who, ExecutionId(body.execution_id), event, key)
     return _taken(asked, f"/api/events/status?execution_id={asked.execution_id}")
 
 
 @routes.post("/api/events/batch", status_code=202)
 async def post_events(body: BatchBody, has: Has, who: Who, key: Key = None) -> TakenView:
-    """Several, in order, to one execution. All are checked before the first is taken. The log has one `signal.received` for each
-    and none for the batch: ask for its status."""
-    events = [Outside(each.name, each.payload) for each in body.events]
+    """Send several events, in order, to one execution. All are checked before the first is accepted. The log gets one
+    `signal.received` for each event and none for the batch; `status_url` tells the status of the batch."""
+    events = [Outside(event.name, event.payload) for event in body.events]
     asked = await has.signals.send_batch(who, ExecutionId(body.execution_id), events, key)
-    return _taken(
-        asked, f"/api/events/batch/status?execution_id={asked.execution_id}&count={len(events)}"
-    )
+    url = f"/api/events/batch/status?execution_id={asked.execution_id}&count={len(events)}"
+    return _taken(asked, url)
 
 
 @routes.get("/api/events/status")
 async def get_event_status(
     execution_id: OfExecution, request: OfRequest, has: Has, who: Who
 ) -> EventStatusView:
-    """What became of an event from outside."""
-    found = await has.signals.status(who, ExecutionId(execution_id), request)
+    """The status of an event from outside."""
+    asked = await has.signals.status(who, ExecutionId(execution_id), request)
     return EventStatusView(
-        execution_id=found.execution_id, request=found.request, status=found.status, seq=found.seq
+        execution_id=asked.execution_id, request=asked.request, status=asked.status, seq=asked.seq
     )
 
 
@@ -100,16 +98,16 @@ async def get_batch_status(
     has: Has,
     who: Who,
 ) -> BatchStatusView:
-    """What became of a batch, and of how many of its events."""
-    found = await has.signals.batch_status(who, ExecutionId(execution_id), request, count)
+    """The status of a batch, and how many of its events are recorded, accepted and refused."""
+    batch = await has.signals.batch_status(who, ExecutionId(execution_id), request, count)
     return BatchStatusView(
-        execution_id=found.execution_id,
-        request=found.request,
-        status=found.status,
-        count=found.count,
-        recorded=found.recorded,
-        accepted=found.accepted,
-        refused=found.refused,
+        execution_id=batch.execution_id,
+        request=batch.request,
+        status=batch.status,
+        count=batch.count,
+        recorded=batch.recorded,
+        accepted=batch.accepted,
+        refused=batch.refused,
     )
 
 

@@ -1,4 +1,4 @@
-"""Executions: start, list, read, change."""
+"""Routes for executions: start, list, read, change."""
 
 from re import fullmatch
 from typing import Annotated, Any, Literal
@@ -325,7 +325,7 @@ def asked_view(asked: Asked) -> AskedView:
     )
 
 
-# -- beginning --
+# -- starting --
 
 
 @routes.post("/api/executions/execute", status_code=202)
@@ -333,16 +333,17 @@ def asked_view(asked: Asked) -> AskedView:
 async def start_execution(
     body: Execute, has: Has, who: Who, key: Key = None, wait: Wait = False
 ) -> StartedView:
-    """Start a playbook. With an Idempotency-Key a repeat gives the same execution; 409 when it was for another one."""
-    content = (
-        body.playbook
-        if body.playbook is not None and fullmatch("[0-9a-f]{64}", body.playbook)
-        else None
-    )
-    path = body.path if body.path is not None else body.playbook
+    """Start a playbook. With an Idempotency-Key a repeat gives the same execution; 409 if the key was used for another one."""
+    path = body.path
+    content = None
+    if body.playbook is not None and fullmatch("[0-9a-f]{64}", body.playbook):
+        path = None
+        content = body.playbook
+    elif path is None:
+        path = body.playbook
     started = await has.executions.start(
         who,
-        path=None if content is not None else path,
+        path=path,
         content=content,
         version=body.version,
         payload=body.payload,
@@ -361,11 +362,11 @@ async def retry_execution(
     key: Key = None,
     wait: Wait = False,
 ) -> StartedView:
-    """A new execution that takes over what the ended one finished, and runs the rest. One that completed is retried from its
-    loops with failed items (`best_effort`): these items run again, and the steps after the loop."""
-    return started_view(
-        await has.executions.repeat(who, ExecutionId(execution_id), _retry(body), key, wait=wait)
-    )
+    """Start an execution that takes over what the ended one finished, and runs the rest. A completed execution is retried from
+    its loops with failed items (`best_effort`): these items run again, and the steps after the loop."""
+    wish = _retry(body)
+    started = await has.executions.repeat(who, ExecutionId(execution_id), wish, key, wait=wait)
+    return started_view(started)
 
 
 @routes.post("/api/executions/{execution_id}/rerun", status_code=202)
@@ -377,26 +378,28 @@ async def rerun_execution(
     key: Key = None,
     wait: Wait = False,
 ) -> StartedView:
-    """The same playbook and workload from the beginning, or from a step with the results of what ran before it."""
-    return started_view(
-        await has.executions.repeat(who, ExecutionId(execution_id), _rerun(body), key, wait=wait)
-    )
+    """Run the same playbook and workload from the beginning, or from a step with the results of the steps before it."""
+    wish = _rerun(body)
+    started = await has.executions.repeat(who, ExecutionId(execution_id), wish, key, wait=wait)
+    return started_view(started)
 
 
 @routes.post("/api/executions/{execution_id}/retry/preview")
 async def preview_retry(
     execution_id: Id, has: Has, who: Who, body: RetryBody | None = None
 ) -> RepeatView:
-    """What a retry is going to do; refused as that would be. Nothing is started."""
-    return RepeatView(**await has.executions.preview(who, ExecutionId(execution_id), _retry(body)))
+    """What a retry would do, with the same errors. Nothing is started."""
+    preview = await has.executions.preview(who, ExecutionId(execution_id), _retry(body))
+    return RepeatView(**preview)
 
 
 @routes.post("/api/executions/{execution_id}/rerun/preview")
 async def preview_rerun(
     execution_id: Id, has: Has, who: Who, body: RerunBody | None = None
 ) -> RepeatView:
-    """What a rerun is going to do; refused as that would be. Nothing is started."""
-    return RepeatView(**await has.executions.preview(who, ExecutionId(execution_id), _rerun(body)))
+    """What a rerun would do, with the same errors. Nothing is started."""
+    preview = await has.executions.preview(who, ExecutionId(execution_id), _rerun(body))
+    return RepeatView(**preview)
 
 
 def _retry(body: RetryBody | None) -> RepeatWish:
@@ -414,25 +417,25 @@ def _rerun(body: RerunBody | None) -> RepeatWish:
 
 @routes.post("/api/executions/{execution_id}/cancel", status_code=202)
 async def cancel_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
-    """Nothing more is issued; what runs is stopped. 409 when it has ended."""
+    """Cancel an execution: it issues no more commands, and its running commands are stopped. 409 if it has ended."""
     return asked_view(await has.executions.cancel(who, ExecutionId(execution_id), key))
 
 
 @routes.post("/api/executions/{execution_id}/pause", status_code=202)
 async def pause_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
-    """What runs goes on; what would be issued is held."""
+    """Pause an execution: its running commands go on, and new commands are held back."""
     return asked_view(await has.executions.pause(who, ExecutionId(execution_id), key))
 
 
 @routes.post("/api/executions/{execution_id}/resume", status_code=202)
 async def resume_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
-    """A paused execution goes on."""
+    """Resume a paused execution."""
     return asked_view(await has.executions.resume(who, ExecutionId(execution_id), key))
 
 
 @routes.post("/api/executions/{execution_id}/release", status_code=202)
 async def release_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
-    """A quarantined execution goes on."""
+    """Release a quarantined execution, so that it goes on."""
     return asked_view(await has.executions.release(who, ExecutionId(execution_id), key))
 
 
@@ -445,9 +448,10 @@ async def signal_execution(
     body: SignalBody | None = None,
     key: Key = None,
 ) -> AskedView:
-    """Kept, in order per name, until a `wait` consumes it. At most 8 KB."""
-    outside = Outside(name, None if body is None else body.payload)
-    return asked_view(await has.signals.send(who, ExecutionId(execution_id), outside, key))
+    """Send a signal of at most 8 KB. Signals of one name are kept in order until a `wait` consumes them."""
+    payload = None if body is None else body.payload
+    asked = await has.signals.send(who, ExecutionId(execution_id), Outside(name, payload), key)
+    return asked_view(asked)
 
 
 # -- reading --
@@ -469,26 +473,25 @@ async def list_executions(
     limit: Limit = 50,
     min_seq: MinSeq = None,
 ) -> ExecutionsView:
-    """Newest first. `next` is the `before` of the page that follows."""
-    rows = await has.executions.page(
-        who, wanted_executions(now, status, path, parent, since, roots), _id(before), limit, min_seq
-    )
-    return ExecutionsView(
-        executions=[ExecutionView(**shapes.execution(row)) for row in rows],
-        next=rows[-1].execution_id if len(rows) == limit else None,
-    )
+    """Executions, newest first. `next` is the `before` of the next page."""
+    wanted = wanted_executions(now, status, path, parent, since, roots)
+    rows = await has.executions.page(who, wanted, _id(before), limit, min_seq)
+    views = [ExecutionView(**shapes.execution(row)) for row in rows]
+    following = rows[-1].execution_id if len(rows) == limit else None
+    return ExecutionsView(executions=views, next=following)
 
 
 @routes.get("/api/executions/{execution_id}", response_model=DetailedView)
 async def get_execution(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> Response:
-    """As its projection has it."""
+    """One execution in detail, as its projection has it."""
     return _json(await detailed(has, who, execution_id, min_seq))
 
 
 async def detailed(
     has: Services, who: Identity, execution_id: str, min_seq: int | None
 ) -> dict[str, Any]:
-    return shapes.detailed(await has.executions.detail(who, ExecutionId(execution_id), min_seq))
+    detail = await has.executions.detail(who, ExecutionId(execution_id), min_seq)
+    return shapes.detailed(detail)
 
 
 @routes.get("/api/executions/{execution_id}/workload")
@@ -499,7 +502,7 @@ async def get_workload(execution_id: Id, has: Has, who: Who) -> dict[str, Any]:
 
 @routes.get("/api/executions/{execution_id}/status")
 async def get_status(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> StatusView:
-    """How far it is, in a word."""
+    """The status of the execution, without its details."""
     row = await has.executions.get(who, ExecutionId(execution_id), min_seq)
     return StatusView(
         execution_id=row.execution_id,
@@ -524,37 +527,37 @@ async def list_events(
     ] = "today",
     min_seq: MinSeq = None,
 ) -> Response:
-    """In the order of the log. With `types` a page may hold fewer than there are: go on at `next`."""
-    named = frozenset(filter(None, types.split(",")))
+    """Events in the order of the log. With `types` a page may hold fewer than `limit`: go on at `next`."""
+    wanted_types = frozenset(filter(None, types.split(",")))
     older = names == "older"
-    shapes.check_event_types(named, older)
+    shapes.check_event_types(wanted_types, older)
 
-    def asked_for(recorded: Recorded) -> bool:
-        if not named:
+    def is_wanted(recorded: Recorded) -> bool:
+        if not wanted_types:
             return True
-        return (
-            not named.isdisjoint(shapes.older_names(recorded.event))
-            if older
-            else recorded.event.type in named
-        )
+        if older:
+            return not wanted_types.isdisjoint(shapes.older_names(recorded.event))
+        return recorded.event.type in wanted_types
 
     page = await has.executions.events(
-        who, ExecutionId(execution_id), after=after, limit=limit, min_seq=min_seq, wanted=asked_for
+        who, ExecutionId(execution_id), after=after, limit=limit, min_seq=min_seq, wanted=is_wanted
     )
-    events = (
-        list(shapes.older_events(page.events, named))
-        if older
-        else [shapes.event(each) for each in page.events]
-    )
+    if older:
+        events = list(shapes.older_events(page.events, wanted_types))
+    else:
+        events = [shapes.event(recorded) for recorded in page.events]
     return _json({"events": events, "next": page.next})
 
 
 @routes.get("/api/executions/{execution_id}/explain/{step}")
 async def explain_step(execution_id: Id, step: Name, has: Has, who: Who) -> ExplanationView:
     """Why the step ran, did not run, or waits."""
-    found = await has.executions.explain(who, ExecutionId(execution_id), step)
+    explanation = await has.executions.explain(who, ExecutionId(execution_id), step)
     return ExplanationView(
-        step=found.step, verdict=found.verdict, because=list(found.because), runs=found.runs
+        step=explanation.step,
+        verdict=explanation.verdict,
+        because=list(explanation.because),
+        runs=explanation.runs,
     )
 
 

@@ -1,8 +1,9 @@
-"""The door: who may come in at all, how much they may bring, and what is measured of it.
+"""The outermost layer of HTTP: checks where a request comes from and its size, and measures it.
 
-Without a login the server trusts whoever reaches the loopback interface. So must it keep out what a browser brings from
-elsewhere: a page whose name was rebound to 127.0.0.1 (its Host is not a loopback name), and a form or script of another site
-(its Origin is not). There is no CORS: no other origin may read an answer.
+The server has no login, so it trusts every client that reaches the loopback interface. But it must
+refuse requests that a browser makes for another site: a page with a name that was rebound to
+127.0.0.1 (its Host is not a loopback name), and a form or script of another site (its Origin is not
+a loopback name). There is no CORS: no other origin may read an answer.
 """
 
 import ipaddress
@@ -33,7 +34,7 @@ HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-stor
 
 
 def is_loopback(host: str) -> bool:
-    """`host` without a port; [::1] with or without brackets."""
+    """Whether `host` is a loopback name. It has no port; [::1] may have brackets."""
     name = host.strip("[]").lower()
     if name == "localhost":
         return True
@@ -44,7 +45,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_bind(host: str) -> None:
-    """There is no login yet: whoever can connect may do everything."""
+    """Refuse to listen on other interfaces: there is no login, so a client may do everything."""
     if not is_loopback(host):
         raise InvalidInput(
             f"will not listen on {host}: the server has no login yet, anyone who can connect could run code",
@@ -54,7 +55,7 @@ def check_bind(host: str) -> None:
 
 @lru_cache(maxsize=256)
 def _is_local(authority: str) -> bool:
-    """A loopback name, with or without a port."""
+    """Whether it is a loopback name, with or without a port."""
     try:
         return is_loopback(urlsplit(f"//{authority}").hostname or "")
     except ValueError:
@@ -82,19 +83,18 @@ class Guard:
             await self._app(scope, _limited(receive, limit), answer)
         except ClientDisconnect:
             return
-        except Exception:  # the HTTP boundary: it is answered, logged, and goes on
+        except Exception:  # the HTTP boundary: log the error, answer it and go on
             log.exception("request failed", extra={"path": scope["path"]})
             if answer.status == 0:
                 await internal()(scope, receive, answer)
         if scope["path"] != EXCHANGE and not scope["path"].endswith("/stream"):
             route = getattr(scope.get("endpoint"), "__name__", "none")
-            self._metrics.http_ms.labels(route, str(answer.status)).observe(
-                (time.perf_counter() - began) * 1000
-            )
+            milliseconds = (time.perf_counter() - began) * 1000
+            self._metrics.http_ms.labels(route, str(answer.status)).observe(milliseconds)
 
 
 class _Answer:
-    """Passes the answer on, with the headers that every one has, and remembers its status."""
+    """Passes the answer on with the common headers, and remembers its status."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -108,6 +108,7 @@ class _Answer:
 
 
 def _refusal(headers: Headers, limit: int) -> Response | None:
+    """The answer to a request of the wrong host, origin or size; None if it may pass."""
     if not _is_local(headers.get("host", "")):
         return problem(
             421,
@@ -125,22 +126,22 @@ def _refusal(headers: Headers, limit: int) -> Response | None:
 
 
 def _no_text(scope: Scope) -> Response | None:
-    """NUL is no character of any name here, and a database refuses it."""
+    """A refusal if the address contains NUL, which no name has and no database takes."""
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
         return problem(400, "BAD_REQUEST", "the address has a NUL character in it")
     return None
 
 
 def _limited(receive: Receive, limit: int) -> Receive:
-    """A body without a length is counted as it comes."""
-    taken = 0
+    """Count the bytes of the body as they come, since it may have no Content-Length."""
+    received = 0
 
-    async def count() -> Message:
-        nonlocal taken
+    async def receive_limited() -> Message:
+        nonlocal received
         message = await receive()
-        taken += len(message.get("body", b""))
-        if taken > limit:
+        received += len(message.get("body", b""))
+        if received > limit:
             raise HTTPException(413, f"the body may have {limit} bytes")
         return message
 
-    return count
+    return receive_limited

@@ -1,4 +1,4 @@
-"""Is it there, can it work, how does it do."""
+"""Routes for liveness, readiness and metrics."""
 
 from fastapi import Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -31,10 +31,10 @@ async def health() -> HealthView:
 
 @routes.get("/ready")
 async def ready(has: Has, response: Response) -> ReadyView:
-    """It owns shards and the store answers; 503 otherwise."""
-    found = await has.health.ready()
-    response.status_code = 200 if found.ready else 503
-    return ReadyView(ready=found.ready, checks=found.checks)
+    """200 if it owns shards and the store answers; 503 otherwise."""
+    readiness = await has.health.ready()
+    response.status_code = 200 if readiness.ready else 503
+    return ReadyView(ready=readiness.ready, checks=readiness.checks)
 
 
 @routes.get("/metrics", response_class=PlainTextResponse)

@@ -1,4 +1,4 @@
-"""Hooks: register, list, delete; and the call from outside that starts a playbook."""
+"""Routes for hooks: add, list, read, delete, and the call from outside that starts a playbook."""
 
 from typing import Annotated
 
@@ -74,17 +74,16 @@ async def add_hook(body: HookBody, response: Response, has: Has, who: Who) -> Ho
 async def list_hooks(
     has: Has, who: Who, after: Annotated[str, Query(max_length=100)] = "", limit: Limit = 100
 ) -> HooksView:
-    """By name."""
-    found = await has.hooks.page(who, after, limit)
-    return HooksView(
-        hooks=[HookView(**shapes.hook(each)) for each in found],
-        next=found[-1].name if len(found) == limit else None,
-    )
+    """All hooks, sorted by name."""
+    rows = await has.hooks.page(who, after, limit)
+    hooks = [HookView(**shapes.hook(row)) for row in rows]
+    following = rows[-1].name if len(rows) == limit else None
+    return HooksView(hooks=hooks, next=following)
 
 
 @routes.get("/api/hooks/{name}")
 async def get_hook(name: Name, has: Has, who: Who) -> HookView:
-    """What a call of it starts, and how calls are told apart."""
+    """What a call of the hook starts, and which header identifies a call."""
     return HookView(**shapes.hook(await has.hooks.get(who, name)))
 
 
@@ -98,9 +97,10 @@ async def get_hook(name: Name, has: Has, who: Who) -> HookView:
 async def call_hook(
     name: Name, request: Request, has: Has, who: Who, key: Key = None
 ) -> StartedView:
-    """Start its playbook with the body. With an Idempotency-Key, or the header that the hook names, a repeat gives the same
-    execution. 401 when it is not signed as the hook asks."""
-    started = await has.hooks.call(who, name, await request.body(), request.headers, decode, key)
+    """Start the hook's playbook with the body. With an Idempotency-Key, or the header that the hook names, a repeat gives the
+    same execution. 401 if the call is not signed as the hook asks."""
+    body = await request.body()
+    started = await has.hooks.call(who, name, body, request.headers, decode, key)
     return started_view(started)
 
 
@@ -109,6 +109,6 @@ routes.routes.extend(calls.routes)
 
 @routes.delete("/api/hooks/{name}")
 async def delete_hook(name: Name, has: Has, who: Who) -> UnhookedView:
-    """What it has started stays."""
+    """Delete a hook. Executions that it has started go on."""
     await has.hooks.delete(who, name)
     return UnhookedView(name=name)

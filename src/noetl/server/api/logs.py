@@ -1,4 +1,4 @@
-"""What steps printed: JSON lines, a page at a time, or live."""
+"""Routes for step logs: JSON lines, a page at a time, or live."""
 
 from typing import Annotated, Any
 
@@ -42,10 +42,13 @@ After = Annotated[int, Query(ge=0, le=1 << 62, description="the part after which
 async def get_logs(
     execution_id: Id, has: Has, who: Who, step: OfStep = None, after: After = 0
 ) -> Response:
-    """What its steps printed, in the order it came."""
+    """The lines that its steps printed, in the order they came."""
     page = await has.logs.page(who, ExecutionId(execution_id), step, after)
-    body = b"".join(msgspec.json.encode(line) + b"\n" for part in page for line in lines(part))
-    return Response(body, media_type=LINES)
+    body = bytearray()
+    for part in page:
+        for line in lines(part):
+            body += msgspec.json.encode(line) + b"\n"
+    return Response(bytes(body), media_type=LINES)
 
 
 @routes.get("/api/executions/{execution_id}/logs/stream", response_class=Response, responses=LIVE)
@@ -58,7 +61,7 @@ async def stream_logs(
     after: After = 0,
     last_event_id: Annotated[int | None, Header(ge=0, le=1 << 62)] = None,
 ) -> Response:
-    """Lines from `after` (or Last-Event-ID) on, live. 204: there will be no more."""
+    """Lines after `after` (or Last-Event-ID), live. 204: there will be no more."""
     start = after if last_event_id is None else last_event_id
     if await has.logs.over(who, ExecutionId(execution_id), step, start):
         return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""State between executions: values of a playbook that its next execution reads."""
+"""Routes for state between executions: values of a playbook that its next execution reads."""
 
 from typing import Annotated, Any
 
@@ -72,18 +72,23 @@ class StateUnsetView(View):
 async def list_state(
     has: Has, who: Who, after: Annotated[str, Query(max_length=400)] = "", limit: Limit = 100
 ) -> StatePageView:
-    """Values of all playbooks, by path and name."""
+    """Values of all playbooks, sorted by path and name."""
     path, _, name = after.rpartition("#")
     rows = await has.playbook_state.page(who, (path, name), limit)
-    last = f"{rows[-1].path}#{rows[-1].name}" if len(rows) == limit else None
-    return StatePageView(state=[StateView(**shapes.state_value(row)) for row in rows], next=last)
+    following = None
+    if len(rows) == limit:
+        last = rows[-1]
+        following = f"{last.path}#{last.name}"
+    values = [StateView(**shapes.state_value(row)) for row in rows]
+    return StatePageView(state=values, next=following)
 
 
 @routes.get("/api/state/values/{path:path}")
 async def get_state_of_path(path: BookPath, has: Has, who: Who) -> StateOfPathView:
-    """All values of a playbook, by name."""
+    """All values of a playbook, sorted by name."""
     rows = await has.playbook_state.of_path(who, path)
-    return StateOfPathView(path=path, state=[StateView(**shapes.state_value(row)) for row in rows])
+    values = [StateView(**shapes.state_value(row)) for row in rows]
+    return StateOfPathView(path=path, state=values)
 
 
 @routes.get("/api/state/value/{name}/{path:path}")
@@ -106,9 +111,11 @@ async def put_state_value(
     response: Response,
     if_match: IfMatch = None,
 ) -> StateView:
-    """Write a value; 409 when another version is there than `expected_version`, or `If-Match`, says. Executions under way that
-    have read it fail when they write it (STATE_CONFLICT)."""
-    expected = body.expected_version if if_match is None else _version(if_match)
+    """Write a value; 409 if its version is not `expected_version` or `If-Match`. Running executions
+    that have read the value fail when they write it (STATE_CONFLICT)."""
+    expected = body.expected_version
+    if if_match is not None:
+        expected = _version(if_match)
     row = await has.playbook_state.put(who, path, name, body.value, expected)
     response.headers["ETag"] = f'"{row.version}"'
     return StateView(**shapes.state_value(row))
@@ -123,9 +130,10 @@ async def delete_state_value(
     expected_version: Annotated[int | None, Query(ge=0, le=1 << 62)] = None,
     if_match: IfMatch = None,
 ) -> StateUnsetView:
-    """Take a value away: templates find it undefined. Its versions go on, and its history stays."""
-    expected = expected_version if if_match is None else _version(if_match)
-    version = await has.playbook_state.unset(who, path, name, expected)
+    """Delete a value: templates then find it undefined. Its history stays, and its versions count on."""
+    if if_match is not None:
+        expected_version = _version(if_match)
+    version = await has.playbook_state.unset(who, path, name, expected_version)
     return StateUnsetView(path=path, name=name, version=version)
 
 
@@ -142,12 +150,12 @@ async def get_state_history(
 ) -> StateHistoryView:
     """The last versions of a value, newest first, each with the execution and event that wrote it."""
     rows = await has.playbook_state.history(who, path, name, before, limit)
-    return StateHistoryView(
-        versions=[StateVersionView(**shapes.state_value(row), unset=row.unset) for row in rows]
-    )
+    versions = [StateVersionView(**shapes.state_value(row), unset=row.unset) for row in rows]
+    return StateHistoryView(versions=versions)
 
 
 def _version(if_match: str) -> int:
+    """The version that an `If-Match` header names."""
     text = if_match.strip().strip('"')
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise InvalidInput(

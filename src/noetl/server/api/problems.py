@@ -1,4 +1,7 @@
-"""Errors as `application/problem+json`: one table from exceptions to answers, and no way for a stack trace to get out."""
+"""Errors as `application/problem+json`: one table maps exceptions to answers.
+
+No answer contains a stack trace.
+"""
 
 from typing import Any
 
@@ -29,7 +32,7 @@ MEDIA_TYPE = "application/problem+json"
 MOST_FINDINGS = 20
 LONGEST_PLACE = 200
 
-# The first that fits.
+# The first entry that matches counts.
 STATUSES: tuple[tuple[type[NoetlError], int], ...] = (
     (Expired, 410),
     (NotFound, 404),
@@ -58,11 +61,8 @@ TITLES = {
     500: "Internal error",
     503: "Unavailable",
 }
-NOT_READ = (
-    "model_attributes_type",
-    "dict_type",
-    "model_type",
-)  # what a body is that nobody took for JSON
+# codes of pydantic errors for a body that was not read as JSON
+NOT_READ = ("model_attributes_type", "dict_type", "model_type")
 CODES = {
     404: "NOT_FOUND",
     405: "METHOD_NOT_ALLOWED",
@@ -112,7 +112,7 @@ def internal() -> Response:
 
 
 def of_validation(error: RequestValidationError) -> Response:
-    """Where and why, never the value: it may be a secret."""
+    """The answer to an invalid request. It never contains the value, which may be a secret."""
     findings = [
         {
             "at": ".".join(map(str, found["loc"]))[:LONGEST_PLACE],
@@ -125,21 +125,20 @@ def of_validation(error: RequestValidationError) -> Response:
         return of_error(
             NotFound("no execution has such an id", hint="noetl exec list shows those there are")
         )
-    malformed = any(found["code"] == "json_invalid" for found in findings)
-    first = (
-        f"{findings[0]['at']}: {findings[0]['message']}" if findings else "the request does not fit"
-    )
-    status, code = (400, "BAD_JSON") if malformed else (422, "INVALID_REQUEST")
+    detail = "the request does not fit"
+    if findings:
+        detail = f"{findings[0]['at']}: {findings[0]['message']}"
     hint = "GET /api/openapi.json says what is expected"
     if any(found["at"] == "body" and found["code"] in NOT_READ for found in findings):
         hint = f"{hint}; a body is read as JSON when its Content-Type is application/json"
-    return problem(status, code, first, hint, findings=findings)
+    if any(found["code"] == "json_invalid" for found in findings):
+        return problem(400, "BAD_JSON", detail, hint, findings=findings)
+    return problem(422, "INVALID_REQUEST", detail, hint, findings=findings)
 
 
 def of_http(error: HTTPException) -> Response:
-    response = problem(
-        error.status_code, CODES.get(error.status_code, "BAD_REQUEST"), str(error.detail)
-    )
+    code = CODES.get(error.status_code, "BAD_REQUEST")
+    response = problem(error.status_code, code, str(error.detail))
     response.headers.update(error.headers or {})
     return response
 
@@ -155,9 +154,8 @@ def install(app: FastAPI) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        if isinstance(
-            error.__cause__, RequestValidationError
-        ):  # a body that is not JSON: the framework hides why
+        # FastAPI wraps the error of a body that is not JSON and hides the reason.
+        if isinstance(error.__cause__, RequestValidationError):
             return of_validation(error.__cause__)
         return of_http(error)
 

@@ -1,4 +1,7 @@
-"""The queue and the workers, to look at. The older way to take work from the queue is gone."""
+"""Routes to read the queue, the workers and the pools.
+
+The routes by which older workers took work from the queue answer 410.
+"""
 
 from typing import Annotated
 
@@ -67,11 +70,12 @@ async def list_queue(
     limit: Limit = 100,
 ) -> QueueView:
     """Commands in the order of issue. Finished ones stay for an hour."""
+    of_execution = None if execution_id is None else ExecutionId(execution_id)
     rows = await has.queue.commands(
         who,
         status=status,
         pool=pool,
-        execution_id=None if execution_id is None else ExecutionId(execution_id),
+        execution_id=of_execution,
         after=after,
         limit=limit,
     )
@@ -94,12 +98,13 @@ async def list_queue(
         )
         for row in rows
     ]
-    return QueueView(commands=shown, next=rows[-1].number if len(rows) == limit else None)
+    following = rows[-1].number if len(rows) == limit else None
+    return QueueView(commands=shown, next=following)
 
 
 @routes.get("/api/workers")
 async def list_workers(has: Has, who: Who) -> list[WorkerView]:
-    """Those that were heard of lately."""
+    """Workers that have sent a request within the last 15 seconds."""
     return [
         WorkerView(
             worker=row.worker,
@@ -122,10 +127,11 @@ async def list_pools(has: Has, who: Who) -> list[PoolView]:
     ]
 
 
-# -- the older way --
+# -- routes of older workers --
 
 
 async def queue_gone(request: Request) -> Response:
+    """Tell an older worker that this route is gone."""
     return problem(
         410,
         "USE_THE_EXCHANGE",

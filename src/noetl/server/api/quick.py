@@ -1,9 +1,9 @@
-"""Requests that come by the hundred, answered without the framework around them: exchanges of workers, to start an execution,
-and to look at one.
+"""A fast path around FastAPI for the most frequent requests: exchanges of workers, the start of an
+execution, and reading one.
 
-They are routes like any other, documented and checked there. What is unusual about a request (a query, a key, a body without a
-length or that does not fit) is left to its route, which says what is wrong with it; so nothing is decided here that is not
-decided there.
+Each of them also is a normal route, which documents and checks it. An unusual request (with a query,
+a key, or a body that has no length or is not valid) goes to its route, which says what is wrong. So
+the fast path decides nothing that the route does not decide.
 """
 
 from collections.abc import Awaitable, Callable
@@ -46,47 +46,53 @@ class Quick:
                 return await self._talk(scope, receive, send)
             if scope["method"] == "POST" and scope["path"] in _STARTS:
                 return await self._start(scope, receive, send)
-            if scope["method"] == "GET" and (one := _ONE.fullmatch(scope["path"])) is not None:
-                return await self._show(one[1], scope, receive, send)
+            if scope["method"] == "GET":
+                match = _ONE.fullmatch(scope["path"])
+                if match is not None:
+                    return await self._show(match[1], scope, receive, send)
         await self._app(scope, receive, send)
 
     async def _talk(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         if scope["method"] != "POST" or "content-length" not in request.headers:
             return await self._app(scope, receive, send)
-        await (await self._exchange(request))(scope, receive, send)
+        response = await self._exchange(request)
+        await response(scope, receive, send)
 
     async def _start(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         headers = request.headers
-        usual = (
+        is_usual = (
             headers.get("content-type") == JSON
             and "content-length" in headers
             and "idempotency-key" not in headers
         )
-        if not usual:
+        if not is_usual:
             return await self._app(scope, receive, send)
         body = await request.body()
         try:
-            asked = executions.Execute.model_validate(decode(body))
+            wish = executions.Execute.model_validate(decode(body))
         except (RequestValidationError, ValidationError):
             return await self._app(scope, _again(body, receive), send)
         scope["endpoint"] = executions.start_execution
 
         async def start() -> Any:
-            return (
-                await executions.start_execution(asked, self._services, await self._who())
-            ).model_dump()
+            who = await self._who()
+            started = await executions.start_execution(wish, self._services, who)
+            return started.model_dump()
 
-        await (await _answer(start, 202))(scope, receive, send)
+        response = await _answer(start, 202)
+        await response(scope, receive, send)
 
     async def _show(self, execution_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         scope["endpoint"] = executions.get_execution
 
         async def show() -> Any:
-            return await executions.detailed(self._services, await self._who(), execution_id, None)
+            who = await self._who()
+            return await executions.detailed(self._services, who, execution_id, None)
 
-        await (await _answer(show, 200))(scope, receive, send)
+        response = await _answer(show, 200)
+        await response(scope, receive, send)
 
     async def _who(self) -> Identity:
         who: Identity = await self._app.dependency_overrides.get(identity, identity)()
@@ -101,14 +107,14 @@ async def _answer(ask: Callable[[], Awaitable[Any]], status: int) -> Response:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """A body that was taken already, for whoever takes it next."""
-    given = False
+    """A `receive` that first returns this body again, which was read already."""
+    is_replayed = False
 
-    async def give() -> Message:
-        nonlocal given
-        if given:
+    async def replay() -> Message:
+        nonlocal is_replayed
+        if is_replayed:
             return await receive()
-        given = True
+        is_replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return give
+    return replay

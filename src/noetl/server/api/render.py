@@ -1,4 +1,4 @@
-"""Templates, to try them out."""
+"""The route to try out templates."""
 
 from typing import Any, Literal
 
@@ -26,8 +26,8 @@ class RenderedView(View):
 
 @routes.post("/api/context/render")
 async def render_template(body: RenderBody, has: Has, who: Who) -> RenderedView:
-    """Every text in `template`, on `context` and the workload and ctx of an execution. Results of steps are never opened."""
+    """Render every text in `template` with `context` and the workload and ctx of an execution. Results of steps are never
+    opened."""
     execution_id = None if body.execution_id is None else ExecutionId(body.execution_id)
-    return RenderedView(
-        result=await has.rendering.render(who, body.template, body.context, execution_id)
-    )
+    result = await has.rendering.render(who, body.template, body.context, execution_id)
+    return RenderedView(result=result)

@@ -1,4 +1,4 @@
-"""Results of steps: a look at one, its data, and what it was made from."""
+"""Routes for results of steps: show one, download its data, pin it, trace its sources."""
 
 import base64
 import re
@@ -171,9 +171,9 @@ async def trace_result(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=500, description="how many nodes at most")] = PAGE,
 ) -> Response:
-    """What the step's result was made from, and that from what, across executions: nearest first."""
-    found = await has.lineage.trace(who, ExecutionId(execution_id), step, depth, after, limit)
-    return _json(shapes.trace(ExecutionId(execution_id), step, found))
+    """The sources of the step's result and their sources, across executions, nearest first."""
+    trace = await has.lineage.trace(who, ExecutionId(execution_id), step, depth, after, limit)
+    return _json(shapes.trace(ExecutionId(execution_id), step, trace))
 
 
 @routes.get("/api/executions/{execution_id}/result/{step}", response_model=ResultView)
@@ -185,20 +185,20 @@ async def show_result(
     rows: Annotated[int, Query(ge=1, le=500, description="how many rows at most")] = 20,
 ) -> Response:
     """The step's result: its envelope, and the beginning of its data."""
-    found = await has.results.shown(who, ExecutionId(execution_id), step, rows)
-    return _json(shapes.result(ExecutionId(execution_id), step, found))
+    result = await has.results.shown(who, ExecutionId(execution_id), step, rows)
+    return _json(shapes.result(ExecutionId(execution_id), step, result))
 
 
 @routes.post("/api/executions/{execution_id}/result/{step}/pin")
 async def pin_result(execution_id: Id, step: Name, has: Has, who: Who) -> PinView:
-    """Keep the step's result, whatever its lifetime. 410 when it has expired."""
+    """Keep the step's result in spite of its lifetime. 410 if it has expired."""
     await has.results.pin(who, ExecutionId(execution_id), step)
     return PinView(execution_id=execution_id, step=step, pinned=True)
 
 
 @routes.delete("/api/executions/{execution_id}/result/{step}/pin")
 async def unpin_result(execution_id: Id, step: Name, has: Has, who: Who) -> PinView:
-    """Let its lifetime count again."""
+    """Remove the pin, so that the lifetime of the result counts again."""
     await has.results.unpin(who, ExecutionId(execution_id), step)
     return PinView(execution_id=execution_id, step=step, pinned=False)
 
@@ -215,16 +215,18 @@ async def list_usage(
         int, Query(ge=1, le=LONGEST, description="how many executions at most")
     ] = USAGE_PAGE,
 ) -> Response:
-    """What the results of executions take, by tier; newest first. What steps printed is not counted."""
-    found = await has.usage.page(who, path, None if before is None else ExecutionId(before), limit)
-    following = found[-1].row.execution_id if len(found) == limit else None
-    return _json({"executions": [shapes.usage(each) for each in found], "next": following})
+    """The space that results of executions take, by tier, newest execution first. Step logs are not counted."""
+    before_id = None if before is None else ExecutionId(before)
+    usages = await has.usage.page(who, path, before_id, limit)
+    following = usages[-1].row.execution_id if len(usages) == limit else None
+    return _json({"executions": [shapes.usage(usage) for usage in usages], "next": following})
 
 
 @routes.get("/api/executions/{execution_id}/usage", response_model=UsedView)
 async def show_usage(execution_id: Id, has: Has, who: Who) -> Response:
-    """What the results of this execution take, by tier."""
-    return _json(shapes.usage(await has.usage.of(who, ExecutionId(execution_id))))
+    """The space that the results of this execution take, by tier."""
+    usage = await has.usage.of(who, ExecutionId(execution_id))
+    return _json(shapes.usage(usage))
 
 
 @routes.get(
@@ -243,22 +245,23 @@ async def get_data(
 ) -> Response:
     """The data of the step's result. `Range` (one, in bytes) is honoured for data as it is stored."""
     _check_rows(start, stop)
-    found = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
-    headers = _described(found, execution_id, step)
-    if found.size is None:
-        return StreamingResponse(
-            _sent(found, 0, None), media_type=found.media_type, headers=headers
-        )
-    wanted = range_ if if_range in (None, headers.get("ETag")) else None
-    first, last = _span(wanted, found.size)
-    if first >= last and wanted is not None and found.size:
-        return Response(status_code=416, headers={"Content-Range": f"bytes */{found.size}"})
+    data = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
+    headers = _described(data, execution_id, step)
+    if data.size is None:
+        body = _sent(data, 0, None)
+        return StreamingResponse(body, media_type=data.media_type, headers=headers)
+    applies = if_range in (None, headers.get("ETag"))
+    wanted = range_ if applies else None
+    first, last = _span(wanted, data.size)
+    if first >= last and wanted is not None and data.size:
+        return Response(status_code=416, headers={"Content-Range": f"bytes */{data.size}"})
     headers["Content-Length"] = str(last - first)
-    partial = (first, last) != (0, found.size)
-    if partial:
-        headers["Content-Range"] = f"bytes {first}-{last - 1}/{found.size}"
-    body = _sent(found, first, last)
-    return StreamingResponse(body, 206 if partial else 200, headers, found.media_type)
+    status = 200
+    if (first, last) != (0, data.size):
+        status = 206
+        headers["Content-Range"] = f"bytes {first}-{last - 1}/{data.size}"
+    body = _sent(data, first, last)
+    return StreamingResponse(body, status, headers, data.media_type)
 
 
 @routes.head(
@@ -273,13 +276,12 @@ async def look_at_data(
     start: Start = 0,
     stop: Stop = None,
 ) -> Response:
-    """What `GET` would answer, without the data: its type, and of data as it is stored the length and the checksum."""
+    """The headers that `GET` would answer with: the type, and for data as it is stored the length and the checksum."""
     _check_rows(start, stop)
-    found = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
-    headers = _described(found, execution_id, step)
-    return StreamingResponse(
-        iter(()), media_type=found.media_type, headers=headers
-    )  # a plain one would say 0 bytes
+    data = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
+    headers = _described(data, execution_id, step)
+    # A plain Response would set its Content-Length to 0.
+    return StreamingResponse(iter(()), media_type=data.media_type, headers=headers)
 
 
 def _check_rows(start: int, stop: int | None) -> None:
@@ -289,37 +291,44 @@ def _check_rows(start: int, stop: int | None) -> None:
         )
 
 
-def _described(found: Download, execution_id: str, step: str) -> dict[str, str]:
-    name = f'attachment; filename="{execution_id}-{_plain(step)}.{found.extension}"'
-    headers = {
-        "Content-Disposition": name,
-        "Accept-Ranges": "none" if found.size is None else "bytes",
-    }
-    if found.size is not None:
-        headers["Content-Length"] = str(found.size)
-    if found.size is not None and found.sha256 is not None:
-        headers |= {"ETag": f'"{found.sha256}"', "Repr-Digest": _digest(found.sha256)}
+def _described(data: Download, execution_id: str, step: str) -> dict[str, str]:
+    """The headers that describe the data."""
+    name = f'attachment; filename="{execution_id}-{_plain(step)}.{data.extension}"'
+    headers = {"Content-Disposition": name}
+    if data.size is None:
+        headers["Accept-Ranges"] = "none"
+        return headers
+    headers["Accept-Ranges"] = "bytes"
+    headers["Content-Length"] = str(data.size)
+    if data.sha256 is not None:
+        headers["ETag"] = f'"{data.sha256}"'
+        headers["Repr-Digest"] = _digest(data.sha256)
     return headers
 
 
-async def _sent(found: Download, start: int, stop: int | None) -> AsyncGenerator[bytes, None]:
-    async for part in found.parts(start, stop):
+async def _sent(data: Download, start: int, stop: int | None) -> AsyncGenerator[bytes, None]:
+    async for part in data.parts(start, stop):
         yield part
 
 
 def _span(wanted: str | None, size: int) -> tuple[int, int]:
-    """Bytes [first, last); what is no range that we know asks for all of them."""
-    asked = None if wanted is None else _RANGE.fullmatch(wanted)
-    if asked is None or asked[0] == "bytes=-":
+    """The bytes [first, last) of a `Range` header; all bytes if it is missing or not understood."""
+    if wanted is None:
         return 0, size
-    if not asked[1]:
-        return max(size - int(asked[2]), 0), size
-    last = size if not asked[2] else min(int(asked[2]) + 1, size)
-    return int(asked[1]), last
+    match = _RANGE.fullmatch(wanted)
+    if match is None or match[0] == "bytes=-":
+        return 0, size
+    first, last = match[1], match[2]
+    if not first:
+        return max(size - int(last), 0), size
+    if not last:
+        return int(first), size
+    return int(first), min(int(last) + 1, size)
 
 
 def _digest(sha256: str) -> str:
-    return f"sha-256=:{base64.b64encode(bytes.fromhex(sha256)).decode()}:"
+    digest = base64.b64encode(bytes.fromhex(sha256)).decode()
+    return f"sha-256=:{digest}:"
 
 
 def _plain(step: str) -> str:

@@ -1,4 +1,4 @@
-"""Schedules: add, list, read, pause, resume, delete; and what comes next."""
+"""Routes for schedules: add, list, read, pause, resume, delete, and show the next slots."""
 
 from typing import Annotated, Any
 
@@ -84,17 +84,16 @@ async def add_schedule(body: ScheduleBody, response: Response, has: Has, who: Wh
 async def list_schedules(
     has: Has, who: Who, after: Annotated[str, Query(max_length=100)] = "", limit: Limit = 100
 ) -> SchedulesView:
-    """By name."""
-    found = await has.schedules.page(who, after, limit)
-    return SchedulesView(
-        schedules=[ScheduleView(**shapes.schedule(each)) for each in found],
-        next=found[-1].name if len(found) == limit else None,
-    )
+    """All schedules, sorted by name."""
+    rows = await has.schedules.page(who, after, limit)
+    schedules = [ScheduleView(**shapes.schedule(row)) for row in rows]
+    following = rows[-1].name if len(rows) == limit else None
+    return SchedulesView(schedules=schedules, next=following)
 
 
 @routes.get("/api/schedules/{name}")
 async def get_schedule(name: Name, has: Has, who: Who) -> ScheduleView:
-    """What it starts and when, and its last turn."""
+    """What the schedule starts, when, and its last slot."""
     return ScheduleView(**shapes.schedule(await has.schedules.get(who, name)))
 
 
@@ -102,24 +101,25 @@ async def get_schedule(name: Name, has: Has, who: Who) -> ScheduleView:
 async def next_slots(
     name: Name, has: Has, who: Who, count: Annotated[int, Query(ge=1, le=100)] = 5
 ) -> UpcomingView:
-    """The slots that come next, also of one that is paused."""
-    return UpcomingView(name=name, slots=await has.schedules.upcoming(who, name, count))
+    """The next slots of the schedule, even if it is paused."""
+    slots = await has.schedules.upcoming(who, name, count)
+    return UpcomingView(name=name, slots=slots)
 
 
 @routes.post("/api/schedules/{name}/pause")
 async def pause_schedule(name: Name, has: Has, who: Who) -> ScheduleView:
-    """Nothing is started until it is resumed; what runs goes on."""
+    """Start nothing until the schedule is resumed. Executions that run go on."""
     return ScheduleView(**shapes.schedule(await has.schedules.pause(who, name)))
 
 
 @routes.post("/api/schedules/{name}/resume")
 async def resume_schedule(name: Name, has: Has, who: Who) -> ScheduleView:
-    """From now on: slots that came meanwhile are not caught up."""
+    """Go on from now. Slots that came during the pause are not caught up."""
     return ScheduleView(**shapes.schedule(await has.schedules.resume(who, name)))
 
 
 @routes.delete("/api/schedules/{name}")
 async def delete_schedule(name: Name, has: Has, who: Who) -> DeletedView:
-    """What it has started stays."""
+    """Delete a schedule. Executions that it has started go on."""
     await has.schedules.delete(who, name)
     return DeletedView(name=name)

@@ -1,5 +1,8 @@
-"""How executions, events, credentials, schedules and hooks look in JSON. Ids are text, times ISO 8601 in UTC. Made with
-msgspec: lists of them are long."""
+"""The JSON of executions, events, credentials, schedules, hooks and results.
+
+Ids are text, times are ISO 8601 in UTC. These are plain dicts that msgspec encodes, because lists of
+them are long and pydantic would be slower.
+"""
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
@@ -51,15 +54,16 @@ def execution(row: Projection) -> dict[str, Any]:
 
 
 def detailed(found: Detail) -> dict[str, Any]:
-    """With what the projection's state says of every step."""
+    """An execution with its steps, as the projection's state has them."""
     state = state_of(found.row)
+    cause = None if found.cause is None else found.cause.shown()
     shown = execution(found.row) | {
         "workload": found.workload,
         "children": found.children.shown(),
-        "cause": None if found.cause is None else found.cause.shown(),
+        "cause": cause,
     }
     if state is None:
-        nothing: dict[str, Any] = {
+        without_state: dict[str, Any] = {
             "by": None,
             "version": None,
             "from_step": None,
@@ -69,29 +73,32 @@ def detailed(found: Detail) -> dict[str, Any]:
             "recoveries": [],
             "state": {},
         }
-        return {**shown, **nothing}
-    failure = state.failure if state.status == "failed" else None
+        return {**shown, **without_state}
+    failure: dict[str, Any] | None = None
+    if state.status == "failed" and state.failure is not None:
+        failure = {**state.failure.shown(), "step": state.failed_step}
     return {
         **shown,
         "by": state.by,
         "version": state.version,
         "from_step": state.from_step,
         "playbook": state.playbook,
-        "failure": None if failure is None else {**failure.shown(), "step": state.failed_step},
+        "failure": failure,
         "steps": {name: step.shown() for name, step in steps_of(state).items()},
-        "recoveries": [msgspec.structs.asdict(each) for each in state.recoveries],
+        "recoveries": [msgspec.structs.asdict(recovery) for recovery in state.recoveries],
         "state": playbook_state.shown(state),
     }
 
 
 def event(recorded: Recorded, older: str | None = None) -> dict[str, Any]:
-    """`data` is the event as the log has it; under an older name, `of` says what it is a view of."""
+    """An event; `data` is the event as the log has it. Under an `older` name, `of` is its type."""
     fact = recorded.event
+    at = _started_at(fact) if older in TOOL_STARTED else fact.at
     shown: dict[str, Any] = {
         "seq": recorded.seq,
         "execution_id": recorded.execution_id,
         "type": older or fact.type,
-        "at": iso(_started_at(fact) if older in TOOL_STARTED else fact.at),
+        "at": iso(at),
         "emitter": fact.emitter,
         "key": fact.key,
         "data": fact,
@@ -102,9 +109,11 @@ def event(recorded: Recorded, older: str | None = None) -> dict[str, Any]:
 
 
 def older_names(fact: Event) -> tuple[str, ...]:
-    """Names of the older documents for this event; its own when they have none for it.
+    """The names of this event in the older documents; its type if they have none for it.
 
-    An event that says when its tool started also stands for that start: `command.started` is recorded for slow tools only."""
+    An event with the start time of its tool also stands for that start, because `command.started`
+    is recorded only for slow tools.
+    """
     names = fact.older or (fact.type,)
     if not _is_of_loop(fact):
         names = tuple(name for name in names if name not in OF_ITERATIONS)
@@ -124,11 +133,14 @@ def _started_at(fact: Event) -> Micros:
 
 
 def check_event_types(named: frozenset[str], older: bool) -> None:
-    """A name that no event has would find nothing, silently."""
+    """Refuse a name that no event has, instead of finding nothing."""
+    known: set[str] = set()
     kinds: tuple[Any, ...] = get_args(Event)
-    known = {kind.__struct_config__.tag for kind in kinds}
-    if older:
-        known = {name for kind in kinds for name in kind.older or (kind.__struct_config__.tag,)}
+    for kind in kinds:
+        if older and kind.older:
+            known.update(kind.older)
+        else:
+            known.add(kind.__struct_config__.tag)
     for name in sorted(named - known):
         close = get_close_matches(name, sorted(known), 1)
         hint = f"did you mean {close[0]}?" if close else "docs/events.md lists them"
@@ -136,6 +148,7 @@ def check_event_types(named: frozenset[str], older: bool) -> None:
 
 
 def older_events(page: Iterable[Recorded], types: frozenset[str]) -> Iterator[dict[str, Any]]:
+    """The events under their older names; only of these types, if there are any."""
     for recorded in page:
         for name in older_names(recorded.event):
             if not types or name in types:
@@ -147,7 +160,7 @@ def encode(value: Any) -> bytes:
 
 
 def credential(row: Sealed) -> dict[str, Any]:
-    """Without its value."""
+    """A credential without its values."""
     return {
         "name": row.name,
         "kind": row.kind,
@@ -170,14 +183,18 @@ def state_value(row: StateRow) -> dict[str, Any]:
 
 
 def schedule(row: Schedule) -> dict[str, Any]:
-    cron, every = (row.rule, None) if isinstance(row.rule, Cron) else (None, row.rule)
+    cron, timezone, every = None, None, None
+    if isinstance(row.rule, Cron):
+        cron, timezone = row.rule.expression, row.rule.zone
+    else:
+        every = durations.spelled(row.rule.interval)
     return {
         "name": row.name,
         "path": row.path,
         "version": row.version,
-        "cron": cron and cron.expression,
-        "timezone": cron and cron.zone,
-        "every": every and durations.spelled(every.interval),
+        "cron": cron,
+        "timezone": timezone,
+        "every": every,
         "payload": row.payload,
         "catch_up": row.catch_up,
         "overlap": row.overlap,
@@ -209,33 +226,34 @@ def hook(row: Hook) -> dict[str, Any]:
 
 def result(execution_id: ExecutionId, step: str, found: Shown) -> dict[str, Any]:
     envelope = found.envelope
+    parent = envelope.parent_ref
+    lifetime = found.lifetime or Lifetime()
     return {
         "execution_id": execution_id,
         "step": step,
         "status": envelope.status,
         "reference": reference(envelope.reference),
-        "parent_ref": None if envelope.parent_ref is None else envelope.parent_ref.ref_id,
+        "parent_ref": None if parent is None else parent.ref_id,
         "context": envelope.context,
         "error": None if envelope.error is None else envelope.error.shown(),
         "meta": {} if found.meta is None else msgspec.to_builtins(found.meta),
-        "preview": None if found.preview is None else msgspec.to_builtins(found.preview),
-        "scope": (found.lifetime or Lifetime()).scope,
-        "ttl": None
-        if (ttl := (found.lifetime or Lifetime()).ttl) is None
-        else durations.spelled(ttl),
+        "preview": msgspec.to_builtins(found.preview),
+        "scope": lifetime.scope,
+        "ttl": None if lifetime.ttl is None else durations.spelled(lifetime.ttl),
         "pinned": found.pinned,
     }
 
 
 def usage(found: Usage) -> dict[str, Any]:
+    tiers = {used.tier: {"count": used.count, "bytes": used.bytes} for used in found.tiers}
     return {
         "execution_id": found.row.execution_id,
         "path": found.row.path,
         "status": found.row.status,
-        "tiers": {each.tier: {"count": each.count, "bytes": each.bytes} for each in found.tiers},
-        "count": sum(each.count for each in found.tiers),
-        "bytes": sum(each.bytes for each in found.tiers),
-        "expired": sum(each.expired for each in found.tiers),
+        "tiers": tiers,
+        "count": sum(used.count for used in found.tiers),
+        "bytes": sum(used.bytes for used in found.tiers),
+        "expired": sum(used.expired for used in found.tiers),
         "pinned": list(found.pinned),
     }
 
@@ -268,22 +286,23 @@ def reference(found: Reference | None) -> dict[str, Any] | None:
 
 
 def _node(source: LineageSource) -> dict[str, Any]:
-    traced, meta = source.traced, source.meta
+    traced = source.traced
+    meta = source.meta
     where = parse_uri(traced.reference.uri)
-    made = made_by(where.key)
+    origin = made_by(where.key)
     return {
         **(reference(traced.reference) or {}),
         "depth": traced.depth,
         "execution_id": where.execution_id,
         "kind": where.kind,
         "step": where.step,
-        "task": None if made is None else made.task,
-        "command_id": None if made is None else made.command_id,
-        "attempt": None if made is None else made.attempt,
+        "task": None if origin is None else origin.task,
+        "command_id": None if origin is None else origin.command_id,
+        "attempt": None if origin is None else origin.attempt,
         "at": iso(traced.at),
         "expired_at": time(traced.expired_at),
         "tool": None if meta is None else meta.tool,
-        "input": None if meta is None or meta.input is None else msgspec.to_builtins(meta.input),
+        "input": None if meta is None else msgspec.to_builtins(meta.input),
         "provenance": {} if meta is None else meta.provenance,
     }
 
@@ -292,4 +311,5 @@ def _edges(traced: Traced) -> Iterator[dict[str, Any]]:
     target = traced.reference.ref_id
     if traced.parent is not None:
         yield {"source": traced.parent, "target": target, "kind": "parent"}
-    yield from ({"source": source, "target": target, "kind": "input"} for source in traced.inputs)
+    for source in traced.inputs:
+        yield {"source": source, "target": target, "kind": "input"}

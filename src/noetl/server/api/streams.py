@@ -1,4 +1,4 @@
-"""Server-sent events. A reader that does not read is dropped; one that comes back goes on after its Last-Event-ID."""
+"""Server-sent events. A reader that does not read is dropped; it continues after its Last-Event-ID."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -31,27 +31,27 @@ DESCRIBED: dict[int | str, dict[str, Any]] = {
     }
 }
 
-MOST = 200  # readers of one server
-PATIENCE = 30.0  # seconds that a reader may leave what was sent unread
-AGAIN = 1000  # milliseconds until a reader that was cut off comes back
+MOST = 200  # readers of one server, at most
+PATIENCE = 30.0  # seconds that a reader may take to receive a part
+AGAIN = 1000  # milliseconds after which a reader connects again
 TYPE = "text/event-stream"
 Item = TypeVar("Item")
 
 
 class TooManyStreams(Unavailable):
-    """Every place for a reader is taken."""
+    """The server has as many readers as it may have."""
 
     code = "TOO_MANY_STREAMS"
 
 
 def message(data: Any, event: str, seq: int | None = None) -> bytes:
-    """JSON has no line breaks of its own, so one data line is enough."""
+    """One server-sent event. Encoded JSON has no line breaks, so one data line is enough."""
     head = b"" if seq is None else b"id: %d\n" % seq
     return head + b"event: " + event.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
 
 
 class Readers:
-    """Places for readers of one server."""
+    """Counts the readers of one server and limits them."""
 
     def __init__(self, metrics: Metrics, most: int = MOST) -> None:
         self._metrics = metrics
@@ -77,7 +77,7 @@ class Readers:
 
 
 class EventStream(Response):
-    """Sends what comes, until there is no more, the reader leaves, or it does not take what was sent."""
+    """Sends the parts until there are no more, the reader leaves, or it stops receiving."""
 
     media_type = TYPE
 
@@ -86,7 +86,7 @@ class EventStream(Response):
         self._parts = parts
         self._readers = readers
         del self.headers["content-length"]
-        self.headers["X-Accel-Buffering"] = "no"  # a proxy shall pass it on at once
+        self.headers["X-Accel-Buffering"] = "no"  # a proxy must not buffer the stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._readers.place():
@@ -104,20 +104,20 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await _within(
-            send(
-                {"type": "http.response.body", "body": b"retry: %d\n\n" % AGAIN, "more_body": True}
-            )
-        )
+        await _within(send(_body_part(b"retry: %d\n\n" % AGAIN)))
         async for part in self._parts:
-            if not await _within(
-                send({"type": "http.response.body", "body": part, "more_body": True})
-            ):
-                return  # it does not read: the connection is closed with the answer unfinished
+            is_received = await _within(send(_body_part(part)))
+            if not is_received:
+                return  # the unfinished answer closes the connection
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+def _body_part(data: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": data, "more_body": True}
+
+
 async def _within(sending: Any) -> bool:
+    """Await it; False if it takes too long."""
     try:
         async with asyncio.timeout(PATIENCE):
             await sending
@@ -127,6 +127,7 @@ async def _within(sending: Any) -> bool:
 
 
 async def _left(receive: Receive) -> None:
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -136,7 +137,7 @@ async def told(
     item: Callable[[Item], bytes],
     execution_id: str,
 ) -> AsyncGenerator[bytes, None]:
-    """What comes of one execution, page by page, and its end."""
+    """The pages of a stream of one execution as server-sent events."""
     async with aclosing(pages):
         async for page in pages:
             match page:
@@ -167,7 +168,10 @@ async def stream_executions(
     async def parts() -> AsyncGenerator[bytes, None]:
         async with aclosing(rows):
             async for change in rows:
-                yield b":\n\n" if isinstance(change, Quiet) else b"".join(map(_row, change))
+                if isinstance(change, Quiet):
+                    yield b":\n\n"
+                else:
+                    yield b"".join(map(_row, change))
 
     return EventStream(parts(), readers)
 
@@ -181,7 +185,7 @@ async def stream_events(
     after: AfterSeq = 0,
     last_event_id: Annotated[int | None, Header(ge=0, le=1 << 62)] = None,
 ) -> Response:
-    """Events from `after` (or Last-Event-ID) on, live; `end` after the last one. 204: there will be no more."""
+    """Events after `after` (or Last-Event-ID), live, with `end` after the last one. 204: there will be no more."""
     start = after if last_event_id is None else last_event_id
     if await has.streams.ended_before(who, ExecutionId(execution_id), start):
         return Response(status_code=204)
@@ -202,7 +206,7 @@ def _event(recorded: Recorded) -> bytes:
 
 
 def readers_of(request: Request) -> Readers:
-    """With a place free among them."""
+    """The readers of this server. Raises `TooManyStreams` if there is no room for one more."""
     readers: Readers = request.app.state.readers
     readers.check()
     return readers

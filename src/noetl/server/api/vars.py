@@ -1,4 +1,4 @@
-"""Variables of an execution (`ctx`)."""
+"""Routes for the variables of an execution (`ctx`)."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -31,23 +31,24 @@ class VarView(View):
 
 @routes.get("/api/vars/{execution_id}")
 async def get_vars(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> VarsView:
-    """All of them, as they are now or were at the end."""
-    found = await has.variables.all(who, ExecutionId(execution_id), min_seq)
-    return VarsView(execution_id=execution_id, vars=found)
+    """All variables of the execution, as they are now or were at its end."""
+    variables = await has.variables.all(who, ExecutionId(execution_id), min_seq)
+    return VarsView(execution_id=execution_id, vars=variables)
 
 
 @routes.get("/api/vars/{execution_id}/{name}", response_model=VarView)
 async def get_var(execution_id: Id, name: str, has: Has, who: Who, min_seq: MinSeq = None) -> Any:
-    """One of them, whole, whatever its size."""
-    found = await has.variables.one(who, ExecutionId(execution_id), name, min_seq)
-    if isinstance(found, Download):
-        return StreamingResponse(_whole(execution_id, name, found), media_type="application/json")
-    return VarView(execution_id=execution_id, name=name, value=found)
+    """One variable with its whole value, of any size."""
+    value = await has.variables.one(who, ExecutionId(execution_id), name, min_seq)
+    if isinstance(value, Download):
+        return StreamingResponse(_whole(execution_id, name, value), media_type="application/json")
+    return VarView(execution_id=execution_id, name=name, value=value)
 
 
-async def _whole(execution_id: str, name: str, found: Download) -> AsyncGenerator[bytes, None]:
-    """A `VarView` whose value is sent as it is read."""
-    yield msgspec.json.encode({"execution_id": execution_id, "name": name})[:-1] + b',"value":'
-    async for part in found.parts(0, None):
+async def _whole(execution_id: str, name: str, value: Download) -> AsyncGenerator[bytes, None]:
+    """A `VarView` as JSON. The value is sent while it is read."""
+    head = msgspec.json.encode({"execution_id": execution_id, "name": name})
+    yield head[:-1] + b',"value":'
+    async for part in value.parts(0, None):
         yield part
     yield b"}"

@@ -1,4 +1,4 @@
-"""The worker's side of the server: plain routes with msgspec, since every command passes through them."""
+"""The routes for workers. They use msgspec and plain Starlette, because every command passes here."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ from noetl.server.presence import Presence
 
 LONGEST_WAIT: Micros = 30_000_000
 LONGEST_NAME = 200
-LONGEST_REASON = 500  # characters of what a decoder says
+LONGEST_REASON = 500  # characters of a decoder's message
 MOST_POOLS = 64
 MOST_FREE = 100_000
 MOST_ATTEMPTS = (1 << 31) - 1
@@ -38,7 +38,7 @@ _requests = msgspec.json.Decoder(ExchangeRequest)
 
 
 class WorkerDoor:
-    """Exchanges that wait are known here, so that they can be ended when the server goes."""
+    """The routes for workers. Tracks waiting exchanges, so that `close` can end them."""
 
     def __init__(self, server: Server, presence: Presence, metrics: Metrics) -> None:
         self._server = server
@@ -49,7 +49,8 @@ class WorkerDoor:
         self._closing = False
 
     def close(self) -> None:
-        """Polls end now: what they may have been given is sent again by another server. Reports are still taken."""
+        """End all polls. Another server sends again what they may have been given. Exchanges with
+        reports are still answered."""
         self._closing = True
         self._presence.close()
         for task in self._waiting:
@@ -57,22 +58,24 @@ class WorkerDoor:
 
     async def exchange(self, http: Request) -> Response:
         began = time.perf_counter()
+        client = http.client
+        connection = None if client is None else (client.host, client.port)
         try:
             request = read(await http.body())
-            self._presence.arrived(
-                request, None if http.client is None else (http.client.host, http.client.port)
-            )
+            self._presence.arrived(request, connection)
             if request.wait and not request.reports:
                 reply = await self._waited(request, http)
             else:
                 reply = await self._server.exchange(request)
         except NoetlError as error:
             return of_error(error)
-        (self._poll if request.wait else self._talk).observe((time.perf_counter() - began) * 1000)
+        histogram = self._poll if request.wait else self._talk
+        histogram.observe((time.perf_counter() - began) * 1000)
         return _json(fitted(reply))
 
     async def _waited(self, request: ExchangeRequest, http: Request) -> ExchangeReply:
-        """Until it is answered, the worker leaves, or the server does. It is never answered with half an exchange."""
+        """Run a poll. Raises `Unavailable` if the worker disconnects or the server ends before its
+        reply is complete."""
         if self._closing:
             raise Unavailable("this server is going down", hint="another one answers")
         task = asyncio.ensure_future(self._server.exchange(request))
@@ -100,23 +103,24 @@ class WorkerDoor:
 
     async def manifest(self, http: Request) -> Response:
         try:
-            return _json(codec.encode(await self._server.manifest(http.path_params["id"])))
+            parts = await self._server.manifest(http.path_params["id"])
         except NoetlError as error:
             return of_error(error)
+        return _json(codec.encode(parts))
 
     async def payload(self, http: Request) -> Response:
-        """The bytes; 404 when there are none."""
+        """The bytes of a small payload; 404 if it is not here."""
         ref_id = RefId(http.path_params["ref_id"])
         try:
-            found = await self._server.payload(ref_id, http.query_params.get("uri", ""))
-            if found is None:
+            payload = await self._server.payload(ref_id, http.query_params.get("uri", ""))
+            if payload is None:
                 raise NotFound(f"no payload {ref_id}")
         except NoetlError as error:
             return of_error(error)
-        return Response(found, media_type=BYTES)
+        return Response(payload, media_type=BYTES)
 
     async def put_payload(self, http: Request) -> Response:
-        """The body, under the reference that stands in the address. Durable when it is answered."""
+        """Store the body under the reference in the query. It is durable when it is answered."""
         try:
             reference = _read_reference(http.query_params.get("reference", ""))
             await self._server.put_payload(reference, await http.body())
@@ -125,26 +129,25 @@ class WorkerDoor:
         return _json(b"{}")
 
     async def orphans(self, http: Request) -> Response:
-        """Of the addresses in the body, those that nobody will ever ask for."""
+        """Those addresses of the body that the execution does not name and never will."""
+        execution_id = ExecutionId(http.path_params["execution_id"])
         try:
             uris = _read_addresses(await http.body())
-            return _json(
-                codec.encode(
-                    await self._server.orphans(ExecutionId(http.path_params["execution_id"]), uris)
-                )
-            )
+            orphans = await self._server.orphans(execution_id, uris)
         except NoetlError as error:
             return of_error(error)
+        return _json(codec.encode(orphans))
 
     async def credential(self, http: Request) -> Response:
-        """Its fields, in clear: no other route shows them."""
+        """The fields of a credential in clear text. No other route shows them."""
         try:
-            return _json(codec.encode(await self._server.credential(http.path_params["name"])))
+            fields = await self._server.credential(http.path_params["name"])
         except NoetlError as error:
             return of_error(error)
+        return _json(codec.encode(fields))
 
     async def put_logs(self, http: Request) -> Response:
-        """Parts of step logs. Durable when it is answered."""
+        """Store parts of step logs. They are durable when it is answered."""
         try:
             await self._server.put_logs(_read_logs(await http.body()))
         except NoetlError as error:
@@ -165,6 +168,7 @@ class WorkerDoor:
 
 
 def read(body: bytes) -> ExchangeRequest:
+    """Decode and check an exchange. Raises `InvalidInput`."""
     try:
         request = _requests.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -176,12 +180,15 @@ def read(body: bytes) -> ExchangeRequest:
         raise _no_exchange(f"free is from 0 to {MOST_FREE}")
     if len(request.pools) > MOST_POOLS:
         raise _no_exchange(f"a worker takes from at most {MOST_POOLS} pools")
-    for held in (*request.held, *(each.held for each in request.progress)):
-        _check_attempt(held.command_id, held.attempt)
+    for lease in request.held:
+        _check_attempt(lease.command_id, lease.attempt)
+    for progress in request.progress:
+        _check_attempt(progress.held.command_id, progress.held.attempt)
     for report in request.reports:
         _check_report(report)
     _check_stored(request.logs)
-    return msgspec.structs.replace(request, wait=min(max(request.wait, 0), LONGEST_WAIT))
+    wait = min(max(request.wait, 0), LONGEST_WAIT)
+    return msgspec.structs.replace(request, wait=wait)
 
 
 def _no_exchange(why: str) -> InvalidInput:
@@ -213,15 +220,13 @@ def _check_report(report: Report) -> None:
 
 
 def _check_stored(stored: Iterable[StoredRef]) -> None:
-    for each in stored:
-        ids = (
-            each.reference.ref_id,
-            *each.inputs,
-            *(() if each.parent is None else (each.parent,)),
-        )
+    for ref in stored:
+        ids = [ref.reference.ref_id, *ref.inputs]
+        if ref.parent is not None:
+            ids.append(ref.parent)
         if not all(map(_is_id, ids)):
             raise _no_exchange("the id of a reference is not a number")
-        _check_reference(each.reference)
+        _check_reference(ref.reference)
 
 
 def _check_reference(reference: Reference) -> None:
@@ -258,10 +263,14 @@ def _read_logs(body: bytes) -> tuple[StoredRef, ...]:
 
 
 def fitted(reply: ExchangeReply) -> bytes:
-    """As many commands as fit; the others are leased and not listed by the worker, so the next exchange brings them."""
+    """The encoded reply, with as many commands as fit.
+
+    The other commands are leased and the worker does not list them, so its next exchange sends them.
+    """
     data = codec.encode(reply)
     while len(data) > EXCHANGE_LIMIT and len(reply.commands) > 1:
-        reply = msgspec.structs.replace(reply, commands=reply.commands[: len(reply.commands) // 2])
+        half = len(reply.commands) // 2
+        reply = msgspec.structs.replace(reply, commands=reply.commands[:half])
         data = codec.encode(reply)
     return data
 
