@@ -1,9 +1,9 @@
-"""Prepares the children that a decision starts: looks up and pins their playbooks before the append.
+"""Prepares children that a decision starts: looks up and pins their playbooks before the append.
 
-If a child cannot be started (its playbook is missing or invalid, or its workload is bad), the parent
-gets a notice that the child of this call has ended with that failure, so that it can route on it.
-A workload that is too large for an event comes by reference: the report carries its payload, or the
-payload is stored already.
+If a child cannot be started (its playbook is missing or invalid, or its workload is bad), the
+parent gets a notice that the child of this call has ended with that failure, so that it can route
+on it. A workload that is too large for an event comes by reference: the report carries its payload,
+or the payload is stored already.
 """
 
 from collections.abc import Awaitable, Callable, Iterable

@@ -135,7 +135,7 @@ class Dispatcher:
         return frozenset(self._aside)
 
     def trouble(self) -> Unavailable | None:
-        """The last write error; None if a write succeeded since, or if it is older than `LATELY`."""
+        """The last write error; None if a write succeeded since, or if it is some seconds old."""
         if self._trouble is None:
             return None
         error, failed_at = self._trouble

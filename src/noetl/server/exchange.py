@@ -1,9 +1,10 @@
-"""The worker protocol: reports up, commands and cancellations down, a long poll when there are none.
+"""The worker protocol: reports up, commands and cancellations down, long polls in between.
 
 Reports come first. A report of an execution in this server's shards goes to the dispatcher; any
 other goes into the inbox of the execution. The server sends a command again, with the same attempt,
-if it is leased to this process of the worker and the worker does not list it: the reply that carried
-it may be lost. So a worker may get a command it already has, and recognises it by its attempt.
+if it is leased to this process of the worker and the worker does not list it: the reply that
+carried it may be lost. So a worker may get a command it already has, and recognises it by its
+attempt.
 
 A *holder* is one process (life) of a worker; leases belong to it.
 """

@@ -70,7 +70,7 @@ class ChildPins:
             return ()
 
     async def at_call(self, message: Message, state: Execution, tenant: Tenant) -> Message:
-        """The message; with the child's version if it is the first call of a child without a pin."""
+        """The message, with the child's version if it is the first call of an unpinned child."""
         if not isinstance(message, Report) or not isinstance(message.event, CommandParked):
             return message
         child = message.event.child

@@ -38,7 +38,7 @@ class RequestBody(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def refuse_many_unknown_keys(cls, given: Any) -> Any:
-        """Report many unknown keys as one error. One error per key would make a very large answer."""
+        """Report many unknown keys as one error: one per key would make the answer very large."""
         if isinstance(given, dict) and len(given) > MOST_UNKNOWN + len(cls.model_fields):
             known = {field.alias or name for name, field in cls.model_fields.items()}
             unknown = [key for key in given if key not in known]
@@ -164,7 +164,7 @@ class OpenRoute(APIRoute):
 
 
 class StrictRoute(OpenRoute):
-    """Refuses unknown query parameters: otherwise `?offset=20` would silently give the first page."""
+    """Refuses unknown query parameters: `?offset=20` would silently give the first page."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
@@ -197,8 +197,8 @@ def router(tag: str, route_class: type[APIRoute] = StrictRoute) -> APIRouter:
 
 
 class Problem(View):
-    """A problem as in RFC 9457. `code` is stable, `hint` says what to do, and `routes` are the routes for the commands that
-    the hint names."""
+    """A problem as in RFC 9457. `code` is stable, `hint` says what to do, and `routes` are the
+    routes for the commands that the hint names."""
 
     type: str
     title: str

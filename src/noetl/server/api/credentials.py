@@ -1,4 +1,4 @@
-"""Routes for stored credentials: add, list, delete. They never show values: only workers get them."""
+"""Routes for stored credentials: add, list, delete. No route here shows their values."""
 
 from typing import Annotated, Any
 

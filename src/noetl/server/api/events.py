@@ -71,8 +71,9 @@ async def post_event(body: EventBody, has: Has, who: Who, key: Key = None) -> Ta
 
 @routes.post("/api/events/batch", status_code=202)
 async def post_events(body: BatchBody, has: Has, who: Who, key: Key = None) -> TakenView:
-    """Send several events, in order, to one execution. All are checked before the first is accepted. The log gets one
-    `signal.received` for each event and none for the batch; `status_url` tells the status of the batch."""
+    """Send several events, in order, to one execution. All are checked before the first is
+    accepted. The log gets one `signal.received` for each event and none for the batch; `status_url`
+    tells the status of the batch."""
     events = [Outside(event.name, event.payload) for event in body.events]
     asked = await has.signals.send_batch(who, ExecutionId(body.execution_id), events, key)
     url = f"/api/events/batch/status?execution_id={asked.execution_id}&count={len(events)}"

@@ -47,8 +47,8 @@ Name = Annotated[str, Path(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
 class Execute(RequestBody):
-    """`path` names a playbook of the catalog, `version` one of its versions; `playbook` names a text by its hash (or, in the
-    older spelling, a path)."""
+    """`path` names a playbook of the catalog, `version` one of its versions; `playbook` names a
+    text by its hash (or, in the older spelling, a path)."""
 
     path: str | None = Field(default=None, max_length=200, examples=["examples/hello"])
     playbook: str | None = Field(default=None, max_length=200)
@@ -140,7 +140,8 @@ class ChildrenView(View):
 
 
 class CauseView(View):
-    """A failure with the place where it happened; `detail` has the traceback (`trace`) or the response (`data`)."""
+    """A failure with the place where it happened; `detail` has the traceback (`trace`) or the
+    response (`data`)."""
 
     execution_id: str = Field(
         examples=[ID], description="this execution, or a child somewhere below it"
@@ -333,7 +334,8 @@ def asked_view(asked: Asked) -> AskedView:
 async def start_execution(
     body: Execute, has: Has, who: Who, key: Key = None, wait: Wait = False
 ) -> StartedView:
-    """Start a playbook. With an Idempotency-Key a repeat gives the same execution; 409 if the key was used for another one."""
+    """Start a playbook. With an Idempotency-Key a repeat gives the same execution; 409 if the key
+    was used for another one."""
     path = body.path
     content = None
     if body.playbook is not None and fullmatch("[0-9a-f]{64}", body.playbook):
@@ -362,8 +364,9 @@ async def retry_execution(
     key: Key = None,
     wait: Wait = False,
 ) -> StartedView:
-    """Start an execution that takes over what the ended one finished, and runs the rest. A completed execution is retried from
-    its loops with failed items (`best_effort`): these items run again, and the steps after the loop."""
+    """Start an execution that takes over what the ended one finished, and runs the rest. A
+    completed execution is retried from its loops with failed items (`best_effort`): these items run
+    again, and the steps after the loop."""
     wish = _retry(body)
     started = await has.executions.repeat(who, ExecutionId(execution_id), wish, key, wait=wait)
     return started_view(started)
@@ -378,7 +381,8 @@ async def rerun_execution(
     key: Key = None,
     wait: Wait = False,
 ) -> StartedView:
-    """Run the same playbook and workload from the beginning, or from a step with the results of the steps before it."""
+    """Run the same playbook and workload from the beginning, or from a step with the results of the
+    steps before it."""
     wish = _rerun(body)
     started = await has.executions.repeat(who, ExecutionId(execution_id), wish, key, wait=wait)
     return started_view(started)
@@ -417,7 +421,8 @@ def _rerun(body: RerunBody | None) -> RepeatWish:
 
 @routes.post("/api/executions/{execution_id}/cancel", status_code=202)
 async def cancel_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
-    """Cancel an execution: it issues no more commands, and its running commands are stopped. 409 if it has ended."""
+    """Cancel an execution: it issues no more commands, and its running commands are stopped. 409 if
+    it has ended."""
     return asked_view(await has.executions.cancel(who, ExecutionId(execution_id), key))
 
 
@@ -448,7 +453,8 @@ async def signal_execution(
     body: SignalBody | None = None,
     key: Key = None,
 ) -> AskedView:
-    """Send a signal of at most 8 KB. Signals of one name are kept in order until a `wait` consumes them."""
+    """Send a signal of at most 8 KB. Signals of one name are kept in order until a `wait` consumes
+    them."""
     payload = None if body is None else body.payload
     asked = await has.signals.send(who, ExecutionId(execution_id), Outside(name, payload), key)
     return asked_view(asked)
@@ -496,7 +502,8 @@ async def detailed(
 
 @routes.get("/api/executions/{execution_id}/workload")
 async def get_workload(execution_id: Id, has: Has, who: Who) -> dict[str, Any]:
-    """The payload merged over the playbook's defaults, whole. Keys that name secrets (password, api_key …) are left out."""
+    """The payload merged over the playbook's defaults, whole. Keys that name secrets (password,
+    api_key …) are left out."""
     return await has.executions.workload(who, ExecutionId(execution_id))
 
 
@@ -527,7 +534,8 @@ async def list_events(
     ] = "today",
     min_seq: MinSeq = None,
 ) -> Response:
-    """Events in the order of the log. With `types` a page may hold fewer than `limit`: go on at `next`."""
+    """Events in the order of the log. With `types` a page may hold fewer than `limit`: go on at
+    `next`."""
     wanted_types = frozenset(filter(None, types.split(",")))
     older = names == "older"
     shapes.check_event_types(wanted_types, older)

@@ -97,8 +97,8 @@ async def get_hook(name: Name, has: Has, who: Who) -> HookView:
 async def call_hook(
     name: Name, request: Request, has: Has, who: Who, key: Key = None
 ) -> StartedView:
-    """Start the hook's playbook with the body. With an Idempotency-Key, or the header that the hook names, a repeat gives the
-    same execution. 401 if the call is not signed as the hook asks."""
+    """Start the hook's playbook with the body. With an Idempotency-Key, or the header that the hook
+    names, a repeat gives the same execution. 401 if the call is not signed as the hook asks."""
     body = await request.body()
     started = await has.hooks.call(who, name, body, request.headers, decode, key)
     return started_view(started)

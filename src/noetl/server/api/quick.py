@@ -1,9 +1,9 @@
 """A fast path around FastAPI for the most frequent requests: exchanges of workers, the start of an
 execution, and reading one.
 
-Each of them also is a normal route, which documents and checks it. An unusual request (with a query,
-a key, or a body that has no length or is not valid) goes to its route, which says what is wrong. So
-the fast path decides nothing that the route does not decide.
+Each of them also is a normal route, which documents and checks it. An unusual request (with a
+query, a key, or a body that has no length or is not valid) goes to its route, which says what is
+wrong. So the fast path decides nothing that the route does not decide.
 """
 
 from collections.abc import Awaitable, Callable

@@ -26,8 +26,8 @@ class RenderedView(View):
 
 @routes.post("/api/context/render")
 async def render_template(body: RenderBody, has: Has, who: Who) -> RenderedView:
-    """Render every text in `template` with `context` and the workload and ctx of an execution. Results of steps are never
-    opened."""
+    """Render every text in `template` with `context` and the workload and ctx of an execution.
+    Results of steps are never opened."""
     execution_id = None if body.execution_id is None else ExecutionId(body.execution_id)
     result = await has.rendering.render(who, body.template, body.context, execution_id)
     return RenderedView(result=result)

@@ -60,7 +60,8 @@ class PreviewView(View):
 
 
 class ResultView(View):
-    """The envelope and the beginning of the data. Keys that name secrets (password, api_key …) are left out, long texts cut."""
+    """The envelope and the beginning of the data. Keys that name secrets (password, api_key …) are
+    left out, long texts cut."""
 
     execution_id: str
     step: str
@@ -215,7 +216,8 @@ async def list_usage(
         int, Query(ge=1, le=LONGEST, description="how many executions at most")
     ] = USAGE_PAGE,
 ) -> Response:
-    """The space that results of executions take, by tier, newest execution first. Step logs are not counted."""
+    """The space that results of executions take, by tier, newest execution first. Step logs are not
+    counted."""
     before_id = None if before is None else ExecutionId(before)
     usages = await has.usage.page(who, path, before_id, limit)
     following = usages[-1].row.execution_id if len(usages) == limit else None
@@ -243,7 +245,8 @@ async def get_data(
     range_: Annotated[str | None, Header(alias="Range", max_length=100)] = None,
     if_range: Annotated[str | None, Header(alias="If-Range", max_length=100)] = None,
 ) -> Response:
-    """The data of the step's result. `Range` (one, in bytes) is honoured for data as it is stored."""
+    """The data of the step's result. `Range` (one, in bytes) is honoured for data as it is
+    stored."""
     _check_rows(start, stop)
     data = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
     headers = _described(data, execution_id, step)
@@ -276,7 +279,8 @@ async def look_at_data(
     start: Start = 0,
     stop: Stop = None,
 ) -> Response:
-    """The headers that `GET` would answer with: the type, and for data as it is stored the length and the checksum."""
+    """The headers that `GET` would answer with: the type, and for data as it is stored the length
+    and the checksum."""
     _check_rows(start, stop)
     data = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
     headers = _described(data, execution_id, step)

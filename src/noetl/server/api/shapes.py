@@ -1,7 +1,7 @@
 """The JSON of executions, events, credentials, schedules, hooks and results.
 
-Ids are text, times are ISO 8601 in UTC. These are plain dicts that msgspec encodes, because lists of
-them are long and pydantic would be slower.
+Ids are text, times are ISO 8601 in UTC. These are plain dicts that msgspec encodes, because lists
+of them are long and pydantic would be slower.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Server-sent events. A reader that does not read is dropped; it continues after its Last-Event-ID."""
+"""Server-sent events. A reader that does not read is dropped; it may go on by Last-Event-ID."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -161,7 +161,8 @@ async def stream_executions(
     since: Since = None,
     limit: Annotated[int, Query(ge=1, le=200, description="how many rows")] = 50,
 ) -> Response:
-    """The newest rows of the list, then every change among them: `execution` (new or changed), `gone`."""
+    """The newest rows of the list, then every change among them: `execution` (new or changed),
+    `gone`."""
     readers = readers_of(request)
     rows = has.streams.rows(who, wanted_executions(now, status, path, parent, since), limit)
 
@@ -185,7 +186,8 @@ async def stream_events(
     after: AfterSeq = 0,
     last_event_id: Annotated[int | None, Header(ge=0, le=1 << 62)] = None,
 ) -> Response:
-    """Events after `after` (or Last-Event-ID), live, with `end` after the last one. 204: there will be no more."""
+    """Events after `after` (or Last-Event-ID), live, with `end` after the last one. 204: there will
+    be no more."""
     start = after if last_event_id is None else last_event_id
     if await has.streams.ended_before(who, ExecutionId(execution_id), start):
         return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""The routes for workers. They use msgspec and plain Starlette, because every command passes here."""
+"""The routes for workers, with msgspec and plain Starlette: every command passes through them."""
 
 import asyncio
 import re
@@ -265,7 +265,7 @@ def _read_logs(body: bytes) -> tuple[StoredRef, ...]:
 def fitted(reply: ExchangeReply) -> bytes:
     """The encoded reply, with as many commands as fit.
 
-    The other commands are leased and the worker does not list them, so its next exchange sends them.
+    The worker does not list the other commands as its leases, so its next exchange sends them.
     """
     data = codec.encode(reply)
     while len(data) > EXCHANGE_LIMIT and len(reply.commands) > 1:

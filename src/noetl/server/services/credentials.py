@@ -1,4 +1,5 @@
-"""Stored credentials: sealed in the store, listed without their values, opened only for their use."""
+"""Stored credentials: sealed in the store, listed without their values, opened only for their
+use."""
 
 import asyncio
 import re

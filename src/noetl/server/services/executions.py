@@ -1,7 +1,7 @@
 """Executions: start, list, read, change.
 
-Most reads use the projection. With `min_seq` a read waits until the projection has come that far, so
-that a client sees its own writes.
+Most reads use the projection. With `min_seq` a read waits until the projection has come that far,
+so that a client sees its own writes.
 """
 
 import asyncio
@@ -376,7 +376,8 @@ class ExecutionService:
     async def explain(
         self, identity: Identity, execution_id: ExecutionId, step: str
     ) -> Explanation:
-        """Why the step ran, did not run, or waits; from the log, as the projection may lag behind."""
+        """Why the step ran, did not run, or waits; from the log, as the projection may lag
+        behind."""
         await self._access.check(identity, execution_id)
         loaded = await self._states.read(execution_id)
         if loaded is None:

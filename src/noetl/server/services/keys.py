@@ -1,8 +1,8 @@
 """The key file: one key per line in base64, newest first. The first key seals, every key opens.
 
 The file is made when the first credential is stored. It appears atomically, so if several processes
-make it at once, all use the same one. A file that other users can read is refused: they may know the
-keys already.
+make it at once, all use the same one. A file that other users can read is refused: they may know
+the keys already.
 """
 
 import base64

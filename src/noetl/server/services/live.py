@@ -1,7 +1,7 @@
 """Live updates: readers watch topics, and the observed log wakes them after each commit.
 
-A wake-up is a hint: the reader then reads the store. Readers also read it at an interval, so a missed
-wake-up only delays.
+A wake-up is a hint: the reader then reads the store. Readers also read it at an interval, so a
+missed wake-up only delays.
 """
 
 import asyncio

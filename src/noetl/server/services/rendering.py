@@ -1,7 +1,7 @@
 """Renders templates so that people can try them out.
 
-It uses the sandboxed evaluator with the server's limits. The values come from the caller, or from the
-workload and variables of an execution. It never opens a payload.
+It uses the sandboxed evaluator with the server's limits. The values come from the caller, or from
+the workload and variables of an execution. It never opens a payload.
 """
 
 import asyncio

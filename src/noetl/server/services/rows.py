@@ -1,7 +1,7 @@
 """A cache of projection rows: final ones, and those that this server has written as their owner.
 
-Only the owner of a shard writes its rows. So a row that this server has written stays valid while it
-owns the shard. It uses such a row only if its ownership was confirmed within the last second;
+Only the owner of a shard writes its rows. So a row that this server has written stays valid while
+it owns the shard. It uses such a row only if its ownership was confirmed within the last second;
 otherwise it reads the store. So a server that was suspended for a while shows no outdated rows.
 Dropping the cache changes only latency.
 """

@@ -2,8 +2,8 @@
 
 Each credential has its own random data key, and a key of the key file wraps that data key. Both
 encryptions authenticate the tenant, name and kind of the credential, so a row that was changed or
-moved does not open. The id of the wrapping key is stored, so a new key can take over by wrapping the
-data keys again.
+moved does not open. The id of the wrapping key is stored, so a new key can take over by wrapping
+the data keys again.
 """
 
 import os
@@ -22,7 +22,8 @@ KEY, NONCE = 32, 12  # bytes
 
 
 class CredentialUnreadable(Conflict):
-    """A stored credential cannot be opened: it was changed, moved, or sealed by a key that is not here."""
+    """A stored credential cannot be opened: it was changed, moved, or sealed by a key that is not
+    here."""
 
     code = "CREDENTIAL_UNREADABLE"
 

@@ -1,7 +1,8 @@
 """Live streams of events and of rows.
 
-A stream reads the log by `(shard, seq)` from its reader's position, at most one page ahead, so a slow
-reader slows only itself. Wake-ups make a stream fast; polling at an interval makes it reliable.
+A stream reads the log by `(shard, seq)` from its reader's position, at most one page ahead, so a
+slow reader slows only itself. Wake-ups make a stream fast; polling at an interval makes it
+reliable.
 """
 
 import asyncio
@@ -80,8 +81,8 @@ class StreamService:
     ) -> AsyncGenerator[list[Projection | Gone] | Quiet, None]:
         """The newest `limit` rows of the list, then every change among them.
 
-        A row that no longer matches the filter is `Gone`. A row that newer ones push out of the list
-        is not mentioned again.
+        A row that no longer matches the filter is `Gone`. A row that newer ones push out of the
+        list is not mentioned again.
         """
         loop = asyncio.get_running_loop()
         last_sent = loop.time()
