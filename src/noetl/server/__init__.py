@@ -3,5 +3,5 @@
 `dispatch` takes reports and requests, decides with the engine and writes one transaction per batch.
 `duties` are the background loops, `services` and `api` answer requests, `node` wires one server.
 The server opens no data and runs no tool. It imports the engine, the playbook language and the
-ports `log`, `leases`, `bus`, `catalog` and `triggers`. Only `cli` and `embedded` import it.
+ports `log`, `leases`, `bus`, `catalog` and `triggers`. Only `cli` imports it.
 """

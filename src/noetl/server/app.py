@@ -78,7 +78,8 @@ from noetl.triggers.port import Hooks, Schedules
 
 log = logging.getLogger(__name__)
 
-HOST, PORT = "127.0.0.1", 8082
+HOST = "127.0.0.1"
+PORT = 8082
 GRACE = 5.0  # seconds for requests under way when the process ends
 ACCEPTED = 8  # connections accepted per turn of the event loop
 KEEP_ALIVE = 30  # seconds an idle connection is kept: longer than any pause of a worker

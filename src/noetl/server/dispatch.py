@@ -72,7 +72,8 @@ log = logging.getLogger(__name__)
 
 TRIES = 3  # decisions from a reloaded state before the worker has to send its report again
 PREFETCH = 64  # executions loaded together when they are not in memory
-FIRST_DELAY, LONGEST_DELAY = 0.05, 2.0  # seconds between batches while the store is unavailable
+FIRST_DELAY = 0.05  # seconds between batches while the store is unavailable; doubled each time
+LONGEST_DELAY = 2.0
 LATELY = 10.0  # seconds; callers that were answered `retry` have tried again by then
 REFUSED: dict[str, Answer] = {
     "known": "ok",
@@ -95,9 +96,9 @@ class Dispatcher:
         waiting: Waiting,
         *,
         lease: Micros,
-        at_a_stretch: float | None = None,
+        time_slice_s: float | None = None,
     ) -> None:
-        self._at_a_stretch = at_a_stretch
+        self._time_slice_s = time_slice_s
         self._log = eventlog
         self._bus = bus
         self._clock = clock
@@ -236,7 +237,7 @@ class Dispatcher:
             if isinstance(item.message, Start)
         )
         await self._states.prefetch(item.execution_id for item in islice(self._queue, PREFETCH))
-        time_slice = TimeSlice(self._at_a_stretch)
+        time_slice = TimeSlice(self._time_slice_s)
         while self._queue and budget.events > 0 and len(items) < BATCH_EVENTS:
             if time_slice.over:
                 await time_slice.pause()

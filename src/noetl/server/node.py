@@ -89,7 +89,7 @@ class Server:
             children,
             waiting,
             lease=settings.lease,
-            at_a_stretch=settings.at_a_stretch,
+            time_slice_s=settings.at_a_stretch,
         )
         self.requests = Requests(
             eventlog, bus, self.playbooks, self.states, self.keeper.new_id, settings.shards
@@ -108,7 +108,7 @@ class Server:
             self.states,
             self.shards,
             limit=10 * settings.read_limit,
-            at_a_stretch=settings.at_a_stretch,
+            time_slice_s=settings.at_a_stretch,
         )
         self.dispatcher.on_append = self.projector.changed
         self.inbox = InboxDrain(eventlog, self.dispatcher, self.shards, settings.read_limit)

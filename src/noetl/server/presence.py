@@ -22,7 +22,8 @@ from noetl.model.ids import DEFAULT_TENANT, Micros
 log = logging.getLogger(__name__)
 
 GRACE = 2.0  # seconds in which a worker may connect again
-NOTED_EVERY, NOTED_EVERY_IDLE = 1.0, 5.0  # seconds between two presence rows of one worker
+NOTED_EVERY = 1.0  # seconds between two presence rows of one worker
+NOTED_EVERY_IDLE = 5.0  # the same for a worker without commands
 KEPT: Micros = 15_000_000  # how long a worker is listed after its last request
 ELSEWHERE: Micros = 4_000_000  # a worker with a younger row of another server has moved there
 

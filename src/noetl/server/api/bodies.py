@@ -27,7 +27,8 @@ _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _NUMBER = re.compile(rb"[0-9]{%d}" % LONGEST_NUMBER)
 _LONG_DIGITS = re.compile(rb"[0-9]{19}")
 _INTEGER = re.compile(rb"(?<![0-9.eE+-])-?[0-9]{19,}(?![0-9.eE])")
-SMALLEST, LARGEST = -(2**63), 2**64 - 1
+SMALLEST = -(2**63)  # the range of integers that the parser keeps exact
+LARGEST = 2**64 - 1
 
 
 class RequestBody(BaseModel):
@@ -60,7 +61,7 @@ class DeletedView(View):
 
 
 def depth(data: bytes) -> int:
-    """The nesting depth of brackets outside strings, at most `DEEPEST` + 1.
+    """The nesting depth of brackets outside strings; counts up to one more than is allowed.
 
     The parser reports brackets that do not match.
     """

@@ -144,25 +144,25 @@ def of_http(error: HTTPException) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    async def noetl_error(request: Request, error: Exception) -> Response:
+    async def answer_noetl_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, NoetlError)
         return of_error(error)
 
-    async def validation(request: Request, error: Exception) -> Response:
+    async def answer_invalid_request(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         return of_validation(error)
 
-    async def http(request: Request, error: Exception) -> Response:
+    async def answer_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         # FastAPI wraps the error of a body that is not JSON and hides the reason.
         if isinstance(error.__cause__, RequestValidationError):
             return of_validation(error.__cause__)
         return of_http(error)
 
-    async def unexpected(request: Request, error: Exception) -> Response:
+    async def answer_unexpected_error(request: Request, error: Exception) -> Response:
         return internal()
 
-    app.add_exception_handler(NoetlError, noetl_error)
-    app.add_exception_handler(RequestValidationError, validation)
-    app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(Exception, unexpected)
+    app.add_exception_handler(NoetlError, answer_noetl_error)
+    app.add_exception_handler(RequestValidationError, answer_invalid_request)
+    app.add_exception_handler(HTTPException, answer_http_error)
+    app.add_exception_handler(Exception, answer_unexpected_error)

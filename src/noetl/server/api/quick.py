@@ -76,22 +76,22 @@ class Quick:
             return await self._app(scope, _again(body, receive), send)
         scope["endpoint"] = executions.start_execution
 
-        async def start() -> Any:
+        async def run_start() -> Any:
             who = await self._who()
             started = await executions.start_execution(wish, self._services, who)
             return started.model_dump()
 
-        response = await _answer(start, 202)
+        response = await _answer(run_start, 202)
         await response(scope, receive, send)
 
     async def _show(self, execution_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         scope["endpoint"] = executions.get_execution
 
-        async def show() -> Any:
+        async def read_execution() -> Any:
             who = await self._who()
             return await executions.detailed(self._services, who, execution_id, None)
 
-        response = await _answer(show, 200)
+        response = await _answer(read_execution, 200)
         await response(scope, receive, send)
 
     async def _who(self) -> Identity:

@@ -166,7 +166,7 @@ async def stream_executions(
     readers = readers_of(request)
     rows = has.streams.rows(who, wanted_executions(now, status, path, parent, since), limit)
 
-    async def parts() -> AsyncGenerator[bytes, None]:
+    async def encode_rows() -> AsyncGenerator[bytes, None]:
         async with aclosing(rows):
             async for change in rows:
                 if isinstance(change, Quiet):
@@ -174,7 +174,7 @@ async def stream_executions(
                 else:
                     yield b"".join(map(_row, change))
 
-    return EventStream(parts(), readers)
+    return EventStream(encode_rows(), readers)
 
 
 @routes.get("/api/executions/{execution_id}/stream", response_class=Response, responses=DESCRIBED)

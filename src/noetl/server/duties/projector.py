@@ -33,9 +33,9 @@ class Projector:
         states: States,
         shards: OwnedShards,
         limit: int,
-        at_a_stretch: float | None = None,
+        time_slice_s: float | None = None,
     ) -> None:
-        self._at_a_stretch = at_a_stretch
+        self._time_slice_s = time_slice_s
         self._log = eventlog
         self._states = states
         self._shards = shards
@@ -71,7 +71,7 @@ class Projector:
         changes = await self._log.changes(positions, self._limit)
         if not changes:
             return Counts()
-        time_slice = TimeSlice(self._at_a_stretch)
+        time_slice = TimeSlice(self._time_slice_s)
         batch = [
             await self._rows(shard, epochs[shard], list(part), time_slice)
             for shard, part in groupby(changes, _shard)

@@ -10,8 +10,9 @@ from noetl.model.ids import ExecutionId, RefId
 from noetl.server.services.executions import ExecutionService
 from noetl.server.services.origins import metas, payloads
 
-DEPTH, DEEPEST = 16, 64
-PAGE = 100
+DEPTH = 16  # steps back, unless the caller asks for more
+DEEPEST = 64
+PAGE = 100  # references, unless the caller asks for more
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from noetl.model.errors import Conflict
 from noetl.model.ids import Tenant
 
-KEY, NONCE = 32, 12  # bytes
+KEY = 32  # bytes
+NONCE = 12  # bytes
 
 
 class CredentialUnreadable(Conflict):

@@ -7,7 +7,8 @@ from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.server.services.executions import ExecutionService
 
-PAGE, LONGEST = 50, 200
+PAGE = 50  # executions, unless the caller asks for more
+LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
