@@ -163,8 +163,8 @@ class Requests:
     ) -> tuple[Start, dict[str, Any]]:
         """The `Start` to write, and its workload. Names the playbook by path or by content hash.
 
-        A caller that writes the start itself calls `begun` afterwards. A caller that may have to
-        repeat the call without a `start_key` draws the id first and passes `execution_id`.
+        A caller that writes the start itself then wakes the owner of its shard. A caller that may
+        have to repeat the call without a `start_key` draws an id first and passes `execution_id`.
         """
         entry = await self._entry(path, content, version, tenant)
         plan = await self._playbooks.plan(entry.hash)

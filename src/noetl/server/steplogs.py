@@ -1,5 +1,4 @@
-"""Stores the step logs that workers send. Only `services/logs.py` opens their lines, for
-readers."""
+"""Stores the step logs that workers send. Only `services/logs.py` opens them, for readers."""
 
 import logging
 from hashlib import sha256

@@ -154,8 +154,7 @@ class ExecutionBatch(Struct, eq=False):
         return issued | set(self._requeued())
 
     def _requeued(self) -> Iterator[str]:
-        """The pools of requeued commands, computed from the playbook: the effects do not name
-        them."""
+        """The pools of requeued commands, from the playbook: their effects do not name a pool."""
         if self.loaded is None or self.state is None:
             return
         steps = self.loaded.fixed.plan.steps

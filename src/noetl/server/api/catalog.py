@@ -93,8 +93,7 @@ async def register_playbook(
     who: Who,
     path: Annotated[str | None, Query(max_length=200, description="for a text/yaml body")] = None,
 ) -> RegisteredView:
-    """Validate and store a playbook: 201 for a new version, 200 if the latest version has this
-    text."""
+    """Validate and store a playbook: 201 for a new version, 200 if the latest has this text."""
     registration = await _registration(request, path)
     registered = await has.catalog.register(who, registration.content, registration.path)
     response.status_code = 201 if registered.created else 200

@@ -130,8 +130,7 @@ async def delete_state_value(
     expected_version: Annotated[int | None, Query(ge=0, le=1 << 62)] = None,
     if_match: IfMatch = None,
 ) -> StateUnsetView:
-    """Delete a value: templates then find it undefined. Its history stays, and its versions count
-    on."""
+    """Delete a value, so that templates find it undefined. Its history and version number stay."""
     if if_match is not None:
         expected_version = _version(if_match)
     version = await has.playbook_state.unset(who, path, name, expected_version)
@@ -149,8 +148,7 @@ async def get_state_history(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=KEPT_VERSIONS)] = KEPT_VERSIONS,
 ) -> StateHistoryView:
-    """The last versions of a value, newest first, each with the execution and event that wrote
-    it."""
+    """The last versions of a value, newest first, with the execution and event that wrote each."""
     rows = await has.playbook_state.history(who, path, name, before, limit)
     versions = [StateVersionView(**shapes.state_value(row), unset=row.unset) for row in rows]
     return StateHistoryView(versions=versions)

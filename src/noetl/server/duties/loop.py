@@ -16,10 +16,10 @@ SLOWEST = 2.0  # seconds between tries while the store is unavailable, at most
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much one run did. `left` says that there is more work: run again at once."""
+    """How much one run did, and whether there is more to do."""
 
     done: int = 0
-    left: bool = False
+    left: bool = False  # True: run again at once
 
 
 class Duty(Protocol):

@@ -1,5 +1,4 @@
-"""Stored credentials: sealed in the store, listed without their values, opened only for their
-use."""
+"""Stored credentials: sealed in the store, listed without values, opened only for their use."""
 
 import asyncio
 import re
@@ -29,14 +28,10 @@ _data = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The fields of a kind of credentials.
+    """The fields that credentials of one kind have."""
 
-    `needs` are groups of fields: a credential must have all fields of at least one group.
-    `knows` are the fields it may have; empty if it may have any.
-    """
-
-    needs: tuple[tuple[str, ...], ...] = ((),)
-    knows: frozenset[str] = frozenset()
+    needs: tuple[tuple[str, ...], ...] = ((),)  # all fields of at least one group are required
+    knows: frozenset[str] = frozenset()  # fields that are allowed; empty: any
 
     @property
     def wanted(self) -> str:

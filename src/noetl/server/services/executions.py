@@ -376,8 +376,7 @@ class ExecutionService:
     async def explain(
         self, identity: Identity, execution_id: ExecutionId, step: str
     ) -> Explanation:
-        """Why the step ran, did not run, or waits; from the log, as the projection may lag
-        behind."""
+        """Why the step ran, did not run, or waits; from the log, not from the projection."""
         await self._access.check(identity, execution_id)
         loaded = await self._states.read(execution_id)
         if loaded is None:

@@ -97,8 +97,7 @@ class HookService:
         decode: Callable[[bytes], Any],
         key: str | None = None,
     ) -> Started:
-        """Start the hook's playbook. `headers` must ignore case; the signature is of the raw
-        body."""
+        """Start the hook's playbook. `headers` must ignore case; the raw body is signed."""
         hook = await self.get(identity, name)
         if hook.secret is not None:
             signature = headers.get(hook.signature_header or SIGNATURE)

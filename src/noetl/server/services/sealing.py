@@ -23,8 +23,7 @@ NONCE = 12  # bytes
 
 
 class CredentialUnreadable(Conflict):
-    """A stored credential cannot be opened: it was changed, moved, or sealed by a key that is not
-    here."""
+    """A stored credential cannot be opened: it was changed or moved, or its key is not here."""
 
     code = "CREDENTIAL_UNREADABLE"
 

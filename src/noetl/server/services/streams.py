@@ -81,8 +81,8 @@ class StreamService:
     ) -> AsyncGenerator[list[Projection | Gone] | Quiet, None]:
         """The newest `limit` rows of the list, then every change among them.
 
-        A row that no longer matches the filter is `Gone`. A row that newer ones push out of the
-        list is not mentioned again.
+        The stream says when a row no longer matches the filter. It does not mention a row that
+        newer ones push out of the list.
         """
         loop = asyncio.get_running_loop()
         last_sent = loop.time()

@@ -69,8 +69,7 @@ class _VariableReader:
         self.taken = 0
 
     async def settled(self, value: Any) -> Any:
-        """The value with its links replaced by their data; a large or unreadable one stays a
-        link."""
+        """The value with links replaced by their data. A large or unreadable one stays a link."""
         if not isinstance(value, dict):
             return value
         if is_wrapped(value):
