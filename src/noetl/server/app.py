@@ -87,6 +87,8 @@ KEEP_ALIVE = 30  # seconds an idle connection is kept: longer than any pause of 
 
 @dataclass(frozen=True, slots=True)
 class ServerPorts:
+    """The ports of one server."""
+
     log: EventLog
     leases: Leases
     bus: Bus
@@ -350,6 +352,8 @@ async def _others(node: Node, several: bool) -> None:
 
 
 class _Web(uvicorn.Server):
+    """The web server of the node."""
+
     def __init__(self, node: Node) -> None:
         super().__init__(
             uvicorn.Config(

@@ -26,11 +26,15 @@ from noetl.server.playbooks import Playbooks
 
 
 class PreparedChildren(Struct):
+    """Effects to write, and the starts of the children among them."""
+
     effects: list[Effect] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
 
 
 class Children:
+    """Turns `StartChild` effects into starts."""
+
     def __init__(
         self,
         playbooks: Playbooks,

@@ -13,12 +13,15 @@ from noetl.model.ids import Micros
 
 
 class StoreClock:
+    """A clock that follows the store's time."""
+
     def __init__(self, local: Clock) -> None:
         self._local = local
         # the store's time minus the loop's time, of the last answers
         self._ahead: deque[Micros] = deque(maxlen=20)
 
     def heard(self, now: Micros) -> None:
+        """Take a time that the store has sent."""
         self._ahead.append(now - _loop_time())
 
     def now(self) -> Micros:

@@ -85,6 +85,8 @@ REFUSED: dict[str, Answer] = {
 
 
 class Dispatcher:
+    """Decides and commits everything that reaches the executions of owned shards."""
+
     def __init__(
         self,
         eventlog: EventLog,
@@ -123,12 +125,15 @@ class Dispatcher:
     # answers are awaited in another order.
 
     def report(self, report: Report) -> "asyncio.Future[Answer]":
+        """Submit a report of a worker."""
         return self._submit(report.execution_id, report)
 
     def deliver(self, row: InboxRow) -> "asyncio.Future[Answer]":
+        """Submit an inbox row."""
         return self._submit(row.execution_id, row.message, inbox_id=row.inbox_id)
 
     def fire(self, execution_id: ExecutionId, timer: TimerId) -> "asyncio.Future[Answer]":
+        """Submit a due timer."""
         return self._submit(execution_id, TimerDue(timer=timer), timer=timer)
 
     def aside(self) -> frozenset[ExecutionId]:
@@ -164,6 +169,7 @@ class Dispatcher:
     # -- the loop --
 
     async def run(self) -> None:
+        """Commit batches until cancelled. Items that are left are answered `retry`."""
         try:
             while True:
                 await self._arrived.wait()
@@ -310,6 +316,7 @@ class Dispatcher:
             return True
 
     async def _decide(self, work: ExecutionBatch, item: Inbound, budget: BatchBudget) -> bool:
+        """Interpret the item and advance the state. False if its events do not fit."""
         assert work.loaded is not None
         assert work.state is not None
         if item.fatal is not None:
@@ -399,6 +406,7 @@ class Dispatcher:
         return {row.name: StateValue(row.version, row.value, row.unset) for row in rows}
 
     def _quarantine(self, work: ExecutionBatch, item: Inbound, error: Exception) -> None:
+        """Quarantine the execution because deciding this item has failed."""
         assert work.state is not None
         text = f"{type(error).__name__}: {error}"
         log.error(
@@ -427,6 +435,7 @@ class Dispatcher:
     # -- writing --
 
     async def _commit(self, works: list[ExecutionBatch]) -> None:
+        """Append these batches, act on each outcome, and send hints."""
         if not works:
             return
         for work in works:
@@ -475,6 +484,7 @@ class Dispatcher:
         self._again(works[0], fatal=f"{type(error).__name__}: {error}")
 
     def _settle(self, work: ExecutionBatch, outcome: Outcome, epochs: dict[int, int]) -> None:
+        """Act on the outcome of one part; the module docstring lists the outcomes."""
         match outcome:
             case Appended():
                 self._applied(work, outcome)
@@ -491,6 +501,7 @@ class Dispatcher:
                 assert_never(outcome)
 
     def _applied(self, work: ExecutionBatch, outcome: Appended) -> None:
+        """Cache the new state, hand out commands and answer the items."""
         if work.loaded is not None and work.state is not None:
             loaded = LoadedState(work.loaded.fixed, work.state, outcome.last_seq)
             if self._shards.owns(work.shard):
@@ -521,6 +532,10 @@ class Dispatcher:
         self._requeue(repeats)
 
     def _mark_known(self, work: ExecutionBatch, key: str) -> None:
+        """Decide again, with the item of this key marked as recorded.
+
+        If no item has the key, a decided event is in the log already: quarantine the execution.
+        """
         duplicates = [item for item, keys in work.keys.items() if key in keys]
         if duplicates:
             duplicates[-1].known = True

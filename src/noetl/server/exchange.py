@@ -42,6 +42,8 @@ LOGS_PATIENCE = 1.0  # seconds that reports wait for step logs to be stored
 
 
 class Exchange:
+    """Answers the exchanges of workers."""
+
     def __init__(
         self,
         log: EventLog,
@@ -80,6 +82,7 @@ class Exchange:
                 await self._new_pool.wait()
 
     async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
+        """Take reports and step logs, renew leases, and return commands; wait if there are none."""
         self._name_pools(request.pools)
         # The worker waits from here on: a command that its own reports lead to can be handed to it
         # in the transaction that records them.

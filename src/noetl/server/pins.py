@@ -26,6 +26,8 @@ Pins = dict[str, int]
 
 
 class ChildPins:
+    """Finds the versions of child playbooks."""
+
     def __init__(self, playbooks: Playbooks) -> None:
         self._playbooks = playbooks
 

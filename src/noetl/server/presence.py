@@ -31,6 +31,8 @@ Connection = tuple[str, int]
 
 
 class Presence:
+    """Tracks the connections of workers, and releases the commands of lost ones."""
+
     def __init__(
         self,
         eventlog: EventLog,

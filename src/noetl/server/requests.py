@@ -77,6 +77,8 @@ class RepeatWish:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRepeat:
+    """A validated repeat of an ended execution, before it is started."""
+
     plan: Plan
     ended: Execution  # rewound if the repeat begins at a step
     tenant: Tenant
@@ -125,6 +127,8 @@ def _check_inheritance(plan: Plan, ended: Execution, version: int | None) -> Non
 
 
 class Requests:
+    """Validates requests and writes them into inboxes."""
+
     def __init__(
         self,
         log: EventLog,

@@ -58,6 +58,8 @@ class OwnedShards:
 
 
 class ShardKeeper:
+    """The duty that renews this server's lease and balances the shards between servers."""
+
     name = "shards"
 
     def __init__(

@@ -60,6 +60,8 @@ class Fold:
 
 
 class States:
+    """The cache of execution states, by execution id."""
+
     def __init__(self, log: EventLog, playbooks: Playbooks, limit: int) -> None:
         self._log = log
         self._playbooks = playbooks

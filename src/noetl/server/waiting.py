@@ -64,6 +64,7 @@ class Waiting:
         self._owed: dict[str, None] = {}
 
     def enter(self, worker: str, pools: tuple[str, ...], free: int) -> Waiter:
+        """Register a waiting request of a worker."""
         waiter = Waiter(worker, pools, free, self)
         self._present.setdefault(worker, {})[waiter] = None
         for pool in pools:
@@ -71,6 +72,7 @@ class Waiting:
         return waiter
 
     def leave(self, waiter: Waiter) -> None:
+        """Remove a request that gets its reply."""
         waiter.gone = True
         for pool in waiter.pools:
             self._pools.get(pool, {}).pop(waiter, None)
@@ -110,6 +112,7 @@ class Waiting:
         return min((self._empty.get(pool, float("-inf")) for pool in pools), default=float("-inf"))
 
     def emptied(self, pools: Iterable[str], now: float) -> None:
+        """Note that a claim found these pools empty."""
         self._empty.update(dict.fromkeys(pools, now))
 
     def doubt(self, pools: Iterable[str]) -> None:
@@ -118,6 +121,7 @@ class Waiting:
             self._empty.pop(pool, None)
 
     def wake(self, pools: Iterable[str]) -> None:
+        """Wake the workers of these pools: there may be commands."""
         for pool in pools:
             self._empty.pop(pool, None)
             for waiter in self._pools.get(pool, ()):

@@ -71,6 +71,8 @@ class BatchBudget(Struct):
 
 
 class ExecutionBatch(Struct, eq=False):
+    """The items, events and effects of one execution in a batch."""
+
     execution_id: ExecutionId
     shard: int
     after: int

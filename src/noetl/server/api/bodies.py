@@ -146,6 +146,8 @@ def _bad(why: str) -> RequestValidationError:
 
 
 class StrictRequest(Request):
+    """A request that decodes its body as strict JSON."""
+
     async def json(self) -> Any:
         if not hasattr(self, "_json"):
             self._json = decode(await self.body())

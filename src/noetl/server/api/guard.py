@@ -63,6 +63,8 @@ def _is_local(authority: str) -> bool:
 
 
 class Guard:
+    """ASGI middleware that refuses foreign and oversized requests, and measures the others."""
+
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics

@@ -130,7 +130,7 @@ async def delete_state_value(
     expected_version: Annotated[int | None, Query(ge=0, le=1 << 62)] = None,
     if_match: IfMatch = None,
 ) -> StateUnsetView:
-    """Delete a value, so that templates find it undefined. Its history and version number stay."""
+    """Delete a value: templates find it undefined. Its history stays, and its version counts on."""
     if if_match is not None:
         expected_version = _version(if_match)
     version = await has.playbook_state.unset(who, path, name, expected_version)

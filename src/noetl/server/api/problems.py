@@ -72,6 +72,7 @@ CODES = {
 
 
 def problem(status: int, code: str, detail: str, hint: str | None = None, **more: Any) -> Response:
+    """An answer in the problem format."""
     body = {
         "type": f"urn:noetl:problem:{code.lower().replace('_', '-')}",
         "title": TITLES.get(status, "Error"),
@@ -87,6 +88,7 @@ def problem(status: int, code: str, detail: str, hint: str | None = None, **more
 
 
 def of_error(error: NoetlError) -> Response:
+    """The answer to an error of ours."""
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
     if status == 500:
         return internal()
@@ -144,6 +146,8 @@ def of_http(error: HTTPException) -> Response:
 
 
 def install(app: FastAPI) -> None:
+    """Register the answers to all errors with the application."""
+
     async def answer_noetl_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, NoetlError)
         return of_error(error)

@@ -33,6 +33,8 @@ JSON = "application/json"
 
 
 class Quick:
+    """ASGI middleware that answers frequent requests without FastAPI."""
+
     def __init__(
         self, app: FastAPI, services: Services, exchange: Callable[[Request], Awaitable[Response]]
     ) -> None:

@@ -23,12 +23,16 @@ class Counts:
 
 
 class Duty(Protocol):
+    """A background loop of the server; one run does a bounded amount of work."""
+
     name: str
 
     async def run_once(self) -> Counts: ...
 
 
 class DutyLoop:
+    """Runs one duty until it is cancelled."""
+
     def __init__(
         self, duty: Duty, interval: float, slowest: float = SLOWEST, *, after: float = 0.0
     ) -> None:

@@ -25,6 +25,8 @@ LOOK_EVERY = 10  # every so many runs it also reads shards in which this server 
 
 
 class Projector:
+    """The duty that keeps the projection of owned shards."""
+
     name = "projector"
 
     def __init__(
@@ -46,6 +48,7 @@ class Projector:
         shards.on_change.append(self._forget)
 
     def changed(self, shards: Iterable[int]) -> None:
+        """Note that these shards may have new events."""
         self._changed.update(shards)
 
     async def run_once(self) -> Counts:

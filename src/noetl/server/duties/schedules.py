@@ -21,6 +21,8 @@ SAID = "schedule"  # the workload key with the name and the slot of the schedule
 
 
 class Scheduler:
+    """The duty that starts executions of due schedules."""
+
     name = "schedules"
 
     def __init__(self, schedules: Schedules, requests: Requests, limit: int) -> None:

@@ -24,6 +24,8 @@ LONGEST_PATH = 200
 
 @dataclass(frozen=True, slots=True)
 class Registered:
+    """The outcome of a registration."""
+
     entry: CatalogEntry
     created: bool  # False: this text was the latest version already
     findings: list[Finding]  # warnings and notes
@@ -31,6 +33,8 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class VersionDifference:
+    """Two versions of a playbook and their difference."""
+
     older: CatalogEntry
     newer: CatalogEntry
     diff: str  # unified; empty when the texts are equal

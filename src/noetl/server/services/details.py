@@ -67,6 +67,8 @@ class ChildrenSeen:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
+    """A row with the details that people see."""
+
     row: Projection
     workload: dict[str, Any] | None  # None: too large to be shown here
     children: ChildrenSeen

@@ -76,6 +76,8 @@ class EventPage:
 
 
 class ExecutionService:
+    """Starts, changes and reads executions for a caller."""
+
     def __init__(
         self,
         log: EventLog,

@@ -17,6 +17,8 @@ Checks = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
+    """Whether the server can work, with the result of each check."""
+
     ready: bool
     checks: Checks  # "ok", or what is wrong; `history` does not count for `ready`
 

@@ -27,6 +27,8 @@ class KeyUnusable(InvalidInput):
 
 
 class KeyFile:
+    """The key file of a NOETL_HOME."""
+
     def __init__(self, home: Path) -> None:
         self.path = home / NAME
 

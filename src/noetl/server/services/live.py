@@ -57,6 +57,8 @@ def subject(shard: int) -> str:
 
 
 class Watch:
+    """A subscription to topics; wake-ups set it."""
+
     def __init__(self) -> None:
         self.woken = asyncio.Event()
 
@@ -72,12 +74,15 @@ class Watch:
 
 
 class LiveUpdates:
+    """The watches of this server, by topic."""
+
     def __init__(self) -> None:
         self._watches: dict[str, dict[Watch, None]] = {}
         self.closing = False
 
     @contextmanager
     def watch(self, *topics: str) -> Iterator[Watch]:
+        """Watch these topics within the context."""
         watch = Watch()
         if self.closing:
             watch.woken.set()

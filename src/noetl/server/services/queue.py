@@ -9,6 +9,8 @@ from noetl.model.ids import ExecutionId
 
 @dataclass(slots=True)
 class QueuePool:
+    """A pool with its workers, free places and commands."""
+
     name: str
     workers: int = 0
     free: int = 0

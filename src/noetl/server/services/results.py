@@ -42,6 +42,8 @@ class Shown:
 
 
 class ResultService:
+    """Shows, pins and downloads results of steps for a caller."""
+
     def __init__(
         self,
         log: EventLog,

@@ -21,6 +21,8 @@ LARGEST = 64 * 1024  # bytes of one state; larger rows are not cached
 
 
 class RowService:
+    """The cache of projection rows, by execution id."""
+
     def __init__(self, shards: OwnedShards) -> None:
         self._shards = shards
         self._kept: OrderedDict[ExecutionId, Projection] = OrderedDict()

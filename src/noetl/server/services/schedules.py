@@ -109,6 +109,7 @@ class ScheduleService:
 
 
 def rule_of(cron: str | None, timezone: str | None, every: str | None, now: Micros) -> Rule:
+    """The rule of a schedule, from either `cron` or `every`. Raises `InvalidInput`."""
     if (cron is None) == (every is None):
         raise InvalidInput(
             "a schedule is either cron or an interval",

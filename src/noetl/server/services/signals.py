@@ -16,12 +16,16 @@ MOST = 100  # events in one batch, at most
 
 @dataclass(frozen=True, slots=True)
 class Outside:
+    """An event from outside."""
+
     name: str
     payload: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFate:
+    """How many events of a batch are recorded, accepted and refused."""
+
     execution_id: ExecutionId
     request: str
     count: int
@@ -39,6 +43,8 @@ class BatchFate:
 
 
 class SignalService:
+    """Sends signals, and tells their status."""
+
     def __init__(self, log: EventLog, requests: Requests, access: Access) -> None:
         self._log = log
         self._requests = requests
