@@ -117,7 +117,10 @@ class Children:
 def _ended(effect: StartChild, error: InvalidInput) -> Send:
     """The notice that a child of this call has failed."""
     failure = Failure(
-        code=error.code, message=str(error), kind="child", detail={"path": effect.path}
+        code=error.code,
+        message=str(error),
+        kind="child",
+        detail={"path": effect.path},
     )
     ended = ChildEnded(call=effect.parent.call, child=None, result=failed(failure))
     return Send(effect.parent.execution_id, Notice(event=ended))

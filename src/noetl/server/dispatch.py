@@ -290,7 +290,8 @@ class Dispatcher:
                 "execution cannot be folded",
                 extra={"execution_id": execution_id, "error": str(error)},
             )
-            work.set_aside(quarantine(error.state, str(error), error.cause, self._clock.now()))
+            event = quarantine(error.state, str(error), error.cause, self._clock.now())
+            work.set_aside(event)
             self._aside.add(execution_id)
         return work
 

@@ -141,7 +141,8 @@ class Exchange:
         if reply is None or not reply.renewed or waiter.unsure or waiter.reserved:
             self._sent.pop(waiter.worker, None)
             return
-        self._sent.setdefault(waiter.worker, set()).update(map(_held, reply.commands))
+        sent = self._sent.setdefault(waiter.worker, set())
+        sent.update(map(_held, reply.commands))
         self._sent.move_to_end(waiter.worker)
         while len(self._sent) > KEPT_HOLDERS:
             self._sent.popitem(last=False)
@@ -254,8 +255,11 @@ class Exchange:
 
         Skips the claim if the last one found too few and no hint has come since.
         """
+        if not waiter.open:
+            return []
         now = asyncio.get_running_loop().time()
-        if not waiter.open or now - self._waiting.empty_since(waiter.pools) < self._poll * 0.9:
+        empty_for = now - self._waiting.empty_since(waiter.pools)
+        if empty_for < self._poll * 0.9:
             return []
         # Before the claim, so that a hint during the claim is not lost.
         self._waiting.emptied(waiter.pools, now)

@@ -115,9 +115,9 @@ class Server:
         self.timers = Timers(eventlog, self.dispatcher, self.shards, settings.read_limit)
         self.reaper = Reaper(eventlog, bus, settings.shards, settings.read_limit)
         self.sweeper = Sweeper(eventlog, settings.grace, settings.retention)
-        self.jobs = [
-            LakeJobDuty(name, run, leases, self.keeper) for name, run in (jobs or {}).items()
-        ]
+        self.jobs: list[LakeJobDuty] = []
+        for name, run in (jobs or {}).items():
+            self.jobs.append(LakeJobDuty(name, run, leases, self.keeper))
         self.scheduler: Scheduler | None = None
         if schedules is not None:
             self.scheduler = Scheduler(schedules, self.requests, settings.read_limit)

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from noetl.model.commands import Command
 
+NEVER = float("-inf")  # as a loop time
 KEPT_OWED = 1_000  # workers; a forgotten one gets its command when it renews its leases
 
 
@@ -109,7 +110,8 @@ class Waiting:
 
     def empty_since(self, pools: Iterable[str]) -> float:
         """Loop time since when all these pools are known to be empty; -inf if one may not be."""
-        return min((self._empty.get(pool, float("-inf")) for pool in pools), default=float("-inf"))
+        times = [self._empty.get(pool, NEVER) for pool in pools]
+        return min(times, default=NEVER)
 
     def emptied(self, pools: Iterable[str], now: float) -> None:
         """Note that a claim found these pools empty."""

@@ -180,7 +180,8 @@ async def _registration(request: Request, path: str | None) -> Registration:
 
     Other types are refused: without a preflight, a browser cannot send these two to another site.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    content_type = request.headers.get("content-type", "")
+    kind = content_type.partition(";")[0].strip().lower()
     body = await request.body()
     if kind == "application/json":
         try:

@@ -47,8 +47,8 @@ Name = Annotated[str, Path(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
 class Execute(RequestBody):
-    """`path` names a playbook of the catalog, `version` one of its versions; `playbook` names a
-    text by its hash (or, in the older spelling, a path)."""
+    """Names a playbook: either by `path` in the catalog, with a `version`, or by the hash of its
+    text as `playbook`. In an older spelling `playbook` is a path."""
 
     path: str | None = Field(default=None, max_length=200, examples=["examples/hello"])
     playbook: str | None = Field(default=None, max_length=200)
@@ -73,7 +73,8 @@ class StartedView(View):
         default=None, description="false: the Idempotency-Key had started it before"
     )
     seq: int = Field(
-        description="a read with this as min_seq shows it, and after `wait` a list too: then it is where it begins in the log"
+        description="a read with this as min_seq shows the execution; after `wait` it is the seq of its first event, "
+        "and a list with it as min_seq shows the execution too"
     )
 
 
@@ -288,11 +289,12 @@ class RepeatView(View):
     execution_id: str = Field(examples=[ID])
     how: Literal["retry", "rerun"]
     path: str
-    version: int | None = Field(description="that it is going to run")
+    version: int | None = Field(description="the version that would run")
     version_before: int | None
-    inherited: list[str] = Field(description="steps whose results are taken over")
+    inherited: list[str] = Field(description="steps that are taken over with their results")
     entered: EnteredView | None = Field(
-        description="of a rerun from a step: the activation of that step whose variables, results and arguments it begins with"
+        description="for a rerun from a step: the activation of that step that gives the variables, results and arguments "
+        "to begin with"
     )
     begins: list[str] = Field(description="steps that it begins with")
     again: list[str] = Field(

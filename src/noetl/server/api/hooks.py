@@ -65,7 +65,8 @@ class UnhookedView(View):
 @routes.post("/api/hooks", status_code=201)
 async def add_hook(body: HookBody, response: Response, has: Has, who: Who) -> HookedView:
     """Store a hook (201); one of the same name is replaced (200)."""
-    hooked = await has.hooks.add(who, HookDefinition(tenant=who.tenant, **dict(body)))
+    definition = HookDefinition(tenant=who.tenant, **dict(body))
+    hooked = await has.hooks.add(who, definition)
     response.status_code = 201 if hooked.created else 200
     return HookedView(**shapes.hook(hooked.hook), created=hooked.created)
 

@@ -83,7 +83,7 @@ class ResultView(View):
     ttl: str | None = Field(
         description="how long it is to stay, from when it was made", examples=["7d"]
     )
-    pinned: bool = Field(description="it stays whatever those say")
+    pinned: bool = Field(description="it stays in spite of scope and ttl")
 
 
 class PinView(View):
@@ -107,7 +107,7 @@ class UsedView(View):
     count: int = Field(description="payloads, in all tiers")
     bytes: int
     expired: int = Field(description="payloads that are gone")
-    pinned: list[str] = Field(description="steps whose results stay")
+    pinned: list[str] = Field(description="steps with pinned results")
 
 
 class UsageView(View):

@@ -164,7 +164,8 @@ async def stream_executions(
     """The newest rows of the list, then every change among them: `execution` (new or changed),
     `gone`."""
     readers = readers_of(request)
-    rows = has.streams.rows(who, wanted_executions(now, status, path, parent, since), limit)
+    wanted = wanted_executions(now, status, path, parent, since)
+    rows = has.streams.rows(who, wanted, limit)
 
     async def encode_rows() -> AsyncGenerator[bytes, None]:
         async with aclosing(rows):

@@ -72,10 +72,12 @@ class Scheduler:
         return 1
 
     async def _begin(self, schedule: Schedule, slot: Micros) -> Begin:
+        """The start of one slot; its workload tells the execution which slot it is."""
+        slot_entry = {"name": schedule.name, "slot": iso(slot)}
         return await self._requests.prepare(
             schedule.path,
             version=schedule.version,
-            payload={**schedule.payload, SAID: {"name": schedule.name, "slot": iso(slot)}},
+            payload={**schedule.payload, SAID: slot_entry},
             start_key=f"schedule:{schedule.schedule_id}:{slot}",
             by=f"schedule:{schedule.name}",
             tenant=schedule.tenant,

@@ -129,6 +129,11 @@ class CatalogService:
 
 
 def _unified(older: CatalogEntry, newer: CatalogEntry) -> str:
-    names = (f"{older.path}@{older.version}", f"{newer.path}@{newer.version}")
-    lines = unified_diff(older.text.splitlines(), newer.text.splitlines(), *names, lineterm="")
+    lines = unified_diff(
+        older.text.splitlines(),
+        newer.text.splitlines(),
+        fromfile=f"{older.path}@{older.version}",
+        tofile=f"{newer.path}@{newer.version}",
+        lineterm="",
+    )
     return "".join(f"{line}\n" for line in lines)

@@ -93,8 +93,8 @@ class CredentialService:
         key = keys.get(sealed_by(row.data))
         if key is None:
             raise self._foreign(row, set(keys))
-        plain = unseal(key, CredentialKey(identity.tenant, row.name, row.kind), row.data)
-        return _data.decode(plain)
+        credential = CredentialKey(identity.tenant, row.name, row.kind)
+        return _data.decode(unseal(key, credential, row.data))
 
     async def foreign(self, identity: Identity) -> list[str]:
         """The names of credentials that no key of this server opens. Raises `KeyUnusable`."""

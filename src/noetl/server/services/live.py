@@ -133,7 +133,8 @@ class ObservedLog:
         began = time.perf_counter()
         outcomes = await self._log.append(batch)
         self._metrics.dispatch_ms.observe((time.perf_counter() - began) * 1000)
-        self._metrics.batch_events.observe(sum(len(part.events) for part in batch.parts))
+        event_count = sum(len(part.events) for part in batch.parts)
+        self._metrics.batch_events.observe(event_count)
         for part, outcome in zip(batch.parts, outcomes, strict=True):
             if isinstance(outcome, Appended) and part.events:
                 self._live.wake((events_of(part.execution_id),))
@@ -164,7 +165,8 @@ class ObservedLog:
         if rows:
             if self.rows is not None:
                 self.rows.written(rows)
-            self._live.wake([*(row_of(row.execution_id) for row in rows), ROWS])
+            topics = [row_of(row.execution_id) for row in rows]
+            self._live.wake([*topics, ROWS])
         return applied
 
     async def projection(self, execution_id: ExecutionId) -> Projection | None:

@@ -31,7 +31,8 @@ class PlaybookStateService:
         return [row for row in rows if not row.unset]
 
     async def get(self, identity: Identity, path: str, name: str) -> StateRow:
-        rows = await self._log.read_state(identity.tenant, _checked(path), [_checked_name(name)])
+        names = [_checked_name(name)]
+        rows = await self._log.read_state(identity.tenant, _checked(path), names)
         if not rows or rows[0].unset:
             raise NotFound(
                 f"{path} has no state value {name!r}",
