@@ -100,13 +100,13 @@ class ExecutionBatch(Struct, eq=False):
     def record(
         self,
         item: Inbound,
-        given: tuple[Event, ...],
+        events: tuple[Event, ...],
         advanced: Advance,
         encoded: list[bytes],
         prepared: PreparedChildren,
     ) -> None:
-        """Add what was decided for this item; `given` are the events that it was turned into."""
-        self.keys[item] = frozenset([event.key for event in given])
+        """Add the decision for this item; `events` are those that its message was turned into."""
+        self.keys[item] = frozenset([event.key for event in events])
         self.state = advanced.state
         self.aside = advanced.state.quarantined is not None
         self.events += advanced.events

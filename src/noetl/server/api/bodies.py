@@ -181,14 +181,15 @@ class StrictRoute(OpenRoute):
         return with_known_parameters
 
 
-def _check_parameters(given: QueryParams, known: frozenset[str]) -> None:
-    for name in given:
+def _check_parameters(parameters: QueryParams, known: frozenset[str]) -> None:
+    """Refuse unknown and repeated query parameters."""
+    for name in parameters:
         if name not in known:
             message = f"no such parameter here; known: {', '.join(sorted(known)) or 'none'}"
             raise RequestValidationError(
                 [{"type": "unknown_parameter", "loc": ("query", name[:60]), "msg": message}]
             )
-        if len(given.getlist(name)) > 1:
+        if len(parameters.getlist(name)) > 1:
             message = "given more than once"
             raise RequestValidationError(
                 [{"type": "repeated_parameter", "loc": ("query", name), "msg": message}]

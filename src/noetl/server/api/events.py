@@ -65,8 +65,8 @@ class BatchStatusView(View):
 async def post_event(body: EventBody, has: Has, who: Who, key: Key = None) -> TakenView:
     """Send an event from outside to an execution. It becomes a signal of its name."""
     event = Outside(body.name, body.payload)
-    asked = await has.signals.send(who, ExecutionId(body.execution_id), event, key)
-    return _taken(asked, f"/api/events/status?execution_id={asked.execution_id}")
+    outcome = await has.signals.send(who, ExecutionId(body.execution_id), event, key)
+    return _taken(outcome, f"/api/events/status?execution_id={outcome.execution_id}")
 
 
 @routes.post("/api/events/batch", status_code=202)
@@ -75,9 +75,9 @@ async def post_events(body: BatchBody, has: Has, who: Who, key: Key = None) -> T
     accepted. The log gets one `signal.received` for each event and none for the batch; `status_url`
     tells the status of the batch."""
     events = [Outside(event.name, event.payload) for event in body.events]
-    asked = await has.signals.send_batch(who, ExecutionId(body.execution_id), events, key)
-    url = f"/api/events/batch/status?execution_id={asked.execution_id}&count={len(events)}"
-    return _taken(asked, url)
+    outcome = await has.signals.send_batch(who, ExecutionId(body.execution_id), events, key)
+    url = f"/api/events/batch/status?execution_id={outcome.execution_id}&count={len(events)}"
+    return _taken(outcome, url)
 
 
 @routes.get("/api/events/status")
@@ -85,9 +85,12 @@ async def get_event_status(
     execution_id: OfExecution, request: OfRequest, has: Has, who: Who
 ) -> EventStatusView:
     """The status of an event from outside."""
-    asked = await has.signals.status(who, ExecutionId(execution_id), request)
+    outcome = await has.signals.status(who, ExecutionId(execution_id), request)
     return EventStatusView(
-        execution_id=asked.execution_id, request=asked.request, status=asked.status, seq=asked.seq
+        execution_id=outcome.execution_id,
+        request=outcome.request,
+        status=outcome.status,
+        seq=outcome.seq,
     )
 
 
@@ -112,10 +115,10 @@ async def get_batch_status(
     )
 
 
-def _taken(asked: Asked, url: str) -> TakenView:
+def _taken(outcome: Asked, url: str) -> TakenView:
     return TakenView(
-        execution_id=asked.execution_id,
-        request=asked.request,
-        status=asked.status,
-        status_url=f"{url}&request={quote(asked.request, safe='')}",
+        execution_id=outcome.execution_id,
+        request=outcome.request,
+        status=outcome.status,
+        status_url=f"{url}&request={quote(outcome.request, safe='')}",
     )

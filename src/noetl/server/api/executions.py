@@ -318,13 +318,13 @@ def started_view(started: Started) -> StartedView:
     return StartedView(execution_id=started.execution_id, created=started.created, seq=started.seq)
 
 
-def asked_view(asked: Asked) -> AskedView:
+def asked_view(outcome: Asked) -> AskedView:
     return AskedView(
-        execution_id=asked.execution_id,
-        request=asked.request,
-        status=asked.status,
-        seq=asked.seq,
-        reason=asked.reason,
+        execution_id=outcome.execution_id,
+        request=outcome.request,
+        status=outcome.status,
+        seq=outcome.seq,
+        reason=outcome.reason,
     )
 
 
@@ -458,8 +458,8 @@ async def signal_execution(
     """Send a signal of at most 8 KB. Signals of one name are kept in order until a `wait` consumes
     them."""
     payload = None if body is None else body.payload
-    asked = await has.signals.send(who, ExecutionId(execution_id), Outside(name, payload), key)
-    return asked_view(asked)
+    outcome = await has.signals.send(who, ExecutionId(execution_id), Outside(name, payload), key)
+    return asked_view(outcome)
 
 
 # -- reading --

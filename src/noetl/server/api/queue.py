@@ -79,7 +79,7 @@ async def list_queue(
         after=after,
         limit=limit,
     )
-    shown = [
+    commands = [
         QueuedView(
             number=row.number,
             command_id=row.command_id,
@@ -99,7 +99,7 @@ async def list_queue(
         for row in rows
     ]
     following = rows[-1].number if len(rows) == limit else None
-    return QueueView(commands=shown, next=following)
+    return QueueView(commands=commands, next=following)
 
 
 @routes.get("/api/workers")

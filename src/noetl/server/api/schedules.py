@@ -75,9 +75,9 @@ class UpcomingView(View):
 @routes.post("/api/schedules", status_code=201)
 async def add_schedule(body: ScheduleBody, response: Response, has: Has, who: Who) -> KeptView:
     """Store a schedule (201); one of the same name is replaced (200) and goes on from now."""
-    kept = await has.schedules.add(who, **dict(body))
-    response.status_code = 201 if kept.created else 200
-    return KeptView(**shapes.schedule(kept.schedule), created=kept.created)
+    added = await has.schedules.add(who, **dict(body))
+    response.status_code = 201 if added.created else 200
+    return KeptView(**shapes.schedule(added.schedule), created=added.created)
 
 
 @routes.get("/api/schedules")

@@ -77,8 +77,8 @@ class Detail:
 
 def shown_workload(workload: dict[str, Any]) -> dict[str, Any]:
     """The workload without keys that name secrets."""
-    shown: dict[str, Any] = stripped(workload)
-    return shown
+    public: dict[str, Any] = stripped(workload)
+    return public
 
 
 async def first_cause(state: Execution | None, read: ReadState) -> Cause | None:

@@ -58,13 +58,14 @@ async def metas(log: EventLog, references: Iterable[Reference]) -> dict[RefId, M
 def _keys(reference: Reference) -> Iterator[tuple[ExecutionId, str]]:
     """The keys of the events that may have reported it; the end of the command comes last."""
     where = parse_uri(reference.uri)
-    made = made_by(where.key)
-    if made is None:
+    origin = made_by(where.key)
+    if origin is None:
         return
-    if made.page:
-        yield where.execution_id, f"page:{made.command_id}:{made.task}:{made.run}:{made.page}"
-    yield where.execution_id, f"task:{made.command_id}:{made.task}:{made.run}"
-    yield where.execution_id, f"command:{made.command_id}:end"
+    run = f"{origin.command_id}:{origin.task}:{origin.run}"
+    if origin.page:
+        yield where.execution_id, f"page:{run}:{origin.page}"
+    yield where.execution_id, f"task:{run}"
+    yield where.execution_id, f"command:{origin.command_id}:end"
 
 
 def _envelope(event: object) -> Envelope | None:
