@@ -1,13 +1,14 @@
 """Values, errors and operations of the template language.
 
-Jinja2 is only the parser; what an expression *means* is here and nowhere else. The sandbox holds by construction: a
-value is plain JSON, a member is a key or an index, and no Python attribute is ever reached by a name that a template
-wrote. Work is bounded by counting, before anything is allocated, so the same template over the same scope fails or
-succeeds alike on every machine and in every replay.
+Jinja2 is only the parser; this module defines what an expression *means*. The sandbox holds by
+construction: a value is plain JSON, a member is a key or an index, and a name in a template never
+reaches a Python attribute. A `Meter` bounds the work by counting it before anything is allocated.
+So the same template over the same scope succeeds or fails alike on every machine and in every
+replay.
 
-An **undefined** value may be carried and asked about; `settle` is the one door to using it, and refuses. A **lazy**
-value stands for data elsewhere; it answers questions about its parts and is resolved whole only when an operation needs
-that.
+An **undefined** value may be passed on and tested. `settle` is the only way to use a value, and it
+refuses undefined ones. A **lazy** value stands for data that is stored elsewhere. It returns single
+parts, and loads all of its data only if an operation needs it.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from jinja2 import nodes
 
 from noetl.model.errors import NoetlError
 
-# Plain JSON, a Lazy, or (inside the evaluator) an Undefined. A precise recursive union would need a cast at every
-# operation, which checks nothing: `settle` and `plain` check at run time.
+# Plain JSON, a Lazy, or (inside the evaluator) an Undefined. A precise recursive union would need a
+# cast at every operation, which checks nothing. `settle` and `plain` check at run time.
 Value: TypeAlias = Any
 
 
 class TemplateError(NoetlError):
-    """Anything that is wrong with a template or its evaluation.
+    """A template is wrong, or its evaluation failed.
 
     TemplateError
-    ├── TemplateSyntaxError   TEMPLATE_SYNTAX      it does not parse, or names what does not exist
-    ├── UndefinedError        TEMPLATE_UNDEFINED   a missing name or member was used
+    ├── TemplateSyntaxError   TEMPLATE_SYNTAX      it does not parse, or calls an unknown filter
+    ├── UndefinedError        TEMPLATE_UNDEFINED   it uses a missing name or member
     ├── LimitError            TEMPLATE_LIMIT       it would cost more than allowed
-    ├── ForbiddenError        TEMPLATE_FORBIDDEN   a part of Jinja this language leaves out
+    ├── ForbiddenError        TEMPLATE_FORBIDDEN   it uses a part of Jinja that this language omits
     └── FailedError           TEMPLATE_FAILED      an operation does not apply to its values
     """
 
@@ -55,10 +56,12 @@ class TemplateError(NoetlError):
         self.line = line
         self.column = column
         self.template: str | None = None
-        self.path = ""  # of the template in the structure that is rendered: `.rows[2].id`
+        self.path = ""  # where the template is in the rendered structure, such as `.rows[2].id`
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.hint})" if self.hint else self.message
+        if self.hint:
+            return f"{self.message} ({self.hint})"
+        return self.message
 
 
 class TemplateSyntaxError(TemplateError):
@@ -81,17 +84,19 @@ class UndefinedError(TemplateError):
     code = "TEMPLATE_UNDEFINED"
 
     def __init__(self, expression: str, missing: str, because: str = "") -> None:
-        about = f"'{expression}' cannot be used: " if expression != missing else ""
-        reason = f", because {because}" if because else ""
-        hint = "test it with 'is defined' or give default(...)"
-        super().__init__(f"{about}'{missing}' is undefined{reason}", hint=hint)
+        message = f"'{missing}' is undefined"
+        if expression != missing:
+            message = f"'{expression}' cannot be used: {message}"
+        if because:
+            message += f", because {because}"
+        super().__init__(message, hint="test it with 'is defined' or give default(...)")
         self.expression = expression
         self.missing = missing
         self.because = because
 
 
 class NeedsData(Exception):
-    """Raised by a Lazy whose data is not here yet; passes through the evaluator to the caller, who tries again."""
+    """A Lazy raises this if its data is not loaded yet. The caller loads it and evaluates again."""
 
     def __init__(self, request: object) -> None:
         super().__init__(request)
@@ -100,12 +105,14 @@ class NeedsData(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Undefined:
-    """What a missing name or member evaluates to: the expression asked for, and its first part that is missing.
+    """The value of a missing name or member: the expression, and the first part of it that is missing.
 
-    `absent` says that it is missing because there is nothing to tell, not because nobody knows the name. A truth test takes such
-    a value for false. `error`: the call did not fail; comparing any field of its error gives false (and `!=` true). `step`: the
-    step has not run, or it (or the task) failed: `because` says so, and `facts` are the members that can be read all the same,
-    such as `status` and `error`.
+    `absent` is set if the name is known but has no value by design. A truth test takes an absent
+    value for false.
+
+    - `error`: the call did not fail. Comparing a field of its error gives false, and `!=` true.
+    - `step`: the step has not run, or the step or task failed. `because` gives the reason. `facts`
+      are the members that templates can read all the same, such as `status` and `error`.
     """
 
     expression: str
@@ -118,17 +125,17 @@ class Undefined:
         return UndefinedError(self.expression, self.missing, self.because)
 
     def fact(self, name: str, expression: str) -> Value:
-        """A member: one of the facts, or missing for the same reason."""
+        """Return one of the facts. Any other member is undefined for the same reason as this value."""
         if self.facts is None or name not in self.facts:
             return self
-        found = self.facts[name]
-        return (
-            Undefined(expression, expression, found.absent) if type(found) is Undefined else found
-        )
+        value = self.facts[name]
+        if type(value) is Undefined:
+            return Undefined(expression, expression, value.absent)
+        return value
 
 
 def without_value(name: str, because: str, facts: Mapping[str, Value]) -> Undefined:
-    """The value of a step or task that failed. Its facts are those that are known."""
+    """Make the value of a step or task that failed. Facts that are None are left out."""
     known = {fact: value for fact, value in facts.items() if value is not None}
     return Undefined(name, name, "step", because, {"error": NO_ERROR, **known})
 
@@ -138,8 +145,12 @@ NONE_UNDEFINED: Mapping[str, Undefined] = {}
 
 
 class OptionalMap(dict[str, Value]):
-    """A map with keys that are there only after a failure, such as `error` of `output`: missing, they are absent. `undefined`
-    are keys without a value, such as `data` of `output` after a failure: they are no part of the map as a whole."""
+    """A map in which some keys may be missing by design.
+
+    `optional` are keys that exist only after a failure, such as `error` of `output`. If one is
+    missing, its value is absent. `undefined` are keys without a value, such as `data` of `output`
+    after a failure. They are not part of the map when it is used as a whole.
+    """
 
     __slots__ = ("optional", "undefined")
 
@@ -155,7 +166,7 @@ class OptionalMap(dict[str, Value]):
 
 
 class Lazy(Protocol):
-    """Data by reference. A missing member or index raises LookupError; data not yet here raises NeedsData."""
+    """Data by reference. Raises LookupError for a missing part, NeedsData if data is not loaded."""
 
     def member(self, name: str) -> Value: ...
     def item(self, index: int | slice) -> Value: ...
@@ -164,7 +175,10 @@ class Lazy(Protocol):
 
 
 class Functions(Protocol):
-    """What a template cannot know by itself. `nth` counts the calls within one rendering: evaluating again agrees."""
+    """Functions that depend on more than their arguments.
+
+    `nth` counts the calls within one rendering, so that a repeated evaluation gets the same values.
+    """
 
     def now(self) -> str: ...
     def uuid(self, nth: int) -> str: ...
@@ -173,12 +187,12 @@ class Functions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RenderLimits:
-    operations: int  # nodes evaluated, items made, 64-character pieces of text read
-    text: int  # characters of one text; all texts of one rendering together may have four times as many
+    operations: int  # nodes evaluated + items made + 64-character pieces of text read
+    text: int  # characters of one text; all texts of a rendering may have four times as many
     items: int  # items of one list
     depth: int = 100  # nesting of a value
     bits: int = (
-        64  # of an integer that a template computes: what JSON and Arrow can carry everywhere
+        64  # size of an integer that a template computes: JSON and Arrow carry 64 everywhere
     )
 
 
@@ -189,7 +203,7 @@ _ALL_TEXTS = 4
 
 
 class Meter:
-    """Counts down. Every function that makes or walks something says so here first."""
+    """Counts down the budget of a rendering. Every function reports work here before it does it."""
 
     __slots__ = ("limits", "operations", "text")
 
@@ -224,19 +238,18 @@ SCALARS = frozenset({str, int, float, bool, type(None)})
 PLAIN = SCALARS | {list, dict}
 
 
-_lazy_types: dict[
-    type, bool
-] = {}  # what was found out about a type; as many entries as a scope has types
+_LAZY_METHODS = tuple(
+    method.__name__ for method in (Lazy.member, Lazy.item, Lazy.length, Lazy.plain)
+)
+_lazy_types: dict[type, bool] = {}  # cache of `_is_lazy_type`, one entry per type in any scope
 
 
 def _is_lazy_type(kind: type) -> bool:
-    known = _lazy_types.get(kind)
-    if known is None:
-        known = all(
-            callable(getattr(kind, name, None)) for name in ("member", "item", "length", "plain")
-        )
-        _lazy_types[kind] = known
-    return known
+    is_lazy_type = _lazy_types.get(kind)
+    if is_lazy_type is None:
+        is_lazy_type = all(callable(getattr(kind, name, None)) for name in _LAZY_METHODS)
+        _lazy_types[kind] = is_lazy_type
+    return is_lazy_type
 
 
 def is_lazy(value: Value) -> bool:
@@ -244,7 +257,7 @@ def is_lazy(value: Value) -> bool:
 
 
 def kind_of(value: Value) -> str:
-    """The JSON name of a value's type, for messages: never a Python representation."""
+    """Return the JSON name of a value's type, for messages. They never show Python's names."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -261,14 +274,16 @@ def kind_of(value: Value) -> str:
 
 
 def settle(value: Value) -> Value:
-    """The value for use: not undefined, no longer lazy, one of the plain types at its top."""
+    """Return a value that operations can use: neither undefined nor lazy. Its parts may be lazy."""
     kind = type(value)
     if kind in PLAIN:
         return value
     if kind is Undefined:
-        raise value.error()
+        undefined: Undefined = value
+        raise undefined.error()
     if _is_lazy_type(kind):
-        return settle(value.plain())
+        lazy: Lazy = value
+        return settle(lazy.plain())
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, Mapping):
@@ -279,7 +294,7 @@ def settle(value: Value) -> Value:
 
 
 def plain(meter: Meter, value: Value, depth: int = 0) -> Value:
-    """The value as plain JSON all the way down, every part counted; shares what needs no change."""
+    """Return the value as plain JSON at every level. Counts every part; reuses unchanged parts."""
     if type(value) in SCALARS:
         return value
     value = settle(value)
@@ -303,11 +318,11 @@ def _plain_list(meter: Meter, value: list[Value], depth: int) -> list[Value]:
     for index, part in enumerate(value):
         if type(part) in SCALARS:
             continue
-        made = plain(meter, part, depth)
-        if made is not part:
+        plain_part = plain(meter, part, depth)
+        if plain_part is not part:
             if changed is None:
                 changed = list(value)
-            changed[index] = made
+            changed[index] = plain_part
     return value if changed is None else changed
 
 
@@ -320,11 +335,11 @@ def _plain_map(meter: Meter, value: dict[str, Value], depth: int) -> dict[str, V
             raise FailedError(f"a map has {kind_of(key)} as a key, keys are text")
         if type(part) in SCALARS:
             continue
-        made = plain(meter, part, depth)
-        if made is not part:
+        plain_part = plain(meter, part, depth)
+        if plain_part is not part:
             if changed is None:
                 changed = dict(value)
-            changed[key] = made
+            changed[key] = plain_part
     return value if changed is None else changed
 
 
@@ -332,16 +347,21 @@ def _plain_map(meter: Meter, value: dict[str, Value], depth: int) -> dict[str, V
 
 
 def member(value: Value, name: str, expression: str) -> Value:
+    """Return `value.name`, or an Undefined that quotes the expression."""
     kind = type(value)
     if kind is dict:
-        return value[name] if name in value else Undefined(expression, expression)
+        if name in value:
+            return value[name]
+        return Undefined(expression, expression)
     if kind is Undefined:
-        return value.fact(name, expression)
+        undefined: Undefined = value
+        return undefined.fact(name, expression)
     if kind in PLAIN:
         return Undefined(expression, expression)
     if _is_lazy_type(kind):
+        lazy: Lazy = value
         try:
-            found = value.member(name)
+            found = lazy.member(name)
         except LookupError:
             return Undefined(expression, expression)
         if type(found) is not Undefined or found.facts is not None:
@@ -351,12 +371,13 @@ def member(value: Value, name: str, expression: str) -> Value:
         return value[name]
     if kind is OptionalMap and name in value.undefined:
         return value.undefined[name]
-    absent = kind is OptionalMap and name in value.optional
-    return Undefined(expression, expression, "error" if absent else "")
+    if kind is OptionalMap and name in value.optional:
+        return Undefined(expression, expression, "error")
+    return Undefined(expression, expression)
 
 
 def item(value: Value, key: Value, expression: str) -> Value:
-    """`value[key]`: a member when the key is text, a position when it is an integer; anything else is missing."""
+    """Return `value[key]`: a member if the key is text, an item of a list if it is an integer."""
     if isinstance(key, str):
         return member(value, key, expression)
     if type(value) is Undefined:
@@ -364,24 +385,22 @@ def item(value: Value, key: Value, expression: str) -> Value:
     if not isinstance(key, int) or isinstance(key, bool):
         raise FailedError(f"{kind_of(key)} cannot be an index in '{expression}'")
     try:
-        if type(value) in PLAIN or isinstance(value, (str, list, tuple)):
-            return (
-                value[key]
-                if isinstance(value, (str, list, tuple))
-                else Undefined(expression, expression)
-            )
-        if _is_lazy_type(type(value)):
-            return value.item(key)
+        if isinstance(value, (str, list, tuple)):
+            return value[key]
+        if type(value) not in PLAIN and _is_lazy_type(type(value)):
+            lazy: Lazy = value
+            return lazy.item(key)
     except LookupError:
         pass
     return Undefined(expression, expression)
 
 
 def part(meter: Meter, value: Value, bounds: slice, expression: str) -> Value:
-    """`value[start:stop:step]` of text or a list."""
+    """Return `value[start:stop:step]` of text or a list."""
     if is_lazy(value):
+        lazy: Lazy = value
         try:
-            return value.item(bounds)
+            return lazy.item(bounds)
         except LookupError:
             return Undefined(expression, expression)
     value = settle(value)
@@ -396,22 +415,22 @@ def part(meter: Meter, value: Value, bounds: slice, expression: str) -> Value:
 
 
 def dotted(value: Value, path: str | int, expression: str = "") -> Value:
-    """Follow `a.b.0` as the `attribute` of filters names it."""
+    """Follow a path such as `a.b.0`, the form in which filters take their `attribute`."""
     if isinstance(path, int):
         return item(value, path, expression or str(path))
     for name in path.split("."):
-        index = name.isascii() and name.isdigit()
-        value = (
-            item(value, int(name), path)
-            if index and not isinstance(value, Mapping)
-            else member(value, name, path)
-        )
+        is_index = name.isascii() and name.isdigit()
+        if is_index and not isinstance(value, Mapping):
+            value = item(value, int(name), path)
+        else:
+            value = member(value, name, path)
     return value
 
 
 def length(value: Value) -> int:
     if is_lazy(value):
-        return int(value.length())
+        lazy: Lazy = value
+        return int(lazy.length())
     if isinstance(value, (str, list, tuple, Mapping)):
         return len(value)
     value = settle(value)
@@ -419,7 +438,10 @@ def length(value: Value) -> int:
 
 
 def elements(meter: Meter, value: Value) -> list[Value]:
-    """What a loop or a filter goes through: items of a list, keys of a map, characters of a text. Not to be changed."""
+    """Return what a loop or filter iterates over: items of a list, keys of a map, characters of a text.
+
+    Callers must not change the result: it may be the value itself.
+    """
     value = settle(value)
     if isinstance(value, list):
         meter.work(1 + len(value))
@@ -448,11 +470,13 @@ def scalar_text(value: Value) -> str:
         return "false"
     if isinstance(value, int) and value.bit_length() > 8192:
         raise LimitError("an integer is too long to be written")
-    return repr(value) if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return repr(value)
+    return str(value)
 
 
 def text(meter: Meter, value: Value) -> str:
-    """How a value looks inside text: text as it is, numbers as JSON, true/false/null, maps and lists as JSON."""
+    """Convert a value to text: text stays as it is, anything else becomes JSON."""
     if type(value) not in SCALARS:
         value = settle(value)
         if isinstance(value, (list, dict)):
@@ -461,7 +485,7 @@ def text(meter: Meter, value: Value) -> str:
 
 
 def _measure(meter: Meter, value: Value) -> int:
-    """About how many characters the JSON of a plain value has; `plain` has counted its parts already."""
+    """Estimate the characters of a plain value's JSON. `plain` has counted its parts already."""
     size = 0
     stack = [value]
     while stack:
@@ -489,10 +513,10 @@ def to_json(meter: Meter, value: Value, indent: int | None = None) -> str:
             raise FailedError("indent is a number from 0 to 16")
         size *= 1 + indent
     meter.make_text(size)
-    made = _dump(value, indent)
-    if len(made) > size:
-        meter.make_text(len(made) - size)
-    return made
+    json_text = _dump(value, indent)
+    if len(json_text) > size:
+        meter.make_text(len(json_text) - size)
+    return json_text
 
 
 def _dump(value: Value, indent: int | None) -> str:
@@ -503,15 +527,15 @@ def _dump(value: Value, indent: int | None) -> str:
             pass
     separators = (",", ":") if indent is None else (",", ": ")
     try:
-        made = json.dumps(
+        json_text = json.dumps(
             value, ensure_ascii=False, separators=separators, indent=indent, allow_nan=False
         )
-        made.encode()
+        json_text.encode()
     except UnicodeEncodeError:
         return json.dumps(value, separators=separators, indent=indent, allow_nan=False)
     except ValueError as exc:
         raise FailedError("a value cannot be written as JSON") from exc
-    return made
+    return json_text
 
 
 # --- truth and comparison
@@ -524,7 +548,7 @@ def truth(value: Value) -> bool:
 
 
 def is_no_error(value: Value) -> bool:
-    """Whether it is the error, or a part of the error, of a call that did not fail."""
+    """Whether the value is the error of a call that did not fail, or a part of that error."""
     return type(value) is Undefined and value.absent == "error"
 
 
@@ -538,7 +562,7 @@ def equal(meter: Meter, left: Value, right: Value) -> bool:
 
 
 def compare(meter: Meter, left: Value, right: Value) -> int:
-    """Negative, zero, positive. Only numbers with numbers and text with text have an order."""
+    """Return -1, 0 or 1. Only numbers with numbers and text with text have an order."""
     left, right = settle(left), settle(right)
     if isinstance(left, str) and isinstance(right, str):
         meter.read(min(len(left), len(right)))
@@ -569,7 +593,7 @@ def _number(value: Value) -> bool:
 
 
 def checked(meter: Meter, value: Value) -> Value:
-    """A computed number: real, finite, and within the bits JSON carries everywhere."""
+    """Return a computed number if it is real, finite, and within `RenderLimits.bits`."""
     if isinstance(value, float):
         if not math.isfinite(value):
             raise FailedError("the result is not a finite number")
@@ -596,7 +620,8 @@ def _compute(
 
 
 def _operands(meter: Meter, *numbers: Value) -> None:
-    # Data may hold longer integers; computing with them is refused: no operation is more than a few words of work.
+    # Data may hold longer integers. They may not be computed with, so that the work of one
+    # operation stays within a few machine words.
     for number in numbers:
         if isinstance(number, int) and number.bit_length() > meter.limits.bits:
             raise LimitError(f"an integer takes more than {meter.limits.bits} bits")
@@ -632,7 +657,7 @@ def repeat(meter: Meter, value: str | list[Value], times: int) -> Value:
         meter.make_text(len(value) * times)
         return value * times
     before = meter.operations
-    plain(meter, value)  # what one copy weighs in full: repeated repetition grows as a power
+    plain(meter, value)  # counts one copy with all its parts: nested repetition grows exponentially
     weight = before - meter.operations
     meter.make_items(len(value) * times)
     meter.work(weight * times)
@@ -673,14 +698,22 @@ def affirm(meter: Meter, value: Value) -> Value:
 
 
 def suggest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant."""
-    found = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
-    return found[0] if found else None
+    """Return the known name that is most similar to this one, or None if none is similar."""
+    matches = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def hint_at_similar_name(name: str, known: Iterable[str]) -> str | None:
+    similar = suggest(name, known)
+    if similar is None:
+        return None
+    return f"did you mean '{similar}'?"
 
 
 # --- canonical text of an expression
 
-SELECTION = "selection:"  # an ImportedName with this prefix stands for a part that was cut out; the parser makes none
+# An ImportedName with this prefix is the place of a selection. Jinja's parser never makes such a node.
+SELECTION = "selection:"
 
 _SIGNS: dict[type[nodes.Node], str] = {
     nodes.Add: "+",
@@ -716,22 +749,25 @@ _ATOMS = (
 
 
 def quote(value: str) -> str:
-    """A text literal that the lexer reads back unchanged."""
-    return (
-        "'"
-        + value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
-        + "'"
-    )
+    """Write a text literal that the lexer reads back unchanged."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    escaped = escaped.replace("\n", "\\n").replace("\r", "\\r")
+    return f"'{escaped}'"
 
 
 def literal(value: Value) -> str:
     if value is None:
         return "none"
-    return quote(value) if isinstance(value, str) else scalar_text(value)
+    if isinstance(value, str):
+        return quote(value)
+    return scalar_text(value)
 
 
 def unparse(node: nodes.Node) -> str:
-    """Canonical text: every compound operand in parentheses, so parsing it again gives the same tree."""
+    """Write an expression in its canonical form: parsing the text again gives the same tree.
+
+    Every compound operand is in parentheses.
+    """
     match node:
         case nodes.Name():
             return node.name
@@ -740,37 +776,35 @@ def unparse(node: nodes.Node) -> str:
         case nodes.Getattr():
             return f"{_postfixed(node.node)}.{node.attr}"
         case nodes.Getitem():
-            inside = _bounds(node.arg) if isinstance(node.arg, nodes.Slice) else unparse(node.arg)
-            return f"{_postfixed(node.node)}[{inside}]"
+            return f"{_postfixed(node.node)}[{_index(node.arg)}]"
         case nodes.Call():
             return f"{_postfixed(node.node)}({_arguments(node.args, node.kwargs)})"
         case nodes.Filter():
-            arguments = _arguments(node.args, node.kwargs)
-            subject = _operand(node.node) if node.node is not None else ""
-            return f"{subject} | {node.name}" + (f"({arguments})" if arguments else "")
+            subject = ""
+            if node.node is not None:
+                subject = _operand(node.node)
+            return f"{subject} | {_filter_or_test(node)}"
         case nodes.Test():
-            arguments = _arguments(node.args, node.kwargs)
-            return f"{_operand(node.node)} is {node.name}" + (f"({arguments})" if arguments else "")
+            return f"{_operand(node.node)} is {_filter_or_test(node)}"
         case nodes.List():
-            return f"[{', '.join(map(unparse, node.items))}]"
+            return f"[{_comma_separated(node.items)}]"
+        case nodes.Tuple() if len(node.items) == 1:
+            return f"({unparse(node.items[0])},)"
         case nodes.Tuple():
-            return f"({', '.join(map(unparse, node.items))}{',' if len(node.items) == 1 else ''})"
+            return f"({_comma_separated(node.items)})"
         case nodes.Dict():
-            return (
-                "{"
-                + ", ".join(f"{unparse(pair.key)}: {unparse(pair.value)}" for pair in node.items)
-                + "}"
-            )
+            pairs = [f"{unparse(pair.key)}: {unparse(pair.value)}" for pair in node.items]
+            return "{" + ", ".join(pairs) + "}"
         case nodes.Compare():
-            rest = "".join(
-                f" {_COMPARES[operand.op]} {_operand(operand.expr)}" for operand in node.ops
-            )
-            return _operand(node.expr) + rest
+            comparisons = [f" {_COMPARES[other.op]} {_operand(other.expr)}" for other in node.ops]
+            return _operand(node.expr) + "".join(comparisons)
         case nodes.Concat():
             return " ~ ".join(map(_operand, node.nodes))
         case nodes.CondExpr():
-            otherwise = f" else {_operand(node.expr2)}" if node.expr2 is not None else ""
-            return f"{_operand(node.expr1)} if {_operand(node.test)}{otherwise}"
+            condition = f"{_operand(node.expr1)} if {_operand(node.test)}"
+            if node.expr2 is None:
+                return condition
+            return f"{condition} else {_operand(node.expr2)}"
         case nodes.Not():
             return f"not {_operand(node.node)}"
         case nodes.Neg():
@@ -786,23 +820,48 @@ def unparse(node: nodes.Node) -> str:
 
 
 def _operand(node: nodes.Expr) -> str:
-    return unparse(node) if isinstance(node, _ATOMS) else f"({unparse(node)})"
+    if isinstance(node, _ATOMS):
+        return unparse(node)
+    return f"({unparse(node)})"
 
 
 def _postfixed(node: nodes.Expr) -> str:
-    number = isinstance(node, nodes.Const) and not isinstance(node.value, str)
-    return f"({unparse(node)})" if number else _operand(node)
+    """Write the operand of `.member`, `[index]` or a call. A number needs parentheses: `(1).x`."""
+    if isinstance(node, nodes.Const) and not isinstance(node.value, str):
+        return f"({unparse(node)})"
+    return _operand(node)
 
 
-def _bounds(node: nodes.Slice) -> str:
-    start, stop = (unparse(bound) if bound is not None else "" for bound in (node.start, node.stop))
-    return f"{start}:{stop}" + (f":{unparse(node.step)}" if node.step is not None else "")
+def _index(node: nodes.Expr) -> str:
+    if not isinstance(node, nodes.Slice):
+        return unparse(node)
+    bounds = f"{_bound(node.start)}:{_bound(node.stop)}"
+    if node.step is None:
+        return bounds
+    return f"{bounds}:{unparse(node.step)}"
+
+
+def _bound(node: nodes.Expr | None) -> str:
+    if node is None:
+        return ""
+    return unparse(node)
+
+
+def _comma_separated(items: Sequence[nodes.Expr]) -> str:
+    return ", ".join(map(unparse, items))
+
+
+def _filter_or_test(node: nodes.Filter | nodes.Test) -> str:
+    arguments = _arguments(node.args, node.kwargs)
+    if not arguments:
+        return node.name
+    return f"{node.name}({arguments})"
 
 
 def _arguments(args: Sequence[nodes.Expr], kwargs: Sequence[nodes.Node]) -> str:
-    named = (
+    keywords = [
         f"{pair.key}={unparse(pair.value)}"
         for pair in kwargs
         if isinstance(pair, (nodes.Keyword, nodes.Pair))
-    )
-    return ", ".join([*map(unparse, args), *map(str, named)])
+    ]
+    return ", ".join([*map(unparse, args), *keywords])

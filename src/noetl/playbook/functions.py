@@ -1,8 +1,11 @@
-"""Filters, tests, methods and globals that templates may call: all of them, there is no other way to reach code.
+"""Filters, tests, methods and globals: everything that a template can call.
 
-Each is a pure function of a meter and plain values. It says what it will make or walk before it does, and refuses
-values it does not apply to. `default`, `defined` and `undefined` are forms of the language rather than functions (their
-subject may be undefined), so templates.py evaluates them; they are listed here so that names are known in one place.
+Each is a pure function of a meter and plain values. It reports to the meter what it will make or
+read before it does so, and refuses values that it does not apply to. The names of the parameters
+are part of the language, because templates pass arguments by keyword.
+
+`default`, `defined` and `undefined` accept an undefined subject, so templates.py evaluates them.
+They are listed here so that this module has all names.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from inspect import signature
+from itertools import islice
 from typing import Any, TypeAlias
 from urllib.parse import quote as quote_url
 
@@ -39,6 +43,7 @@ from noetl.playbook.expressions import (
     dotted,
     elements,
     equal,
+    hint_at_similar_name,
     is_lazy,
     item,
     kind_of,
@@ -46,7 +51,6 @@ from noetl.playbook.expressions import (
     plain,
     scalar_text,
     settle,
-    suggest,
     text,
     to_json,
     truth,
@@ -58,7 +62,7 @@ NO_DEFAULT = Undefined("default", "default")
 
 
 class Seeded(Struct, frozen=True):
-    """Functions derived from a seed (the event being handled and the place of the template): replay gives the same."""
+    """Functions derived from a seed: the handled event and the template's place. Replay repeats them."""
 
     seed: str
     at: str
@@ -116,7 +120,8 @@ def _count(value: Value, who: str) -> int:
 
 
 def _positive(value: Value, who: str) -> int:
-    if (count := _count(value, who)) > 0:
+    count = _count(value, who)
+    if count > 0:
         return count
     raise FailedError(f"{who} needs a number above 0")
 
@@ -128,41 +133,51 @@ def _attribute(value: Value, path: Value) -> Value:
 
 
 def _of(value: Value, path: Value) -> Value:
-    """The value to compare, add or join: the item, or its attribute when one is named."""
-    return settle(value if path is None else _attribute(value, path))
+    """Return the value to compare, add or join: the item, or its attribute if `path` names one."""
+    if path is None:
+        return settle(value)
+    return settle(_attribute(value, path))
+
+
+def _optional_text(value: Value, who: str) -> str | None:
+    return None if value is None else _text(value, who)
+
+
+def _optional_count(value: Value, who: str) -> int | None:
+    return None if value is None else _count(value, who)
 
 
 # --- text
 
 
 def _cased(change: Callable[[str], str], who: str) -> Function:
-    def apply(meter: Meter, value: Value) -> str:
+    def change_case(meter: Meter, value: Value) -> str:
         value = text(meter, value)
         meter.make_text(len(value))
         return change(value)
 
-    apply.__name__ = who
-    return apply
+    change_case.__name__ = who
+    return change_case
 
 
 def _title(value: str) -> str:
-    return "".join(
-        word[:1].upper() + word[1:].lower() for word in re.split(r"([-\s({\[<]+)", value)
-    )
+    words = re.split(r"([-\s({\[<]+)", value)
+    return "".join(word[:1].upper() + word[1:].lower() for word in words)
 
 
 def trim(meter: Meter, value: Value, chars: Value = None) -> str:
     value = text(meter, value)
     meter.make_text(len(value))
-    return str(value.strip(None if chars is None else _text(chars, "trim")))
+    return str(value.strip(_optional_text(chars, "trim")))
 
 
 def replace(meter: Meter, value: Value, old: Value, new: Value, count: Value = None) -> str:
     value, old, new = text(meter, value), text(meter, old), text(meter, new)
     limit = -1 if count is None else _count(count, "replace")
     meter.read(len(value))
-    found = value.count(old)
-    times = found if limit < 0 else min(found, limit)
+    times = value.count(old)
+    if limit >= 0:
+        times = min(times, limit)
     meter.make_text(len(value) + times * max(len(new) - len(old), 0))
     return str(value.replace(old, new, limit))
 
@@ -182,8 +197,10 @@ def truncate(
     if len(value) <= limit + _count(leeway, "truncate"):
         return str(value)
     meter.make_text(limit)
-    kept = value[: limit - len(end)]
-    return f"{kept if truth(killwords) else kept.rsplit(' ', 1)[0]}{end}"
+    start = value[: limit - len(end)]
+    if not truth(killwords):
+        start = start.rsplit(" ", 1)[0]
+    return f"{start}{end}"
 
 
 def indent(
@@ -200,8 +217,14 @@ def indent(
     meter.make_text(len(value) + (value.count("\n") + 1) * len(margin))
     lines = value.split("\n")
     meter.work(len(lines))
-    rest = [margin + line if line or truth(blank) else line for line in lines[1:]]
-    return "\n".join([margin + lines[0] if truth(first) else lines[0], *rest])
+    indented = []
+    for number, line in enumerate(lines):
+        if number == 0:
+            is_indented = truth(first)
+        else:
+            is_indented = line or truth(blank)
+        indented.append(margin + line if is_indented else line)
+    return "\n".join(indented)
 
 
 def wordcount(meter: Meter, value: Value) -> int:
@@ -212,16 +235,15 @@ def wordcount(meter: Meter, value: Value) -> int:
 
 def urlencode(meter: Meter, value: Value) -> str:
     value = settle(value)
-    if isinstance(value, (list, dict)):
-        pairs = (
-            items(meter, value)
-            if isinstance(value, dict)
-            else [_pair(entry) for entry in elements(meter, value)]
-        )
-        made = [f"{_url(meter, key, '')}={_url(meter, part, '')}" for key, part in pairs]
-        meter.make_text(sum(map(len, made)) + len(made))
-        return "&".join(made)
-    return _url(meter, value, "/")
+    if isinstance(value, dict):
+        pairs = items(meter, value)
+    elif isinstance(value, list):
+        pairs = [_pair(entry) for entry in elements(meter, value)]
+    else:
+        return _url(meter, value, "/")
+    parameters = [f"{_url(meter, key, '')}={_url(meter, part, '')}" for key, part in pairs]
+    meter.make_text(sum(map(len, parameters)) + len(parameters))
+    return "&".join(parameters)
 
 
 def _pair(value: Value) -> list[Value]:
@@ -240,12 +262,17 @@ def _url(meter: Meter, value: Value, safe: str) -> str:
 def split(meter: Meter, value: Value, sep: Value = None, maxsplit: Value = -1) -> list[Value]:
     value = _text(value, "split")
     limit = _count(maxsplit, "split")
-    separator = None if sep is None else _text(sep, "split")
+    separator = _optional_text(sep, "split")
     if separator == "":
         raise FailedError("split needs a separator that is not empty")
     meter.read(len(value))
-    pieces = value.count(separator) + 1 if separator else len(value) // 2 + 1
-    meter.make_items(pieces if limit < 0 else min(pieces, limit + 1))
+    if separator:
+        pieces = value.count(separator) + 1
+    else:
+        pieces = len(value) // 2 + 1
+    if limit >= 0:
+        pieces = min(pieces, limit + 1)
+    meter.make_items(pieces)
     meter.make_text(len(value))
     return list(value.split(separator, limit))
 
@@ -255,7 +282,7 @@ def string(meter: Meter, value: Value) -> str:
 
 
 def identifier(meter: Meter, value: Value) -> str:
-    """A quoted SQL name. In SQL the tool quotes it, by the rules of its database (templates.render_marked)."""
+    """Quote an SQL name. In SQL tasks the tool quotes it instead, by the rules of its database."""
     value = _text(value, "identifier")
     if not value or "\0" in value:
         raise FailedError("identifier needs a name")
@@ -272,24 +299,25 @@ def sql(meter: Meter, value: Value) -> str:
 
 
 def tojson(meter: Meter, value: Value, indent: Value = None) -> str:
-    return to_json(meter, value, None if indent is None else _count(indent, "tojson"))
+    return to_json(meter, value, _optional_count(indent, "tojson"))
 
 
 def fromjson(meter: Meter, value: Value) -> Value:
     value = _text(value, "fromjson")
     meter.make_text(len(value))
     try:
-        made = orjson.loads(value)
+        data = orjson.loads(value)
     except ValueError as exc:  # covers lone surrogates and too deep nesting as well
-        raise FailedError(f"fromjson: the text is not JSON: {str(exc).partition(':')[0]}") from None
-    return plain(meter, made)
+        reason = str(exc).partition(":")[0]
+        raise FailedError(f"fromjson: the text is not JSON: {reason}") from None
+    return plain(meter, data)
 
 
 def _bytes(meter: Meter, value: Value, who: str) -> bytes:
-    written = text(meter, value)
-    meter.make_text(2 * len(written))
+    value_text = text(meter, value)
+    meter.make_text(2 * len(value_text))
     try:
-        return written.encode()
+        return value_text.encode()
     except UnicodeEncodeError:
         raise FailedError(f"{who}: the text is not valid Unicode") from None
 
@@ -344,11 +372,15 @@ def floating(meter: Meter, value: Value, default: Value = 0.0) -> Value:
     value = settle(value)
     if isinstance(value, str) and len(value) > 400:
         raise LimitError("float: the text is too long for a number")
+    if not isinstance(value, (str, int, float)):
+        return default
     try:
-        made = float(value) if isinstance(value, (str, int, float)) else None
+        number = float(value)
     except (ValueError, OverflowError):
-        made = None
-    return default if made is None or not math.isfinite(made) else made
+        return default
+    if not math.isfinite(number):
+        return default
+    return number
 
 
 def rounded(meter: Meter, value: Value, precision: Value = 0, method: Value = "common") -> float:
@@ -364,9 +396,11 @@ def rounded(meter: Meter, value: Value, precision: Value = 0, method: Value = "c
         return float(checked(meter, float(round(value, digits))))
     scale = 10.0**digits
     scaled = checked(meter, value * scale)
-    return float(
-        checked(meter, (math.ceil(scaled) if method == "ceil" else math.floor(scaled)) / scale)
-    )
+    if method == "ceil":
+        whole = math.ceil(scaled)
+    else:
+        whole = math.floor(scaled)
+    return float(checked(meter, whole / scale))
 
 
 def total(meter: Meter, value: Value, attribute: Value = None, start: Value = 0) -> Value:
@@ -392,10 +426,14 @@ def last(meter: Meter, value: Value) -> Value:
 
 
 def _end(value: Value, index: int, who: str) -> Value:
+    """Return the first (index 0) or last (index -1) item."""
     if isinstance(value, dict):
-        value = [key for key, _ in zip(reversed(value) if index else value, range(1), strict=False)]
-    if not is_lazy(value) and not isinstance(value := settle(value), (str, list)):
-        raise FailedError(f"{who} needs a list, not {kind_of(value)}")
+        keys_in_order = reversed(value) if index else iter(value)
+        value = list(islice(keys_in_order, 1))
+    if not is_lazy(value):
+        value = settle(value)
+        if not isinstance(value, (str, list)):
+            raise FailedError(f"{who} needs a list, not {kind_of(value)}")
     return item(value, index, f"{who} item of an empty list")
 
 
@@ -403,11 +441,12 @@ def join(meter: Meter, value: Value, d: Value = "", attribute: Value = None) -> 
     separator = text(meter, d)
     entries = elements(meter, value)
     meter.make_text(len(separator) * max(len(entries) - 1, 0))
-    made = []
+    texts = []
     for entry in entries:
-        made.append(piece := text(meter, _of(entry, attribute)))
-        meter.make_text(len(piece))
-    return separator.join(made)
+        entry_text = text(meter, _of(entry, attribute))
+        texts.append(entry_text)
+        meter.make_text(len(entry_text))
+    return separator.join(texts)
 
 
 def as_list(meter: Meter, value: Value) -> list[Value]:
@@ -432,16 +471,18 @@ def batch(meter: Meter, value: Value, linecount: Value, fill_with: Value = None)
 
 
 def sliced(meter: Meter, value: Value, slices: Value, fill_with: Value = None) -> list[Value]:
-    entries, columns = elements(meter, value), _positive(slices, "slice")
-    meter.make_items(columns)
-    each, extra = divmod(len(entries), columns)
-    made, at = [], 0
-    for column in range(columns):
-        size = each + (column < extra)
-        made.append(entries[at : at + size])
-        at += size
-        if fill_with is not None and extra and column >= extra:
-            made[-1].append(fill_with)
+    entries, slice_count = elements(meter, value), _positive(slices, "slice")
+    meter.make_items(slice_count)
+    min_size, longer_slices = divmod(len(entries), slice_count)
+    made = []
+    start = 0
+    for number in range(slice_count):
+        size = min_size + (number < longer_slices)
+        part = entries[start : start + size]
+        start += size
+        if fill_with is not None and longer_slices and number >= longer_slices:
+            part.append(fill_with)
+        made.append(part)
     return made
 
 
@@ -464,8 +505,9 @@ def items(meter: Meter, value: Value) -> list[Value]:
 
 
 def get(meter: Meter, value: Value, key: Value, default: Value = None) -> Value:
-    """A member or position that may be missing, by a computed name."""
-    value = value if is_lazy(value) else settle(value)
+    """Return a member or item that may be missing. The key may be computed."""
+    if not is_lazy(value):
+        value = settle(value)
     if isinstance(value, (str, int, float)):
         raise FailedError(f"get needs a map or a list, not {kind_of(value)}")
     found = item(value, key, "get")
@@ -473,13 +515,15 @@ def get(meter: Meter, value: Value, key: Value, default: Value = None) -> Value:
 
 
 def pluck(meter: Meter, value: Value, attribute: Value, default: Value = NO_DEFAULT) -> list[Value]:
-    made = []
+    attributes = []
     for entry in elements(meter, value):
         found = _attribute(entry, attribute)
         if isinstance(found, Undefined):
-            found = settle(found if default is NO_DEFAULT else default)
-        made.append(found)
-    return made
+            if default is not NO_DEFAULT:
+                found = default
+            found = settle(found)  # raises if it is undefined
+        attributes.append(found)
+    return attributes
 
 
 def dictsort(
@@ -491,7 +535,8 @@ def dictsort(
 ) -> list[Value]:
     if by not in ("key", "value"):
         raise FailedError("dictsort sorts by key or value")
-    return sort(meter, items(meter, value), reverse, case_sensitive, 0 if by == "key" else 1)
+    position = 0 if by == "key" else 1
+    return sort(meter, items(meter, value), reverse, case_sensitive, position)
 
 
 # --- order
@@ -500,22 +545,26 @@ def dictsort(
 def _sort_keys(
     meter: Meter, entries: list[Value], attribute: Value, case_sensitive: Value
 ) -> list[Value]:
-    """What to order by: all numbers or all text, so that every comparison has an answer."""
-    folding = not truth(case_sensitive)
-    made = []
+    """Return the key to sort each entry by. All are numbers or all are text, so that they compare."""
+    ignores_case = not truth(case_sensitive)
+    sort_keys = []
+    kinds = set()
     for entry in entries:
         key = _of(entry, attribute)
         if isinstance(key, str):
             meter.read(len(key))
-            key = key.lower() if folding else key
-        made.append(key)
-    kinds = {"text" if isinstance(key, str) else kind_of(key) for key in made}
+            kinds.add("text")
+            if ignores_case:
+                key = key.lower()
+        else:
+            kinds.add(kind_of(key))
+        sort_keys.append(key)
     if not (kinds <= {"text"} or kinds <= {"a number", "a bool"}):
         raise FailedError(f"{' and '.join(sorted(kinds))} have no order")
     rounds = len(entries).bit_length()
     meter.work(len(entries) * rounds)
-    meter.read(rounds * sum(len(key) for key in made if isinstance(key, str)))
-    return made
+    meter.read(rounds * sum(len(key) for key in sort_keys if isinstance(key, str)))
+    return sort_keys
 
 
 def sort(
@@ -526,9 +575,9 @@ def sort(
     attribute: Value = None,
 ) -> list[Value]:
     entries = elements(meter, value)
-    by = _sort_keys(meter, entries, attribute, case_sensitive)
-    order = sorted(range(len(entries)), key=by.__getitem__, reverse=truth(reverse))
-    return [entries[at] for at in order]
+    sort_keys = _sort_keys(meter, entries, attribute, case_sensitive)
+    order = sorted(range(len(entries)), key=sort_keys.__getitem__, reverse=truth(reverse))
+    return [entries[index] for index in order]
 
 
 def groupby(
@@ -538,22 +587,23 @@ def groupby(
     default: Value = None,
     case_sensitive: Value = False,
 ) -> list[Value]:
-    """Pairs [key, items], ordered by key."""
-    entries = elements(meter, value)
-    tagged: list[Value] = []
-    for entry in entries:
-        found = _attribute(entry, attribute)
-        if isinstance(found, Undefined) and default is not None:
-            found = default
-        tagged.append([settle(found), entry])
-    folding = not truth(case_sensitive)
+    """Return pairs [key, items], ordered by key."""
+    pairs: list[Value] = []
+    for entry in elements(meter, value):
+        key = _attribute(entry, attribute)
+        if isinstance(key, Undefined) and default is not None:
+            key = default
+        pairs.append([settle(key), entry])
+    ignores_case = not truth(case_sensitive)
     groups: list[Value] = []
     last_key: Value = None
-    for key, entry in sort(meter, tagged, False, case_sensitive, 0):
-        folded = key.lower() if folding and isinstance(key, str) else key
-        if not groups or folded != last_key:
+    for key, entry in sort(meter, pairs, False, case_sensitive, 0):
+        compared_key = key
+        if ignores_case and isinstance(key, str):
+            compared_key = key.lower()
+        if not groups or compared_key != last_key:
             groups.append([key, []])
-            last_key = folded
+            last_key = compared_key
         groups[-1][1].append(entry)
     return groups
 
@@ -561,33 +611,35 @@ def groupby(
 def unique(
     meter: Meter, value: Value, case_sensitive: Value = False, attribute: Value = None
 ) -> list[Value]:
-    folding = not truth(case_sensitive)
+    ignores_case = not truth(case_sensitive)
     seen: set[Value] = set()
-    made = []
+    unique_entries = []
     for entry in elements(meter, value):
         key = _of(entry, attribute)
         if isinstance(key, str):
             meter.read(len(key))
-            key = key.lower() if folding else key
+            if ignores_case:
+                key = key.lower()
         elif type(key) not in SCALARS:
             key = (to_json(meter, key),)
         if key not in seen:
             seen.add(key)
-            made.append(entry)
-    return made
+            unique_entries.append(entry)
+    return unique_entries
 
 
 def _extreme(
     meter: Meter, value: Value, case_sensitive: Value, attribute: Value, sign: int, who: str
 ) -> Value:
+    """Return the smallest (sign -1) or the largest (sign 1) entry."""
     entries = elements(meter, value)
     if not entries:
         return Undefined(f"{who} of an empty list", f"{who} of an empty list")
-    by = _sort_keys(meter, entries, attribute, case_sensitive)
+    sort_keys = _sort_keys(meter, entries, attribute, case_sensitive)
     best = 0
-    for at in range(1, len(entries)):
-        if sign * compare(meter, by[at], by[best]) > 0:
-            best = at
+    for index in range(1, len(entries)):
+        if sign * compare(meter, sort_keys[index], sort_keys[best]) > 0:
+            best = index
     return entries[best]
 
 
@@ -624,23 +676,26 @@ def mapped(meter: Meter, value: Value, *args: Value, **kwargs: Value) -> list[Va
 def _chosen(
     meter: Meter, value: Value, attribute: Value, args: tuple[Value, ...], wanted: bool
 ) -> list[Value]:
-    name = _text(args[0], "a test") if args else None
-    apply = named(TESTS, name, "test") if name is not None else None
-    if apply is not None and name is not None:
-        fitting(apply, name, len(args) - 1)
-    made = []
+    """Return the entries for which the test (by default: truth) gives `wanted`."""
+    name: str | None = None
+    test: Function | None = None
+    if args:
+        name = _text(args[0], "a test")
+        test = named(TESTS, name, "test")
+        fitting(test, name, len(args) - 1)
+    chosen = []
     for entry in elements(meter, value):
         subject = entry if attribute is None else _attribute(entry, attribute)
-        if apply is None:
-            verdict = truth(subject)
+        if test is None:
+            passes = truth(subject)
         elif name in SUBJECT_MAY_BE_UNDEFINED:
-            verdict = apply(meter, subject)
+            passes = test(meter, subject)
         else:
             meter.work(1)
-            verdict = apply(meter, settle(subject), *args[1:])
-        if verdict == wanted:
-            made.append(entry)
-    return made
+            passes = test(meter, settle(subject), *args[1:])
+        if passes == wanted:
+            chosen.append(entry)
+    return chosen
 
 
 def select(meter: Meter, value: Value, *args: Value) -> list[Value]:
@@ -660,7 +715,7 @@ def rejectattr(meter: Meter, value: Value, attribute: Value, *args: Value) -> li
 
 
 def default(meter: Meter, value: Value, default_value: Value = "", boolean: Value = False) -> Value:
-    """Known here for its name and arguments; evaluated in templates.py."""
+    """Only declares the name and the parameters. templates.py evaluates `default`."""
     raise AssertionError("default is a form of the language")
 
 
@@ -668,10 +723,10 @@ def default(meter: Meter, value: Value, default_value: Value = "", boolean: Valu
 
 
 def _ordered(accept: Callable[[int], bool]) -> Function:
-    def apply(meter: Meter, value: Value, other: Value) -> bool:
+    def test_order(meter: Meter, value: Value, other: Value) -> bool:
         return accept(compare(meter, value, other))
 
-    return apply
+    return test_order
 
 
 def _divisible(meter: Meter, value: Value, by: Value) -> bool:
@@ -682,10 +737,10 @@ def _divisible(meter: Meter, value: Value, by: Value) -> bool:
 
 
 def _is(accept: Callable[[Any], bool]) -> Function:
-    def apply(meter: Meter, value: Value) -> bool:
+    def test_value(meter: Meter, value: Value) -> bool:
         return accept(value)
 
-    return apply
+    return test_value
 
 
 def _equal(meter: Meter, value: Value, other: Value) -> bool:
@@ -701,12 +756,12 @@ def _within(meter: Meter, value: Value, container: Value) -> bool:
 
 
 def _case(accept: Callable[[str], bool], who: str) -> Function:
-    def apply(meter: Meter, value: Value) -> bool:
+    def test_text(meter: Meter, value: Value) -> bool:
         value = _text(value, who)
         meter.read(len(value))
         return accept(value)
 
-    return apply
+    return test_text
 
 
 def _even(meter: Meter, value: Value) -> bool:
@@ -750,9 +805,8 @@ TESTS: Mapping[str, Function] = {
     **dict.fromkeys(("ge", ">="), _least),
 }
 
-LAZY_FILTERS: frozenset[Function] = frozenset(
-    {count, first, last, get}
-)  # ask a Lazy for a part; others resolve it
+# These read a part of a Lazy. All other filters load its data.
+LAZY_FILTERS: frozenset[Function] = frozenset({count, first, last, get})
 
 FILTERS: Mapping[str, Function] = {
     "abs": absolute,
@@ -808,7 +862,8 @@ FILTERS: Mapping[str, Function] = {
     "wordcount": wordcount,
 }
 
-# Jinja has them, this language does not: they reach Python attributes, format or escape text, or are not repeatable.
+# Names of Jinja that this language omits, because they read Python attributes, format or escape text,
+# or are not repeatable.
 LEFT_OUT: Mapping[str, frozenset[str]] = {
     "filter": frozenset(
         {"attr", "center", "e", "escape", "filesizeformat", "forceescape", "format", "pprint"}
@@ -822,45 +877,45 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
 
 
 def _strip(change: Callable[[str, str | None], str]) -> Function:
-    def apply(meter: Meter, value: str, chars: Value = None) -> str:
+    def strip_text(meter: Meter, value: str, chars: Value = None) -> str:
         meter.make_text(len(value))
-        return change(value, None if chars is None else _text(chars, "strip"))
+        return change(value, _optional_text(chars, "strip"))
 
-    return apply
+    return strip_text
 
 
 def _change(change: Callable[[str], str]) -> Function:
-    def apply(meter: Meter, value: str) -> str:
+    def change_text(meter: Meter, value: str) -> str:
         meter.make_text(len(value))
         return change(value)
 
-    return apply
+    return change_text
 
 
 def _ask(question: Callable[[str], bool]) -> Function:
-    def apply(meter: Meter, value: str) -> bool:
+    def ask_text(meter: Meter, value: str) -> bool:
         meter.read(len(value))
         return question(value)
 
-    return apply
+    return ask_text
 
 
 def _affix(change: Callable[[str, str], str], who: str) -> Function:
-    def apply(meter: Meter, value: str, other: Value) -> str:
+    def change_affix(meter: Meter, value: str, other: Value) -> str:
         other = _text(other, who)
         meter.make_text(len(value))
         return change(value, other)
 
-    return apply
+    return change_affix
 
 
 def _search(question: Callable[[str, str], Value], who: str) -> Function:
-    def apply(meter: Meter, value: str, other: Value) -> Value:
+    def search_text(meter: Meter, value: str, other: Value) -> Value:
         other = _text(other, who)
         meter.read(len(value) + len(other))
         return question(value, other)
 
-    return apply
+    return search_text
 
 
 def _splitlines(meter: Meter, value: str, keepends: Value = False) -> list[Value]:
@@ -891,14 +946,16 @@ def _get_method(meter: Meter, value: dict[str, Value], key: Value, default: Valu
 
 
 def _index(meter: Meter, value: list[Value], wanted: Value) -> int:
+    entries = _list(meter, plain(meter, value), "index")
     try:
-        return _list(meter, plain(meter, value), "index").index(plain(meter, wanted))
+        return entries.index(plain(meter, wanted))
     except ValueError:
         raise FailedError("index: the list does not have this item") from None
 
 
 def _occurrences(meter: Meter, value: list[Value], wanted: Value) -> int:
-    return _list(meter, plain(meter, value), "count").count(plain(meter, wanted))
+    entries = _list(meter, plain(meter, value), "count")
+    return entries.count(plain(meter, wanted))
 
 
 METHODS: Mapping[type, Mapping[str, Function]] = {
@@ -941,7 +998,7 @@ def method(value: Value, name: str) -> Function | None:
 
 
 class Calls(Meter):
-    """A meter that also has the outside functions of one rendering, and counts the calls that must differ."""
+    """A meter that also has the `Functions` of one rendering and numbers the calls of them."""
 
     __slots__ = ("functions", "made")
 
@@ -971,16 +1028,17 @@ def _random(calls: Calls) -> float:
 
 
 def _range(calls: Calls, start: Value, stop: Value = None, step: Value = 1) -> list[Value]:
-    begin, end = (0, start) if stop is None else (start, stop)
+    if stop is None:
+        start, stop = 0, start
     stride = _count(step, "range")
     if stride == 0:
         raise FailedError("range needs a step that is not 0")
-    wanted = range(_count(begin, "range"), _count(end, "range"), stride)
-    # len() of a range refuses sizes beyond a machine word
-    calls.make_items(
-        max(0, (wanted.stop - wanted.start + stride - (1 if stride > 0 else -1)) // stride)
-    )
-    return list(wanted)
+    numbers = range(_count(start, "range"), _count(stop, "range"), stride)
+    # len() of a range refuses sizes beyond a machine word, so the size is computed by hand
+    direction = 1 if stride > 0 else -1
+    size = (numbers.stop - numbers.start + stride - direction) // stride
+    calls.make_items(max(0, size))
+    return list(numbers)
 
 
 def _dict(calls: Calls, /, **members: Value) -> dict[str, Value]:
@@ -1001,21 +1059,25 @@ NOT_REPEATABLE = frozenset({"now", "uuid", "random"})
 
 
 def named(table: Mapping[str, Function], name: str, what: str) -> Function:
-    if (found := table.get(name)) is not None:
-        return found
+    """Return the filter or test of this name. `what` is "filter" or "test"."""
+    function = table.get(name)
+    if function is not None:
+        return function
     if name in LEFT_OUT.get(what, ()):
         raise ForbiddenError(f"the {what} '{name}' is not part of the template language")
-    near = suggest(name, table)
-    raise TemplateSyntaxError(
-        f"there is no {what} '{name}'", hint=f"did you mean '{near}'?" if near else None
-    )
+    hint = hint_at_similar_name(name, table)
+    raise TemplateSyntaxError(f"there is no {what} '{name}'", hint=hint)
 
 
 @lru_cache(maxsize=1024)
 def fitting(
     function: Function, name: str, args: int, kwargs: tuple[str, ...] = (), leading: int = 2
 ) -> None:
-    """Refuse arguments that do not fit before the call; the meter and the subject lead (a global has no subject)."""
+    """Refuse arguments that do not fit the function's signature.
+
+    `leading` arguments come before those of the template: the meter and, except for globals, the
+    subject.
+    """
     try:
         signature(function).bind(*[None] * (leading + args), **dict.fromkeys(kwargs))
     except TypeError as exc:
@@ -1023,7 +1085,7 @@ def fitting(
 
 
 def called(function: Function, name: str, *args: Value, **kwargs: Value) -> Value:
-    """Call with values that may not fit what the function expects; that is the template's failure, not a bug."""
+    """Call a function. Values of a wrong type are an error of the template, not a bug."""
     try:
         return function(*args, **kwargs)
     except TemplateError:

@@ -1,12 +1,14 @@
 """Templates: text with `{{ expressions }}` and a few statements, parsed once, evaluated many times.
 
-A text that is exactly one `{{ expression }}` (surrounding white space ignored) yields the expression's value; any
-other template yields text. A text without `{{`, `{%` or `{#` is itself. In text, values are written as JSON writes
-them: `true`, `false`, `null`, numbers, compact maps and lists; text as it is.
+A text that is exactly one `{{ expression }}` (surrounding white space ignored) yields the value of
+that expression; any other template yields text. A text without `{{`, `{%` or `{#` yields itself.
+Inside text, values look as in JSON: `true`, `false`, `null`, numbers, compact maps and lists. Text
+values are inserted without quotes.
 
-Jinja2 parses; every node of its tree becomes one closure over a `Frame`, and a node that has no closure here is not
-part of the language. Evaluation reads its scope, changes nothing and can be repeated: a Lazy may raise NeedsData half
-way, and the caller evaluates again when the data is there. Results may share structure with the scope.
+Jinja2 parses the text. Every node of its tree becomes one closure that takes a `RenderingFrame`. A
+node without a closure here is not part of the language. Evaluation only reads its scope, so it can
+be repeated: a Lazy may raise NeedsData half way, and the caller evaluates again once the data is
+loaded. Results may share structure with the scope.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ from noetl.playbook.expressions import (
     elements,
     equal,
     floor_divide,
+    hint_at_similar_name,
     is_lazy,
     is_no_error,
     item,
@@ -60,7 +63,6 @@ from noetl.playbook.expressions import (
     scalar_text,
     settle,
     subtract,
-    suggest,
     text,
     truth,
     unparse,
@@ -85,22 +87,24 @@ Scope: TypeAlias = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A part of an expression that depends on one step's payload, computed where that payload is."""
+    """A part of an expression that needs one step's payload. A worker that has it computes the part."""
 
     id: str
     step: str
     source: str  # canonical text of the expression, without braces
 
 
-Selected: TypeAlias = Callable[[Selection], Value]  # may return an Undefined or raise
+# Returns the value that a worker computed for a selection. May return an Undefined or raise.
+Selected: TypeAlias = Callable[[Selection], Value]
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A value that stands in marked text as `marker`.
+    """A value that marked text represents by `marker`.
 
-    `source` is the expression that gave it, `line` the line of the template in which it stands. `undoubled` is the value without
-    `replace("'", "''")`: see `doubling.py`."""
+    `source` is the expression that gave the value, `line` is its line in the template. `undoubled`
+    is the value without `replace("'", "''")`: see `doubling.py`.
+    """
 
     marker: str
     value: Value
@@ -111,7 +115,7 @@ class Marked:
 
 
 class RenderingFrame(Calls):
-    """One rendering: the scope, what the template bound itself, and what is left of the budget."""
+    """The state of one rendering: the scope, the names the template set, and the remaining budget."""
 
     __slots__ = ("local", "mark", "marks", "out", "scope", "selected")
 
@@ -141,17 +145,17 @@ Emit: TypeAlias = Callable[[RenderingFrame], None]
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed template. Two of the same source (and the same parts cut out) are the same."""
+    """A parsed template. Templates with equal source and equal selections are equal.
+
+    `tree` is None if the source is literal text. `expression` is set if the template yields the
+    value of one expression. `weight` is the number of nodes in the tree.
+    """
 
     source: str
     selections: tuple[Selection, ...] = ()
-    tree: nodes.Template | None = field(
-        default=None, compare=False, repr=False
-    )  # None: the source is a literal
+    tree: nodes.Template | None = field(default=None, compare=False, repr=False)
     weight: int = field(default=0, compare=False, repr=False)
-    expression: nodes.Expr | None = field(
-        default=None, compare=False, repr=False
-    )  # set when it yields a value
+    expression: nodes.Expr | None = field(default=None, compare=False, repr=False)
     evaluate: Evaluate | None = field(default=None, compare=False, repr=False)
     emit: Emit | None = field(default=None, compare=False, repr=False)
 
@@ -167,18 +171,22 @@ _TAG = re.compile(r"\{[{%#]")
 _LONGEST = 1_000_000
 _DEEPEST = 100
 _BRACKETS = 32
+_MAX_SHORT_CHARACTERS = 1024
+_MAX_CACHED_CHARACTERS = 65_536
 
 
 def parse(source: str) -> Template:
     if _TAG.search(source) is None:
         return Template(source)
-    if len(source) <= 1024:
+    if len(source) <= _MAX_SHORT_CHARACTERS:
         return _parse_short(source)
-    return _parse_long(source) if len(source) <= 65_536 else _parse(source)
+    if len(source) <= _MAX_CACHED_CHARACTERS:
+        return _parse_long(source)
+    return _parse(source)
 
 
 def parse_expression(source: str) -> Template:
-    """A bare expression, as selections carry it."""
+    """Parse an expression that is written without braces, such as the source of a selection."""
     return parse("{{ " + source + " }}")
 
 
@@ -191,13 +199,14 @@ def _parse(source: str) -> Template:
         raise
 
 
-# A tree takes some fifty times the memory of its text, and authors choose the texts: two caches, each bounded.
+# A tree takes about fifty times the memory of its text, and authors choose the texts. So both caches
+# are bounded, and long texts have a small cache of their own.
 _parse_short = lru_cache(maxsize=4096)(_parse)
 _parse_long = lru_cache(maxsize=64)(_parse)
 
 
 def tree(source: str) -> nodes.Template:
-    """The syntax tree of the source; one of its own for each caller."""
+    """Parse the source into a new syntax tree. Callers may change it, because it is not cached."""
     if len(source) > _LONGEST:
         raise LimitError(f"the template is longer than {_LONGEST} characters")
     try:
@@ -214,17 +223,20 @@ def tree(source: str) -> nodes.Template:
 
 
 def tokens(source: str) -> Iterator[tuple[int, str, str]]:
-    """(line, kind, text) of each token; white space that the template strips is left out."""
+    """Yield (line, kind, text) of each token, without the white space that the template strips."""
     yield from _SYNTAX.lexer.tokeniter(source, None)
 
 
 def _check_brackets(source: str) -> None:
-    """The parser recurses for brackets: refuse deep ones by counting, not by running out of stack."""
+    """Refuse deeply nested brackets before parsing, because the parser recurses for each bracket."""
     depth = 0
-    for _, token, value in tokens(source):
-        if token != "operator":
+    for _, kind, operator in tokens(source):
+        if kind != "operator":
             continue
-        depth += (value in "([{") - (value in ")]}")
+        if operator in "([{":
+            depth += 1
+        elif operator in ")]}":
+            depth -= 1
         if depth > _BRACKETS:
             raise LimitError(f"brackets are nested more than {_BRACKETS} deep")
 
@@ -245,69 +257,73 @@ def _hint(exc: jinja2.TemplateSyntaxError) -> str | None:
         return "write and, or, not"
     if "unexpected '|'" in message:
         return "write or"
-    return "write and" if "'&'" in message else None
+    if "'&'" in message:
+        return "write and"
+    return None
 
 
 def _locate(exc: TemplateError, source: str) -> None:
-    """Line and column inside the template, as near as the message tells."""
+    """Set the line and column of a parse error, as exactly as its message allows."""
     exc.template = source
     lines = source.split("\n")
-    at = re.search(r" at (\d+)$", exc.message)
-    if at is not None:
-        before = source[: int(at[1])]
-        exc.line, exc.column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    offset = re.search(r" at (\d+)$", exc.message)
+    if offset is not None:
+        before = source[: int(offset[1])]
+        exc.line = before.count("\n") + 1
+        exc.column = len(before) - before.rfind("\n")
         return
     exc.line = min(exc.line or 1, len(lines))
     if exc.column is None:
         line = lines[exc.line - 1]
-        words = re.findall(r"'([^']+)'", exc.message)
-        found = [line.find(word) for word in reversed(words)] + [
-            line.find("{{"),
-            line.find("{%"),
-            0,
-        ]
-        exc.column = next(position for position in found if position >= 0) + 1
+        quoted_words = re.findall(r"'([^']+)'", exc.message)
+        candidates = [*reversed(quoted_words), "{{", "{%"]
+        positions = [line.find(word) for word in candidates]
+        exc.column = next((position for position in positions if position >= 0), 0) + 1
 
 
 def build(source: str, tree: nodes.Template, selections: tuple[Selection, ...] = ()) -> Template:
-    """Compile a tree. selections.py calls this for trees with parts cut out."""
+    """Compile a tree. selections.py calls this for trees in which selections replace some parts."""
     weight = _check_tree(tree)
     compiler = _Compiler(tree, {selection.id: selection for selection in selections})
     expression = _only_expression(tree)
-    return Template(
-        source,
-        selections,
-        tree,
-        weight,
-        expression,
-        compiler.expression(expression) if expression is not None else None,
-        compiler.block(tree.body),
-    )
+    evaluate = None
+    if expression is not None:
+        evaluate = compiler.expression(expression)
+    emit = compiler.block(tree.body)
+    return Template(source, selections, tree, weight, expression, evaluate, emit)
 
 
 def path(template: Template) -> tuple[str, ...] | None:
-    """The names of a template that is `{{ name }}` or `{{ name.member }}`; None of any other."""
+    """Return the names of a template like `{{ name }}` or `{{ name.member }}`, else None."""
     names: list[str] = []
     node = template.expression
     while isinstance(node, nodes.Getattr):
         names.append(node.attr)
         node = node.node
-    return (node.name, *reversed(names)) if isinstance(node, nodes.Name) else None
+    if not isinstance(node, nodes.Name):
+        return None
+    return (node.name, *reversed(names))
 
 
 def _only_expression(tree: nodes.Template) -> nodes.Expr | None:
-    if len(tree.body) != 1 or not isinstance(output := tree.body[0], nodes.Output):
+    """Return the expression of a template that has nothing else but white space around it."""
+    if len(tree.body) != 1:
         return None
-    solid = [
-        node
-        for node in output.nodes
-        if not (isinstance(node, nodes.TemplateData) and not node.data.strip())
-    ]
-    return solid[0] if len(solid) == 1 and not isinstance(solid[0], nodes.TemplateData) else None
+    output = tree.body[0]
+    if not isinstance(output, nodes.Output):
+        return None
+    parts = [node for node in output.nodes if not _is_white_space(node)]
+    if len(parts) != 1 or isinstance(parts[0], nodes.TemplateData):
+        return None
+    return parts[0]
+
+
+def _is_white_space(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.TemplateData) and not node.data.strip()
 
 
 def _check_tree(tree: nodes.Template) -> int:
-    """Count the nodes and refuse a deep tree, so that neither compiling nor evaluating can run out of stack."""
+    """Count the nodes. Refuse a deep tree, because compiling and evaluating recurse for each level."""
     count = 0
     stack: list[tuple[nodes.Node, int]] = [(tree, 0)]
     while stack:
@@ -348,9 +364,11 @@ _ABSENT = object()
 
 
 def bound_names(tree: nodes.Node) -> frozenset[str]:
-    """Names that the template itself gives a value."""
-    stored = {node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"}
-    return frozenset(stored if tree.find(nodes.For) is None else stored | {"loop"})
+    """Return the names that the template sets itself."""
+    bound = {node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"}
+    if tree.find(nodes.For) is not None:
+        bound.add("loop")
+    return frozenset(bound)
 
 
 def _names(node: nodes.Node) -> Iterator[nodes.Name]:
@@ -360,7 +378,9 @@ def _names(node: nodes.Node) -> Iterator[nodes.Name]:
 
 
 def _weight(*parts: nodes.Node) -> int:
-    count, stack = 0, list(parts)
+    """Count the nodes at and below these."""
+    count = 0
+    stack = list(parts)
     while stack:
         count += 1
         stack.extend(stack.pop().iter_child_nodes())
@@ -368,7 +388,7 @@ def _weight(*parts: nodes.Node) -> int:
 
 
 class _Compiler:
-    """Turns each node into a closure; names that the template never binds are read from the scope directly."""
+    """Turns each node into a closure. Names that the template never sets are read from the scope."""
 
     def __init__(self, tree: nodes.Template, selections: Mapping[str, Selection]) -> None:
         self.bound = bound_names(tree)
@@ -419,7 +439,8 @@ class _Compiler:
             case nodes.BinExpr() if type(node) in _ARITHMETIC:
                 return self._arithmetic(node)
             case nodes.UnaryExpr() if type(node) in _SIGNED:
-                sign, subject = _SIGNED[type(node)], self.expression(node.node)
+                sign = _SIGNED[type(node)]
+                subject = self.expression(node.node)
                 return lambda frame: sign(frame, subject(frame))
             case _:
                 raise ForbiddenError(
@@ -432,10 +453,10 @@ class _Compiler:
             raise LimitError("an integer takes more than 64 bits")
         if isinstance(value, float) and value in (float("inf"), float("-inf")):
             raise TemplateSyntaxError("a number is too large")
-        return lambda frame: value
+        return _make_constant(value)
 
     def _path(self, node: nodes.Name | nodes.Getattr) -> Evaluate:
-        """A name and the members below it, followed in one closure: by far the most frequent expression."""
+        """Compile a name and its members into one closure: by far the most frequent expression."""
         keys: list[str] = []
         root: nodes.Expr = node
         while isinstance(root, nodes.Getattr):
@@ -451,31 +472,34 @@ class _Compiler:
     def _local(self, name: str) -> Evaluate:
         missing = Undefined(name, name)
 
-        def evaluate(frame: RenderingFrame) -> Value:
+        def evaluate_local(frame: RenderingFrame) -> Value:
             value = frame.local.get(name, _ABSENT)
-            return frame.scope.get(name, missing) if value is _ABSENT else value
+            if value is _ABSENT:
+                return frame.scope.get(name, missing)
+            return value
 
-        return evaluate
+        return evaluate_local
 
     def _members(self, root: Evaluate, keys: tuple[str, ...], base: str) -> Evaluate:
         if not keys:
             return root
-        steps = tuple((key, ".".join((base, *keys[: at + 1]))) for at, key in enumerate(keys))
+        expressions = [".".join((base, *keys[: at + 1])) for at in range(len(keys))]
+        steps = tuple(zip(keys, expressions, strict=True))
 
-        def evaluate(frame: RenderingFrame) -> Value:
+        def evaluate_members(frame: RenderingFrame) -> Value:
             value = root(frame)
             for key, expression in steps:
                 value = member(value, key, expression)
             return value
 
-        return evaluate
+        return evaluate_members
 
     def _item(self, node: nodes.Getitem) -> Evaluate:
-        subject, expression = self.expression(node.node), unparse(node)
+        subject = self.expression(node.node)
+        expression = unparse(node)
         if isinstance(node.arg, nodes.Slice):
-            bounds = [
-                self._optional(bound) for bound in (node.arg.start, node.arg.stop, node.arg.step)
-            ]
+            bound_nodes = (node.arg.start, node.arg.stop, node.arg.step)
+            bounds = [self._optional(bound) for bound in bound_nodes]
             return lambda frame: _slice(frame, subject, bounds, expression)
         if isinstance(node.arg, nodes.Tuple):
             raise ForbiddenError("an index is one value")
@@ -483,7 +507,9 @@ class _Compiler:
         return lambda frame: item(subject(frame), settle(key(frame)), expression)
 
     def _optional(self, node: nodes.Expr | None) -> Evaluate:
-        return self.expression(node) if node is not None else _nothing
+        if node is None:
+            return _nothing
+        return self.expression(node)
 
     def _filter(self, node: nodes.Filter) -> Evaluate:
         if node.node is None:
@@ -496,28 +522,30 @@ class _Compiler:
         self._check_nested(node)
         if name in ("default", "d"):
             return _default(subject, args, kwargs)
-        ready = _as_it_is if function in LAZY_FILTERS else settle
+        prepare = _as_it_is if function in LAZY_FILTERS else settle
         if not args and not kwargs:
-            return lambda frame: called(function, name, frame, ready(subject(frame)))
+            return lambda frame: called(function, name, frame, prepare(subject(frame)))
         return lambda frame: called(
             function,
             name,
             frame,
-            ready(subject(frame)),
+            prepare(subject(frame)),
             *[settle(arg(frame)) for arg in args],
             **{key: settle(arg(frame)) for key, arg in kwargs.items()},
         )
 
     def _check_nested(self, node: nodes.Filter) -> None:
-        """The filter or test that map, select and their kin apply, when it is written out."""
-        at = {"map": 0, "select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}.get(node.name)
-        if at is None or len(node.args) <= at:
+        """Refuse an unknown filter or test that `map`, `select` and the like name by a constant."""
+        position = _POSITION_OF_NESTED.get(node.name)
+        if position is None or len(node.args) <= position:
             return
-        inner = node.args[at]
+        inner = node.args[position]
         if not (isinstance(inner, nodes.Const) and isinstance(inner.value, str)):
             return
-        table, what = (FILTERS, "filter") if node.name == "map" else (TESTS, "test")
-        named(table, inner.value, what)
+        if node.name == "map":
+            named(FILTERS, inner.value, "filter")
+        else:
+            named(TESTS, inner.value, "test")
 
     def _test(self, node: nodes.Test) -> Evaluate:
         name = node.name
@@ -543,10 +571,8 @@ class _Compiler:
         self, name: str, args: Sequence[Evaluate], kwargs: Mapping[str, Evaluate]
     ) -> Evaluate:
         if name not in GLOBALS:
-            near = suggest(name, GLOBALS)
-            raise ForbiddenError(
-                f"there is no function '{name}'", hint=f"did you mean '{near}'?" if near else None
-            )
+            hint = hint_at_similar_name(name, GLOBALS)
+            raise ForbiddenError(f"there is no function '{name}'", hint=hint)
         function = GLOBALS[name]
         fitting(function, name, len(args), tuple(kwargs), leading=1)
         return lambda frame: called(
@@ -560,13 +586,14 @@ class _Compiler:
     def _call_method(
         self, node: nodes.Getattr, args: Sequence[Evaluate], kwargs: Mapping[str, Evaluate]
     ) -> Evaluate:
-        name, subject, expression = node.attr, self.expression(node.node), unparse(node)
+        name = node.attr
+        subject = self.expression(node.node)
+        expression = unparse(node)
         if name not in METHOD_NAMES:
-            near = suggest(name, METHOD_NAMES)
-            hint = f"did you mean '{near}'?" if near else None
+            hint = hint_at_similar_name(name, METHOD_NAMES)
             raise ForbiddenError(f"there is no method '{name}'", hint=hint)
 
-        def evaluate(frame: RenderingFrame) -> Value:
+        def evaluate_method(frame: RenderingFrame) -> Value:
             value = subject(frame)
             function = _method(value, name, expression)
             value = settle(value)
@@ -583,7 +610,7 @@ class _Compiler:
                 **{key: settle(arg(frame)) for key, arg in kwargs.items()},
             )
 
-        return evaluate
+        return evaluate_method
 
     def _arguments(
         self, node: nodes.Filter | nodes.Test | nodes.Call
@@ -602,7 +629,7 @@ class _Compiler:
             operation, other = rest[0]
             return lambda frame: operation(frame, first(frame), other(frame))
 
-        def evaluate(frame: RenderingFrame) -> bool:
+        def evaluate_comparisons(frame: RenderingFrame) -> bool:
             left = first(frame)
             for operation, operand in rest:
                 right = operand(frame)
@@ -611,41 +638,54 @@ class _Compiler:
                 left = right
             return True
 
-        return evaluate
+        return evaluate_comparisons
 
     def _and(self, node: nodes.And) -> Evaluate:
         left, right = self.expression(node.left), self.expression(node.right)
 
-        def evaluate(frame: RenderingFrame) -> Value:
+        def evaluate_and(frame: RenderingFrame) -> Value:
             value = left(frame)
-            return right(frame) if truth(value) else value
+            if truth(value):
+                return right(frame)
+            return value
 
-        return evaluate
+        return evaluate_and
 
     def _or(self, node: nodes.Or) -> Evaluate:
         left, right = self.expression(node.left), self.expression(node.right)
 
-        def evaluate(frame: RenderingFrame) -> Value:
+        def evaluate_or(frame: RenderingFrame) -> Value:
             value = left(frame)
-            return value if truth(value) else right(frame)
+            if truth(value):
+                return value
+            return right(frame)
 
-        return evaluate
+        return evaluate_or
 
     def _condition(self, node: nodes.CondExpr) -> Evaluate:
-        test, then = self.expression(node.test), self.expression(node.expr1)
-        missing = Undefined(unparse(node), "the else part")
-        otherwise = self.expression(node.expr2) if node.expr2 is not None else lambda frame: missing
-        return lambda frame: then(frame) if truth(test(frame)) else otherwise(frame)
+        test = self.expression(node.test)
+        consequence = self.expression(node.expr1)
+        if node.expr2 is None:
+            alternative = _make_constant(Undefined(unparse(node), "the else part"))
+        else:
+            alternative = self.expression(node.expr2)
+
+        def evaluate_condition(frame: RenderingFrame) -> Value:
+            if truth(test(frame)):
+                return consequence(frame)
+            return alternative(frame)
+
+        return evaluate_condition
 
     def _concat(self, node: nodes.Concat) -> Evaluate:
         parts = [self.expression(part) for part in node.nodes]
 
-        def evaluate(frame: RenderingFrame) -> str:
-            made = [text(frame, part(frame)) for part in parts]
-            frame.make_text(sum(map(len, made)))
-            return "".join(made)
+        def evaluate_concat(frame: RenderingFrame) -> str:
+            texts = [text(frame, part(frame)) for part in parts]
+            frame.make_text(sum(map(len, texts)))
+            return "".join(texts)
 
-        return evaluate
+        return evaluate_concat
 
     def _list(self, node: nodes.List | nodes.Tuple) -> Evaluate:
         parts = [self.expression(part) for part in node.items]
@@ -665,37 +705,38 @@ class _Compiler:
     def _selection(self, node: nodes.ImportedName) -> Evaluate:
         selection = self.selections[node.importname.removeprefix(SELECTION)]
 
-        def evaluate(frame: RenderingFrame) -> Value:
+        def evaluate_selection(frame: RenderingFrame) -> Value:
             if frame.selected is None:
                 raise FailedError(
                     f"'{selection.source}' was cut out and no selected values were given"
                 )
             return frame.selected(selection)
 
-        return evaluate
+        return evaluate_selection
 
     # statements
 
     def block(self, body: Sequence[nodes.Node]) -> Emit:
-        emits = [emit for node in body for emit in self._statement(node)]
+        emits: list[Emit] = []
+        for node in body:
+            emits.extend(self._statement(node))
         if len(emits) == 1:
             return emits[0]
 
-        def run(frame: RenderingFrame) -> None:
+        def emit_block(frame: RenderingFrame) -> None:
             for emit in emits:
                 emit(frame)
 
-        return run
+        return emit_block
 
     def _statement(self, node: nodes.Node) -> Iterator[Emit]:
         match node:
             case nodes.Output():
                 for part in node.nodes:
-                    yield (
-                        _data(part.data)
-                        if isinstance(part, nodes.TemplateData)
-                        else self._output(part)
-                    )
+                    if isinstance(part, nodes.TemplateData):
+                        yield _data(part.data)
+                    else:
+                        yield self._output(part)
             case nodes.If():
                 yield self._if(node)
             case nodes.For():
@@ -710,48 +751,56 @@ class _Compiler:
 
     def _output(self, node: nodes.Expr) -> Emit:
         evaluate = self.expression(node)
+        evaluate_marked = evaluate
         kind: Literal["value", "identifier", "sql"] = "value"
-        inside = evaluate
-        if (
-            isinstance(node, nodes.Filter)
-            and node.name in ("identifier", "sql")
-            and node.node is not None
-        ):
-            kind = "identifier" if node.name == "identifier" else "sql"
-            inside = self.expression(node.node)
-        single = undoubled(node)
-        without = inside if single is None else self.expression(single)
+        if isinstance(node, nodes.Filter) and node.node is not None:
+            if node.name == "identifier":
+                kind = "identifier"
+            elif node.name == "sql":
+                kind = "sql"
+            if kind != "value":
+                evaluate_marked = self.expression(node.node)
+        undoubled_node = undoubled(node)
+        evaluate_undoubled = None
+        if undoubled_node is not None:
+            evaluate_undoubled = self.expression(undoubled_node)
         source, line = unparse(node), node.lineno
 
-        def emit(frame: RenderingFrame) -> None:
+        def emit_output(frame: RenderingFrame) -> None:
             if frame.marks is not None:
-                value = inside(frame)
-                kept = value if single is None else without(frame)
-                frame.out.append(_mark(frame, Marked("", value, kind, source, line, kept)))
+                value = evaluate_marked(frame)
+                undoubled_value = value
+                if evaluate_undoubled is not None:
+                    undoubled_value = evaluate_undoubled(frame)
+                marked = Marked("", value, kind, source, line, undoubled_value)
+                frame.out.append(_mark(frame, marked))
                 return
-            value = evaluate(frame)
-            made = value if type(value) is str else text(frame, value)
-            frame.text -= len(made)
+            output = evaluate(frame)
+            if type(output) is not str:
+                output = text(frame, output)
+            frame.text -= len(output)
             if frame.text < 0:
                 raise LimitError(
                     f"the template makes more than {frame.limits.text} characters of text"
                 )
-            frame.out.append(made)
+            frame.out.append(output)
 
-        return emit
+        return emit_output
 
     def _if(self, node: nodes.If) -> Emit:
-        branches = [(self.expression(node.test), self.block(node.body))]
-        branches += [(self.expression(other.test), self.block(other.body)) for other in node.elif_]
-        otherwise = self.block(node.else_)
+        branches = [
+            (self.expression(branch.test), self.block(branch.body))
+            for branch in (node, *node.elif_)
+        ]
+        else_body = self.block(node.else_)
 
-        def emit(frame: RenderingFrame) -> None:
+        def emit_if(frame: RenderingFrame) -> None:
             for test, body in branches:
                 if truth(test(frame)):
                     return body(frame)
-            return otherwise(frame)
+            return else_body(frame)
 
-        return emit
+        return emit_if
 
     def _for(self, node: nodes.For) -> Emit:
         if node.recursive:
@@ -759,17 +808,19 @@ class _Compiler:
                 "recursive loops are not part of the template language", line=node.lineno
             )
         bind = _binder(node.target)
-        subject, body, otherwise = (
-            self.expression(node.iter),
-            self.block(node.body),
-            self.block(node.else_),
-        )
-        test = self.expression(node.test) if node.test is not None else None
+        subject = self.expression(node.iter)
+        body = self.block(node.body)
+        else_body = self.block(node.else_)
         cost = 1 + _weight(*node.body)
-        test_cost = _weight(node.test) if node.test is not None else 0
-        asks_loop = any(name.name == "loop" for part in node.body for name in _names(part))
+        test = None
+        test_cost = 0
+        if node.test is not None:
+            test = self.expression(node.test)
+            test_cost = _weight(node.test)
+        names_in_body = {name.name for part in node.body for name in _names(part)}
+        uses_loop = "loop" in names_in_body
 
-        def emit(frame: RenderingFrame) -> None:
+        def emit_for(frame: RenderingFrame) -> None:
             outer = frame.local
             entries = elements(frame, subject(frame))
             try:
@@ -782,21 +833,24 @@ class _Compiler:
                 for at, entry in enumerate(entries):
                     frame.work(cost + len(outer))
                     frame.local = dict(outer)
-                    if asks_loop:
+                    if uses_loop:
                         frame.local["loop"] = _loop(at, len(entries))
                     bind(frame.local, entry)
                     body(frame)
             finally:
                 frame.local = outer
             if not entries:
-                otherwise(frame)
+                else_body(frame)
 
-        return emit
+        return emit_for
 
     def _assign(self, node: nodes.Assign) -> Emit:
         bind, value = _binder(node.target), self.expression(node.node)
         return lambda frame: bind(frame.local, _made_of(value(frame)))
 
+
+# Filters that take the name of a filter or test: the position of that argument.
+_POSITION_OF_NESTED = {"map": 0, "select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
 
 _STATEMENTS: dict[type[nodes.Node], str] = {
     nodes.AssignBlock: "set block",
@@ -807,29 +861,34 @@ _STATEMENTS: dict[type[nodes.Node], str] = {
 }
 
 
-# --- what closures share
+# --- functions that closures call
 
 
 def _comparison(name: str) -> Callable[[RenderingFrame, Value, Value], bool]:
-    """A comparison in which the error of a call that did not fail equals nothing, is in nothing and has no order."""
-    operation = _COMPARE[name]
-    otherwise = name in ("ne", "notin")
+    """Return the comparison operator of this name.
 
-    def compared(frame: RenderingFrame, left: Value, right: Value) -> bool:
+    The error of a call that did not fail equals nothing, is in nothing and has no order: comparing
+    with it gives true for `!=` and `not in`, and false for every other operator.
+    """
+    operation = _COMPARE[name]
+    is_negation = name in ("ne", "notin")
+
+    def compare_values(frame: RenderingFrame, left: Value, right: Value) -> bool:
         if type(left) is Undefined or type(right) is Undefined:
             if is_no_error(left) or is_no_error(right):
-                return otherwise
+                return is_negation
         return operation(frame, left, right)
 
-    return compared
+    return compare_values
 
 
 def _scoped(root: str, keys: tuple[str, ...], expression: str) -> Evaluate:
+    """Read a name of the scope and the members below it."""
     missing = Undefined(expression, root)
     if not keys:
         return lambda frame: frame.scope.get(root, missing)
 
-    def evaluate(frame: RenderingFrame) -> Value:
+    def evaluate_path(frame: RenderingFrame) -> Value:
         value = frame.scope.get(root, _ABSENT)
         if value is _ABSENT:
             return missing
@@ -844,7 +903,11 @@ def _scoped(root: str, keys: tuple[str, ...], expression: str) -> Evaluate:
                 return value
         return value
 
-    return evaluate
+    return evaluate_path
+
+
+def _make_constant(value: Value) -> Evaluate:
+    return lambda frame: value
 
 
 def _nothing(frame: RenderingFrame) -> None:
@@ -856,13 +919,14 @@ def _no_text(frame: RenderingFrame) -> str:
 
 
 def _as_it_is(value: Value) -> Value:
+    """Settle a value for a filter that accepts lazy values."""
     if type(value) in PLAIN or is_lazy(value):
         return value
     return settle(value)
 
 
 def _made_of(value: Value) -> Value:
-    """A part of a list or map that a template makes, or a value it binds: lazy is fine, undefined is not."""
+    """Refuse undefined in a list or map that the template makes, and in names it sets. Lazy is fine."""
     if type(value) is Undefined:
         raise value.error()
     return value
@@ -882,7 +946,8 @@ def _slice(
         return value
     start, stop, step = (settle(bound(frame)) for bound in bounds)
     for bound in (start, stop, step):
-        if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool)):
+        is_whole_number = isinstance(bound, int) and not isinstance(bound, bool)
+        if bound is not None and not is_whole_number:
             raise FailedError(f"{kind_of(bound)} cannot bound a slice, in '{expression}'")
     if step == 0:
         raise FailedError(f"a slice needs a step that is not 0, in '{expression}'")
@@ -892,21 +957,25 @@ def _slice(
 def _default(
     subject: Evaluate, args: Sequence[Evaluate], kwargs: Mapping[str, Evaluate]
 ) -> Evaluate:
-    by_name = dict(zip(("default_value", "boolean"), args, strict=False)) | dict(kwargs)
-    other = by_name.get("default_value", _no_text)
-    also_false = by_name.get("boolean", _nothing)
+    """Compile the filter `default`, the only one that accepts an undefined subject."""
+    positional = dict(zip(("default_value", "boolean"), args, strict=False))
+    arguments = {**positional, **kwargs}
+    default_value = arguments.get("default_value", _no_text)
+    replaces_false = arguments.get("boolean", _nothing)
 
-    def evaluate(frame: RenderingFrame) -> Value:
+    def evaluate_default(frame: RenderingFrame) -> Value:
         value = subject(frame)
         if type(value) is Undefined:
-            return other(frame)
-        return other(frame) if truth(also_false(frame)) and not truth(value) else value
+            return default_value(frame)
+        if truth(replaces_false(frame)) and not truth(value):
+            return default_value(frame)
+        return value
 
-    return evaluate
+    return evaluate_default
 
 
 def _method(value: Value, name: str, expression: str) -> Function | None:
-    """The method, unless the value has a member of this name: data wins over methods."""
+    """Return the method of a value. Fails if the value has a member of this name, because data wins."""
     if isinstance(value, Mapping) or is_lazy(value):
         found = member(value, name, expression)
         if type(found) is not Undefined:
@@ -919,46 +988,50 @@ def _method(value: Value, name: str, expression: str) -> Function | None:
 def _data(data: str) -> Emit:
     size = len(data)
 
-    def emit(frame: RenderingFrame) -> None:
+    def emit_data(frame: RenderingFrame) -> None:
         frame.text -= size
         if frame.text < 0:
             raise LimitError(f"the template makes more than {frame.limits.text} characters of text")
         frame.out.append(data)
 
-    return emit
+    return emit_data
 
 
-def _mark(frame: RenderingFrame, found: Marked) -> str:
+def _mark(frame: RenderingFrame, marked: Marked) -> str:
+    """Record a marked value in the frame and return its marker."""
     assert frame.marks is not None
     frame.work(1)
     marker = f"{frame.mark}{len(frame.marks)}{frame.mark}"
     frame.make_text(len(marker))
-    value = plain(frame, found.value)
-    single = value if found.undoubled is found.value else plain(frame, found.undoubled)
-    frame.marks.append(replace(found, marker=marker, value=value, undoubled=single))
+    value = plain(frame, marked.value)
+    undoubled_value = value
+    if marked.undoubled is not marked.value:
+        undoubled_value = plain(frame, marked.undoubled)
+    frame.marks.append(replace(marked, marker=marker, value=value, undoubled=undoubled_value))
     return marker
 
 
 def _binder(target: nodes.Node) -> Callable[[dict[str, Value], Value], None]:
+    """Return a function that sets the target's names to a value."""
     if isinstance(target, nodes.Name):
         name = target.name
 
-        def bind(local: dict[str, Value], value: Value) -> None:
+        def bind_name(local: dict[str, Value], value: Value) -> None:
             local[name] = value
 
-        return bind
+        return bind_name
     if not isinstance(target, nodes.Tuple):
         raise ForbiddenError("only names can be set", line=target.lineno)
-    parts = [_binder(part) for part in target.items]
+    binders = [_binder(part) for part in target.items]
 
-    def unpack(local: dict[str, Value], value: Value) -> None:
+    def bind_parts(local: dict[str, Value], value: Value) -> None:
         value = settle(value)
-        if not isinstance(value, list) or len(value) != len(parts):
-            raise FailedError(f"{kind_of(value)} cannot be taken apart into {len(parts)} names")
-        for bind_part, entry in zip(parts, value, strict=True):
-            bind_part(local, entry)
+        if not isinstance(value, list) or len(value) != len(binders):
+            raise FailedError(f"{kind_of(value)} cannot be taken apart into {len(binders)} names")
+        for bind, entry in zip(binders, value, strict=True):
+            bind(local, entry)
 
-    return unpack
+    return bind_parts
 
 
 def _passes(
@@ -983,14 +1056,16 @@ def _loop(at: int, size: int) -> dict[str, Value]:
 
 
 def _run(template: Template, frame: RenderingFrame) -> Value:
-    """The value of a template; lazy only when its one expression is."""
+    """Return the value of a template. It is lazy if the template is one expression with a lazy value."""
     if template.tree is None:
         return template.source
     try:
         frame.work(template.weight)
         if template.evaluate is not None:
             value = template.evaluate(frame)
-            return value if type(value) in SCALARS or is_lazy(value) else plain(frame, value)
+            if type(value) in SCALARS or is_lazy(value):
+                return value
+            return plain(frame, value)
         return _emitted(template, frame)
     except TemplateError as exc:
         _place(exc, template.source)
@@ -998,11 +1073,16 @@ def _run(template: Template, frame: RenderingFrame) -> Value:
 
 
 def _place(exc: TemplateError, source: str) -> None:
-    """Which template failed, and where the missing name stands in it. An error keeps its first place."""
-    if exc.template is None:
-        exc.template = source
-        if isinstance(exc, UndefinedError) and (at := source.find(exc.missing)) >= 0:
-            exc.line, exc.column = source.count("\n", 0, at) + 1, at - source.rfind("\n", 0, at)
+    """Record which template failed, and where the missing name is in it. The first place stays."""
+    if exc.template is not None:
+        return
+    exc.template = source
+    if not isinstance(exc, UndefinedError):
+        return
+    offset = source.find(exc.missing)
+    if offset >= 0:
+        exc.line = source.count("\n", 0, offset) + 1
+        exc.column = offset - source.rfind("\n", 0, offset)
 
 
 def _emitted(template: Template, frame: RenderingFrame) -> str:
@@ -1023,7 +1103,7 @@ def evaluate(
     functions: Functions | None = None,
     selected: Selected | None = None,
 ) -> Value:
-    """Like render, but an expression whose value is lazy yields that Lazy: a reference is passed on, not resolved."""
+    """Like `render`, but a lazy value stays lazy: the caller gets the reference, not its data."""
     if isinstance(template, str):
         template = parse(template)
     return _run(template, RenderingFrame(scope, limits, functions, selected))
@@ -1037,7 +1117,7 @@ def probe(
     functions: Functions | None = None,
     selected: Selected | None = None,
 ) -> Value:
-    """Like evaluate, but an expression whose value is undefined yields that Undefined: asked about, not used."""
+    """Like `evaluate`, but returns an undefined value as an Undefined instead of raising."""
     if isinstance(template, str):
         template = parse(template)
     frame = RenderingFrame(scope, limits, functions, selected)
@@ -1046,7 +1126,9 @@ def probe(
     try:
         frame.work(template.weight)
         value = template.evaluate(frame)
-        return value if isinstance(value, Undefined) or is_lazy(value) else plain(frame, value)
+        if isinstance(value, Undefined) or is_lazy(value):
+            return value
+        return plain(frame, value)
     except TemplateError as exc:
         _place(exc, template.source)
         raise
@@ -1066,7 +1148,9 @@ def render(
         return template.source
     frame = RenderingFrame(scope, limits, functions, selected)
     value = _run(template, frame)
-    return value if type(value) in PLAIN else plain(frame, value)
+    if type(value) in PLAIN:
+        return value
+    return plain(frame, value)
 
 
 def render_value(
@@ -1077,65 +1161,69 @@ def render_value(
     functions: Functions | None = None,
     selected: Selected | None = None,
 ) -> Value:
-    """Render every text in a structure, keys too; one budget for all of it."""
+    """Render every text in a structure, keys included, with one budget for all of them."""
     return _rendered(value, RenderingFrame(scope, limits, functions, selected), 0)
 
 
 def parsed(value: Value) -> Value:
-    """A structure to be rendered again and again, its texts parsed."""
+    """Parse every text value of a structure that is rendered many times."""
     if isinstance(value, str):
         return parse(value)
     if isinstance(value, Mapping):
         return {key: parsed(part) for key, part in value.items()}
-    return [parsed(part) for part in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [parsed(part) for part in value]
+    return value
 
 
 def _rendered(value: Value, frame: RenderingFrame, depth: int) -> Value:
     kind = type(value)
     if kind is Template or kind is str or isinstance(value, (str, Template)):
-        made = _run(value if kind is Template else parse(value), frame)
-        return made if type(made) in PLAIN else plain(frame, made)
+        template = value if kind is Template else parse(value)
+        rendered = _run(template, frame)
+        if type(rendered) in PLAIN:
+            return rendered
+        return plain(frame, rendered)
     if kind is dict or isinstance(value, (list, tuple, Mapping)):
         if depth >= frame.limits.depth:
             raise LimitError(f"a value is nested more than {frame.limits.depth} deep")
         frame.work(1 + len(value))
     if kind is dict or isinstance(value, Mapping):
-        made = {}
+        rendered = {}
         for key, part in value.items():
             try:
                 name = _rendered_key(key, frame)
-                made[name] = _rendered(part, frame, depth + 1)
+                rendered[name] = _rendered(part, frame, depth + 1)
             except TemplateError as error:
                 error.path = f".{key}{error.path}"
                 raise
-        if len(made) != len(value):
+        if len(rendered) != len(value):
             raise FailedError("two keys of a map render to the same text")
-        return made
-    return (
-        _rendered_list(value, frame, depth)
-        if isinstance(value, (list, tuple))
-        else plain(frame, value)
-    )
+        return rendered
+    if isinstance(value, (list, tuple)):
+        return _rendered_list(value, frame, depth)
+    return plain(frame, value)
 
 
 def _rendered_list(parts: Sequence[Value], frame: RenderingFrame, depth: int) -> list[Value]:
-    made: list[Value] = []
-    for each in parts:
+    rendered: list[Value] = []
+    for entry in parts:
         try:
-            made.append(_rendered(each, frame, depth + 1))
+            rendered.append(_rendered(entry, frame, depth + 1))
         except TemplateError as error:
-            error.path = f"[{len(made)}]{error.path}"
+            error.path = f"[{len(rendered)}]{error.path}"
             raise
-    return made
+    return rendered
 
 
 def _rendered_key(key: Any, frame: RenderingFrame) -> str:
-    if isinstance(key, str) and "{" not in key:
-        return key
-    made = settle(_run(parse(key), frame)) if isinstance(key, str) else key
-    if isinstance(made, (list, dict)) or made is None:
-        raise FailedError(f"{kind_of(made)} cannot be a key, keys are text")
-    return scalar_text(made)
+    if isinstance(key, str):
+        if "{" not in key:
+            return key
+        key = settle(_run(parse(key), frame))
+    if isinstance(key, (list, dict)) or key is None:
+        raise FailedError(f"{kind_of(key)} cannot be a key, keys are text")
+    return scalar_text(key)
 
 
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -1149,7 +1237,10 @@ def guard(
     functions: Functions | None = None,
     selected: Selected | None = None,
 ) -> bool:
-    """The verdict of a `when`: a bool as it is, text by its word, anything else by its truth (null is false)."""
+    """Evaluate a `when`. See `verdict` for how its value becomes a bool.
+
+    A value that is absent, such as the error of a success, counts as false instead of raising.
+    """
     value: Value = template
     if isinstance(template, (str, Template)):
         try:
@@ -1162,13 +1253,17 @@ def guard(
 
 
 def is_absent(template: Template | str, scope: Scope, **more: Any) -> bool:
-    """Whether its value is missing because there is nothing to tell: the error of a success, a step that has not run."""
-    found = probe(template, scope, **more)
-    return isinstance(found, Undefined) and bool(found.absent)
+    """Whether the value is missing by design: the error of a success, or a step that has not run."""
+    value = probe(template, scope, **more)
+    return isinstance(value, Undefined) and bool(value.absent)
 
 
 def verdict(value: Value) -> bool:
-    """What a rendered guard says."""
+    """Convert the value of a guard to a bool.
+
+    The texts true, yes, 1, false, no and 0 (in any case) mean what they say. Any other value counts
+    by its truth: null, 0, and empty texts, lists and maps are false.
+    """
     if isinstance(value, str):
         return _WORDS.get(value.strip().lower(), bool(value))
     return bool(value)
@@ -1182,10 +1277,11 @@ def render_marked(
     functions: Functions | None = None,
     selected: Selected | None = None,
 ) -> tuple[str, list[Marked]]:
-    """The text with a marker in place of every `{{ expression }}`, and what each stands for.
+    """Return the text with a marker in place of every `{{ expression }}`, and the marked values.
 
-    The markers cannot occur in the template's own text, and no value is part of the text, so a tool can replace each by
-    a parameter. `identifier` and `sql`, when last, set the kind; the value is then what went into that filter.
+    The markers cannot occur in the template's own text, and no value is part of the text. So a tool
+    can replace each marker by a query parameter. If the last filter of an expression is `identifier`
+    or `sql`, it sets the kind, and the marked value is the input of that filter.
     """
     if isinstance(template, str):
         template = parse(template)
@@ -1203,7 +1299,9 @@ def render_marked(
 
 
 def _free_character(source: str) -> str:
-    for code in range(0xE000, 0xF900):  # Unicode's private use area
-        if (character := chr(code)) not in source:
+    """Return a character of Unicode's private use area that the source does not contain."""
+    for code in range(0xE000, 0xF900):
+        character = chr(code)
+        if character not in source:
             return character
     raise ForbiddenError("the template uses every private character")
