@@ -1,5 +1,5 @@
-"""The playbook language: YAML text in, one validated `Playbook` out; templates; static analysis.
+"""The playbook language: reads YAML text, validates it into a `Playbook`, and evaluates templates.
 
-`dialect` alone knows older spellings; the engine and the workers see only `model.Playbook` and what `plan` makes of it.
-May import `noetl.model`; may be imported by everything above it.
+`dialect` rewrites older spellings; `plan` compiles a `Playbook` for the engine and the workers. Pure:
+runs in servers, workers and the CLI. Imports only `noetl.model`; every package above may import it.
 """

@@ -1,11 +1,13 @@
-"""Assignments (`set`): which name changes what, on the server and on a worker alike.
+"""Assignments (`set`): what each target changes. The server and workers share these rules.
 
-`ctx.x`, `vars.x` and a bare name change the execution's variables; `step.y` and `iter.y` are scratch of the activation; `state.z`
-is a value of the playbook that outlives the execution. A list or map of a payload is a link: `{"$reference": {ref_id, type, uri,
-rows, …}}`; in older logs it has the address alone. `state` holds none: its values stand in the events.
+`ctx.x`, `vars.x` and a bare name change the execution's variables. `step.y` and `iter.y` are scratch
+values of the activation. `state.z` is a value of the playbook that outlives the execution. A variable
+holds a list or map of a payload as a link: `{"$reference": {ref_id, type, uri, rows, …}}`. Links in
+older logs have only the address. `state` holds no links, because its values are part of the events.
 
-Only NoETL makes links. Data from outside (a workload, a signal, a literal of the playbook) that looks like one is wrapped before
-it is stored beside links, `{"$literal": data}`, and unwrapped where links are followed: no data can name a stored value.
+Only NoETL makes links. Data from outside (a workload, a signal, a literal of the playbook) may look
+like a link. Such data is wrapped as `{"$literal": data}` before it is stored beside links, and
+unwrapped where links are followed. So no data from outside can refer to a stored value.
 """
 
 from typing import Any
@@ -20,37 +22,43 @@ LITERAL = "$literal"
 
 
 def full_name(target: str) -> str:
-    """The target with its root spelled out: ctx.x, step.y, iter.y or state.z."""
+    """Return the target with its root: ctx.x, step.y, iter.y or state.z."""
     root, dot, rest = target.partition(".")
     if dot and root in ("ctx", "step", "iter", "state"):
         return target
-    return f"ctx.{rest}" if dot and root == "vars" else f"ctx.{target}"
+    if dot and root == "vars":
+        return f"ctx.{rest}"
+    return f"ctx.{target}"
 
 
 def is_state(target: str) -> bool:
-    """Whether it is a value of the playbook: those stand in events as they are, at most 4 KB of scalars."""
+    """Whether the target is a state value. Events contain those: at most 4 KB of scalars."""
     return full_name(target).startswith("state.")
 
 
 def root_of(name: str) -> tuple[str, tuple[str, ...]]:
-    """The root of a full name, and the path below it."""
+    """Split a full name into its root and the path below it."""
     root, *path = name.split(".")
     return root, tuple(path)
 
 
 def placed(where: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """A copy of `where` with the value at the path; what is not a map on the way is replaced by one."""
+    """Return a copy of `where` with the value at the path. Anything on the way that is no map becomes one."""
     head, *rest = path
     if not rest:
         return {**where, head: value}
     inner = where.get(head)
-    return {**where, head: placed(inner if isinstance(inner, dict) else {}, tuple(rest), value)}
+    if not isinstance(inner, dict):
+        inner = {}
+    return {**where, head: placed(inner, tuple(rest), value)}
 
 
 def found_at(where: Any, path: tuple[str, ...]) -> Any:
-    """The value at the path; None where there is none."""
+    """Return the value at the path, or None if there is none."""
     for part in path:
-        where = where.get(part) if isinstance(where, dict) else None
+        if not isinstance(where, dict):
+            return None
+        where = where.get(part)
     return where
 
 
@@ -59,16 +67,20 @@ def assign_ctx(where: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 
 
 def state_writes(known: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """The state values that these assignments make of the known ones, by name: a path below a name changes a part of its map."""
-    made: dict[str, Any] = {}
+    """Return the new state values by name.
+
+    `known` are the current values. A target such as `state.a.b` changes a part of the map `a`.
+    """
+    written: dict[str, Any] = {}
     for target, value in values.items():
         if not target.startswith("state."):
             continue
         _, path = root_of(target)
         name = path[0]
-        changed = placed({name: made.get(name, known.get(name))}, path, value)
-        made[name] = changed[name]
-    return made
+        current = written.get(name, known.get(name))
+        changed = placed({name: current}, path, value)
+        written[name] = changed[name]
+    return written
 
 
 def assign_scratch(where: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -90,21 +102,25 @@ def is_reference(value: Any) -> bool:
 
 
 def link_to(reference: Reference) -> dict[str, Any]:
-    """The reference as a variable holds it."""
-    return {REFERENCE: msgspec.to_builtins(reference) if reference.ref_id else reference.uri}
+    """Return the link that a variable holds for this reference."""
+    if not reference.ref_id:
+        return {REFERENCE: reference.uri}
+    return {REFERENCE: msgspec.to_builtins(reference)}
 
 
 def linked(value: dict[str, Any]) -> Reference:
-    """The reference that a link holds. Of an older link only the address is known: its checksum is not checked."""
-    found = value[REFERENCE]
-    if isinstance(found, str):
-        return Reference(ref_id=RefId(""), type="kv", uri=found)
-    return msgspec.convert(found, Reference)
+    """Return the reference that a link holds. Older links have only an address and no checksum."""
+    content = value[REFERENCE]
+    if isinstance(content, str):
+        return Reference(ref_id=RefId(""), type="kv", uri=content)
+    return msgspec.convert(content, Reference)
 
 
 def wrapped(data: Any) -> Any:
-    """Plain data as it may stand beside links: every map in it that looks like a link, or like a wrapped map, is wrapped. Lists
-    are not looked into, because links are not looked for in lists."""
+    """Wrap every map in the data that looks like a link or like a wrapped map.
+
+    Lists stay as they are, because links in lists are never followed.
+    """
     if not isinstance(data, dict):
         return data
     if len(data) == 1 and (REFERENCE in data or LITERAL in data):
@@ -117,7 +133,7 @@ def is_wrapped(value: Any) -> bool:
 
 
 def unwrapped(value: Any) -> Any:
-    """What `wrapped` was given. Links stay."""
+    """Undo `wrapped`. Links stay."""
     if not isinstance(value, dict):
         return value
     if is_wrapped(value):

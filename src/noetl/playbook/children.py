@@ -1,4 +1,4 @@
-"""The children that a playbook names: which versions they ask for, and which are known before anything runs."""
+"""The child playbooks that a playbook calls, and which of them are known before it runs."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from noetl.playbook.templates import parse
 
 
 def asks_latest(version: str | int | None) -> bool:
-    """True when a call names no version of its own."""
+    """Whether a call names no fixed version."""
     return version in (None, "latest", "")
 
 
@@ -16,19 +16,20 @@ def calls_children(playbook: Playbook) -> bool:
 
 
 def literal_children(playbook: Playbook) -> tuple[tuple[str, str | None], ...]:
-    """Path and version (None: the latest) of every child that is named without a template."""
-    found: dict[tuple[str, str | None], None] = {}
+    """Return path and version (None: the latest) of every child that is named without a template."""
+    children: dict[tuple[str, str | None], None] = {}  # a dict keeps the order
     for task in _child_tasks(playbook):
         version = None if asks_latest(task.version) else str(task.version)
         if parse(task.path).is_literal and parse(version or "").is_literal:
-            found[task.path, version] = None
-    return tuple(found)
+            children[task.path, version] = None
+    return tuple(children)
 
 
 def _child_tasks(playbook: Playbook) -> Iterator[PlaybookTask]:
-    in_steps = (task for step in playbook.workflow for task in step.tool)
-    in_workbook: Iterator[Task] = (named.tool for named in playbook.workbook)
-    for tasks in (in_steps, in_workbook):
-        for task in tasks:
-            if isinstance(task, PlaybookTask):
-                yield task
+    tasks: list[Task] = []
+    for step in playbook.workflow:
+        tasks += step.tool
+    tasks += [entry.tool for entry in playbook.workbook]
+    for task in tasks:
+        if isinstance(task, PlaybookTask):
+            yield task

@@ -1,4 +1,4 @@
-"""A playbook's text in the current spelling, with its comments, order and quoting kept."""
+"""Rewrites a playbook's text in the current spelling. Keeps its comments, order and quoting."""
 
 import io
 import re
@@ -22,14 +22,14 @@ from noetl.playbook.validation import PlaybookInvalid, load
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """`text` is the same as the source when there was nothing to rewrite."""
+    """`text` is the unchanged source if there was nothing to rewrite."""
 
     text: str
     changes: list[Finding]
 
 
 def convert(source: str, *, file: str = "<text>") -> Converted:
-    """Rewrite older spellings; PlaybookInvalid when the text cannot be read or a form has no equivalent."""
+    """Rewrite older spellings. Raises PlaybookInvalid for unreadable text and forms without equivalent."""
     _refuse_unreadable(source, file)
     yaml = _round_trip()
     document: Any = yaml.load(source)
@@ -44,11 +44,12 @@ def convert(source: str, *, file: str = "<text>") -> Converted:
         return Converted(source, [])
     written = io.StringIO()
     yaml.dump(document, written)
-    return Converted(_with_lost_comments(written.getvalue(), before, starts), editor.findings)
+    converted = _with_lost_comments(written.getvalue(), before, starts)
+    return Converted(converted, editor.findings)
 
 
 def _refuse_unreadable(source: str, file: str) -> None:
-    """Limits and YAML errors are found by the reader that has them, before the round-trip parser sees the text."""
+    """Apply the limits and YAML checks of `text` before the round-trip parser reads the source."""
     document = text.read(source)
     if document.problems or not isinstance(document.data, text.Map):
         raise PlaybookInvalid(load(source, file=file).findings)
@@ -57,7 +58,7 @@ def _refuse_unreadable(source: str, file: str) -> None:
 def _round_trip() -> YAML:
     yaml = YAML(typ="rt")
     yaml.preserve_quotes = True
-    yaml.width = 4096  # lines are the author's business
+    yaml.width = 4096  # keeps the author's line breaks
     yaml.indent(mapping=2, sequence=4, offset=2)
     yaml.representer.add_representer(type(None), _null)
     return yaml
@@ -67,22 +68,27 @@ def _null(representer: Any, _: None) -> Any:
     return representer.represent_scalar("tag:yaml.org,2002:null", "null")
 
 
-# ---- comments whose key is gone ----
+# ---- comments of removed keys ----
 
 
 def _comments(node: Any) -> Iterator[tuple[int, str]]:
-    """(line, text) of every comment in a round-trip document."""
+    """Yield (line, text) of every comment in a round-trip document."""
     if not isinstance(node, CommentedMap | CommentedSeq):
         return
     for token in _tokens([node.ca.comment, list(node.ca.items.values()), node.ca.end]):
-        for offset, said in enumerate(str(token.value).split("\n")):
-            if said.strip().startswith("#"):
-                yield token.start_mark.line + offset, said.strip()
-    for child in node.values() if isinstance(node, CommentedMap) else node:
+        for offset, line in enumerate(str(token.value).split("\n")):
+            comment = line.strip()
+            if comment.startswith("#"):
+                yield token.start_mark.line + offset, comment
+    children: Iterable[Any] = node
+    if isinstance(node, CommentedMap):
+        children = node.values()
+    for child in children:
         yield from _comments(child)
 
 
 def _tokens(found: Any) -> Iterator[CommentToken]:
+    """Yield the comments in nested lists, the form in which ruamel.yaml keeps them."""
     if isinstance(found, CommentToken):
         yield found
     elif isinstance(found, list):
@@ -91,60 +97,63 @@ def _tokens(found: Any) -> Iterator[CommentToken]:
 
 
 def _starts(document: Any) -> list[tuple[int, str]]:
-    """Where each step begins."""
-    listed = document.get("workflow", document.get("steps"))
-    steps = [
-        step
-        for step in listed or []
-        if isinstance(step, CommentedMap) and isinstance(step.get("step"), str)
-    ]
-    return [(step.lc.line, step["step"]) for step in steps]
+    """Return the first line and the name of each step."""
+    workflow = document.get("workflow", document.get("steps"))
+    starts: list[tuple[int, str]] = []
+    for step in workflow or []:
+        if isinstance(step, CommentedMap) and isinstance(step.get("step"), str):
+            starts.append((step.lc.line, step["step"]))
+    return starts
 
 
 def _with_lost_comments(
     written: str, before: list[tuple[int, str]], starts: list[tuple[int, str]]
 ) -> str:
-    """Comments of keys that are gone stand above the step they were in; none is dropped."""
-    kept = Counter(said for _, said in set(_comments(_round_trip().load(written))))
+    """Insert the comments of removed keys above their step, so that no comment is lost."""
+    kept = Counter(comment for _, comment in set(_comments(_round_trip().load(written))))
     lost: dict[str | None, list[str]] = {}
-    for line, said in before:
-        if kept[said] > 0:
-            kept[said] -= 1
+    for line, comment in before:
+        if kept[comment] > 0:
+            kept[comment] -= 1
         else:
-            lost.setdefault(
-                next((name for start, name in reversed(starts) if start <= line), None), []
-            ).append(said)
+            step = _step_at(line, starts)
+            lost.setdefault(step, []).append(comment)
     lines = written.split("\n")
-    for name, texts in lost.items():
-        at, indent = _line_of(lines, name)
-        lines[at:at] = [indent + said for said in texts]
+    for step, comments in lost.items():
+        at, indent = _line_of(lines, step)
+        lines[at:at] = [indent + comment for comment in comments]
     return "\n".join(lines)
 
 
+def _step_at(line: int, starts: list[tuple[int, str]]) -> str | None:
+    """Return the step that contains this line, or None if it is before the first step."""
+    for start, name in reversed(starts):
+        if start <= line:
+            return name
+    return None
+
+
 def _line_of(lines: list[str], name: str | None) -> tuple[int, str]:
-    wanted = (
-        re.compile(rf"""( *)- (?:\{{ *)?step: ["']?{re.escape(name)}["']?(?:\s|,|$)""")
-        if name
-        else None
-    )
-    for index, line in enumerate(lines if wanted else []):
-        if wanted is not None and (found := wanted.match(line)) is not None:
-            return index, found[1]
+    """Return index and indent of a step's first line; those of the first line if it is not found."""
+    if name:
+        start = re.compile(rf"""( *)- (?:\{{ *)?step: ["']?{re.escape(name)}["']?(?:\s|,|$)""")
+        for index, line in enumerate(lines):
+            match = start.match(line)
+            if match is not None:
+                return index, match[1]
     return 0, ""
 
 
 class RoundTrip(Editor):
-    """The same edits on data that carries comments."""
+    """Applies the edits of `dialect` to data that has comments."""
 
     def mark(self, node: Any, key: str | int | None = None) -> Mark:
-        if (
-            key is not None
-            and isinstance(node, CommentedMap | CommentedSeq)
-            and key in (node.lc.data or {})
-        ):
+        if not isinstance(node, CommentedMap | CommentedSeq):
+            return START
+        if key is not None and key in (node.lc.data or {}):
             line, column = node.lc.data[key][:2]
             return Mark(line + 1, column + 1)
-        if isinstance(node, CommentedMap | CommentedSeq) and node.lc.line is not None:
+        if node.lc.line is not None:
             return Mark(node.lc.line + 1, node.lc.col + 1)
         return START
 
@@ -170,16 +179,18 @@ class RoundTrip(Editor):
         target.insert(index, value)
 
     def respell(self, node: Any, key: str | int, changed: Respelled) -> None:
-        """In the quotes or the block that the text had. An anchor is left out: what shares it may keep the old text."""
+        """Replace a text. Keeps its quotes or block style, but not its anchor.
+
+        Other places that use the anchor may keep the old text.
+        """
         old = node[key]
-        new: Any = type(old)(changed.text) if isinstance(old, ScalarString) else changed.text
+        new: Any = changed.text
+        if isinstance(old, ScalarString):
+            new = type(old)(changed.text)
         if hasattr(old, "comment"):
             new.comment = old.comment
         if hasattr(old, "fold_pos"):
-            new.fold_pos = [
-                at + sum(more for offset, more in changed.growth if offset < at)
-                for at in old.fold_pos
-            ]
+            new.fold_pos = [_moved(position, changed.growth) for position in old.fold_pos]
         node[key] = new
 
     def _place(self, node: CommentedMap | CommentedSeq, origin: Any, key: str | int | None) -> None:
@@ -187,23 +198,22 @@ class RoundTrip(Editor):
         node.lc.line, node.lc.col = mark.line - 1, mark.column - 1
 
     def _carry(self, source: Any, key: str | int, target: Node, name: str) -> None:
-        """Position and comments of what moves; a comment moves once, with the key that is about to go."""
+        """Give the key in `target` the position that it had in `source`."""
         if not isinstance(target, CommentedMap):
             return
         mark = self.mark(source, key)
-        at = [mark.line - 1, mark.column - 1] * 2
         if target.lc.data is None:
             target.lc.data = {}
-        target.lc.data[name] = at
+        target.lc.data[name] = [mark.line - 1, mark.column - 1] * 2
 
     def move(self, source: Node, key: str, target: Node, name: str | None = None) -> None:
-        comment = source.ca.items.pop(key, None) if isinstance(source, CommentedMap) else None
+        comment = _take_comment(source, key)
         super().move(source, key, target, name)
         if comment is not None and isinstance(target, CommentedMap):
             target.ca.items[name or key] = comment
 
     def rename(self, node: Node, old: str, new: str) -> None:
-        comment = node.ca.items.pop(old, None) if isinstance(node, CommentedMap) else None
+        comment = _take_comment(node, old)
         super().rename(node, old, new)
         if comment is not None and isinstance(node, CommentedMap):
             node.ca.items[new] = comment
@@ -212,3 +222,15 @@ class RoundTrip(Editor):
         for key in keys:
             if isinstance(node, CommentedMap):
                 node.move_to_end(key)
+
+
+def _take_comment(node: Node, key: str) -> Any:
+    """Remove and return the comment of a key, before the key itself goes."""
+    if not isinstance(node, CommentedMap):
+        return None
+    return node.ca.items.pop(key, None)
+
+
+def _moved(position: int, growth: list[tuple[int, int]]) -> int:
+    """Return a position of the old text in the new text."""
+    return position + sum(added for offset, added in growth if offset < position)

@@ -1,6 +1,7 @@
-"""Quotes doubled by hand: `'{{ x | replace("'", "''") }}'`, as SQL needs it where values become text.
+"""Removes quotes doubled by hand: `'{{ x | replace("'", "''") }}'`.
 
-Here values never become text, so inside a quoted literal the doubling would be stored. It is left out there.
+Authors double quotes for systems that paste values into the text of SQL. NoETL passes values as
+parameters, so the doubled quotes would be stored. Inside a quoted literal they are therefore undone.
 """
 
 import copy
@@ -12,7 +13,7 @@ _KEEPS_TEXT = frozenset({"trim", "upper", "lower", "string", "title", "capitaliz
 
 
 def undoubled(node: nodes.Node) -> nodes.Expr | None:
-    """The expression without its doubling of quotes; None when it doubles none."""
+    """Return the expression without its doubling of quotes, or None if it doubles none."""
     match node:
         case nodes.Filter(name="replace", node=nodes.Expr() as subject) if _doubles(node.args):
             return undoubled(subject) or subject
@@ -32,6 +33,8 @@ def undoubled(node: nodes.Node) -> nodes.Expr | None:
 
 
 def _doubles(args: Sequence[nodes.Expr]) -> bool:
-    return [arg.value for arg in args if isinstance(arg, nodes.Const)] == ["'", "''"] and len(
-        args
-    ) == 2
+    """Whether these are the arguments of `replace("'", "''")`."""
+    if len(args) != 2:
+        return False
+    constants = [arg.value for arg in args if isinstance(arg, nodes.Const)]
+    return constants == ["'", "''"]

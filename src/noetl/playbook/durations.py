@@ -1,4 +1,4 @@
-"""Durations as playbooks spell them: `100ms`, `2s`, `5m`, `2h`, `1d`; a bare number is seconds."""
+"""Durations in playbooks: `100ms`, `2s`, `5m`, `2h`, `1d`; a bare number is seconds."""
 
 import re
 
@@ -8,8 +8,8 @@ LONGEST = 3_650 * _UNITS["d"]
 
 
 def micros(duration: str | int | float) -> int:
-    """The duration in microseconds; ValueError says what a duration looks like."""
-    match = _SPELLED.fullmatch(str(duration)) if not isinstance(duration, bool) else None
+    """Parse a duration into microseconds. The message of ValueError shows the valid forms."""
+    match = _SPELLED.fullmatch(str(duration))
     if match is None:
         raise ValueError(
             f"{duration!r} is not a duration: write 100ms, 2s, 5m, 2h or 1d; a bare number is seconds"
@@ -21,8 +21,8 @@ def micros(duration: str | int | float) -> int:
 
 
 def spelled(duration: int) -> str:
-    """The shortest spelling that is exact to the millisecond."""
-    unit = next(
-        name for name, size in reversed(_UNITS.items()) if duration % size == 0 or name == "ms"
-    )
-    return f"{duration // _UNITS[unit]}{unit}"
+    """Write a duration in the largest unit that divides it, or in milliseconds, rounded down."""
+    for unit, size in reversed(_UNITS.items()):
+        if duration % size == 0:
+            return f"{duration // size}{unit}"
+    return f"{duration // _UNITS['ms']}ms"

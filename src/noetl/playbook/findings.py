@@ -1,6 +1,7 @@
-"""What validation has to say about a playbook: one `Finding` per place, with a stable code.
+"""The findings of validation: one `Finding` per problem, with its place and a stable code.
 
-Codes are part of the public interface (`noetl validate --json`, the API, editors): they are added, never renamed.
+Codes are part of the public interface (`noetl validate --json`, the API, editors). New codes may be
+added, but a code is never renamed.
 """
 
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from typing import Literal
 Severity = Literal["error", "warning", "note"]
 
 MOST = 100  # findings reported for one playbook
+_RANK = {"error": 0, "warning": 1, "note": 2}
 
 
 class Code(StrEnum):
@@ -109,7 +111,7 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`line` and `column` count from 1; 0 when the place is the file as a whole."""
+    """`line` and `column` count from 1. They are 0 if the finding concerns the file as a whole."""
 
     file: str
     line: int
@@ -121,21 +123,26 @@ class Finding:
     severity: Severity = "error"
 
     def __str__(self) -> str:
-        place = f" (step {self.step})" if self.step else ""
-        return f"{self.file}:{self.line}:{self.column}: {self.severity} {self.code} {self.message}{place}"
+        place = f"{self.file}:{self.line}:{self.column}"
+        step = f" (step {self.step})" if self.step else ""
+        return f"{place}: {self.severity} {self.code} {self.message}{step}"
 
     def to_dict(self) -> dict[str, str | int | None]:
         return {**asdict(self), "code": str(self.code)}
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """By position, each once, errors first when there are more than fit."""
+    """Return the findings by position, each once. If there are too many, errors are kept first."""
     unique = list(dict.fromkeys(findings))
     if len(unique) > MOST:
-        rank = {"error": 0, "warning": 1, "note": 2}
-        unique = sorted(
-            unique, key=lambda finding: (rank[finding.severity], finding.line, finding.column)
-        )[:MOST]
-    return sorted(
-        unique, key=lambda finding: (finding.line, finding.column, finding.code, finding.message)
-    )
+        unique.sort(key=_importance)
+        unique = unique[:MOST]
+    return sorted(unique, key=_position)
+
+
+def _importance(finding: Finding) -> tuple[int, int, int]:
+    return _RANK[finding.severity], finding.line, finding.column
+
+
+def _position(finding: Finding) -> tuple[int, int, Code, str]:
+    return finding.line, finding.column, finding.code, finding.message

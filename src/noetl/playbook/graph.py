@@ -1,4 +1,4 @@
-"""Steps and arcs as pictures made of text: a tree for terminals, Mermaid for documents."""
+"""Draws the steps and arcs of a playbook as text: a tree for terminals, Mermaid for documents."""
 
 from collections.abc import Iterator
 
@@ -6,15 +6,15 @@ from noetl.playbook.model import Arc, Playbook, Step
 
 
 def tree(playbook: Playbook) -> str:
-    """Every step once, where it is first reached from the entry; later arrivals refer to it with ↑."""
+    """Draw every step once, where it is first reached from the entry. Later arcs to it show ↑."""
     steps = {step.step: step for step in playbook.workflow}
     lines = [f"{playbook.metadata.name}"]
     seen: set[str] = set()
-    roots = [playbook.entry]
-    if (final := playbook.executor.spec.final_step) is not None:
-        roots.append(final)
-    for root in roots:
-        lines.extend(_branch(root, "", "", steps, seen, note=" (final)" if root == final else ""))
+    final = playbook.executor.spec.final_step
+    entry_note = " (final)" if playbook.entry == final else ""
+    lines.extend(_branch(playbook.entry, "", "", steps, seen, note=entry_note))
+    if final is not None:
+        lines.extend(_branch(final, "", "", steps, seen, note=" (final)"))
     for name in steps:
         if name not in seen:
             lines.extend(_branch(name, "", "", steps, seen, note=" (unreachable)"))
@@ -24,41 +24,53 @@ def tree(playbook: Playbook) -> str:
 def _branch(
     name: str, lead: str, label: str, steps: dict[str, Step], seen: set[str], note: str = ""
 ) -> Iterator[str]:
-    """Depth first without recursion, so that a long chain is no problem."""
+    """Yield the lines of a step and all steps below it. Not recursive, so that chains may be long."""
     waiting = [(name, lead, "", label, note)]
     while waiting:
         name, lead, elbow, label, note = waiting.pop()
+        line = f"{lead}{elbow}{label}{name}"
         step = steps.get(name)
-        if step is None or name in seen:
-            yield f"{lead}{elbow}{label}{name}{' ↑' if step else ' ?'}"
+        if step is None:
+            yield f"{line} ?"
+            continue
+        if name in seen:
+            yield f"{line} ↑"
             continue
         seen.add(name)
-        yield f"{lead}{elbow}{label}{name}{_kinds(step)}{note}"
+        yield f"{line}{_kinds(step)}{note}"
         outgoing = list(_outgoing(step))
         below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[elbow]
-        single = len(outgoing) == 1 and not outgoing[0][1]
-        for index, (target, condition) in reversed(list(enumerate(outgoing))):
-            corner = "└─ " if index == len(outgoing) - 1 else "├─ "
-            if single and elbow in ("", "└─ ") and target not in seen:
+        is_only_arc = len(outgoing) == 1 and not outgoing[0][1]
+        corner = "└─ "  # of the last arc, which is pushed first
+        for target, condition in reversed(outgoing):
+            if is_only_arc and elbow in ("", "└─ ") and target not in seen:
                 waiting.append((target, lead, elbow and "└─ ", "→ ", ""))
             else:
-                waiting.append((target, below, corner, f"[{condition}] " if condition else "", ""))
+                arc_label = f"[{condition}] " if condition else ""
+                waiting.append((target, below, corner, arc_label, ""))
+            corner = "├─ "
 
 
 def _outgoing(step: Step) -> Iterator[tuple[str, str]]:
-    for arc in step.next.arcs if step.next else ():
-        yield arc.step, _condition(arc)
+    """Yield target and condition of each arc, and of each rule that skips the step."""
+    if step.next is not None:
+        for arc in step.next.arcs:
+            yield arc.step, _condition(arc)
     admit = step.spec.policy.admit
-    for rule in admit.rules if admit else ():
-        if rule.then.next:
-            yield rule.then.next, "skipped"
+    if admit is not None:
+        for rule in admit.rules:
+            if rule.then.next:
+                yield rule.then.next, "skipped"
 
 
 def _condition(arc: Arc) -> str:
     if arc.when is None or arc.when is True:
         return ""
-    text = " ".join(str(arc.when).replace("{{", "").replace("}}", "").split())
-    return text if len(text) <= 60 else text[:59] + "…"
+    expression = str(arc.when).replace("{{", "").replace("}}", "")
+    text = " ".join(expression.split())
+    if len(text) > 60:
+        return text[:59] + "…"
+    return text
 
 
 def _kinds(step: Step) -> str:
@@ -69,14 +81,16 @@ def _kinds(step: Step) -> str:
 
 
 def mermaid(playbook: Playbook) -> str:
-    """A Mermaid flowchart; guards are edge labels, loops have rounded boxes."""
+    """Draw a Mermaid flowchart. Guards are edge labels; loops have rounded boxes."""
     ids = {step.step: f"s{index}" for index, step in enumerate(playbook.workflow)}
     lines = ["flowchart TD"]
     for step in playbook.workflow:
         kinds = ", ".join(task.kind for task in step.tool) or "noop"
         label = f"{_safe(step.step)}<br/><small>{_safe(kinds)}</small>"
-        opened, closed = ("([", "])") if step.loop else ("[", "]")
-        lines.append(f'    {ids[step.step]}{opened}"{label}"{closed}')
+        box = f'["{label}"]'
+        if step.loop is not None:
+            box = f"({box})"
+        lines.append(f"    {ids[step.step]}{box}")
     for step in playbook.workflow:
         for target, condition in _outgoing(step):
             edge = f'-->|"{_safe(condition)}"|' if condition else "-->"

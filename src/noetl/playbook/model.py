@@ -1,7 +1,8 @@
-"""The one internal model of a playbook: every accepted spelling becomes this before anything else looks at it.
+"""The internal model of a playbook. `dialect` rewrites every accepted spelling to this form.
 
-A field typed `Template` holds text that may contain `{{ … }}`, or any JSON value with such text inside; nothing here
-renders it. Unknown keys are errors everywhere. Positions, hints and cross-references are the business of `validation`.
+A field of type `Template` holds text that may contain `{{ … }}`, or a JSON value with such text
+inside. Nothing here renders it. Unknown keys are errors everywhere. `validation` adds positions,
+hints and the checks across steps.
 """
 
 from functools import cached_property
@@ -20,10 +21,10 @@ from pydantic import (
 from noetl.playbook import durations
 
 API_VERSION: Literal["noetl.io/v2"] = "noetl.io/v2"
-DEFAULT_ATTEMPTS = 3  # tries of a `retry` that does not say how many
+DEFAULT_ATTEMPTS = 3  # total tries of a `retry` without `attempts`
 NAME = r"^[A-Za-z_][A-Za-z0-9_\-]*$"
 
-Template = Any  # a JSON value in which every text may be a template: its type is known only once it is rendered
+Template = Any  # a JSON value in which every text may be a template; rendering decides its type
 Guard = str | bool | int | None
 Name = Annotated[str, Field(pattern=NAME, max_length=128)]
 
@@ -34,14 +35,29 @@ def _duration(value: str | int | float) -> str | int | float:
     return value
 
 
-def _literal_duration(value: str | int | float) -> str | int | float:
-    durations.micros(value)
+def _optional_duration(value: str | int | float | None) -> str | int | float | None:
+    return None if value is None else _duration(value)
+
+
+def _literal_duration(value: str | int | float | None) -> str | int | float | None:
+    if value is not None:
+        durations.micros(value)
     return value
 
 
 def _as_list(value: Any) -> Any:
-    """`key: day` is `key: [day]`."""
+    """Accept `key: day` for `key: [day]`."""
     return [value] if isinstance(value, str) else value
+
+
+def _expand_else(data: Any) -> Any:
+    """Turn `else: action` or `else: {then: action}` into a rule that always matches."""
+    if not isinstance(data, dict) or "else" not in data or "when" in data:
+        return data
+    action = data["else"]
+    if isinstance(action, dict):
+        action = action.get("then", action)
+    return {"when": True, "then": action}
 
 
 class Model(BaseModel):
@@ -58,7 +74,7 @@ class Model(BaseModel):
 
 
 class Action(Model):
-    """What a policy rule does once it matches."""
+    """What a policy rule does if it matches."""
 
     do: Literal["continue", "retry", "jump", "break", "fail"] = "continue"
     attempts: int | str | None = Field(
@@ -96,7 +112,7 @@ class Action(Model):
 
 
 class Rule(Model):
-    """First match wins; `else` is a rule that always matches and stands last."""
+    """The first rule that matches wins. `else` is a last rule that always matches."""
 
     when: Guard = True
     then: Action = Action()
@@ -104,15 +120,7 @@ class Rule(Model):
     @model_validator(mode="before")
     @classmethod
     def _else(cls, data: Any) -> Any:
-        if isinstance(data, dict) and "else" in data and "when" not in data:
-            otherwise = data["else"]
-            return {
-                "when": True,
-                "then": otherwise.get("then", otherwise)
-                if isinstance(otherwise, dict)
-                else otherwise,
-            }
-        return data
+        return _expand_else(data)
 
 
 class TaskPolicy(Model):
@@ -196,14 +204,12 @@ class Output(Model):
         default={}, description="spark: of the writer of the format"
     )
 
-    _ttl = field_validator("ttl")(
-        lambda value: value if value is None else _literal_duration(value)
-    )
+    _ttl = field_validator("ttl")(_literal_duration)
     _one_column = field_validator("key", "partition_by", mode="before")(_as_list)
 
 
 class Task(Model):
-    """What every tool kind accepts."""
+    """The fields that every tool kind accepts."""
 
     name: Name
     kind: str
@@ -215,13 +221,11 @@ class Task(Model):
     set: dict[str, Template] = {}
     provenance: dict[str, Template] = {}
 
-    _timeout = field_validator("timeout")(
-        lambda value: value if value is None else _literal_duration(value)
-    )
+    _timeout = field_validator("timeout")(_literal_duration)
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The fields of this kind alone, as plain data; for a task that runs a thousand times, made once."""
+        """The fields of this kind alone, as plain data. Cached, because a task may run many times."""
         return self.model_dump(include=type(self).model_fields.keys() - Task.model_fields.keys())
 
 
@@ -309,17 +313,12 @@ class WaitTask(Task):
     signal: str | None = None
     approval: Template = None
 
-    _duration = field_validator("duration")(
-        lambda value: value if value is None else _duration(value)
-    )
+    _duration = field_validator("duration")(_optional_duration)
 
     @model_validator(mode="after")
     def _one_reason(self) -> "WaitTask":
-        given = [
-            name
-            for name in ("duration", "until", "signal", "approval")
-            if getattr(self, name) is not None
-        ]
+        reasons = ("duration", "until", "signal", "approval")
+        given = [name for name in reasons if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(
                 f"wait takes exactly one of duration, until, signal, approval; found {given or 'none'}"
@@ -361,9 +360,12 @@ class NatsTask(Task):
 
     @model_validator(mode="after")
     def _fields_of_operation(self) -> "NatsTask":
-        needed = ("subject",) if self.operation in ("publish", "request") else ("bucket", "key")
-        if absent := [name for name in needed if getattr(self, name) is None]:
-            raise ValueError(f"nats {self.operation} needs `{absent[0]}`")
+        needed = ["bucket", "key"]
+        if self.operation in ("publish", "request"):
+            needed = ["subject"]
+        for name in needed:
+            if getattr(self, name) is None:
+                raise ValueError(f"nats {self.operation} needs `{name}`")
         return self
 
 
@@ -379,9 +381,8 @@ class SparkTask(Task):
 
     @model_validator(mode="after")
     def _one_body(self) -> "SparkTask":
-        given = [
-            name for name in ("sql", "code", "pipeline", "app") if getattr(self, name) is not None
-        ]
+        bodies = ("sql", "code", "pipeline", "app")
+        given = [name for name in bodies if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(
                 f"spark takes exactly one of sql, code, pipeline, app; found {given or 'none'}"
@@ -390,7 +391,7 @@ class SparkTask(Task):
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """Where its rows go is part of the work, not a hint for the store; so is where it runs."""
+        """Also has `output` and `profile`: Spark itself writes the rows, and the profile runs it."""
         own = self.model_dump(include=type(self).model_fields.keys() - Task.model_fields.keys())
         return {
             **own,
@@ -400,7 +401,7 @@ class SparkTask(Task):
 
 
 class SinkTask(Task):
-    """A storage task: it is transparent, `_prev` and the step's value stay what they were."""
+    """A storage task. It changes neither `_prev` nor the step's value."""
 
     kind: Literal["sink"] = "sink"
     target: Target
@@ -412,7 +413,7 @@ class NoopTask(Task):
 
 
 class OutsideTask(Task):
-    """A kind that comes by entry point: its own model has checked `options`."""
+    """A kind that an installed package provides. The package's own model checks `options`."""
 
     options: dict[str, Template] = {}
 
@@ -437,12 +438,17 @@ BUILT_IN: dict[str, type[Task]] = {
         NoopTask,
     )
 }
-ON_SPARK = frozenset({"python", "http", "noop", "sink"})  # what a loop with `exec: spark` runs
+ON_SPARK = frozenset({"python", "http", "noop", "sink"})  # kinds that `exec: spark` loops can run
 
 
 def _tag(value: Any) -> str:
-    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
-    return kind if isinstance(kind, str) and kind in BUILT_IN else "outside"
+    if isinstance(value, dict):
+        kind = value.get("kind")
+    else:
+        kind = getattr(value, "kind", None)
+    if isinstance(kind, str) and kind in BUILT_IN:
+        return kind
+    return "outside"
 
 
 AnyTask = Annotated[
@@ -482,15 +488,11 @@ class AdmitRule(Model):
     @model_validator(mode="before")
     @classmethod
     def _else(cls, data: Any) -> Any:
-        if isinstance(data, dict) and "else" in data:
-            otherwise = data["else"]
-            branch = otherwise.get("then", otherwise) if isinstance(otherwise, dict) else otherwise
-            return {"when": True, "then": branch} if "when" not in data else data
-        return data
+        return _expand_else(data)
 
 
 class Admit(Model):
-    """First match wins; no match allows."""
+    """The first rule that matches wins. If none matches, the step is allowed."""
 
     rules: list[AdmitRule] = []
 
@@ -507,9 +509,7 @@ class StepSpec(Model):
     priority: int | None = None
     join: Literal["all", "each"] = "all"
 
-    _timeout = field_validator("timeout")(
-        lambda value: value if value is None else _literal_duration(value)
-    )
+    _timeout = field_validator("timeout")(_literal_duration)
 
 
 class MaxFailed(Model):
@@ -519,10 +519,11 @@ class MaxFailed(Model):
     @classmethod
     def _count_or_share(cls, value: int | str) -> int | str:
         text = str(value).strip()
-        share = text[:-1] if text.endswith("%") else None
-        if share is not None and share.replace(".", "", 1).isdigit() and float(share) <= 100:
-            return text
-        if share is None and text.isdigit():
+        if text.endswith("%"):
+            share = text[:-1]
+            if share.replace(".", "", 1).isdigit() and float(share) <= 100:
+                return text
+        elif text.isdigit():
             return int(text)
         raise ValueError(f"max_failed is a count or a share such as 5%, not {value!r}")
 
@@ -627,9 +628,7 @@ class ExecutorSpec(Model):
     )
     priority: int = 0
 
-    _timeout = field_validator("timeout")(
-        lambda value: value if value is None else _literal_duration(value)
-    )
+    _timeout = field_validator("timeout")(_literal_duration)
 
 
 class Executor(Model):

@@ -1,28 +1,32 @@
-"""What a playbook names that is kept elsewhere: credentials, by the names that are written out. For children see `children`."""
+"""The credentials that a playbook names. `children` does the same for child playbooks."""
 
 from collections.abc import Iterator
 
 from noetl.playbook.model import Playbook, SinkTask, Task
 from noetl.playbook.text import is_template
 
-HERE = frozenset({"local"})  # the database for users' tables, which a worker brings along
+HERE = frozenset({"local"})  # names that need no credential: the worker's own database
 
 
 def literal_credentials(playbook: Playbook) -> tuple[str, ...]:
-    """Credentials that are named without a template. An `auth` that names an entry of the keychain names what that names."""
-    entries = {entry.name for entry in playbook.keychain}
-    names = dict.fromkeys(
-        name for name in _named(playbook) if name not in entries and name not in HERE
-    )
-    return tuple(names)
+    """Return the credentials that are named without a template, each once.
+
+    An `auth` that names an entry of the keychain is no credential; the entry names one.
+    """
+    keychain_names = {entry.name for entry in playbook.keychain}
+    names = [name for name in _named(playbook) if name not in keychain_names | HERE]
+    return tuple(dict.fromkeys(names))
 
 
 def _named(playbook: Playbook) -> Iterator[str]:
+    """Yield every literal name of a credential or of a keychain entry."""
     for entry in playbook.keychain:
         if entry.env is None and entry.kind in ("credential", "bearer", "basic", "oauth2"):
             yield from _literal(entry.credential or entry.auth)
-    tasks: list[Task] = [task for step in playbook.workflow for task in step.tool]
-    tasks += [named.tool for named in playbook.workbook]
+    tasks: list[Task] = []
+    for step in playbook.workflow:
+        tasks += step.tool
+    tasks += [entry.tool for entry in playbook.workbook]
     for task in tasks:
         yield from _literal(task.auth)
         if isinstance(task, SinkTask):

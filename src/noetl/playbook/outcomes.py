@@ -1,7 +1,7 @@
-"""Which guards look at the outcome of their step: decided from the text of the guard, when the playbook is registered.
+"""Finds the guards that test the outcome of their step, when a playbook is registered.
 
-Only an arc with such a guard can handle a failure. `workload.mode == 'full'` is true of a step that failed as well as of one that
-succeeded, so it says nothing about the failure, and the failure stands.
+Only an arc with such a guard can handle a failure. A guard like `workload.mode == 'full'` may be true
+after a success and after a failure alike. It says nothing about the failure, so it handles none.
 """
 
 from collections.abc import Mapping
@@ -15,39 +15,46 @@ from noetl.playbook.templates import parse
 STATUS_OR_ERROR = frozenset({"status", "error"})
 FACTS_OF_A_CALL = frozenset(
     {"http", "pg", "py", "meta", "context"}
-)  # of `output`: they do not say whether it failed
+)  # of `output`, after any outcome
 
 Path: TypeAlias = tuple[str, ...]
-Locals: TypeAlias = Mapping[
-    str, Path | None
-]  # names that the template sets itself, and what they stand for
+Locals: TypeAlias = Mapping[str, Path | None]  # names that the template sets, and their paths
 
 
 def mentions_outcome(guard: Any, step: str) -> bool:
-    """Whether the guard names `output.status`, `output.error`, `error`, `event.name`, or this step's `status` or `error`."""
+    """Whether the guard tests the outcome of the step.
+
+    It does if it names `output.status`, `output.error`, `error`, `event.name`, or `status` or `error`
+    of the step.
+    """
     return any(_is_outcome(path, step) for path in paths_in(guard))
 
 
 def mentions_facts_only(guard: Any, step: str) -> bool:
-    """Whether it looks at facts of the call, such as `output.http.status`, without saying whether the call failed."""
-    found = paths_in(guard)
-    looks_at_facts = any(
-        len(path) > 1 and path[0] in OWN_OUTPUT and path[1] in FACTS_OF_A_CALL for path in found
-    )
-    return looks_at_facts and not any(_is_outcome(path, step) for path in found)
+    """Whether the guard tests facts of the call, such as `output.http.status`, but not its outcome."""
+    paths = paths_in(guard)
+    if any(_is_outcome(path, step) for path in paths):
+        return False
+    return any(_is_fact_of_call(path) for path in paths)
 
 
 def _is_outcome(path: Path, step: str) -> bool:
-    root, member = path[0], path[1] if len(path) > 1 else None
+    root = path[0]
     if root == "error":
         return True
+    if len(path) == 1:
+        return False
     if root == "event":
-        return member == "name"
-    return (root in OWN_OUTPUT or root == step) and member in STATUS_OR_ERROR
+        return path[1] == "name"
+    return (root in OWN_OUTPUT or root == step) and path[1] in STATUS_OR_ERROR
+
+
+def _is_fact_of_call(path: Path) -> bool:
+    return len(path) > 1 and path[0] in OWN_OUTPUT and path[1] in FACTS_OF_A_CALL
 
 
 def paths_in(guard: Any) -> frozenset[Path]:
-    """Every access path of the guard that starts at a name of the scope, in each spelling that has a constant key."""
+    """Return every access path in the guard that starts at a name of the scope, up to a computed key."""
     if not isinstance(guard, str):
         return frozenset()
     tree = parse(guard).tree
@@ -59,7 +66,7 @@ def paths_in(guard: Any) -> frozenset[Path]:
 
 
 def _walk(node: nodes.Node, names: Locals, found: set[Path]) -> Locals:
-    """Collect the paths at and below a node. Returns the names that are set after it."""
+    """Add the paths at and below a node to `found`. Returns the names that are set after it."""
     path = _path(node, names)
     if path is not None:
         found.add(path)
@@ -72,7 +79,9 @@ def _walk(node: nodes.Node, names: Locals, found: set[Path]) -> Locals:
     inside = names
     for child in node.iter_child_nodes():
         inside = _walk(child, inside, found)
-    return inside if isinstance(node, nodes.Template | nodes.Output) else names
+    if isinstance(node, nodes.Template | nodes.Output):
+        return inside
+    return names
 
 
 def _bound(target: nodes.Node, path: Path | None) -> dict[str, Path | None]:
@@ -82,7 +91,7 @@ def _bound(target: nodes.Node, path: Path | None) -> dict[str, Path | None]:
 
 
 def _path(node: nodes.Node, names: Locals) -> Path | None:
-    """`a.b`, `a['b']`, `a.get('b')` and `a | get('b')` are all the path (a, b)."""
+    """Return (a, b) for `a.b`, `a['b']`, `a.get('b')` and `a | get('b')`; None for other nodes."""
     match node:
         case nodes.Name():
             return names.get(node.name, (node.name,))

@@ -1,7 +1,8 @@
-"""The texts that a template can become, before there are values: a marker stands for each `{{ expression }}`.
+"""Outlines: texts that a template can render to, with a marker in place of each `{{ expression }}`.
 
-Of every `{% if %}` the first branches are taken together, then the second ones, and so on; the body of a `{% for %}` comes once.
-That is not every text there can be, but each of these is one that the author had in mind.
+The first outline takes the first branch of every `{% if %}`, the second outline the second branch,
+and so on. It has the body of each `{% for %}` once. These are not all possible texts, but validation
+of SQL needs only typical ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ PRIVATE = "\ue000"
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """An expression in the text, where it stands in the template, and whether it doubles quotes."""
+    """An expression of an outline, its line in the template, and whether it doubles quotes."""
 
     source: str
     kind: MarkKind
@@ -45,12 +46,12 @@ def outlines(template: Template) -> Iterator[Outline]:
         return
     for choice in range(_branches(template.tree)):
         spots: list[Spot] = []
-        words = list(_texts(template.tree.body, choice, spots))
-        yield Outline("".join(words), tuple(spots))
+        texts = list(_texts(template.tree.body, choice, spots))
+        yield Outline("".join(texts), tuple(spots))
 
 
 def _branches(tree: nodes.Template) -> int:
-    """How many branches the `{% if %}` with the most of them has, the one without a condition too."""
+    """Count the branches of the longest `{% if %}`, the else branch included."""
     counts = (len(node.elif_) + 2 for node in tree.find_all(nodes.If))
     return max(counts, default=1)
 
@@ -60,11 +61,10 @@ def _texts(body: Sequence[nodes.Node], choice: int, spots: list[Spot]) -> Iterat
         match node:
             case nodes.Output():
                 for part in node.nodes:
-                    yield (
-                        part.data.replace(PRIVATE, "")
-                        if isinstance(part, nodes.TemplateData)
-                        else _spot(part, spots)
-                    )
+                    if isinstance(part, nodes.TemplateData):
+                        yield part.data.replace(PRIVATE, "")
+                    else:
+                        yield _spot(part, spots)
             case nodes.If():
                 bodies = [node.body, *(other.body for other in node.elif_), node.else_]
                 yield from _texts(bodies[min(choice, len(bodies) - 1)], choice, spots)
@@ -75,8 +75,13 @@ def _texts(body: Sequence[nodes.Node], choice: int, spots: list[Spot]) -> Iterat
 
 
 def _spot(node: nodes.Expr, spots: list[Spot]) -> str:
+    """Add the expression to the spots. Returns its marker."""
     kind: MarkKind = "value"
-    if isinstance(node, nodes.Filter) and node.name in ("identifier", "sql"):
-        kind = "identifier" if node.name == "identifier" else "sql"
-    spots.append(Spot(unparse(node), kind, node.lineno, undoubled(node) is not None))
+    if isinstance(node, nodes.Filter):
+        if node.name == "identifier":
+            kind = "identifier"
+        elif node.name == "sql":
+            kind = "sql"
+    doubles = undoubled(node) is not None
+    spots.append(Spot(unparse(node), kind, node.lineno, doubles))
     return marker(len(spots) - 1)

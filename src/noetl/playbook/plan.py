@@ -1,8 +1,11 @@
-"""A playbook made ready to run, once per content hash: what each expression needs, who computes it, and which step reaches which.
+"""The plan of a playbook, compiled once per content hash.
 
-A *site* is a place where the server evaluates: a step's `admit` rules, its loop's `in`, its `set`, its arcs' guards (`when`) and
-what a chosen arc assigns and passes on (`arc.N`). Parts of a site that depend on a step's payload are cut out as selections of
-that step; a site that cannot be cut is evaluated by a worker.
+It says what each expression needs, whether the server or a worker computes it, and which step
+reaches which.
+
+A *site* is a place where the server evaluates: a step's `admit` rules, its loop's `in`, its `set`,
+its arcs' guards (`when`), and what a chosen arc assigns and passes on (`arc.N`). Selections replace
+the parts of a site that depend on a step's payload. A worker evaluates a site that cannot be cut.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -10,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noetl.playbook.assignments import full_name, is_state, root_of
-from noetl.playbook.model import Playbook, Step, Task, WorkbookCall
+from noetl.playbook.model import Arc, Playbook, Step, Task, WorkbookCall
 from noetl.playbook.outcomes import mentions_outcome
 from noetl.playbook.selections import (
     ENVELOPE,
@@ -27,8 +30,8 @@ from noetl.playbook.selections import (
 from noetl.playbook.templates import Selection, Template, parse, parse_expression
 
 ADMIT, IN, SET, WHEN = "admit", "in", "set", "when"
-REDUCE = "reduce"  # what a worker joins at the end of a loop; no expression
-WAITING = frozenset({"playbook", "wait", "spark"})  # kinds that wait, or last
+REDUCE = "reduce"  # the site of a loop's reducers, which a worker joins; it has no expression
+WAITING = frozenset({"playbook", "wait", "spark"})  # kinds of tasks that wait or take long
 
 
 def arc_site(number: int) -> str:
@@ -37,21 +40,25 @@ def arc_site(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExpressionSite:
-    """`sources` as written, for a worker; `cut` the same with the selections taken out, for the server."""
+    """`sources` are the values as written, for a worker. `cut` has the selections, for the server."""
 
     name: str
     keys: tuple[str, ...]
     sources: tuple[Any, ...]
     cut: tuple[Any, ...]
     selections: tuple[Selection, ...]
-    ctx: tuple[str, ...]  # ctx names it uses: when one holds a reference, a worker evaluates
+    ctx: tuple[str, ...]  # ctx names it uses: if one holds a reference, a worker evaluates the site
     needs_worker: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Names the templates of a step need: keys of workload, ctx and state (None: all of them; more names than there are keys do
-    no harm), and steps whose results they read. State names that the step writes are among them."""
+    """The names that the templates of a step need.
+
+    `workload`, `ctx` and `state` are keys of these maps, or None for all keys. They may include names
+    that are no keys. `state` also has the names that the step writes. `steps` are the steps whose
+    results the templates read.
+    """
 
     workload: frozenset[str] | None = frozenset()
     ctx: frozenset[str] | None = frozenset()
@@ -67,11 +74,10 @@ class StepPlan:
     uses: Uses  # of all its templates
     body: Uses  # of those that are rendered while its tasks run
     selections: tuple[Selection, ...] = ()
-    workload_loop: bool = False  # its `in` needs nothing but the workload, which never changes
-    alone: bool = False  # its items share no command, and keep a journal
-    error_arcs: frozenset[int] = (
-        frozenset()
-    )  # arcs whose guard mentions the outcome: only these are tried after a failure
+    workload_loop: bool = False  # its `in` needs only the workload, which never changes
+    alone: bool = False  # each of its items has a command and a journal of its own
+    # Arcs with a guard that mentions the outcome. Only these are tried after a failure.
+    error_arcs: frozenset[int] = frozenset()
 
     @property
     def sites(self) -> dict[str, tuple[Any, ...]]:
@@ -83,11 +89,11 @@ class Plan:
     playbook: Playbook
     hash: str
     steps: dict[str, StepPlan]
-    reached_by: dict[str, int]  # a bit per step, by document order: those whose arcs may lead here
+    # For each step, the steps from which arcs may lead to it: one bit per step, in document order.
+    reached_by: dict[str, int]
     workbook: dict[str, Task] = field(default_factory=dict)
-    state_names: frozenset[str] | None = (
-        frozenset()
-    )  # that an execution reads when it begins; None: all there are
+    # State names that an execution reads when it begins. None: all names.
+    state_names: frozenset[str] | None = frozenset()
     hides_state: bool = False  # `state` is a workload key or a step of this playbook
 
     @property
@@ -98,7 +104,7 @@ class Plan:
         return 1 << self.steps[step].order
 
     def steps_after(self, *steps: str) -> set[str]:
-        """The steps that arcs of these lead to, directly or not."""
+        """Return the steps that arcs of these steps lead to, directly or not."""
         bits = 0
         for step in steps:
             bits |= self.bit(step)
@@ -116,31 +122,40 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
     workbook: dict[str, Task] = {task.name: task.tool for task in playbook.workbook}
     keychain = [entry.model_dump(exclude_defaults=True) for entry in playbook.keychain]
     sites = {step.step: _sites(step, all_steps, loops, stable) for step in playbook.workflow}
-    wanted: dict[str, dict[str, Selection]] = {name: {} for name in all_steps}
-    for site in (site for named in sites.values() for site in named.values()):
-        for selection in site.selections:
-            wanted[selection.step][selection.id] = selection
-    plans = {
-        step.step: StepPlan(
+    selections = _selections_by_step(all_steps, sites)
+    plans: dict[str, StepPlan] = {}
+    for number, step in enumerate(playbook.workflow):
+        of_step = selections[step.step]
+        # No worker has the result of a whole loop, so none can report selections of it.
+        reported = () if step.step in loops else of_step
+        plans[step.step] = StepPlan(
             step=step,
             order=number,
             site=sites[step.step],
-            uses=_uses(step, _WRITTEN, wanted[step.step].values(), workbook, all_steps, keychain),
-            body=_uses(step, _IN_BODY, wanted[step.step].values(), workbook, all_steps, keychain),
-            selections=tuple(wanted[step.step][name] for name in sorted(wanted[step.step]))
-            if step.step not in loops
-            else (),
+            uses=_uses(step, _WRITTEN, of_step, workbook, all_steps, keychain),
+            body=_uses(step, _IN_BODY, of_step, workbook, all_steps, keychain),
+            selections=reported,
             workload_loop=_only_workload(step, stable),
             alone=_alone(step, workbook),
             error_arcs=_error_arcs(step),
         )
-        for number, step in enumerate(playbook.workflow)
-    }
     hides_state = "state" in playbook.workload or "state" in all_steps
     state_names = frozenset() if hides_state else _state_names(plans)
     return Plan(
         playbook, content_hash, plans, reachability(playbook), workbook, state_names, hides_state
     )
+
+
+def _selections_by_step(
+    steps: frozenset[str], sites: dict[str, dict[str, ExpressionSite]]
+) -> dict[str, tuple[Selection, ...]]:
+    """For each step, the selections that all sites make of its payload, ordered by id."""
+    by_id: dict[str, dict[str, Selection]] = {name: {} for name in steps}
+    for sites_of_step in sites.values():
+        for site in sites_of_step.values():
+            for selection in site.selections:
+                by_id[selection.step][selection.id] = selection
+    return {name: tuple(found[key] for key in sorted(found)) for name, found in by_id.items()}
 
 
 def _state_names(plans: dict[str, StepPlan]) -> frozenset[str] | None:
@@ -152,32 +167,44 @@ def _state_names(plans: dict[str, StepPlan]) -> frozenset[str] | None:
     return frozenset(found)
 
 
+def _arcs(step: Step) -> list[Arc]:
+    return step.next.arcs if step.next is not None else []
+
+
 def _error_arcs(step: Step) -> frozenset[int]:
-    arcs = step.next.arcs if step.next is not None else []
     return frozenset(
-        number for number, arc in enumerate(arcs) if mentions_outcome(arc.when, step.step)
+        number for number, arc in enumerate(_arcs(step)) if mentions_outcome(arc.when, step.step)
     )
 
 
 def _alone(step: Step, workbook: dict[str, Task]) -> bool:
-    """An item of this step waits, or asks again after a while, or goes back to a task it has run: begun anew it would not do what
-    it did before."""
-    tasks = [
-        workbook.get(task.task, task) if isinstance(task, WorkbookCall) else task
-        for task in step.tool
-    ]
-    polls = (task.spec.paginate for task in tasks if task.spec.paginate is not None)
-    return (
-        any(task.kind in WAITING for task in tasks)
-        or any(page.delay is not None or page.backoff is not None for page in polls)
-        or any(_goes_back(tasks, number) for number in range(len(tasks)))
-    )
+    """Whether an item of this step waits, polls, or jumps back to a task that has run.
+
+    Such an item needs a journal, because running it again from its start would not repeat it.
+    """
+    tasks: list[Task] = []
+    for task in step.tool:
+        if isinstance(task, WorkbookCall):
+            tasks.append(workbook.get(task.task, task))
+        else:
+            tasks.append(task)
+    if any(task.kind in WAITING or _polls(task) for task in tasks):
+        return True
+    return any(_goes_back(tasks, number) for number in range(len(tasks)))
+
+
+def _polls(task: Task) -> bool:
+    paginate = task.spec.paginate
+    if paginate is None:
+        return False
+    return paginate.delay is not None or paginate.backoff is not None
 
 
 def _goes_back(tasks: list[Task], number: int) -> bool:
-    before = {"previous", *(task.name for task in tasks[: number + 1])}
+    """Whether a rule of the task jumps to it or to a task before it."""
+    earlier = {"previous", *(task.name for task in tasks[: number + 1])}
     actions = (rule.then for rule in tasks[number].spec.policy.rules)
-    return any(action.jumps and (action.to or "previous") in before for action in actions)
+    return any(action.jumps and (action.to or "previous") in earlier for action in actions)
 
 
 # ---- sites -------------------------------------------------------------------------------------------------------------
@@ -186,36 +213,32 @@ def _goes_back(tasks: list[Task], number: int) -> bool:
 def _sites(
     step: Step, steps: frozenset[str], loops: frozenset[str], stable: frozenset[str]
 ) -> dict[str, ExpressionSite]:
-    made: dict[str, ExpressionSite] = {}
-    payload = OWN_PAYLOAD | OWN_INPUT if _has_input(step) else OWN_PAYLOAD
+    sites: dict[str, ExpressionSite] = {}
+    payload = OWN_PAYLOAD
+    if _has_input(step):
+        payload = OWN_PAYLOAD | OWN_INPUT
 
-    def add(name: str, own: str | None, entries: dict[str, Any]) -> None:
+    def add_site(name: str, own: str | None, entries: dict[str, Any]) -> None:
         if entries:
-            made[name] = _site(name, own, entries, steps, loops, stable, payload)
+            sites[name] = _site(name, own, entries, steps, loops, stable, payload)
 
     admit = step.spec.policy.admit
-    add(
-        ADMIT,
-        None,
-        {str(number): rule.when for number, rule in enumerate(admit.rules)} if admit else {},
-    )
+    if admit is not None:
+        add_site(ADMIT, None, {str(number): rule.when for number, rule in enumerate(admit.rules)})
     if step.loop is not None and step.loop.cursor is None:
-        add(IN, None, {"in": step.loop.in_})
-    add(SET, step.step, step.set)
-    arcs = step.next.arcs if step.next else []
-    add(WHEN, step.step, {str(number): arc.when for number, arc in enumerate(arcs)})
+        add_site(IN, None, {"in": step.loop.in_})
+    add_site(SET, step.step, step.set)
+    arcs = _arcs(step)
+    add_site(WHEN, step.step, {str(number): arc.when for number, arc in enumerate(arcs)})
     for number, arc in enumerate(arcs):
         assigned = {f"set:{name}": value for name, value in arc.set.items()}
-        add(
-            arc_site(number),
-            step.step,
-            assigned | {f"args:{name}": value for name, value in arc.args.items()},
-        )
-    return made
+        passed_on = {f"args:{name}": value for name, value in arc.args.items()}
+        add_site(arc_site(number), step.step, assigned | passed_on)
+    return sites
 
 
 def _has_input(step: Step) -> bool:
-    """Its input is rendered by a worker; one that only arcs bring is known to the server."""
+    """Whether a worker renders the step's input. Input that only arcs give is known to the server."""
     return step.loop is None and bool(step.input or any(task.input for task in step.tool))
 
 
@@ -232,78 +255,90 @@ def _site(
         return cut(parse(template), own=own, steps=steps, stable=stable, payload=payload)
 
     assigns = name not in (ADMIT, IN, WHEN)
-    parts = [
-        _cut_assigned(value, cut_out)
-        if assigns and not is_state(key.removeprefix("set:"))
-        else _cut(value, cut_out)
-        for key, value in entries.items()
-    ]
-    selections = {selection.id: selection for _, found, _ in parts for selection in found}
-    ctx = _members(templates_in(list(entries.values())), ("ctx", "vars"))
+    cut_values: list[Any] = []
+    selections: dict[str, Selection] = {}
+    needs_worker = False
+    for key, value in entries.items():
+        if assigns and not is_state(key.removeprefix("set:")):
+            cut_value, found, worker = _cut_assigned(value, cut_out)
+        else:
+            cut_value, found, worker = _cut(value, cut_out)
+        cut_values.append(cut_value)
+        selections |= {selection.id: selection for selection in found}
+        needs_worker = needs_worker or worker
+    of_loops = [selection for selection in selections.values() if selection.step in loops]
+    used_ctx = _members(templates_in(list(entries.values())), ("ctx", "vars"))
     return ExpressionSite(
         name=name,
         keys=tuple(entries),
         sources=tuple(entries.values()),
-        cut=tuple(value for value, _, _ in parts),
+        cut=tuple(cut_values),
         selections=tuple(selections[key] for key in sorted(selections)),
-        ctx=tuple(sorted(ctx)) if ctx is not None else ("*",),
-        needs_worker=any(worker for _, _, worker in parts)
-        or any(
-            _beyond_envelope(selection)
-            for selection in selections.values()
-            if selection.step in loops
-        ),
+        ctx=("*",) if used_ctx is None else tuple(sorted(used_ctx)),
+        needs_worker=needs_worker or any(map(_beyond_envelope, of_loops)),
     )
 
 
 def _cut_assigned(
     value: Any, cut_out: Callable[[str], CutTemplate]
 ) -> tuple[Any, list[Selection], bool]:
-    """As `_cut`, but a list or map that has a part of a result is made where the data is, as a whole: by the worker that reports
-    the result if nothing else is in it, otherwise by a worker that is asked. So no event has its texts."""
+    """Like `_cut`, but a worker makes a list or map as a whole if it contains a part of a result.
+
+    The worker that reports the result makes it if it needs nothing else. Otherwise the server asks a
+    worker to evaluate it. So no event contains texts of a payload.
+    """
     cut_value, selections, worker = _cut(value, cut_out)
     if worker or not selections:
         return cut_value, selections, worker
     if isinstance(value, str):
-        made = cut_out(value)
-        in_parts = makes_list_or_map(parse(value)) and not made.is_one_selection
-        return (value, [], True) if in_parts else (cut_value, selections, worker)
+        if makes_list_or_map(parse(value)) and not cut_out(value).is_one_selection:
+            return value, [], True
+        return cut_value, selections, worker
     expression = as_expression(value)
     if expression is None:
         return value, [], True
     whole = cut_out("{{ " + expression + " }}")
-    return (
-        (whole.template, list(whole.selections), False)
-        if whole.is_one_selection
-        else (value, [], True)
-    )
+    if not whole.is_one_selection:
+        return value, [], True
+    return whole.template, list(whole.selections), False
 
 
 def _cut(value: Any, cut_out: Callable[[str], CutTemplate]) -> tuple[Any, list[Selection], bool]:
-    """The value with every template in it cut; what was taken out; whether only a worker can evaluate it."""
+    """Cut every template in a value.
+
+    Returns the value, the selections, and whether only a worker can evaluate it.
+    """
     if isinstance(value, str):
         made = cut_out(value)
         return made.template, list(made.selections), made.needs_worker
     if isinstance(value, dict):
         parts = {key: _cut(part, cut_out) for key, part in value.items()}
-        templated = any("{{" in key or "{%" in key for key in parts)
-        return {key: part[0] for key, part in parts.items()}, *_joined(parts.values(), templated)
+        has_template_key = any("{{" in key or "{%" in key for key in parts)
+        selections, worker = _joined(parts.values())
+        return {key: part[0] for key, part in parts.items()}, selections, worker or has_template_key
     if isinstance(value, list):
-        listed = [_cut(part, cut_out) for part in value]
-        return [part[0] for part in listed], *_joined(listed, False)
+        items = [_cut(part, cut_out) for part in value]
+        return [item[0] for item in items], *_joined(items)
     return value, [], False
 
 
 def _joined(
-    parts: Collection[tuple[Any, list[Selection], bool]], worker: bool
+    parts: Collection[tuple[Any, list[Selection], bool]],
 ) -> tuple[list[Selection], bool]:
-    return [selection for part in parts for selection in part[1]], worker or any(
-        part[2] for part in parts
-    )
+    """Return the selections of all parts, and whether a worker must evaluate one of them."""
+    selections: list[Selection] = []
+    needs_worker = False
+    for _, selections_of_part, worker in parts:
+        selections += selections_of_part
+        needs_worker = needs_worker or worker
+    return selections, needs_worker
 
 
 def _beyond_envelope(selection: Selection) -> bool:
-    """No worker holds a whole loop's result: the server knows its counts and status, a worker must open the rest."""
+    """Whether a selection of a loop reads more than its counts and status.
+
+    The server knows only those. No worker holds the result of a whole loop, so one must load it.
+    """
     for path in paths(parse_expression(selection.source)):
         if path[0] != selection.step and path[0] not in OWN_OUTPUT | {"response", "result"}:
             continue
@@ -318,11 +353,11 @@ def _only_workload(step: Step, stable: frozenset[str]) -> bool:
     return all(names(template) <= stable for template in templates_in(step.loop.in_))
 
 
-# ---- what a command carries ------------------------------------------------------------------------------------------------
+# ---- names that a command carries ------------------------------------------------------------------------------------------
 
 
 def templates_in(value: Any) -> Iterator[Template]:
-    """Every template in a JSON value."""
+    """Yield every template in a JSON value."""
     if isinstance(value, str):
         template = parse(value)
         if not template.is_literal:
@@ -338,7 +373,7 @@ def templates_in(value: Any) -> Iterator[Template]:
 
 
 def rendered_fields(task: Task) -> dict[str, Any]:
-    """A task as data, without what is never rendered (code)."""
+    """Return a task as plain data, without the fields that are never rendered, such as `code`."""
     return task.model_dump(exclude={"code", "name", "kind"}, exclude_defaults=True)
 
 
@@ -354,28 +389,32 @@ def _uses(
     steps: frozenset[str],
     keychain: list[dict[str, Any]],
 ) -> Uses:
-    """The keychain's templates count for every step: which entries a step uses is not known."""
+    """Collect the names that the templates in `fields` of a step, in its tasks and selections use.
+
+    The keychain's templates count for every step, because it is not known which entries a step uses.
+    """
     data = step.model_dump(exclude_defaults=True, **fields)
     tasks = _with_called(step.tool, workbook)
-    found = list(templates_in([data, keychain, *(rendered_fields(task) for task in tasks)]))
-    found += [parse_expression(selection.source) for selection in selections]
-    bare = {name for template in found for name in names(template)}
-    from_workload = _members(found, ("workload",))
-    from_ctx = _members(found, ("ctx", "vars"))
-    read = _members(found, ("state",))
-    return Uses(
-        workload=None if from_workload is None else from_workload | (bare - steps),
-        ctx=None if from_ctx is None else from_ctx | _reduced(step),
-        state=None if read is None else read | _state_targets(step, tasks),
-        steps=frozenset(bare & steps),
-    )
+    templates = list(templates_in([data, keychain, *map(rendered_fields, tasks)]))
+    templates += [parse_expression(selection.source) for selection in selections]
+    roots = frozenset[str]().union(*map(names, templates))
+    workload = _members(templates, ("workload",))
+    if workload is not None:
+        workload |= roots - steps  # templates may name a key of the workload without `workload.`
+    ctx = _members(templates, ("ctx", "vars"))
+    if ctx is not None:
+        ctx |= _reduced(step)
+    state = _members(templates, ("state",))
+    if state is not None:
+        state |= _state_targets(step, tasks)
+    return Uses(workload=workload, ctx=ctx, state=state, steps=roots & steps)
 
 
 def _with_called(tasks: Sequence[Task], workbook: dict[str, Task]) -> list[Task]:
-    """These, and the workbook's tasks that they call, those called by them included."""
+    """Return these tasks and the tasks of the workbook that they call, directly or not."""
     found: list[Task] = list(tasks)
     called: set[str] = set()
-    for task in found:  # it grows while it is gone through
+    for task in found:  # the list grows during the loop, so called tasks are visited too
         if isinstance(task, WorkbookCall) and task.task in workbook and task.task not in called:
             called.add(task.task)
             found.append(workbook[task.task])
@@ -383,36 +422,43 @@ def _with_called(tasks: Sequence[Task], workbook: dict[str, Task]) -> list[Task]
 
 
 def _state_targets(step: Step, tasks: list[Task]) -> frozenset[str]:
-    """State names that the step, its arcs, its tasks and their rules assign to."""
-    arcs = step.next.arcs if step.next is not None else []
-    rules = [rule for task in tasks for rule in task.spec.policy.rules]
-    pages = [task.spec.paginate for task in tasks if task.spec.paginate is not None]
-    targets = [*step.set]
-    targets += [target for arc in arcs for target in arc.set]
-    targets += [target for task in tasks for target in task.set]
-    targets += [target for rule in rules for target in rule.then.set]
-    targets += [
-        page.collect.into
-        for page in pages
-        if page.collect is not None and page.collect.into is not None
-    ]
+    """Return the state names that the step, its arcs, its tasks and their rules assign."""
+    assigned = [*step.set]
+    for arc in _arcs(step):
+        assigned += arc.set
+    for task in tasks:
+        assigned += task.set
+        for rule in task.spec.policy.rules:
+            assigned += rule.then.set
+        collect = None
+        if task.spec.paginate is not None:
+            collect = task.spec.paginate.collect
+        if collect is not None and collect.into is not None:
+            assigned.append(collect.into)
     if step.loop is not None:
-        targets += step.loop.spec.reduce
-    return frozenset(target.split(".")[1] for target in targets if target.startswith("state."))
+        assigned += step.loop.spec.reduce
+    return frozenset(target.split(".")[1] for target in assigned if target.startswith("state."))
 
 
 def _reduced(step: Step) -> frozenset[str]:
-    """Variables that the step's loop reduces onto."""
-    targets = step.loop.spec.reduce if step.loop is not None else ()
-    return frozenset(
-        path[0] for root, path in (root_of(full_name(name)) for name in targets) if root == "ctx"
-    )
+    """Return the ctx variables that the step's loop reduces to."""
+    if step.loop is None:
+        return frozenset()
+    names_below_ctx: set[str] = set()
+    for target in step.loop.spec.reduce:
+        root, path = root_of(full_name(target))
+        if root == "ctx":
+            names_below_ctx.add(path[0])
+    return frozenset(names_below_ctx)
 
 
 def _members(
     templates: Collection[Template] | Iterator[Template], roots: tuple[str, ...]
 ) -> frozenset[str] | None:
-    """First members of `roots` that the templates use; None when one is used whole or by a computed name."""
+    """Return the first members of `roots` that the templates use.
+
+    None if a template uses a root as a whole or computes the name of a member.
+    """
     used: set[str] = set()
     for template in templates:
         for path in paths(template):
@@ -428,35 +474,36 @@ def _members(
 
 
 def targets(step: Step) -> tuple[str, ...]:
-    """Steps its arcs (and its admission) may lead to, in document order."""
-    arcs = [arc.step for arc in step.next.arcs] if step.next else []
+    """Return the steps that its arcs and its admission may lead to, in document order, each once."""
+    found = [arc.step for arc in _arcs(step)]
     admit = step.spec.policy.admit
-    skipped = (
-        [rule.then.next for rule in admit.rules if rule.then.next is not None] if admit else []
-    )
-    return tuple(dict.fromkeys(arcs + skipped))
+    if admit is not None:
+        found += [rule.then.next for rule in admit.rules if rule.then.next is not None]
+    return tuple(dict.fromkeys(found))
 
 
 def reachability(playbook: Playbook) -> dict[str, int]:
-    """For every step, the steps from which one or more arcs lead to it: a bit each, by document order.
+    """For every step, the steps from which one or more arcs lead to it: one bit per step.
 
-    Steps are gone through forwards and backwards until nothing changes: two rounds for most playbooks, whatever way they are
-    written, and never more than the longest zigzag.
+    Bits are in document order. The steps are visited forwards and backwards until nothing changes.
+    Most playbooks take two rounds in any order of their steps.
     """
-    number = {step.step: order for order, step in enumerate(playbook.workflow)}
+    number_of = {step.step: number for number, step in enumerate(playbook.workflow)}
     sources: list[list[int]] = [[] for _ in playbook.workflow]
-    for order, step in enumerate(playbook.workflow):
+    for number, step in enumerate(playbook.workflow):
         for target in targets(step):
-            if target in number:
-                sources[number[target]].append(order)
-    reached = [0] * len(sources)
+            if target in number_of:
+                sources[number_of[target]].append(number)
+    reached_by = [0] * len(sources)
+    forwards = range(len(sources))
     changed = True
     while changed:
         changed = False
-        for step_number in (*range(len(sources)), *reversed(range(len(sources)))):
-            found = reached[step_number]
-            for source in sources[step_number]:
-                found |= reached[source] | 1 << source
-            changed = changed or found != reached[step_number]
-            reached[step_number] = found
-    return {name: reached[order] for name, order in number.items()}
+        for number in (*forwards, *reversed(forwards)):
+            bits = reached_by[number]
+            for source in sources[number]:
+                bits |= reached_by[source] | 1 << source
+            if bits != reached_by[number]:
+                changed = True
+            reached_by[number] = bits
+    return {name: reached_by[number] for name, number in number_of.items()}

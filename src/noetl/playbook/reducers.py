@@ -1,8 +1,8 @@
-"""Reducers of a loop's ctx writes. Each is associative over consecutive items: any cut into chunks folds to the same.
+"""Reducers of a loop's ctx writes. Each is associative, so any split into chunks gives the same result.
 
-A worker folds the writes of its items, in item order, into a partial; the engine combines partials in item order and folds the
-result onto the current value. `partial` and `combine` are the same functions for both. A missing side changes nothing.
-Values that do not fit their reducer raise FailedError.
+A worker folds the writes of its items, in item order, into a partial reduction. The engine combines
+the partial reductions in item order and applies the result to the current value. Both use `partial`
+and `combine`. A missing side changes nothing. Values that do not fit their reducer raise FailedError.
 """
 
 from collections.abc import Callable
@@ -11,10 +11,8 @@ from typing import Any, Final
 from noetl.model.envelope import SCALAR_LIMIT, is_scalar
 from noetl.playbook.expressions import FailedError, kind_of
 
-MISSING: Final = object()  # nothing folded yet; never leaves a process
-GATHERING = frozenset(
-    {"append", "merge", "last"}
-)  # their reductions may be lists and maps: they travel by reference
+MISSING: Final = object()  # nothing folded yet; never serialised
+GATHERING = frozenset({"append", "merge", "last"})  # may make lists and maps: passed by reference
 
 
 def start() -> Any:
@@ -22,12 +20,12 @@ def start() -> Any:
 
 
 def fold(reducer: str, folded: Any, value: Any) -> Any:
-    """One more write, later than everything folded so far."""
+    """Add one write that is later than all writes folded so far."""
     return combine(reducer, folded, partial(reducer, value))
 
 
 def partial(reducer: str, value: Any) -> Any:
-    """The reduction of a single write."""
+    """Return the reduction of a single write."""
     if reducer == "append":
         return list(value) if isinstance(value, list) else [value]
     if reducer == "merge" and not isinstance(value, dict):
@@ -46,7 +44,7 @@ def partial(reducer: str, value: Any) -> Any:
 
 
 def combine(reducer: str, left: Any, right: Any) -> Any:
-    """Two reductions, the left one of earlier items. A null on the left is a value nobody has set yet."""
+    """Combine two reductions; the left one is of earlier items. Null on the left counts as unset."""
     if right is MISSING:
         return left
     if left is MISSING or left is None:
@@ -58,16 +56,18 @@ def combine(reducer: str, left: Any, right: Any) -> Any:
 
 
 def onto(reducer: str, current: Any, folded: Any) -> Any:
-    """The reduction of a whole loop, folded onto the value that ctx has now (None: it has none)."""
-    if folded is MISSING or current is None:
-        return current if folded is MISSING else folded
-    return combine(
-        reducer, current if reducer != "append" or isinstance(current, list) else [current], folded
-    )
+    """Apply the reduction of a whole loop to the current value in ctx (None: there is none)."""
+    if folded is MISSING:
+        return current
+    if current is None:
+        return folded
+    if reducer == "append" and not isinstance(current, list):
+        current = [current]
+    return combine(reducer, current, folded)
 
 
 def _order(value: Any) -> tuple[bool, Any]:
-    """Numbers before texts: parts of one loop always compare, whatever their items wrote."""
+    """Order numbers before texts, so that the parts of one loop always compare."""
     return isinstance(value, str), value
 
 

@@ -1,4 +1,4 @@
-"""Other spellings of names in the text of a template, with everything else in the text kept as it is written."""
+"""Replaces names in the text of a template. The rest of the text stays as it is written."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Token = tuple[int, str, str]  # offset in the source, kind, text
 
 @dataclass(frozen=True, slots=True)
 class Respelled:
-    """`growth`: (offset in the old text, characters more) of each change."""
+    """`growth` has (offset in the old text, number of added characters) of each change."""
 
     text: str
     names: list[str]
@@ -22,8 +22,11 @@ class Respelled:
 
 
 def respell(source: str, spellings: Mapping[str, str]) -> Respelled | None:
-    """The template with each name that it takes from its scope spelled like `spellings` says, for example `total` as `ctx.total`.
-    None when there is nothing to change, or no change that is certain to mean the same."""
+    """Replace the names that a template reads from its scope, for example `total` by `ctx.total`.
+
+    `spellings` maps old to new names. Returns None if there is nothing to replace, or if the new
+    text might mean something else.
+    """
     wanted = _wanted(source, spellings)
     if not wanted:
         return None
@@ -35,11 +38,16 @@ def respell(source: str, spellings: Mapping[str, str]) -> Respelled | None:
         growth.append((offset, len(wanted[name]) - len(name)))
         end = offset + len(name)
     text = "".join([*pieces, source[end:]])
-    return Respelled(text, sorted(wanted), growth) if _means(text, source, wanted) else None
+    if not _means(text, source, wanted):
+        return None
+    return Respelled(text, sorted(wanted), growth)
 
 
 def _wanted(source: str, spellings: Mapping[str, str]) -> dict[str, str]:
-    """Those that the template uses. A template that binds the name, or the first part of its spelling, uses its own."""
+    """Return the spellings that the template needs.
+
+    Leaves out names that the template sets itself, and spellings with a root that it sets itself.
+    """
     if "\r" in source or not any(name in source for name in spellings):
         return {}
     try:
@@ -58,12 +66,13 @@ def _wanted(source: str, spellings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _occurrences(source: str, wanted: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+    """Yield offset and name of each name to replace."""
     tokens = [token for token in _tokens(source) if token[1] != "whitespace"]
+    texts = ["", *(text for _, _, text in tokens), ""]
     for index, (offset, kind, name) in enumerate(tokens):
         if kind != "name" or name not in wanted:
             continue
-        before = tokens[index - 1][2] if index > 0 else ""
-        after = tokens[index + 1][2] if index + 1 < len(tokens) else ""
+        before, after = texts[index], texts[index + 2]
         is_member_or_filter = before in (".", "|", "is")
         is_argument_name = after == "="
         if not is_member_or_filter and not is_argument_name:
@@ -71,7 +80,10 @@ def _occurrences(source: str, wanted: Mapping[str, str]) -> Iterator[tuple[int, 
 
 
 def _tokens(source: str) -> Iterator[Token]:
-    """The lexer leaves out white space only, so the next place with a token's text is its place."""
+    """Yield the tokens with their offsets.
+
+    The lexer omits only white space, so a token is at the next place that has its text.
+    """
     end = 0
     for _, kind, text in templates.tokens(source):
         offset = source.find(text, end)
@@ -82,7 +94,7 @@ def _tokens(source: str) -> Iterator[Token]:
 
 
 def _means(text: str, source: str, wanted: Mapping[str, str]) -> bool:
-    """The new text is the old template with these names replaced, and nothing else."""
+    """Whether the new text is the old template with exactly these names replaced."""
     try:
         return bool(templates.tree(text) == _Replace(wanted).visit(templates.tree(source)))
     except TemplateError:

@@ -1,7 +1,7 @@
-"""The JSON Schema of the language, made from the model, for editors that complete and check playbooks while typing.
+"""The JSON Schema of playbooks, made from the model. Editors use it to complete and check playbooks.
 
-It describes the current spelling with its short forms (`next: done`, one task without a list); what only
-`noetl validate` can know (names, templates, older spellings) is not in it.
+It describes the current spelling with its short forms (`next: done`, one task without a list). It does
+not cover what only `noetl validate` can check: names, templates and older spellings.
 """
 
 from typing import Any
@@ -13,17 +13,15 @@ ID = "https://noetl.io/schema/playbook-v2.json"
 
 
 def schema() -> dict[str, Any]:
-    made = Playbook.model_json_schema(by_alias=True)
-    definitions: dict[str, Any] = made["$defs"]
+    playbook_schema = Playbook.model_json_schema(by_alias=True)
+    definitions: dict[str, Any] = playbook_schema["$defs"]
+    task_names: list[str] = []
     for kind, model in BUILT_IN.items():
         _kind(definitions.get(model.__name__), kind)
+        task_names.append(model.__name__)
     _outside(definitions["OutsideTask"])
-    definitions["Task"] = {
-        "anyOf": [
-            {"$ref": f"#/$defs/{name}"}
-            for name in (*(model.__name__ for model in BUILT_IN.values()), "OutsideTask")
-        ]
-    }
+    task_names.append("OutsideTask")
+    definitions["Task"] = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in task_names]}
     definitions["LabelledTask"] = {
         "type": "object",
         "minProperties": 1,
@@ -34,13 +32,13 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": ID,
-        **made,
+        **playbook_schema,
         "title": "NoETL playbook",
     }
 
 
 def _kind(definition: dict[str, Any] | None, kind: str) -> None:
-    """A task must say its kind; its name may be left out where there is only one."""
+    """Require `kind` and make `name` optional. Some kinds spell another field `name`."""
     if definition is None:
         return
     properties, required = definition["properties"], set(definition.get("required", ()))

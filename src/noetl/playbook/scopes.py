@@ -1,8 +1,9 @@
-"""The names of the template language: one table for validation, for the server and for workers.
+"""The names that templates may use, in one table for validation, the server and workers.
 
-The builders below make the parts of a scope whose members are fixed. The server (`engine/sites.py`) and workers
-(`pipeline/names.py`) call them when they render; validation asks `names_at` which names a place has and takes their members
-from the same builders. `tests/property/test_scopes.py` runs every place with every name and compares the two.
+The builders below make the parts of a scope that have fixed members. The server (`engine/sites.py`)
+and workers (`pipeline/names.py`) call them to render. Validation calls `names_at` for the names at a
+place; their members come from the same builders. `tests/property/test_scopes.py` renders every name
+at every place and compares the two.
 """
 
 from collections.abc import Mapping
@@ -20,12 +21,8 @@ PIPELINE = frozenset({"_prev", "_task", "_attempt", "results", "keychain"})
 ITERATION = frozenset({"loop", "_index", "loop_index", "_loop"})
 IDENTITY = frozenset({"execution_id", "execution", "job", "catalog"})
 EVERYWHERE = IDENTITY | {"workload", "ctx", "vars", "state"}
-OF_ITEMS = ITERATION | {
-    "iter",
-    "input",
-    "args",
-}  # with the iterator: names whose values differ from item to item
-ENV_PREFIX = "NOETL_ENV_"  # the variables of a server that `env.*` of workload defaults may read
+OF_ITEMS = ITERATION | {"iter", "input", "args"}  # their values differ between items of a loop
+ENV_PREFIX = "NOETL_ENV_"  # of the server's variables that workload defaults may read as `env.*`
 
 _OUTPUT = (
     "status",
@@ -46,10 +43,7 @@ _OUTPUT = (
 # ---- builders ----
 
 
-AFTER_FAILURE = (
-    "error",
-    "failed_step",
-)  # of `execution`: there once a step has failed and nothing handled it
+AFTER_FAILURE = ("error", "failed_step")  # members of `execution` after a failure nothing handled
 
 
 def identity(
@@ -88,8 +82,11 @@ def iteration(
     loop_id: str,
     written: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """One item of a loop. `size` is None in a cursor loop, which does not know its last item. `written` is what the item
-    assigned to `iter`, and `parent`."""
+    """Build the names of one item of a loop.
+
+    `size` is None in a cursor loop, because it does not know its last item. `written` are the values
+    that the item assigned to `iter`, and `parent`.
+    """
     first = index == 0
     loop: dict[str, Any] = {"index": index, "first": first, "done": False}
     item: dict[str, Any] = {"index": index, "_index": index, "_first": first}
@@ -108,26 +105,29 @@ def iteration(
 
 
 def ended_loop(event: str, outcome: Envelope | None) -> dict[str, Any]:
-    """`loop` as the step's `set` and router see it. A loop that failed is not done, like `event.name` says."""
-    stats = outcome.context.get("stats") if outcome is not None else None
-    return {
-        "done": event == "loop.done",
-        "length": stats["total"] if isinstance(stats, dict) else 0,
-    }
+    """Build `loop` for the step's `set` and router. A loop that failed is not done."""
+    length = 0
+    if outcome is not None:
+        stats = outcome.context.get("stats")
+        if isinstance(stats, dict):
+            length = stats["total"]
+    return {"done": event == "loop.done", "length": length}
 
 
 def outer_iteration(outer: Mapping[str, Any]) -> dict[str, Any]:
-    """`_loop` in a child: the iteration that started it, which `iter.parent` shows too."""
+    """Build `_loop` for a child execution: the iteration that started it, also in `iter.parent`."""
     loop = {"loop_id": outer.get("loop_id"), "current_index": outer.get("index")}
     items = [value for name, value in outer.items() if name not in ("index", "parent", "loop_id")]
-    return {**loop, "current_item": items[0]} if items else loop
+    if items:
+        loop["current_item"] = items[0]
+    return loop
 
 
-# ---- what each place has ----
+# ---- the names at each place ----
 
 
 class At(StrEnum):
-    """Where a template stands."""
+    """The place of a template in a playbook."""
 
     WORKLOAD = "workload default"
     KEYCHAIN = "keychain"
@@ -147,7 +147,7 @@ class LoopKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """Root names, and the members of those roots whose members are all known."""
+    """Root names, and the members of each root for which all members are known."""
 
     roots: frozenset[str]
     members: Mapping[str, frozenset[str]]
@@ -155,7 +155,10 @@ class Visible:
 
 @dataclass(frozen=True, slots=True)
 class StepNames:
-    """What a step adds to its scopes. `tasks` may have a result where the template stands; sinks never have one."""
+    """The names that a step adds to its scopes.
+
+    `tasks` are those that may have a result at the template's place. Sinks never have one.
+    """
 
     loop: LoopKind = LoopKind.NONE
     iterator: str = "item"
@@ -165,13 +168,11 @@ class StepNames:
 
 
 def names_at(at: At, step: StepNames | None = None) -> Visible:
-    """Without workload keys, steps and functions, which every place has."""
+    """Return the names at a place, without workload keys, steps and functions, which all places have."""
     step = step or StepNames()
     if at is At.WORKLOAD:
-        return _visible(
-            IDENTITY | {"workload", "env"},
-            {"execution": frozenset(identity("", "", None, "")["execution"])},
-        )
+        execution = frozenset(identity("", "", None, "")["execution"])
+        return _visible(IDENTITY | {"workload", "env"}, {"execution": execution})
     if at is At.KEYCHAIN:
         return _visible(IDENTITY | {"workload", "keychain"})
     before = EVERYWHERE | ACTIVATION
@@ -181,13 +182,12 @@ def names_at(at: At, step: StepNames | None = None) -> Visible:
     if at is At.CLAIM:
         return _visible(before | {"keychain", "loop"}, {**scratch, "loop": frozenset({"frame"})})
     if at is At.AFTER:
-        loop = frozenset({"loop"}) if step.loop is not LoopKind.NONE else frozenset()
-        return _visible(
-            before | OUTCOME | loop, {**scratch, "loop": frozenset(ended_loop("", None))}
-        )
-    return _in_pipeline(
-        at, step, before | PIPELINE | step.tasks, {**scratch, "results": step.tasks}
-    )
+        roots = before | OUTCOME
+        if step.loop is not LoopKind.NONE:
+            roots |= {"loop"}
+        return _visible(roots, {**scratch, "loop": frozenset(ended_loop("", None))})
+    roots = before | PIPELINE | step.tasks
+    return _in_pipeline(at, step, roots, {**scratch, "results": step.tasks})
 
 
 def _in_pipeline(

@@ -1,9 +1,10 @@
-"""What templates use, and which parts of them are computed where the data is.
+"""Static analysis of templates: the names they use, and the parts that workers compute.
 
-The server decides without opening payloads: `cut` takes the largest parts of an expression that depend on exactly one
-step's payload (and otherwise on constants and stable names) out of it, as selections of that step. The worker that has
-the payload evaluates each selection's source; the server evaluates the rest with the reported values in place. Since
-every part is evaluated only where the original would have evaluated it, cutting changes no result.
+The server decides without reading payloads. So `cut` replaces parts of an expression by selections.
+A selection is the largest part that depends on exactly one step's payload, and otherwise only on
+constants and stable names. The worker that has the payload evaluates the selection. The server
+evaluates the remaining expression with the reported values. Cutting changes no result, because every
+part is evaluated only if the original expression would have evaluated it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ NOTHING: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class CutTemplate:
-    """A template with its payload parts taken out; unchanged when only a worker can evaluate it."""
+    """A template with selections in place of its payload parts.
+
+    If `needs_worker` is set, only a worker can evaluate it, and the template is unchanged.
+    """
 
     template: Template
     selections: tuple[Selection, ...]
@@ -72,7 +76,7 @@ class CutTemplate:
 
     @property
     def is_one_selection(self) -> bool:
-        """The whole expression is computed where the data is."""
+        """Whether a worker computes the whole expression."""
         return isinstance(self.template.expression, nodes.ImportedName)
 
 
@@ -82,14 +86,15 @@ class CutTemplate:
 @dataclass(slots=True)
 class _Use:
     path: Path
-    asked: bool  # only tested or given a default: it may be missing
+    asked: bool  # it may be missing, because the template only tests it or gives it a default
 
 
 @dataclass(slots=True)
 class _Uses:
-    """Walks a template in order of evaluation, with the names bound so far.
+    """Collects the paths that a template uses, in order of evaluation.
 
-    A name set in one branch of an `if` may be local or free afterwards: it counts as both.
+    `bound` are the names that the template has set so far. A name that only one branch of an `if`
+    sets is not bound afterwards, because its value may come from the scope.
     """
 
     found: list[_Use] = field(default_factory=list)
@@ -152,16 +157,16 @@ class _Uses:
 
 
 def _targets(target: nodes.Node) -> frozenset[str]:
-    names = (
-        {target.name}
-        if isinstance(target, nodes.Name)
-        else {name.name for name in target.find_all(nodes.Name)}
-    )
-    return frozenset(names)
+    if isinstance(target, nodes.Name):
+        return frozenset({target.name})
+    return frozenset(name.name for name in target.find_all(nodes.Name))
 
 
 def _path(node: nodes.Node) -> tuple[Path | None, list[nodes.Node]]:
-    """The constant part of an access path that starts at a name, and the computed indexes that follow it."""
+    """Split an access path that starts at a name: its constant keys, and the indexes computed later.
+
+    Returns (None, []) for any other node.
+    """
     keys: list[str | int] = []
     computed: list[nodes.Node] = []
     while isinstance(node, (nodes.Getattr, nodes.Getitem)):
@@ -188,33 +193,35 @@ def _uses(template: Template) -> tuple[_Use, ...]:
 
 
 def names(template: Template | str) -> frozenset[str]:
-    """Root names that the template takes from its scope."""
+    """Return the root names that the template reads from its scope."""
     return frozenset(str(use.path[0]) for use in _uses(_parsed(template)))
 
 
 def paths(template: Template | str) -> frozenset[Path]:
-    """What it takes from each of them, as far as that is constant."""
+    """Return the paths that the template reads from its scope, up to the first computed key."""
     return frozenset(use.path for use in _uses(_parsed(template)))
 
 
 def used_paths(template: Template | str) -> frozenset[Path]:
-    """Those of them that must be there: it does not merely ask whether they are."""
+    """Return the paths that must exist. Leaves out those that the template only tests."""
     return frozenset(use.path for use in _uses(_parsed(template)) if not use.asked)
 
 
 def asked_paths(template: Template | str) -> frozenset[Path]:
-    """Those of them that may be missing: a test or a default asks whether they are there."""
+    """Return the paths that may be missing, because the template tests them or gives a default."""
     return frozenset(use.path for use in _uses(_parsed(template)) if use.asked)
 
 
 def never(template: Template | str, known: Collection[str]) -> list[str]:
-    """Names the template uses that nothing defines; those it merely asks about may be missing."""
+    """Return the names that the template uses and nothing defines. Names it only tests are fine."""
     used = {str(use.path[0]) for use in _uses(_parsed(template)) if not use.asked}
     return sorted(used - set(known))
 
 
 def _parsed(template: Template | str) -> Template:
-    return parse(template) if isinstance(template, str) else template
+    if isinstance(template, str):
+        return parse(template)
+    return template
 
 
 # --- cutting
@@ -222,10 +229,10 @@ def _parsed(template: Template | str) -> Template:
 
 @dataclass(frozen=True, slots=True)
 class _Needs:
-    """What an expression depends on: payloads of these steps, and anything that is neither constant nor stable."""
+    """What an expression depends on."""
 
-    steps: frozenset[str] = NOTHING
-    other: bool = False
+    steps: frozenset[str] = NOTHING  # whose payloads it reads
+    other: bool = False  # whether it reads anything else that is neither constant nor stable
 
     def __or__(self, more: _Needs) -> _Needs:
         return _Needs(self.steps | more.steps, self.other or more.other)
@@ -237,25 +244,28 @@ class _Uncuttable(Exception):
 
 @dataclass(slots=True)
 class _Cutter:
+    """Rewrites a tree and collects the selections, by id. `own` is the step that has the template."""
+
     own: str | None
     steps: frozenset[str]
     stable: frozenset[str]
-    payload: frozenset[str]  # names of what only the own step's worker has
+    payload: frozenset[str]  # names that only the worker of the own step can read
     made: dict[str, Selection] = field(default_factory=dict)
 
-    # what a part depends on
+    # dependencies
 
     def needs(self, node: nodes.Node, bound: frozenset[str]) -> _Needs:
         root, fact = _root(node)
         if root is not None:
-            below = [self.needs(child, bound) for child in _path(node)[1]]
-            return _union([self.name(root, fact, bound), *below])
+            _, computed = _path(node)
+            of_indexes = [self.needs(child, bound) for child in computed]
+            return _union([self.name(root, fact, bound), *of_indexes])
         match node:
             case nodes.Call(node=nodes.Name(name=name)):
-                here = _Needs(other=name in NOT_REPEATABLE)
-                return _union(
-                    [here, *(self.needs(child, bound) for child in [*node.args, *node.kwargs])]
-                )
+                of_function = _Needs(other=name in NOT_REPEATABLE)
+                arguments = [*node.args, *node.kwargs]
+                of_arguments = [self.needs(argument, bound) for argument in arguments]
+                return _union([of_function, *of_arguments])
             case nodes.For():
                 raise AssertionError("statements have no single value")
             case _:
@@ -264,9 +274,8 @@ class _Cutter:
     def name(self, root: str, fact: str | None, bound: frozenset[str]) -> _Needs:
         if root in bound:
             return _Needs(other=True)
-        if self.own is not None and (
-            root in self.payload or (root in OWN_OUTPUT and fact not in ENVELOPE)
-        ):
+        is_payload = root in self.payload or (root in OWN_OUTPUT and fact not in ENVELOPE)
+        if self.own is not None and is_payload:
             return _Needs(frozenset({self.own}))
         if root in self.steps:
             return _Needs(frozenset({root}))
@@ -285,15 +294,18 @@ class _Cutter:
         return self.inside(node, bound)
 
     def select(self, node: nodes.Expr, step: str) -> nodes.Expr:
+        """Make a selection of this expression. Returns the node that takes its place."""
         source = unparse(node)
-        digest = hashlib.sha256(f"{step}\0{source}".encode("utf-8", "surrogatepass")).hexdigest()[
-            :16
-        ]
-        self.made.setdefault(digest, Selection(digest, step, source))
-        return nodes.ImportedName(SELECTION + digest, lineno=node.lineno)
+        key = f"{step}\0{source}".encode("utf-8", "surrogatepass")
+        selection_id = hashlib.sha256(key).hexdigest()[:16]
+        self.made.setdefault(selection_id, Selection(selection_id, step, source))
+        return nodes.ImportedName(SELECTION + selection_id, lineno=node.lineno)
 
     def refuse(self, node: nodes.Expr, bound: frozenset[str]) -> None:
-        """A payload indexed, filtered or called with what its worker does not have: shipping it whole is no option."""
+        """Refuse a payload that is indexed, filtered or called with values its worker does not have.
+
+        Cutting it would report the whole payload to the server.
+        """
         arguments: list[nodes.Node]
         match node:
             case nodes.Getitem():
@@ -304,103 +316,121 @@ class _Cutter:
                 subject, arguments = node.node, [*node.args, *node.kwargs]
             case _:
                 return
-        below, beside = (
-            self.needs(subject, bound),
-            _union([self.needs(argument, bound) for argument in arguments]),
-        )
-        if below.steps and (beside.other or beside.steps - below.steps):
+        of_subject = self.needs(subject, bound)
+        of_arguments = _union([self.needs(argument, bound) for argument in arguments])
+        other_steps = of_arguments.steps - of_subject.steps
+        if of_subject.steps and (of_arguments.other or other_steps):
             raise _Uncuttable
 
     def inside(self, node: nodes.Expr, bound: frozenset[str]) -> nodes.Expr:
-        """A copy of the node with its children cut."""
-        made = copy.copy(node)
-        if isinstance(made, nodes.Call) and isinstance(made.node, nodes.Getattr):
-            called = copy.copy(made.node)
+        """Return a copy of the node in which the children are cut."""
+        twin = copy.copy(node)
+        is_call = isinstance(node, nodes.Call)
+        if isinstance(twin, nodes.Call) and isinstance(twin.node, nodes.Getattr):
+            called = copy.copy(twin.node)
             called.node = self.expression(called.node, bound)
-            made.node = called
-        for name, value in node.iter_fields(
-            exclude=("node",) if isinstance(node, nodes.Call) else ()
-        ):
+            twin.node = called
+        for name, value in node.iter_fields():
+            if is_call and name == "node":
+                continue
             if isinstance(value, list):
-                setattr(made, name, [self.child(child, bound) for child in value])
+                setattr(twin, name, [self.child(child, bound) for child in value])
             elif isinstance(value, nodes.Node):
-                setattr(made, name, self.child(value, bound))
-        return made
+                setattr(twin, name, self.child(value, bound))
+        return twin
 
     def child(self, node: nodes.Node, bound: frozenset[str]) -> nodes.Node:
         if isinstance(node, nodes.Slice):
             return self.inside(node, bound)
         if isinstance(node, nodes.Expr):
             return self.expression(node, bound)
-        made = copy.copy(node)  # an operand, pair or keyword: a holder of expressions
+        twin = copy.copy(node)  # an operand, pair or keyword, which holds expressions
         for name, value in node.iter_fields():
             if isinstance(value, nodes.Expr):
-                setattr(made, name, self.expression(value, bound))
-        return made
+                setattr(twin, name, self.expression(value, bound))
+        return twin
 
     def body(
         self, body: list[nodes.Node], bound: frozenset[str]
     ) -> tuple[list[nodes.Node], frozenset[str]]:
-        made = []
+        statements = []
         for node in body:
-            node, bound = self.statement(node, bound)
-            made.append(node)
-        return made, bound
+            statement, bound = self.statement(node, bound)
+            statements.append(statement)
+        return statements, bound
 
     def statement(
         self, node: nodes.Node, bound: frozenset[str]
     ) -> tuple[nodes.Node, frozenset[str]]:
-        made = copy.copy(node)
-        match made:
+        """Return a copy of the statement in which expressions are cut, and the names bound after it."""
+        twin = copy.copy(node)
+        match twin:
             case nodes.Output():
-                made.nodes = [self.expression(part, bound) for part in made.nodes]
+                twin.nodes = [self.expression(part, bound) for part in twin.nodes]
             case nodes.Assign():
-                made.node = self.expression(made.node, bound)
-                return made, bound | self.targets(made.target)
+                twin.node = self.expression(twin.node, bound)
+                return twin, bound | self.targets(twin.target)
             case nodes.If():
-                made.test = self.expression(made.test, bound)
-                made.body, after = self.body(made.body, bound)
-                branches = []
-                for other in made.elif_:
-                    branch, more = self.statement(other, bound)
-                    branches.append(branch)
-                    after |= more
-                made.elif_ = [branch for branch in branches if isinstance(branch, nodes.If)]
-                made.else_, more = self.body(made.else_, bound)
-                return made, after | more
+                return twin, self.cut_if(twin, bound)
             case nodes.For():
-                self.refuse_loop(made, bound)
-        return made, bound
+                self.refuse_loop(twin, bound)
+        return twin, bound
+
+    def cut_if(self, node: nodes.If, bound: frozenset[str]) -> frozenset[str]:
+        """Cut the branches of a copied `if` in place. Returns the names that any branch binds."""
+        node.test = self.expression(node.test, bound)
+        node.body, bound_after = self.body(node.body, bound)
+        branches = []
+        for other in node.elif_:
+            branch, bound_in_branch = self.statement(other, bound)
+            branches.append(branch)
+            bound_after |= bound_in_branch
+        node.elif_ = [branch for branch in branches if isinstance(branch, nodes.If)]
+        node.else_, bound_in_else = self.body(node.else_, bound)
+        return bound_after | bound_in_else
 
     def targets(self, target: nodes.Node) -> frozenset[str]:
-        """Names set by the template; one that is also a payload could be either afterwards, which cannot be cut."""
-        found = _targets(target)
-        if found & (self.steps | (self.payload | OWN_OUTPUT if self.own is not None else NOTHING)):
+        """Return the names that a statement sets.
+
+        A template that sets a name of a payload cannot be cut, because the name may mean either.
+        """
+        names_set = _targets(target)
+        payload_names = self.steps
+        if self.own is not None:
+            payload_names = payload_names | self.payload | OWN_OUTPUT
+        if names_set & payload_names:
             raise _Uncuttable
-        return found
+        return names_set
 
     def refuse_loop(self, loop: nodes.For, bound: frozenset[str]) -> None:
         uses = _Uses()
         uses.statement(loop, bound)
         for use in uses.found:
-            fact = str(use.path[1]) if len(use.path) > 1 else None
-            if self.name(str(use.path[0]), fact, bound).steps:
+            root, fact = _root_and_fact(use.path)
+            if self.name(root, fact, bound).steps:
                 raise _Uncuttable
 
 
 def _union(parts: list[_Needs]) -> _Needs:
-    made = _Needs()
+    union = _Needs()
     for part in parts:
-        made |= part
-    return made
+        union |= part
+    return union
 
 
 def _root(node: nodes.Node) -> tuple[str | None, str | None]:
-    """The name a path starts with, and its first member when that is constant."""
+    """Return the name that a path starts with, and its first member if that is constant."""
     path, _ = _path(node)
     if path is None:
         return None, None
-    return str(path[0]), str(path[1]) if len(path) > 1 else None
+    return _root_and_fact(path)
+
+
+def _root_and_fact(path: Path) -> tuple[str, str | None]:
+    root = str(path[0])
+    if len(path) == 1:
+        return root, None
+    return root, str(path[1])
 
 
 def cut(
@@ -411,6 +441,7 @@ def cut(
     stable: Collection[str] = NOTHING,
     payload: frozenset[str] = OWN_PAYLOAD,
 ) -> CutTemplate:
+    """Replace the parts of a template that need a payload by selections. See the module's docstring."""
     return _cut(_parsed(template), own, frozenset(steps), frozenset(stable), payload)
 
 
@@ -431,8 +462,9 @@ def _cut(
         return CutTemplate(template, (), names(template), True)
     if not cutter.made:
         return CutTemplate(template, (), names(template), False)
-    made = build(template.source, nodes.Template(body, lineno=1), tuple(cutter.made.values()))
-    return CutTemplate(made, made.selections, names(made), False)
+    selections = tuple(cutter.made.values())
+    rest = build(template.source, nodes.Template(body, lineno=1), selections)
+    return CutTemplate(rest, rest.selections, names(rest), False)
 
 
 def makes_list_or_map(template: Template) -> bool:
@@ -441,21 +473,27 @@ def makes_list_or_map(template: Template) -> bool:
 
 
 def as_expression(value: object) -> str | None:
-    """The expression that makes this list or map of templates; None if a template in it is no expression."""
+    """Write a list or map of templates as one expression. None if a template in it is no expression."""
     match value:
         case str():
             template = parse(value)
             if template.is_literal:
                 return literal(value)
-            return None if template.expression is None else unparse(template.expression)
+            if template.expression is None:
+                return None
+            return unparse(template.expression)
         case list():
             parts = [as_expression(part) for part in value]
-            found = [part for part in parts if part is not None]
-            return f"[{', '.join(found)}]" if len(found) == len(parts) else None
+            expressions = [part for part in parts if part is not None]
+            if len(expressions) < len(parts):
+                return None
+            return f"[{', '.join(expressions)}]"
         case dict():
-            named = {literal(str(key)): as_expression(part) for key, part in value.items()}
-            pairs = [f"{key}: {part}" for key, part in named.items() if part is not None]
-            return "{" + ", ".join(pairs) + "}" if len(pairs) == len(named) else None
+            values = {literal(str(key)): as_expression(part) for key, part in value.items()}
+            pairs = [f"{key}: {part}" for key, part in values.items() if part is not None]
+            if len(pairs) < len(values):
+                return None
+            return "{" + ", ".join(pairs) + "}"
         case None | bool() | int() | float():
             return literal(value)
         case _:
@@ -463,9 +501,10 @@ def as_expression(value: object) -> str | None:
 
 
 def select(selection: Selection, scope: Scope, *, limits: RenderLimits = WORKER_LIMITS) -> Value:
-    """What a worker reports for a selection: a value, a Lazy to report by reference, or an Undefined. Raises what fails.
+    """Evaluate a selection on a worker: returns a value, a Lazy to report by reference, or an Undefined.
 
-    An undefined selection is not a failed one: `fetch.n | default(ctx.n)` needs to know that `fetch.n` is missing.
+    An undefined selection has not failed: `fetch.n | default(ctx.n)` must know that `fetch.n` is
+    missing.
     """
     return probe(parse_expression(selection.source), scope, limits=limits)
 

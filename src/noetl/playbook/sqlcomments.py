@@ -1,8 +1,9 @@
-"""Values in comments of SQL: `-- where a = {{ x }}` is text that somebody left out, so nothing asks for `x`.
+"""Removes values from SQL comments: in `-- where a = {{ x }}` nothing needs `x`.
 
-The `{{ expression }}` becomes blanks of the same length before the template is parsed: what follows keeps its place. Tags that
-shape the text (`{% if %}`) still work inside comments. An expression stays if such a tag, or one that trims blanks (`{{- x }}`),
-decides whether it is in the comment.
+The `{{ expression }}` becomes blanks of the same length before the template is parsed, so the text
+after it keeps its position. Tags that shape the text (`{% if %}`) still work inside comments. An
+expression stays if such a tag, or one that trims blanks (`{{- x }}`), decides whether the expression
+is in the comment.
 """
 
 from collections.abc import Iterator
@@ -14,13 +15,14 @@ import jinja2
 from noetl.playbook.sqltext import Dialect, Token, Unterminated, tokens
 
 _SYNTAX = jinja2.Environment(keep_trailing_newline=True)  # noqa: S701 - it finds tags, it never renders
-_STAND_IN = "\ue000"  # for a character of an expression: no quote, no blank and no end of a line
+_STAND_IN = "\ue000"  # replaces characters of an expression: not a quote, a blank or a line end
 _ENDS = {
     "variable_begin": "variable_end",
     "block_begin": "block_end",
     "comment_begin": "comment_end",
+    "raw_begin": "raw_begin",
+    "raw_end": "raw_end",
 }
-_ENDS |= {"raw_begin": "raw_begin", "raw_end": "raw_end"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,67 +33,76 @@ class _Tag:
 
 
 def blank_commented_values(source: str, dialect: Dialect) -> str:
-    """The source without the expressions in its comments; as it is if it cannot be read."""
+    """Blank the expressions in comments. Returns the source unchanged if it cannot be read."""
     if "{{" not in source or not ("--" in source or "/*" in source):
         return source
     try:
         tags = list(_tags(source))
-        comments = [
-            token for token in tokens(_masked(source, tags), "", dialect) if token.kind == "comment"
-        ]
+        masked_tokens = list(tokens(_masked(source, tags), "", dialect))
     except (jinja2.TemplateSyntaxError, _Untraceable, Unterminated):
         return source
-    left_out = [
-        tag
-        for tag in tags
-        if tag.kind == "expression" and any(_leaves_out(comment, tag, tags) for comment in comments)
-    ]
-    return _filled(source, [(tag, " ") for tag in left_out])
+    comments = [token for token in masked_tokens if token.kind == "comment"]
+    blanked: list[tuple[_Tag, str]] = []
+    for tag in tags:
+        is_expression = tag.kind == "expression"
+        if is_expression and any(_leaves_out(comment, tag, tags) for comment in comments):
+            blanked.append((tag, " "))
+    return _filled(source, blanked)
 
 
 class _Untraceable(Exception):
-    """The tokens of the template do not show where they stand in it."""
+    """The positions of the template's tokens cannot be found in its source."""
 
 
 def _tags(source: str) -> Iterator[_Tag]:
-    at, start, ends_with = 0, 0, ""
+    end_of_token = 0
+    tag_start = 0
+    end_kind = ""  # the kind of token that ends the open tag, "" outside of tags
     for _, kind, value in _SYNTAX.lex(source):
-        begin = source.find(value, at)
-        if begin < 0 or source[at:begin].strip():  # only blanks that a tag trims are left out
+        start_of_token = source.find(value, end_of_token)
+        # The lexer leaves out nothing but blanks that a tag trims.
+        if start_of_token < 0 or source[end_of_token:start_of_token].strip():
             raise _Untraceable
-        at = begin + len(value)
-        if kind in _ENDS and not ends_with:
-            start, ends_with = begin, _ENDS[kind]
-        if kind == ends_with:
-            text = source[start:at]
-            is_plain = (
-                text.startswith("{{")
-                and text[2:3] not in "-+"
-                and text.endswith("}}")
-                and text[-3:-2] not in "-+"
-            )
-            yield _Tag("expression" if is_plain else "other", start, at)
-            ends_with = ""
+        end_of_token = start_of_token + len(value)
+        if kind in _ENDS and not end_kind:
+            tag_start, end_kind = start_of_token, _ENDS[kind]
+        if kind == end_kind:
+            text = source[tag_start:end_of_token]
+            yield _Tag(_tag_kind(text), tag_start, end_of_token)
+            end_kind = ""
+
+
+def _tag_kind(text: str) -> Literal["expression", "other"]:
+    """Tags that trim blanks (`{{- x }}`) change the text around them, so they count as other."""
+    if not text.startswith("{{") or not text.endswith("}}"):
+        return "other"
+    if text[2:3] in "-+" or text[-3:-2] in "-+":
+        return "other"
+    return "expression"
 
 
 def _masked(source: str, tags: list[_Tag]) -> str:
-    """The text of the same length that SQL sees."""
-    return _filled(source, [(tag, _STAND_IN if tag.kind == "expression" else " ") for tag in tags])
+    """Return the text that SQL sees, with the same length as the source."""
+    fillers: list[tuple[_Tag, str]] = []
+    for tag in tags:
+        filler = _STAND_IN if tag.kind == "expression" else " "
+        fillers.append((tag, filler))
+    return _filled(source, fillers)
 
 
 def _filled(source: str, tags: list[tuple[_Tag, str]]) -> str:
-    """The source with a character in place of every character of these tags."""
-    parts, at = [], 0
+    """Replace every character of each tag by its filler."""
+    parts: list[str] = []
+    end = 0
     for tag, filler in tags:
-        parts += [source[at : tag.start], filler * (tag.end - tag.start)]
-        at = tag.end
-    return "".join([*parts, source[at:]])
+        parts += [source[end : tag.start], filler * (tag.end - tag.start)]
+        end = tag.end
+    return "".join([*parts, source[end:]])
 
 
 def _leaves_out(comment: Token, tag: _Tag, tags: list[_Tag]) -> bool:
-    """Whether the tag is in the comment, and no other tag before it decides that."""
+    """Whether the tag is in the comment, and no statement before it decides that."""
     if not comment.start < tag.start < comment.end:
         return False
-    return not any(
-        other.kind == "other" and comment.start < other.start < tag.start for other in tags
-    )
+    before = [other for other in tags if comment.start < other.start < tag.start]
+    return all(other.kind == "expression" for other in before)

@@ -1,7 +1,8 @@
-"""Where in a statement a value stands, and where none can.
+"""Finds values in SQL at places where a value cannot be.
 
-A `{{ value }}` is data: it may stand where a literal may. Where SQL wants a name, a keyword or a whole statement, a value is an
-error, or worse: `ORDER BY {{ column }}` orders every row by the same text and changes nothing.
+A `{{ value }}` is data, so it may be used where SQL allows a literal. Where SQL expects a name, a
+keyword or a whole statement, a value is an error, or worse: `ORDER BY {{ column }}` orders every row
+by the same text, which changes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ EITHER = f"{NAME}; {RAW}"
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """A value in a place where it cannot be one."""
+    """A value at a place where it cannot be."""
 
     token: Token
     message: str
@@ -28,28 +29,28 @@ class Misplaced:
 
 @dataclass(slots=True)
 class _Bracket:
-    """An open bracket, or the statement itself: what stands before it, and the clause that is being read in it."""
+    """An open bracket, or the statement itself."""
 
-    opener: str = ""
-    clause: str = ""
-    columns: bool = False  # of INSERT INTO t (…) and CREATE TABLE t (…)
+    opener: str = ""  # the word before the bracket
+    clause: str = ""  # the clause at the current token, such as ORDER BY
+    columns: bool = False  # whether it lists the columns of INSERT INTO t (…) or CREATE TABLE t (…)
 
 
 @dataclass(frozen=True, slots=True)
 class SqlPlace:
-    """`opener` is the word before the innermost bracket, `previous` the token before."""
+    """A token and its context. `opener`, `clause` and `columns` are those of the innermost bracket."""
 
     token: Token
     previous: Token | None
-    before: Token | None  # the one before that
+    before: Token | None  # the token before `previous`
     next: Token | None
     opener: str
     clause: str
     columns: bool
-    first: str
+    first: str  # the first word of the statement
 
 
-# a value cannot stand after these
+# SQL expects a name after these words
 _NAME_FOLLOWS = {
     "FROM": "a table",
     "JOIN": "a table",
@@ -146,13 +147,15 @@ _CONSTANT = {
 
 
 def places(statement: Sequence[Token]) -> Iterator[SqlPlace]:
-    """Of every token of a statement without its comments."""
+    """Yield the place of every token. The statement has no comments."""
     brackets = [_Bracket()]
     first = next((token.word for token in statement if token.word), "")
+    before: Token | None = None
+    previous: Token | None = None
     for at, token in enumerate(statement):
-        previous = statement[at - 1] if at else None
-        before = statement[at - 2] if at > 1 else None
-        following = statement[at + 1] if at + 1 < len(statement) else None
+        following = None
+        if at + 1 < len(statement):
+            following = statement[at + 1]
         current = brackets[-1]
         yield SqlPlace(
             token,
@@ -166,52 +169,64 @@ def places(statement: Sequence[Token]) -> Iterator[SqlPlace]:
         )
         match token.text:
             case "(" | "[" if token.kind == "symbol":
-                opener = "" if previous is None or token.text == "[" else previous.word
+                opener = ""
+                if previous is not None and token.text == "(":
+                    opener = previous.word
                 brackets.append(_Bracket(opener, columns=_lists_columns(statement, at)))
             case ")" | "]" if token.kind == "symbol" and len(brackets) > 1:
                 brackets.pop()
             case _:
                 current.clause = _clause(current.clause, token, previous)
+        before, previous = previous, token
 
 
 def _clause(clause: str, token: Token, previous: Token | None) -> str:
+    """Return the clause after this token."""
     word = token.word
     if word == "BY" and previous is not None and previous.word in _CLAUSES:
         return _LISTING[previous.word]
     if word == "SET":
         return "SET"
-    return "" if word in _END_OF_CLAUSE else clause
+    if word in _END_OF_CLAUSE:
+        return ""
+    return clause
 
 
 def _lists_columns(statement: Sequence[Token], at: int) -> bool:
-    """Whether the bracket here is that of INSERT INTO name (…) or CREATE TABLE name (…)."""
+    """Whether the bracket at this index is that of INSERT INTO name (…) or CREATE TABLE name (…)."""
     name = at - 1
     while name > 1 and statement[name - 1].text == ".":
         name -= 2
     if name < 1 or statement[name].kind not in ("word", "name", "mark"):
         return False
     word = statement[name - 1].word
-    creates = word == "TABLE" or (
-        word == "EXISTS" and any(token.word == "TABLE" for token in statement[:name])
-    )
-    return word == "INTO" or (creates and statement[0].word == "CREATE")
+    if word == "INTO":
+        return True
+    if statement[0].word != "CREATE":
+        return False
+    if word == "EXISTS":
+        return any(token.word == "TABLE" for token in statement[:name])
+    return word == "TABLE"
 
 
 def misplaced(
     statement: Sequence[Token], kinds: Mapping[str, MarkKind], private: str, dialect: Dialect
 ) -> Iterator[Misplaced]:
-    """Of a statement without its comments. `kinds` has the kind of every marker, `private` the character they begin with."""
+    """Yield the misplaced values of a statement without comments.
+
+    `kinds` has the kind of every marker. `private` is the character that markers begin with.
+    """
     if not private:
         return
     if _is_whole(statement, kinds):
-        yield Misplaced(
-            statement[0], "the whole statement is a value, and a value is never SQL", RAW
-        )
+        message = "the whole statement is a value, and a value is never SQL"
+        yield Misplaced(statement[0], message, RAW)
         return
     for place in places(statement):
-        found = _misplaced(place, kinds, private, dialect)
-        if found is not None:
-            yield Misplaced(place.token, *found)
+        problem = _misplaced(place, kinds, private, dialect)
+        if problem is not None:
+            message, hint = problem
+            yield Misplaced(place.token, message, hint)
 
 
 def _is_whole(statement: Sequence[Token], kinds: Mapping[str, MarkKind]) -> bool:
@@ -221,61 +236,62 @@ def _is_whole(statement: Sequence[Token], kinds: Mapping[str, MarkKind]) -> bool
 def _misplaced(
     place: SqlPlace, kinds: Mapping[str, MarkKind], private: str, dialect: Dialect
 ) -> tuple[str, str] | None:
+    """Return message and hint if the token is a misplaced value, or a literal with a value inside."""
     token = place.token
-    plain = token.kind == "mark" and kinds.get(token.text) == "value"
-    literal = token.kind in LITERALS and private in token.text
-    if not plain and not literal:
+    is_value = token.kind == "mark" and kinds.get(token.text) == "value"
+    has_value_in_quotes = token.kind in LITERALS and private in token.text
+    if not is_value and not has_value_in_quotes:
         return None
     if _is_constant_item(place):
         return f"{place.clause} a value: {_CONSTANT[place.clause]}", NAME
-    if plain:
+    if is_value:
         return _as_value(place, kinds) or _as_name(place)
-    return None if _is_file(place, dialect) else _as_name(place)
+    if _is_file(place, dialect):
+        return None
+    return _as_name(place)
 
 
 def _is_file(place: SqlPlace, dialect: Dialect) -> bool:
-    """DuckDB reads files so: FROM '{{ path }}'."""
-    return (
-        dialect == "duckdb"
-        and place.previous is not None
-        and place.previous.word in ("FROM", "JOIN", "TO")
-    )
+    """Whether this is the path of a file, as in DuckDB's FROM '{{ path }}'."""
+    if dialect != "duckdb" or place.previous is None:
+        return False
+    return place.previous.word in ("FROM", "JOIN", "TO")
 
 
 def _as_value(place: SqlPlace, kinds: Mapping[str, MarkKind]) -> tuple[str, str] | None:
-    """What speaks against a value that is not in quotes, whatever SQL wants there."""
-    previous = place.previous
+    """Return the problem of a value without quotes that no SQL statement allows."""
+    previous, following = place.previous, place.next
     if previous is None:
         return "a statement cannot begin with a value", RAW
-    if _touches(previous, place.token, kinds) or (
-        place.next is not None and _touches(place.token, place.next, kinds)
-    ):
+    touches_previous = _touches(previous, place.token, kinds)
+    touches_next = following is not None and _touches(place.token, following, kinds)
+    if touches_previous or touches_next:
         return (
             "a value cannot be a part of a name",
             "make the whole name: {{ ('part_' ~ x) | identifier }}",
         )
     if previous.text == "::":
         return "a value cannot be a type", RAW
-    if _is_operand(place, kinds) or (place.next is not None and place.next.kind in LITERALS):
+    is_before_literal = following is not None and following.kind in LITERALS
+    if is_before_literal or _is_operand(place, kinds):
         return "a value cannot follow another value without an operator", RAW
     return None
 
 
 def _touches(left: Token, right: Token, kinds: Mapping[str, MarkKind]) -> bool:
+    """Whether a value and its neighbour form one name, because nothing separates them."""
     if left.end != right.start:
         return False
-    other = left if kinds.get(right.text) == "value" else right
-    if other.kind == "mark":
-        return kinds.get(other.text) != "sql"
-    return (
-        other.kind in ("word", "number", "name", "parameter")
-        or other.kind in LITERALS
-        or other.text in (".", "$")
-    )
+    neighbour = left if kinds.get(right.text) == "value" else right
+    if neighbour.kind == "mark":
+        return kinds.get(neighbour.text) != "sql"
+    if neighbour.kind in ("word", "number", "name", "parameter"):
+        return True
+    return neighbour.kind in LITERALS or neighbour.text in (".", "$")
 
 
 def _is_operand(place: SqlPlace, kinds: Mapping[str, MarkKind]) -> bool:
-    """Whether a value stands right before this one: `a {{ operator }} b`, `ORDER BY a {{ direction }}`."""
+    """Whether the token before is a value: `a {{ operator }} b`, `ORDER BY a {{ direction }}`."""
     previous = place.previous
     assert previous is not None
     if previous.kind == "mark":
@@ -288,48 +304,45 @@ def _is_operand(place: SqlPlace, kinds: Mapping[str, MarkKind]) -> bool:
 
 
 def _as_name(place: SqlPlace) -> tuple[str, str] | None:
-    previous = place.previous
-    word = "" if previous is None else previous.word
-    if place.columns and word != "DEFAULT" and previous is not None and previous.text in ("(", ","):
+    """Return the problem of a value at a place where SQL expects a name."""
+    if place.previous is None:
+        return None
+    word = place.previous.word
+    word_before = "" if place.before is None else place.before.word
+    if place.columns and place.previous.text in ("(", ","):
         return "a value cannot be the name of a column", NAME
-    if word == "FROM" and (
-        place.opener in _FROM_A_VALUE
-        or (place.before is not None and place.before.word == "DISTINCT")
-    ):
+    if word == "FROM" and (place.opener in _FROM_A_VALUE or word_before == "DISTINCT"):
         return None
     wanted = _NAME_FOLLOWS.get(word)
-    if wanted is not None and not (word in ("SET", "AS") and place.token.kind != "mark"):
+    takes_literal = word in ("SET", "AS") and place.token.kind != "mark"
+    if wanted is not None and not takes_literal:
         return f"a value cannot be {wanted}, which {word} wants", EITHER
-    if (
-        word == "EXISTS"
-        and place.before is not None
-        and place.before.word in ("IF", "NOT")
-        and place.first != "SELECT"
-    ):
+    if word == "EXISTS" and word_before in ("IF", "NOT") and place.first != "SELECT":
         return "a value cannot be a name", NAME
     if word == "ON" and place.first == "CREATE":
         return "a value cannot be a table", NAME
     if word == "TO" and place.first in ("ALTER", "GRANT"):
         return "a value cannot be a name", NAME
-    sets = (
-        place.clause == "SET"
-        and place.first != "SET"
-        and place.next is not None
-        and place.next.text == "="
-    )
-    if sets and word == "" and previous is not None and previous.text == ",":
+    if _is_assigned_column(place):
         return "a value cannot be the name of a column", NAME
     return None
 
 
+def _is_assigned_column(place: SqlPlace) -> bool:
+    """Whether the token is the `b` of UPDATE t SET a = 1, b = 2."""
+    if place.clause != "SET" or place.first == "SET":
+        return False
+    if place.previous is None or place.previous.text != ",":
+        return False
+    return place.next is not None and place.next.text == "="
+
+
 def _is_constant_item(place: SqlPlace) -> bool:
-    """Whether an item of ORDER BY, GROUP BY or PARTITION BY is nothing but a value."""
+    """Whether the value is a whole item of ORDER BY, GROUP BY or PARTITION BY."""
     previous, following = place.previous, place.next
-    if (
-        place.clause not in _CONSTANT
-        or previous is None
-        or not (previous.word == "BY" or previous.text == ",")
-    ):
+    if place.clause not in _CONSTANT or previous is None:
+        return False
+    if previous.word != "BY" and previous.text != ",":
         return False
     if following is None or following.text in (",", ")", "::"):
         return True

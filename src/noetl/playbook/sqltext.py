@@ -1,8 +1,8 @@
-"""SQL as a sequence of tokens: where literals, names, comments and statements begin and end.
+"""Splits SQL into tokens: literals, names, comments, and the ends of statements.
 
-The text may have markers in it, each in place of a template's expression (`templates.render_marked`). A marker outside of quotes
-is a token of its own; one inside quotes is part of that token. The rules are those of Postgres, which DuckDB shares; those of
-Spark differ in what quotes and backslashes mean.
+The text may have markers in place of a template's expressions (`templates.render_marked`). A marker
+outside of quotes is a token of its own; a marker inside quotes is part of the quoted token. DuckDB
+shares the rules of Postgres. In Spark, quotes and backslashes mean something else.
 """
 
 import re
@@ -41,12 +41,12 @@ class Token:
 
     @property
     def word(self) -> str:
-        """A word in capitals; of anything else nothing."""
+        """The word in capitals, or "" for any other kind of token."""
         return self.text.upper() if self.kind == "word" else ""
 
 
 class Unterminated(ValueError):
-    """A quote or a comment that does not end."""
+    """A quote or a comment does not end."""
 
     def __init__(self, what: str, line: int) -> None:
         super().__init__(f"a {what} that begins in line {line} of the statement does not end")
@@ -65,21 +65,19 @@ _NO_MARK = r"(?!)"
 _IN_BLOCK = re.compile(r"/\*|\*/")
 _LINE_END = re.compile(r"[\r\n]")
 _IN_ESCAPED = re.compile(r"\\.|''|'", re.DOTALL)
-_CONTINUED = re.compile(r"[ \t\f\v]*[\r\n]\s*'")  # 'a' and 'b' in two lines are one literal
+_CONTINUED = re.compile(r"[ \t\f\v]*[\r\n]\s*'")  # 'a' and 'b' on two lines are one literal
 
 
 def marker_pattern(private: str) -> re.Pattern[str]:
-    """What markers look like that begin and end with this character."""
+    """Return the pattern of markers that begin and end with this character."""
     return re.compile(f"{re.escape(private)}\\d+{re.escape(private)}")
 
 
 def tokens(source: str, private: str = "", dialect: Dialect = "postgres") -> Iterator[Token]:
-    """Every token but white space. `private` is the character of the markers."""
-    mark = f"{re.escape(private)}\\d+{re.escape(private)}" if private else _NO_MARK
-    opening = re.compile(
-        f"(?P<mark>{mark})|{_SPARK if dialect == 'spark' else _POSTGRES}{_PLAIN}",
-        re.VERBOSE | re.DOTALL,
-    )
+    """Yield every token except white space. `private` is the character of the markers."""
+    mark = marker_pattern(private).pattern if private else _NO_MARK
+    quotes = _SPARK if dialect == "spark" else _POSTGRES
+    opening = re.compile(f"(?P<mark>{mark})|{quotes}{_PLAIN}", re.VERBOSE | re.DOTALL)
     at = 0
     while (found := opening.search(source, at)) is not None:
         kind, stop = _token_end(source, found, dialect)
@@ -88,7 +86,7 @@ def tokens(source: str, private: str = "", dialect: Dialect = "postgres") -> Ite
 
 
 def split(found: Iterator[Token]) -> Iterator[list[Token]]:
-    """The tokens of one statement after the other. The semicolon belongs to none; empty ones come too."""
+    """Yield the tokens of each statement, without the semicolons. Statements may be empty."""
     statement: list[Token] = []
     for token in found:
         if token.kind == "end":
@@ -104,7 +102,7 @@ def significant(statement: Sequence[Token]) -> list[Token]:
 
 
 def inside(token: Token) -> str:
-    """The text between the quotes, as the database reads it. Of a literal with escapes: as it is written."""
+    """Return the text between the quotes, with doubled quotes undone. Escapes stay as written."""
     match token.kind:
         case "literal" | "name":
             quote = token.text[0]
@@ -121,7 +119,9 @@ def _token_end(source: str, found: re.Match[str], dialect: Dialect) -> tuple[Kin
     match found.lastgroup:
         case "line":
             end = _LINE_END.search(source, at)
-            return "comment", len(source) if end is None else end.start()
+            if end is None:
+                return "comment", len(source)
+            return "comment", end.start()
         case "block":
             return "comment", _block_end(source, start, nested=dialect != "spark")
         case "escaped":
@@ -165,7 +165,7 @@ def _block_end(source: str, start: int, *, nested: bool) -> int:
 
 
 def _escaped_end(source: str, start: int, at: int) -> int:
-    """Of E'…', which may go on in the next line, still with escapes."""
+    """Return where E'…' ends. It may continue on the next line, still with escapes."""
     while True:
         found = _IN_ESCAPED.search(source, at)
         if found is None:
@@ -181,14 +181,16 @@ def _escaped_end(source: str, start: int, at: int) -> int:
 def _backslashed_end(source: str, start: int) -> int:
     at = start + 1
     while at < len(source) and source[at] != source[start]:
-        at += 2 if source[at] == "\\" else 1
+        if source[at] == "\\":
+            at += 1  # the escaped character cannot end the literal
+        at += 1
     if at >= len(source):
         raise _unterminated("literal", source, start)
     return at + 1
 
 
 def _doubled_end(source: str, opened: int, what: str) -> int:
-    """Where a quoted text ends in which a quote is written twice."""
+    """Return where a quoted text ends. Inside it, a quote is written twice."""
     quote, at = source[opened], opened + 1
     while True:
         end = source.find(quote, at)

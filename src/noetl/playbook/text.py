@@ -1,8 +1,9 @@
-"""YAML text to plain data that remembers where everything stood.
+"""Reads YAML text into plain data that knows the line and column of every key and value.
 
-The text comes from outside, so it is bounded before anything is built: bytes before parsing, depth and nodes while
-events arrive. An alias costs as many nodes as its anchor and is copied, so a bomb is refused after a few hundred bytes
-and no two places share a value. Scalars follow the YAML 1.2 core schema: `yes`, `on` and dates stay text.
+The text is not trusted, so limits apply before anything is built: bytes before parsing, depth and
+nodes while YAML events arrive. An alias counts as many nodes as its anchor and is copied. So an alias
+bomb is refused after a few hundred bytes, and no two places share a value. Scalars follow the YAML
+1.2 core schema: `yes`, `on` and dates stay text.
 """
 
 import re
@@ -27,7 +28,7 @@ _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 class Mark(NamedTuple):
-    """Where a key or value starts, counted from 1, and how a text was quoted (`|`, `>`, `'`, `"` or nothing)."""
+    """Where a key or value starts, counted from 1, and how a text is quoted (`|`, `>`, `'`, `"`, "")."""
 
     line: int
     column: int
@@ -38,7 +39,7 @@ START = Mark(1, 1)
 
 
 class Map(dict[str, Any]):
-    """A mapping that knows where it, its keys and its values stood."""
+    """A mapping with its position. `marks` has the positions of each key and its value."""
 
     __slots__ = ("mark", "marks")
 
@@ -49,7 +50,7 @@ class Map(dict[str, Any]):
 
 
 class Seq(list[Any]):
-    """A sequence that knows where it and its items stood."""
+    """A sequence with its position. `marks` has the positions of its items."""
 
     __slots__ = ("mark", "marks")
 
@@ -67,7 +68,7 @@ class TextProblem(NamedTuple):
 
 
 class UnreadableText(Exception):
-    """The text cannot be read any further."""
+    """The rest of the text cannot be read."""
 
     def __init__(self, problem: TextProblem) -> None:
         super().__init__(problem.message)
@@ -76,7 +77,7 @@ class UnreadableText(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`data` is None when the text could not be read; `problems` then says why."""
+    """`data` is None if the text could not be read; `problems` then says why."""
 
     data: Any
     problems: list[TextProblem]
@@ -84,7 +85,7 @@ class Document:
 
 
 def read(source: str | bytes) -> Document:
-    """The one document in `source`; never raises for what a text may contain."""
+    """Read the only document in `source`. Problems of the text are returned, never raised."""
     try:
         text = _decode(source)
         problems: list[TextProblem] = []
@@ -95,7 +96,7 @@ def read(source: str | bytes) -> Document:
 
 
 def plain(node: Any) -> Any:
-    """The same data as ordinary dicts and lists."""
+    """Return the same data as ordinary dicts and lists."""
     if isinstance(node, dict):
         return {key: plain(value) for key, value in node.items()}
     if isinstance(node, list):
@@ -104,10 +105,9 @@ def plain(node: Any) -> Any:
 
 
 def _decode(source: str | bytes) -> str:
-    if len(source) > MAX_BYTES:
-        raise _limit(
-            f"the text is {len(source):,} long; at most {MAX_BYTES:,} bytes are read", START
-        )
+    size = len(source)
+    if size > MAX_BYTES:
+        raise _limit(f"the text is {size:,} long; at most {MAX_BYTES:,} bytes are read", START)
     if isinstance(source, str):
         if not source.isascii() and len(source.encode("utf-8", "surrogatepass")) > MAX_BYTES:
             raise _limit(f"the text has more than {MAX_BYTES:,} bytes", START)
@@ -116,20 +116,13 @@ def _decode(source: str | bytes) -> str:
         return source.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         line = source.count(b"\n", 0, exc.start) + 1
-        raise UnreadableText(
-            TextProblem(Code.YAML_SYNTAX, f"not UTF-8 (byte {exc.start})", Mark(line, 1))
-        ) from exc
+        message = f"not UTF-8 (byte {exc.start})"
+        raise UnreadableText(TextProblem(Code.YAML_SYNTAX, message, Mark(line, 1))) from exc
 
 
 def _limit(message: str, mark: Mark) -> UnreadableText:
-    return UnreadableText(
-        TextProblem(
-            Code.YAML_LIMIT,
-            message,
-            mark,
-            "data belongs into files and tables, not into a playbook",
-        )
-    )
+    hint = "data belongs into files and tables, not into a playbook"
+    return UnreadableText(TextProblem(Code.YAML_LIMIT, message, mark, hint))
 
 
 def _events(text: str) -> Iterator[Any]:
@@ -138,36 +131,40 @@ def _events(text: str) -> Iterator[Any]:
     except yaml.YAMLError as exc:
         raise UnreadableText(_syntax(exc, text)) from exc
     except UnicodeError as exc:
-        raise UnreadableText(
-            TextProblem(Code.YAML_SYNTAX, "the text holds a character that is not Unicode", START)
-        ) from exc
+        message = "the text holds a character that is not Unicode"
+        raise UnreadableText(TextProblem(Code.YAML_SYNTAX, message, START)) from exc
 
 
 def _syntax(exc: yaml.YAMLError, text: str) -> TextProblem:
-    at, opened = getattr(exc, "problem_mark", None), getattr(exc, "context_mark", None)
-    if opened is not None and "end of stream" in str(getattr(exc, "problem", "")):
-        at = opened  # where the quote or bracket was opened, not where the file ends
-    if at is None:
-        place = getattr(exc, "position", 0)
-        mark = Mark(text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place))
-        return TextProblem(
-            Code.YAML_SYNTAX,
-            f"a character that YAML does not allow: {getattr(exc, 'reason', exc)}",
-            mark,
-        )
-    context, what = getattr(exc, "context", None), getattr(exc, "problem", None) or str(exc)
-    message = f"{what} {context}" if context else what
-    return TextProblem(
-        Code.YAML_SYNTAX, f"not YAML: {message}", Mark(at.line + 1, at.column + 1), _advice(what)
-    )
+    position = getattr(exc, "problem_mark", None)
+    opening = getattr(exc, "context_mark", None)
+    if opening is not None and "end of stream" in str(getattr(exc, "problem", "")):
+        position = opening  # where the quote or bracket was opened, not where the file ends
+    if position is None:
+        return _forbidden_character(exc, text)
+    problem = getattr(exc, "problem", None) or str(exc)
+    context = getattr(exc, "context", None)
+    message = f"not YAML: {problem}"
+    if context:
+        message = f"{message} {context}"
+    mark = Mark(position.line + 1, position.column + 1)
+    return TextProblem(Code.YAML_SYNTAX, message, mark, _advice(problem))
 
 
-def _advice(what: str) -> str | None:
-    if "mapping values are not allowed" in what:
+def _forbidden_character(exc: yaml.YAMLError, text: str) -> TextProblem:
+    offset = getattr(exc, "position", 0)
+    line = text.count("\n", 0, offset) + 1
+    column = offset - text.rfind("\n", 0, offset)
+    message = f"a character that YAML does not allow: {getattr(exc, 'reason', exc)}"
+    return TextProblem(Code.YAML_SYNTAX, message, Mark(line, column))
+
+
+def _advice(problem: str) -> str | None:
+    if "mapping values are not allowed" in problem:
         return "quote a text that contains `: `"
-    if "tab" in what or "cannot start any token" in what:
+    if "tab" in problem or "cannot start any token" in problem:
         return "indent with spaces; quote a text that starts with @, ` or %"
-    if "did not find expected key" in what or "block end" in what:
+    if "did not find expected key" in problem or "block end" in problem:
         return "check the indentation, and quote texts that start with {{"
     return None
 
@@ -181,16 +178,15 @@ class _Anchor:
 
 @dataclass(slots=True)
 class _Builder:
-    """Turns events into nodes; counts what aliases would cost before it copies them."""
+    """Turns YAML events into nodes. Counts the nodes of an alias before it copies them."""
 
     events: Iterator[Any]
     problems: list[TextProblem]
     nodes: int = 0
     depth: int = 0
     deepest: int = 0
-    anchors: dict[str, _Anchor | None] = field(
-        default_factory=dict
-    )  # None while the anchored node is still open
+    # Anchors by name. None while the anchored node is still open.
+    anchors: dict[str, _Anchor | None] = field(default_factory=dict)
 
     def document(self) -> Any:
         data: Any = None
@@ -200,14 +196,9 @@ class _Builder:
                 continue
             documents += 1
             if documents > 1:
-                raise UnreadableText(
-                    TextProblem(
-                        Code.YAML_SYNTAX,
-                        "a second document; a file holds one playbook",
-                        _mark(event),
-                        "remove `---`",
-                    )
-                )
+                message = "a second document; a file holds one playbook"
+                problem = TextProblem(Code.YAML_SYNTAX, message, _mark(event), "remove `---`")
+                raise UnreadableText(problem)
             data = self._node(next(self.events))
         if documents == 0:
             raise UnreadableText(TextProblem(Code.YAML_SYNTAX, "the text is empty", START))
@@ -218,7 +209,8 @@ class _Builder:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(str(event.anchor), mark)
         self._count(1, mark)
-        anchor, first, depth_before = event.anchor, self.nodes, self.deepest
+        anchor = event.anchor
+        nodes_before, deepest_before = self.nodes, self.deepest
         if anchor is not None:
             self.anchors[anchor] = None
             self.deepest = self.depth
@@ -230,12 +222,16 @@ class _Builder:
         else:
             node = self._mapping(mark)
         if anchor is not None:
-            self.anchors[anchor] = _Anchor(node, self.nodes - first + 1, self.deepest - self.depth)
-            self.deepest = max(self.deepest, depth_before)
+            nodes = self.nodes - nodes_before + 1
+            self.anchors[anchor] = _Anchor(node, nodes, self.deepest - self.depth)
+            self.deepest = max(self.deepest, deepest_before)
         return node
 
     def _alias(self, name: str, mark: Mark) -> Any:
-        anchor = self.anchors[name] if name in self.anchors else _unknown(name, mark)
+        if name not in self.anchors:
+            message = f"the alias *{name} has no anchor &{name} before it"
+            raise UnreadableText(TextProblem(Code.YAML_SYNTAX, message, mark))
+        anchor = self.anchors[name]
         if anchor is None:
             raise _limit(f"the alias *{name} contains itself", mark)
         self._count(anchor.nodes, mark)
@@ -275,39 +271,31 @@ class _Builder:
 
     def _mapping(self, mark: Mark) -> Map:
         self._enter(mark)
-        found = Map(mark)
+        mapping = Map(mark)
         for event in self.events:
             if isinstance(event, yaml.MappingEndEvent):
                 break
-            at = _mark(event)
-            key = self._key(self._node(event), at, found)
+            key_mark = _mark(event)
+            key = self._key(self._node(event), key_mark, mapping)
             value_event = next(self.events)
             value_mark, value = _mark(value_event), self._node(value_event)
             if key is not None:
-                found[key] = value
-                found.marks[key] = (at, value_mark)
+                mapping[key] = value
+                mapping.marks[key] = (key_mark, value_mark)
         self.depth -= 1
-        return found
+        return mapping
 
-    def _key(self, key: Any, at: Mark, found: Map) -> str | None:
+    def _key(self, key: Any, mark: Mark, mapping: Map) -> str | None:
+        """Return the key, or None (and report a problem) if it is not text or a duplicate."""
         if not isinstance(key, str):
-            shown = "null" if key is None else str(key).lower() if isinstance(key, bool) else key
-            simple = not isinstance(key, dict | list)
-            message = (
-                f"the key {shown} is not text"
-                if simple
-                else "a key must be text, not a list or a mapping"
-            )
-            hint = (
-                f'write "{shown}": …'
-                if simple
-                else "quote the key; texts that start with {{ or [ need quotes"
-            )
-            self.problems.append(TextProblem(Code.BAD_KEY, message, at, hint))
+            self.problems.append(_bad_key(key, mark))
             return None
-        if key in found:
-            message = f"the key `{key}` stands twice in one mapping; it is first on line {found.marks[key][0].line}"
-            self.problems.append(TextProblem(Code.DUPLICATE_KEY, message, at, "keep one of them"))
+        if key in mapping:
+            first_line = mapping.marks[key][0].line
+            message = (
+                f"the key `{key}` stands twice in one mapping; it is first on line {first_line}"
+            )
+            self.problems.append(TextProblem(Code.DUPLICATE_KEY, message, mark, "keep one of them"))
             return None
         return key
 
@@ -325,27 +313,40 @@ class _Builder:
 
     def _number(self, text: str, mark: Mark) -> int | float | str:
         if _INT.fullmatch(text):
-            whole = (
-                int(text, 0)
-                if text[:2] in ("0o", "0x")
-                else int(text)
-                if len(text) < 25
-                else 1 << 64
-            )
-            if -(1 << 63) <= whole < 1 << 63:
-                return whole
-        elif _FLOAT.fullmatch(text) and abs(number := float(text)) != float("inf"):
-            return number
+            integer = _parse_integer(text)
+            if -(1 << 63) <= integer < 1 << 63:
+                return integer
+        elif _FLOAT.fullmatch(text):
+            number = float(text)
+            if abs(number) != float("inf"):
+                return number
         message = f"{text[:40]} is not a finite 64-bit number"
-        self.problems.append(
-            TextProblem(Code.YAML_VALUE, message, mark, "quote it to keep it as text")
-        )
+        hint = "quote it to keep it as text"
+        self.problems.append(TextProblem(Code.YAML_VALUE, message, mark, hint))
         return text
 
 
-def _unknown(name: str, mark: Mark) -> _Anchor:
-    raise UnreadableText(
-        TextProblem(Code.YAML_SYNTAX, f"the alias *{name} has no anchor &{name} before it", mark)
+def _parse_integer(text: str) -> int:
+    """Parse an integer. Returns a number beyond 64 bits for long decimals, without parsing them."""
+    if text[:2] in ("0o", "0x"):
+        return int(text, 0)
+    if len(text) < 25:
+        return int(text)
+    return 1 << 64
+
+
+def _bad_key(key: Any, mark: Mark) -> TextProblem:
+    if isinstance(key, dict | list):
+        message = "a key must be text, not a list or a mapping"
+        hint = "quote the key; texts that start with {{ or [ need quotes"
+        return TextProblem(Code.BAD_KEY, message, mark, hint)
+    spelling = key
+    if key is None:
+        spelling = "null"
+    elif isinstance(key, bool):
+        spelling = str(key).lower()
+    return TextProblem(
+        Code.BAD_KEY, f"the key {spelling} is not text", mark, f'write "{spelling}": …'
     )
 
 
@@ -370,5 +371,5 @@ def _copy(node: Any) -> Any:
 
 
 def is_template(value: Any) -> bool:
-    """A text that has to be rendered."""
+    """Whether the value is text that contains a template."""
     return isinstance(value, str) and ("{{" in value or "{%" in value)

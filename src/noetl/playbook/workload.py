@@ -1,4 +1,7 @@
-"""The merged input of an execution: the playbook's defaults, the request's payload over them. Immutable afterwards."""
+"""The workload of an execution: the request's payload merged over the playbook's defaults.
+
+It never changes after the execution has started.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,8 +22,11 @@ LIMIT = 1024 * 1024
 
 
 class Beginning(Struct, frozen=True):
-    """What the defaults of an execution may know of it. `now()` is the moment its id was drawn, and `uuid()` and `random()`
-    follow from the id: merging again for the same execution gives the same."""
+    """The facts of an execution that workload defaults may use.
+
+    `now()` is the time at which its id was made. `uuid()` and `random()` are derived from the id. So
+    merging again for the same execution gives the same workload.
+    """
 
     execution_id: str = "0"
     path: str = ""
@@ -38,8 +44,10 @@ class Beginning(Struct, frozen=True):
 
 
 def readable_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """`env.*` of workload defaults: the variables that are set for playbooks, without their prefix. No other variable of a
-    server can be read, because its credentials are among them."""
+    """Return the variables that workload defaults may read as `env.*`, without their prefix.
+
+    The server's other variables are not readable, because they include its credentials.
+    """
     return {
         name.removeprefix(ENV_PREFIX): value
         for name, value in environment.items()
@@ -50,8 +58,11 @@ def readable_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def merge(
     playbook: Playbook, payload: dict[str, Any] | None, beginning: Beginning | None = None
 ) -> dict[str, Any]:
-    """Defaults may use templates over the payload, earlier keys and the identity of the execution. They are rendered once; the
-    payload itself is data and never rendered."""
+    """Merge the payload over the defaults.
+
+    Defaults may have templates that use the payload, earlier keys and the identity of the execution.
+    They are rendered once. The payload itself is data and never rendered.
+    """
     beginning = beginning or Beginning()
     payload = payload or {}
     merged: dict[str, Any] = dict(payload)
@@ -67,11 +78,10 @@ def merge(
             raise InvalidInput(
                 f"workload default {key + error.path!r}: {error}", hint=_hint(error)
             ) from error
-        merged[key] = over(rendered, given) if key in payload else rendered
-    ordered = {
-        key: merged[key]
-        for key in [*playbook.workload, *(k for k in payload if k not in playbook.workload)]
-    }
+        if key in payload:
+            rendered = over(rendered, given)
+        merged[key] = rendered
+    ordered = {key: merged[key] for key in _keys_of_both(playbook.workload, payload)}
     size = len(orjson.dumps(ordered))
     if size > LIMIT:
         raise InvalidInput(
@@ -82,20 +92,27 @@ def merge(
 
 
 def _hint(error: TemplateError) -> str:
-    missing = error.missing if isinstance(error, UndefinedError) else ""
-    if missing.startswith("env."):
-        variable = ENV_PREFIX + missing.removeprefix("env.").split(".")[0]
+    if isinstance(error, UndefinedError) and error.missing.startswith("env."):
+        variable = ENV_PREFIX + error.missing.removeprefix("env.").split(".")[0]
         return f"set {variable} where the server runs, or write `| default(…)`"
     return "defaults may use the payload, earlier keys, execution_id, job.*, now() and env.*"
 
 
 def over(base: Any, given: Any) -> Any:
-    """Deep merge: maps are merged, everything else is replaced."""
-    if isinstance(base, dict) and isinstance(given, dict):
-        return {
-            key: over(base[key], given[key])
-            if key in base and key in given
-            else given.get(key, base.get(key))
-            for key in [*base, *(k for k in given if k not in base)]
-        }
-    return given
+    """Merge deeply: maps are merged, any other value replaces the base."""
+    if not isinstance(base, dict) or not isinstance(given, dict):
+        return given
+    merged: dict[Any, Any] = {}
+    for key in _keys_of_both(base, given):
+        if key not in given:
+            merged[key] = base[key]
+        elif key not in base:
+            merged[key] = given[key]
+        else:
+            merged[key] = over(base[key], given[key])
+    return merged
+
+
+def _keys_of_both(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> list[Any]:
+    """Return the keys of the first map, then those that only the second map has."""
+    return list({**first, **second})
