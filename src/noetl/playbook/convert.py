@@ -190,7 +190,7 @@ class RoundTrip(Editor):
         if hasattr(old, "comment"):
             new.comment = old.comment
         if hasattr(old, "fold_pos"):
-            new.fold_pos = [_moved(position, changed.growth) for position in old.fold_pos]
+            new.fold_pos = [_move_position(position, changed.growth) for position in old.fold_pos]
         node[key] = new
 
     def _place(self, node: CommentedMap | CommentedSeq, origin: Any, key: str | int | None) -> None:
@@ -231,6 +231,6 @@ def _take_comment(node: Node, key: str) -> Any:
     return node.ca.items.pop(key, None)
 
 
-def _moved(position: int, growth: list[tuple[int, int]]) -> int:
+def _move_position(position: int, growth: list[tuple[int, int]]) -> int:
     """Return a position of the old text in the new text."""
     return position + sum(added for offset, added in growth if offset < position)

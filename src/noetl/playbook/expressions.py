@@ -776,22 +776,22 @@ def unparse(node: nodes.Node) -> str:
         case nodes.Getattr():
             return f"{_postfixed(node.node)}.{node.attr}"
         case nodes.Getitem():
-            return f"{_postfixed(node.node)}[{_index(node.arg)}]"
+            return f"{_postfixed(node.node)}[{_write_index(node.arg)}]"
         case nodes.Call():
             return f"{_postfixed(node.node)}({_arguments(node.args, node.kwargs)})"
         case nodes.Filter():
             subject = ""
             if node.node is not None:
                 subject = _operand(node.node)
-            return f"{subject} | {_filter_or_test(node)}"
+            return f"{subject} | {_write_filter_or_test(node)}"
         case nodes.Test():
-            return f"{_operand(node.node)} is {_filter_or_test(node)}"
+            return f"{_operand(node.node)} is {_write_filter_or_test(node)}"
         case nodes.List():
-            return f"[{_comma_separated(node.items)}]"
+            return f"[{_write_list(node.items)}]"
         case nodes.Tuple() if len(node.items) == 1:
             return f"({unparse(node.items[0])},)"
         case nodes.Tuple():
-            return f"({_comma_separated(node.items)})"
+            return f"({_write_list(node.items)})"
         case nodes.Dict():
             pairs = [f"{unparse(pair.key)}: {unparse(pair.value)}" for pair in node.items]
             return "{" + ", ".join(pairs) + "}"
@@ -832,26 +832,26 @@ def _postfixed(node: nodes.Expr) -> str:
     return _operand(node)
 
 
-def _index(node: nodes.Expr) -> str:
+def _write_index(node: nodes.Expr) -> str:
     if not isinstance(node, nodes.Slice):
         return unparse(node)
-    bounds = f"{_bound(node.start)}:{_bound(node.stop)}"
+    bounds = f"{_write_bound(node.start)}:{_write_bound(node.stop)}"
     if node.step is None:
         return bounds
     return f"{bounds}:{unparse(node.step)}"
 
 
-def _bound(node: nodes.Expr | None) -> str:
+def _write_bound(node: nodes.Expr | None) -> str:
     if node is None:
         return ""
     return unparse(node)
 
 
-def _comma_separated(items: Sequence[nodes.Expr]) -> str:
+def _write_list(items: Sequence[nodes.Expr]) -> str:
     return ", ".join(map(unparse, items))
 
 
-def _filter_or_test(node: nodes.Filter | nodes.Test) -> str:
+def _write_filter_or_test(node: nodes.Filter | nodes.Test) -> str:
     arguments = _arguments(node.args, node.kwargs)
     if not arguments:
         return node.name

@@ -135,14 +135,14 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings by position, each once. If there are too many, errors are kept first."""
     unique = list(dict.fromkeys(findings))
     if len(unique) > MOST:
-        unique.sort(key=_importance)
+        unique.sort(key=_importance_key)
         unique = unique[:MOST]
-    return sorted(unique, key=_position)
+    return sorted(unique, key=_position_key)
 
 
-def _importance(finding: Finding) -> tuple[int, int, int]:
+def _importance_key(finding: Finding) -> tuple[int, int, int]:
     return _RANK[finding.severity], finding.line, finding.column
 
 
-def _position(finding: Finding) -> tuple[int, int, Code, str]:
+def _position_key(finding: Finding) -> tuple[int, int, Code, str]:
     return finding.line, finding.column, finding.code, finding.message

@@ -167,13 +167,15 @@ def _state_names(plans: dict[str, StepPlan]) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def _arcs(step: Step) -> list[Arc]:
+def _list_arcs(step: Step) -> list[Arc]:
     return step.next.arcs if step.next is not None else []
 
 
 def _error_arcs(step: Step) -> frozenset[int]:
     return frozenset(
-        number for number, arc in enumerate(_arcs(step)) if mentions_outcome(arc.when, step.step)
+        number
+        for number, arc in enumerate(_list_arcs(step))
+        if mentions_outcome(arc.when, step.step)
     )
 
 
@@ -188,12 +190,12 @@ def _alone(step: Step, workbook: dict[str, Task]) -> bool:
             tasks.append(workbook.get(task.task, task))
         else:
             tasks.append(task)
-    if any(task.kind in WAITING or _polls(task) for task in tasks):
+    if any(task.kind in WAITING or _is_polling(task) for task in tasks):
         return True
     return any(_goes_back(tasks, number) for number in range(len(tasks)))
 
 
-def _polls(task: Task) -> bool:
+def _is_polling(task: Task) -> bool:
     paginate = task.spec.paginate
     if paginate is None:
         return False
@@ -228,7 +230,7 @@ def _sites(
     if step.loop is not None and step.loop.cursor is None:
         add_site(IN, None, {"in": step.loop.in_})
     add_site(SET, step.step, step.set)
-    arcs = _arcs(step)
+    arcs = _list_arcs(step)
     add_site(WHEN, step.step, {str(number): arc.when for number, arc in enumerate(arcs)})
     for number, arc in enumerate(arcs):
         assigned = {f"set:{name}": value for name, value in arc.set.items()}
@@ -424,7 +426,7 @@ def _with_called(tasks: Sequence[Task], workbook: dict[str, Task]) -> list[Task]
 def _state_targets(step: Step, tasks: list[Task]) -> frozenset[str]:
     """Return the state names that the step, its arcs, its tasks and their rules assign."""
     assigned = [*step.set]
-    for arc in _arcs(step):
+    for arc in _list_arcs(step):
         assigned += arc.set
     for task in tasks:
         assigned += task.set
@@ -475,7 +477,7 @@ def _members(
 
 def targets(step: Step) -> tuple[str, ...]:
     """Return the steps that its arcs and its admission may lead to, in document order, each once."""
-    found = [arc.step for arc in _arcs(step)]
+    found = [arc.step for arc in _list_arcs(step)]
     admit = step.spec.policy.admit
     if admit is not None:
         found += [rule.then.next for rule in admit.rules if rule.then.next is not None]

@@ -873,13 +873,13 @@ def _comparison(name: str) -> Callable[[RenderingFrame, Value, Value], bool]:
     operation = _COMPARE[name]
     is_negation = name in ("ne", "notin")
 
-    def compare_values(frame: RenderingFrame, left: Value, right: Value) -> bool:
+    def compare_operands(frame: RenderingFrame, left: Value, right: Value) -> bool:
         if type(left) is Undefined or type(right) is Undefined:
             if is_no_error(left) or is_no_error(right):
                 return is_negation
         return operation(frame, left, right)
 
-    return compare_values
+    return compare_operands
 
 
 def _scoped(root: str, keys: tuple[str, ...], expression: str) -> Evaluate:
@@ -928,7 +928,8 @@ def _as_it_is(value: Value) -> Value:
 def _made_of(value: Value) -> Value:
     """Refuse undefined in a list or map that the template makes, and in names it sets. Lazy is fine."""
     if type(value) is Undefined:
-        raise value.error()
+        undefined: Undefined = value
+        raise undefined.error()
     return value
 
 
