@@ -88,7 +88,9 @@ def assign_scratch(where: dict[str, Any], values: dict[str, Any]) -> dict[str, A
 
 
 def _assign(
-    where: dict[str, Any], roots: tuple[str, ...], values: dict[str, Any]
+    where: dict[str, Any],
+    roots: tuple[str, ...],
+    values: dict[str, Any],
 ) -> dict[str, Any]:
     for target, value in values.items():
         root, path = root_of(full_name(target))

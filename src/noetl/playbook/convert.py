@@ -75,7 +75,8 @@ def _comments(node: Any) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of every comment in a round-trip document."""
     if not isinstance(node, CommentedMap | CommentedSeq):
         return
-    for token in _tokens([node.ca.comment, list(node.ca.items.values()), node.ca.end]):
+    comments_of_keys = list(node.ca.items.values())
+    for token in _tokens([node.ca.comment, comments_of_keys, node.ca.end]):
         for offset, line in enumerate(str(token.value).split("\n")):
             comment = line.strip()
             if comment.startswith("#"):
@@ -107,10 +108,13 @@ def _starts(document: Any) -> list[tuple[int, str]]:
 
 
 def _with_lost_comments(
-    written: str, before: list[tuple[int, str]], starts: list[tuple[int, str]]
+    written: str,
+    before: list[tuple[int, str]],
+    starts: list[tuple[int, str]],
 ) -> str:
     """Insert the comments of removed keys above their step, so that no comment is lost."""
-    kept = Counter(comment for _, comment in set(_comments(_round_trip().load(written))))
+    comments_after = set(_comments(_round_trip().load(written)))
+    kept = Counter(comment for _, comment in comments_after)
     lost: dict[str | None, list[str]] = {}
     for line, comment in before:
         if kept[comment] > 0:
@@ -174,7 +178,12 @@ class RoundTrip(Editor):
         target.append(value)
 
     def insert(
-        self, target: Nodes, index: int, value: Any, source: Any, key: str | int | None = None
+        self,
+        target: Nodes,
+        index: int,
+        value: Any,
+        source: Any,
+        key: str | int | None = None,
     ) -> None:
         target.insert(index, value)
 
@@ -195,7 +204,8 @@ class RoundTrip(Editor):
 
     def _place(self, node: CommentedMap | CommentedSeq, origin: Any, key: str | int | None) -> None:
         mark = self.mark(origin, key)
-        node.lc.line, node.lc.col = mark.line - 1, mark.column - 1
+        node.lc.line = mark.line - 1
+        node.lc.col = mark.column - 1
 
     def _carry(self, source: Any, key: str | int, target: Node, name: str) -> None:
         """Give the key in `target` the position that it had in `source`."""

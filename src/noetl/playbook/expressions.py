@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -566,7 +567,7 @@ def compare(meter: Meter, left: Value, right: Value) -> int:
     left, right = settle(left), settle(right)
     if isinstance(left, str) and isinstance(right, str):
         meter.read(min(len(left), len(right)))
-    elif not (isinstance(left, (int, float)) and isinstance(right, (int, float))):
+    elif not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
         raise FailedError(f"{kind_of(left)} and {kind_of(right)} have no order")
     return int(left > right) - int(left < right)
 
@@ -606,7 +607,11 @@ def checked(meter: Meter, value: Value) -> Value:
 
 
 def _compute(
-    meter: Meter, sign: str, left: Value, right: Value, operation: Callable[[Any, Any], Any]
+    meter: Meter,
+    sign: str,
+    left: Value,
+    right: Value,
+    operation: Callable[[Any, Any], Any],
 ) -> Value:
     if not (_number(left) and _number(right)):
         raise FailedError(f"{kind_of(left)} {sign} {kind_of(right)} has no meaning")
@@ -635,11 +640,12 @@ def add(meter: Meter, left: Value, right: Value) -> Value:
     if isinstance(left, list) and isinstance(right, list):
         meter.make_items(len(left) + len(right))
         return left + right
-    return _compute(meter, "+", left, right, lambda a, b: a + b)
+    return _compute(meter, "+", left, right, operator.add)
 
 
 def subtract(meter: Meter, left: Value, right: Value) -> Value:
-    return _compute(meter, "-", settle(left), settle(right), lambda a, b: a - b)
+    left, right = settle(left), settle(right)
+    return _compute(meter, "-", left, right, operator.sub)
 
 
 def multiply(meter: Meter, left: Value, right: Value) -> Value:
@@ -648,7 +654,7 @@ def multiply(meter: Meter, left: Value, right: Value) -> Value:
         left, right = right, left
     if isinstance(left, (str, list)) and isinstance(right, int):
         return repeat(meter, left, right)
-    return _compute(meter, "*", left, right, lambda a, b: a * b)
+    return _compute(meter, "*", left, right, operator.mul)
 
 
 def repeat(meter: Meter, value: str | list[Value], times: int) -> Value:
@@ -665,18 +671,20 @@ def repeat(meter: Meter, value: str | list[Value], times: int) -> Value:
 
 
 def divide(meter: Meter, left: Value, right: Value) -> Value:
-    return _compute(meter, "/", settle(left), settle(right), lambda a, b: a / b)
+    left, right = settle(left), settle(right)
+    return _compute(meter, "/", left, right, operator.truediv)
 
 
 def floor_divide(meter: Meter, left: Value, right: Value) -> Value:
-    return _compute(meter, "//", settle(left), settle(right), lambda a, b: a // b)
+    left, right = settle(left), settle(right)
+    return _compute(meter, "//", left, right, operator.floordiv)
 
 
 def modulo(meter: Meter, left: Value, right: Value) -> Value:
     left, right = settle(left), settle(right)
     if isinstance(left, str):
         raise ForbiddenError("text cannot be formatted with %", hint="join parts with ~")
-    return _compute(meter, "%", left, right, lambda a, b: a % b)
+    return _compute(meter, "%", left, right, operator.mod)
 
 
 def power(meter: Meter, left: Value, right: Value) -> Value:
@@ -686,7 +694,7 @@ def power(meter: Meter, left: Value, right: Value) -> Value:
             raise LimitError(f"an integer takes more than {meter.limits.bits} bits")
         if right < -1100:
             return 0.0
-    return _compute(meter, "**", left, right, lambda a, b: a**b)
+    return _compute(meter, "**", left, right, operator.pow)
 
 
 def negate(meter: Meter, value: Value) -> Value:

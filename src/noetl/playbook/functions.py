@@ -81,7 +81,9 @@ class Seeded(Struct, frozen=True):
         )
 
     def random(self, nth: int) -> float:
-        return (int.from_bytes(self._digest("random", nth)[:8]) >> 11) / 2.0**53
+        digest = self._digest("random", nth)
+        bits = int.from_bytes(digest[:8]) >> 11  # 53 bits, as many as a float has
+        return bits / 2.0**53
 
     def child(self, place: str) -> Seeded:
         return Seeded(f"{self.seed}\0{place}", self.at)
@@ -178,7 +180,8 @@ def replace(meter: Meter, value: Value, old: Value, new: Value, count: Value = N
     times = value.count(old)
     if limit >= 0:
         times = min(times, limit)
-    meter.make_text(len(value) + times * max(len(new) - len(old), 0))
+    growth = max(len(new) - len(old), 0)
+    meter.make_text(len(value) + times * growth)
     return str(value.replace(old, new, limit))
 
 
@@ -204,7 +207,11 @@ def truncate(
 
 
 def indent(
-    meter: Meter, value: Value, width: Value = 4, first: Value = False, blank: Value = False
+    meter: Meter,
+    value: Value,
+    width: Value = 4,
+    first: Value = False,
+    blank: Value = False,
 ) -> str:
     value = text(meter, value)
     if isinstance(width, str):
@@ -214,7 +221,8 @@ def indent(
         meter.make_text(columns)
         margin = " " * columns
     meter.read(len(value))
-    meter.make_text(len(value) + (value.count("\n") + 1) * len(margin))
+    line_count = value.count("\n") + 1
+    meter.make_text(len(value) + line_count * len(margin))
     lines = value.split("\n")
     meter.work(len(lines))
     indented = []
@@ -327,8 +335,9 @@ def b64encode(meter: Meter, value: Value) -> str:
 
 
 def b64decode(meter: Meter, value: Value) -> str:
+    encoded = _bytes(meter, value, "b64decode")
     try:
-        return base64.b64decode(_bytes(meter, value, "b64decode"), validate=True).decode()
+        return base64.b64decode(encoded, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         raise FailedError("b64decode: the text is not base64 of text") from None
 
@@ -466,7 +475,8 @@ def batch(meter: Meter, value: Value, linecount: Value, fill_with: Value = None)
     rows = [entries[at : at + size] for at in range(0, len(entries), size)]
     if fill_with is not None and rows:
         meter.make_items(size)
-        rows[-1] = rows[-1] + [fill_with] * (size - len(rows[-1]))
+        missing = size - len(rows[-1])
+        rows[-1] = rows[-1] + [fill_with] * missing
     return rows
 
 
@@ -543,7 +553,10 @@ def dictsort(
 
 
 def _sort_keys(
-    meter: Meter, entries: list[Value], attribute: Value, case_sensitive: Value
+    meter: Meter,
+    entries: list[Value],
+    attribute: Value,
+    case_sensitive: Value,
 ) -> list[Value]:
     """Return the key to sort each entry by. All are numbers or all are text, so that they compare."""
     ignores_case = not truth(case_sensitive)
@@ -562,8 +575,9 @@ def _sort_keys(
     if not (kinds <= {"text"} or kinds <= {"a number", "a bool"}):
         raise FailedError(f"{' and '.join(sorted(kinds))} have no order")
     rounds = len(entries).bit_length()
+    characters = sum(len(key) for key in sort_keys if isinstance(key, str))
     meter.work(len(entries) * rounds)
-    meter.read(rounds * sum(len(key) for key in sort_keys if isinstance(key, str)))
+    meter.read(rounds * characters)
     return sort_keys
 
 
@@ -609,7 +623,10 @@ def groupby(
 
 
 def unique(
-    meter: Meter, value: Value, case_sensitive: Value = False, attribute: Value = None
+    meter: Meter,
+    value: Value,
+    case_sensitive: Value = False,
+    attribute: Value = None,
 ) -> list[Value]:
     ignores_case = not truth(case_sensitive)
     seen: set[Value] = set()
@@ -629,7 +646,12 @@ def unique(
 
 
 def _extreme(
-    meter: Meter, value: Value, case_sensitive: Value, attribute: Value, sign: int, who: str
+    meter: Meter,
+    value: Value,
+    case_sensitive: Value,
+    attribute: Value,
+    sign: int,
+    who: str,
 ) -> Value:
     """Return the smallest (sign -1) or the largest (sign 1) entry."""
     entries = elements(meter, value)
@@ -644,13 +666,19 @@ def _extreme(
 
 
 def smallest(
-    meter: Meter, value: Value, case_sensitive: Value = False, attribute: Value = None
+    meter: Meter,
+    value: Value,
+    case_sensitive: Value = False,
+    attribute: Value = None,
 ) -> Value:
     return _extreme(meter, value, case_sensitive, attribute, -1, "min")
 
 
 def largest(
-    meter: Meter, value: Value, case_sensitive: Value = False, attribute: Value = None
+    meter: Meter,
+    value: Value,
+    case_sensitive: Value = False,
+    attribute: Value = None,
 ) -> Value:
     return _extreme(meter, value, case_sensitive, attribute, 1, "max")
 
@@ -668,13 +696,17 @@ def mapped(meter: Meter, value: Value, *args: Value, **kwargs: Value) -> list[Va
         raise FailedError("map cannot apply default", hint="map(attribute=..., default=...)")
     apply = named(FILTERS, name, "filter")
     fitting(apply, name, len(args) - 1, tuple(kwargs))
-    return [
-        settle(apply(meter, settle(entry), *args[1:], **kwargs)) for entry in elements(meter, value)
-    ]
+    more = args[1:]
+    entries = elements(meter, value)
+    return [settle(apply(meter, settle(entry), *more, **kwargs)) for entry in entries]
 
 
 def _chosen(
-    meter: Meter, value: Value, attribute: Value, args: tuple[Value, ...], wanted: bool
+    meter: Meter,
+    value: Value,
+    attribute: Value,
+    args: tuple[Value, ...],
+    wanted: bool,
 ) -> list[Value]:
     """Return the entries for which the test (by default: truth) gives `wanted`."""
     name: str | None = None
@@ -743,6 +775,14 @@ def _is(accept: Callable[[Any], bool]) -> Function:
     return test_value
 
 
+def _is_integer(value: Value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _equal(meter: Meter, value: Value, other: Value) -> bool:
     return equal(meter, value, other)
 
@@ -772,8 +812,10 @@ def _odd(meter: Meter, value: Value) -> bool:
     return _count(value, "odd") % 2 == 1
 
 
-_less, _most = _ordered(lambda sign: sign < 0), _ordered(lambda sign: sign <= 0)
-_more, _least = _ordered(lambda sign: sign > 0), _ordered(lambda sign: sign >= 0)
+_less = _ordered(lambda sign: sign < 0)
+_at_most = _ordered(lambda sign: sign <= 0)
+_more = _ordered(lambda sign: sign > 0)
+_at_least = _ordered(lambda sign: sign >= 0)
 
 SUBJECT_MAY_BE_UNDEFINED = frozenset({"defined", "undefined"})
 
@@ -784,9 +826,9 @@ TESTS: Mapping[str, Function] = {
     "none": _is(lambda value: value is None),
     "true": _is(lambda value: value is True),
     "false": _is(lambda value: value is False),
-    "integer": _is(lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    "integer": _is(_is_integer),
     "float": _is(lambda value: isinstance(value, float)),
-    "number": _is(lambda value: isinstance(value, (int, float)) and not isinstance(value, bool)),
+    "number": _is(_is_number),
     "string": _is(lambda value: isinstance(value, str)),
     "mapping": _is(lambda value: isinstance(value, dict)),
     "sequence": _is(lambda value: isinstance(value, (list, str))),
@@ -800,9 +842,9 @@ TESTS: Mapping[str, Function] = {
     **dict.fromkeys(("eq", "equalto", "=="), _equal),
     **dict.fromkeys(("ne", "!="), _unequal),
     **dict.fromkeys(("lt", "lessthan", "<"), _less),
-    **dict.fromkeys(("le", "<="), _most),
+    **dict.fromkeys(("le", "<="), _at_most),
     **dict.fromkeys(("gt", "greaterthan", ">"), _more),
-    **dict.fromkeys(("ge", ">="), _least),
+    **dict.fromkeys(("ge", ">="), _at_least),
 }
 
 # These read a part of a Lazy. All other filters load its data.
@@ -932,7 +974,8 @@ def _join_method(meter: Meter, value: str, entries: Value) -> str:
 
 
 def _replace_method(meter: Meter, value: str, old: Value, new: Value, count: Value = -1) -> str:
-    return replace(meter, value, _text(old, "replace"), _text(new, "replace"), count)
+    old, new = _text(old, "replace"), _text(new, "replace")
+    return replace(meter, value, old, new, count)
 
 
 def _zfill(meter: Meter, value: str, width: Value) -> str:
@@ -1071,15 +1114,20 @@ def named(table: Mapping[str, Function], name: str, what: str) -> Function:
 
 @lru_cache(maxsize=1024)
 def fitting(
-    function: Function, name: str, args: int, kwargs: tuple[str, ...] = (), leading: int = 2
+    function: Function,
+    name: str,
+    args: int,
+    kwargs: tuple[str, ...] = (),
+    leading: int = 2,
 ) -> None:
     """Refuse arguments that do not fit the function's signature.
 
     `leading` arguments come before those of the template: the meter and, except for globals, the
     subject.
     """
+    positional = [None] * (leading + args)
     try:
-        signature(function).bind(*[None] * (leading + args), **dict.fromkeys(kwargs))
+        signature(function).bind(*positional, **dict.fromkeys(kwargs))
     except TypeError as exc:
         raise TemplateSyntaxError(f"{name}: {exc}") from None
 

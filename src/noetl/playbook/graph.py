@@ -22,7 +22,12 @@ def tree(playbook: Playbook) -> str:
 
 
 def _branch(
-    name: str, lead: str, label: str, steps: dict[str, Step], seen: set[str], note: str = ""
+    name: str,
+    lead: str,
+    label: str,
+    steps: dict[str, Step],
+    seen: set[str],
+    note: str = "",
 ) -> Iterator[str]:
     """Yield the lines of a step and all steps below it. Not recursive, so that chains may be long."""
     waiting = [(name, lead, "", label, note)]

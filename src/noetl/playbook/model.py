@@ -226,7 +226,11 @@ class Task(Model):
     @cached_property
     def config(self) -> dict[str, Any]:
         """The fields of this kind alone, as plain data. Cached, because a task may run many times."""
-        return self.model_dump(include=type(self).model_fields.keys() - Task.model_fields.keys())
+        return self._dump_own_fields()
+
+    def _dump_own_fields(self) -> dict[str, Any]:
+        own_fields = type(self).model_fields.keys() - Task.model_fields.keys()
+        return self.model_dump(include=own_fields)
 
 
 class Script(Model):
@@ -392,9 +396,8 @@ class SparkTask(Task):
     @cached_property
     def config(self) -> dict[str, Any]:
         """Also has `output` and `profile`: Spark itself writes the rows, and the profile runs it."""
-        own = self.model_dump(include=type(self).model_fields.keys() - Task.model_fields.keys())
         return {
-            **own,
+            **self._dump_own_fields(),
             "output": self.output.model_dump(exclude_unset=True),
             "profile": self.spec.profile,
         }

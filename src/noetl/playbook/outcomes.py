@@ -72,7 +72,8 @@ def _walk(node: nodes.Node, names: Locals, found: set[Path]) -> Locals:
         found.add(path)
     if isinstance(node, nodes.Assign):
         _walk(node.node, names, found)
-        return {**names, **_bound(node.target, _path(node.node, names))}
+        path_of_value = _path(node.node, names)
+        return {**names, **_bound(node.target, path_of_value)}
     if isinstance(node, nodes.For):
         _walk(node.iter, names, found)
         names = {**names, **_bound(node.target, None)}
@@ -87,7 +88,8 @@ def _walk(node: nodes.Node, names: Locals, found: set[Path]) -> Locals:
 def _bound(target: nodes.Node, path: Path | None) -> dict[str, Path | None]:
     if isinstance(target, nodes.Name):
         return {target.name: path}
-    return dict.fromkeys((name.name for name in target.find_all(nodes.Name)), None)
+    targets = [name.name for name in target.find_all(nodes.Name)]
+    return dict.fromkeys(targets, None)
 
 
 def _path(node: nodes.Node, names: Locals) -> Path | None:

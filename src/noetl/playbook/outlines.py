@@ -66,8 +66,10 @@ def _texts(body: Sequence[nodes.Node], choice: int, spots: list[Spot]) -> Iterat
                     else:
                         yield _spot(part, spots)
             case nodes.If():
-                bodies = [node.body, *(other.body for other in node.elif_), node.else_]
-                yield from _texts(bodies[min(choice, len(bodies) - 1)], choice, spots)
+                elif_bodies = [other.body for other in node.elif_]
+                bodies = [node.body, *elif_bodies, node.else_]
+                branch = min(choice, len(bodies) - 1)
+                yield from _texts(bodies[branch], choice, spots)
             case nodes.For():
                 yield from _texts(node.body, choice, spots)
             case _:

@@ -10,7 +10,7 @@ the parts of a site that depend on a step's payload. A worker evaluates a site t
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from noetl.playbook.assignments import full_name, is_state, root_of
 from noetl.playbook.model import Arc, Playbook, Step, Task, WorkbookCall
@@ -28,6 +28,8 @@ from noetl.playbook.selections import (
     paths,
 )
 from noetl.playbook.templates import Selection, Template, parse, parse_expression
+
+CutOut: TypeAlias = Callable[[str], CutTemplate]
 
 ADMIT, IN, SET, WHEN = "admit", "in", "set", "when"
 REDUCE = "reduce"  # the site of a loop's reducers, which a worker joins; it has no expression
@@ -150,12 +152,15 @@ def _selections_by_step(
     steps: frozenset[str], sites: dict[str, dict[str, ExpressionSite]]
 ) -> dict[str, tuple[Selection, ...]]:
     """For each step, the selections that all sites make of its payload, ordered by id."""
-    by_id: dict[str, dict[str, Selection]] = {name: {} for name in steps}
+    by_id: dict[str, Selection] = {}
     for sites_of_step in sites.values():
         for site in sites_of_step.values():
-            for selection in site.selections:
-                by_id[selection.step][selection.id] = selection
-    return {name: tuple(found[key] for key in sorted(found)) for name, found in by_id.items()}
+            by_id |= {selection.id: selection for selection in site.selections}
+    by_step: dict[str, list[Selection]] = {name: [] for name in steps}
+    for selection_id in sorted(by_id):
+        selection = by_id[selection_id]
+        by_step[selection.step].append(selection)
+    return {name: tuple(selections) for name, selections in by_step.items()}
 
 
 def _state_names(plans: dict[str, StepPlan]) -> frozenset[str] | None:
@@ -204,7 +209,7 @@ def _is_polling(task: Task) -> bool:
 
 def _goes_back(tasks: list[Task], number: int) -> bool:
     """Whether a rule of the task jumps to it or to a task before it."""
-    earlier = {"previous", *(task.name for task in tasks[: number + 1])}
+    earlier = {task.name for task in tasks[: number + 1]} | {"previous"}
     actions = (rule.then for rule in tasks[number].spec.policy.rules)
     return any(action.jumps and (action.to or "previous") in earlier for action in actions)
 
@@ -213,7 +218,10 @@ def _goes_back(tasks: list[Task], number: int) -> bool:
 
 
 def _sites(
-    step: Step, steps: frozenset[str], loops: frozenset[str], stable: frozenset[str]
+    step: Step,
+    steps: frozenset[str],
+    loops: frozenset[str],
+    stable: frozenset[str],
 ) -> dict[str, ExpressionSite]:
     sites: dict[str, ExpressionSite] = {}
     payload = OWN_PAYLOAD
@@ -226,12 +234,14 @@ def _sites(
 
     admit = step.spec.policy.admit
     if admit is not None:
-        add_site(ADMIT, None, {str(number): rule.when for number, rule in enumerate(admit.rules)})
+        rule_guards = {str(number): rule.when for number, rule in enumerate(admit.rules)}
+        add_site(ADMIT, None, rule_guards)
     if step.loop is not None and step.loop.cursor is None:
         add_site(IN, None, {"in": step.loop.in_})
     add_site(SET, step.step, step.set)
     arcs = _list_arcs(step)
-    add_site(WHEN, step.step, {str(number): arc.when for number, arc in enumerate(arcs)})
+    arc_guards = {str(number): arc.when for number, arc in enumerate(arcs)}
+    add_site(WHEN, step.step, arc_guards)
     for number, arc in enumerate(arcs):
         assigned = {f"set:{name}": value for name, value in arc.set.items()}
         passed_on = {f"args:{name}": value for name, value in arc.args.items()}
@@ -241,7 +251,9 @@ def _sites(
 
 def _has_input(step: Step) -> bool:
     """Whether a worker renders the step's input. Input that only arcs give is known to the server."""
-    return step.loop is None and bool(step.input or any(task.input for task in step.tool))
+    if step.loop is not None:
+        return False
+    return bool(step.input) or any(task.input for task in step.tool)
 
 
 def _site(
@@ -262,14 +274,15 @@ def _site(
     needs_worker = False
     for key, value in entries.items():
         if assigns and not is_state(key.removeprefix("set:")):
-            cut_value, found, worker = _cut_assigned(value, cut_out)
+            part = _cut_assigned(value, cut_out)
         else:
-            cut_value, found, worker = _cut(value, cut_out)
-        cut_values.append(cut_value)
-        selections |= {selection.id: selection for selection in found}
-        needs_worker = needs_worker or worker
+            part = _cut(value, cut_out)
+        cut_values.append(part.value)
+        selections |= {selection.id: selection for selection in part.selections}
+        needs_worker = needs_worker or part.needs_worker
     of_loops = [selection for selection in selections.values() if selection.step in loops]
-    used_ctx = _members(templates_in(list(entries.values())), ("ctx", "vars"))
+    templates = templates_in(list(entries.values()))
+    used_ctx = _members(templates, ("ctx", "vars"))
     return ExpressionSite(
         name=name,
         keys=tuple(entries),
@@ -281,59 +294,63 @@ def _site(
     )
 
 
-def _cut_assigned(
-    value: Any, cut_out: Callable[[str], CutTemplate]
-) -> tuple[Any, list[Selection], bool]:
+class _CutValue(NamedTuple):
+    """A value in which every template is cut."""
+
+    value: Any
+    selections: list[Selection]
+    needs_worker: bool
+
+
+def _cut_assigned(value: Any, cut_out: CutOut) -> _CutValue:
     """Like `_cut`, but a worker makes a list or map as a whole if it contains a part of a result.
 
     The worker that reports the result makes it if it needs nothing else. Otherwise the server asks a
     worker to evaluate it. So no event contains texts of a payload.
     """
-    cut_value, selections, worker = _cut(value, cut_out)
-    if worker or not selections:
-        return cut_value, selections, worker
+    cut_value = _cut(value, cut_out)
+    if cut_value.needs_worker or not cut_value.selections:
+        return cut_value
+    left_to_worker = _CutValue(value, [], True)
     if isinstance(value, str):
         if makes_list_or_map(parse(value)) and not cut_out(value).is_one_selection:
-            return value, [], True
-        return cut_value, selections, worker
+            return left_to_worker
+        return cut_value
     expression = as_expression(value)
     if expression is None:
-        return value, [], True
+        return left_to_worker
     whole = cut_out("{{ " + expression + " }}")
     if not whole.is_one_selection:
-        return value, [], True
-    return whole.template, list(whole.selections), False
+        return left_to_worker
+    return _CutValue(whole.template, list(whole.selections), False)
 
 
-def _cut(value: Any, cut_out: Callable[[str], CutTemplate]) -> tuple[Any, list[Selection], bool]:
-    """Cut every template in a value.
-
-    Returns the value, the selections, and whether only a worker can evaluate it.
-    """
+def _cut(value: Any, cut_out: CutOut) -> _CutValue:
+    """Cut every template in a value."""
     if isinstance(value, str):
-        made = cut_out(value)
-        return made.template, list(made.selections), made.needs_worker
+        template = cut_out(value)
+        return _CutValue(template.template, list(template.selections), template.needs_worker)
     if isinstance(value, dict):
         parts = {key: _cut(part, cut_out) for key, part in value.items()}
-        has_template_key = any("{{" in key or "{%" in key for key in parts)
-        selections, worker = _joined(parts.values())
-        return {key: part[0] for key, part in parts.items()}, selections, worker or has_template_key
+        cut_map = {key: part.value for key, part in parts.items()}
+        joined = _joined(cut_map, parts.values())
+        if any("{{" in key or "{%" in key for key in parts):
+            return joined._replace(needs_worker=True)
+        return joined
     if isinstance(value, list):
         items = [_cut(part, cut_out) for part in value]
-        return [item[0] for item in items], *_joined(items)
-    return value, [], False
+        return _joined([item.value for item in items], items)
+    return _CutValue(value, [], False)
 
 
-def _joined(
-    parts: Collection[tuple[Any, list[Selection], bool]],
-) -> tuple[list[Selection], bool]:
-    """Return the selections of all parts, and whether a worker must evaluate one of them."""
+def _joined(value: Any, parts: Collection[_CutValue]) -> _CutValue:
+    """Return a list or map with the selections of its parts."""
     selections: list[Selection] = []
     needs_worker = False
-    for _, selections_of_part, worker in parts:
-        selections += selections_of_part
-        needs_worker = needs_worker or worker
-    return selections, needs_worker
+    for part in parts:
+        selections += part.selections
+        needs_worker = needs_worker or part.needs_worker
+    return _CutValue(value, selections, needs_worker)
 
 
 def _beyond_envelope(selection: Selection) -> bool:
@@ -342,7 +359,8 @@ def _beyond_envelope(selection: Selection) -> bool:
     The server knows only those. No worker holds the result of a whole loop, so one must load it.
     """
     for path in paths(parse_expression(selection.source)):
-        if path[0] != selection.step and path[0] not in OWN_OUTPUT | {"response", "result"}:
+        is_own = path[0] == selection.step or path[0] in OWN_OUTPUT | OWN_PAYLOAD
+        if not is_own:
             continue
         if len(path) < 2 or path[1] not in ENVELOPE:
             return True
@@ -439,7 +457,8 @@ def _state_targets(step: Step, tasks: list[Task]) -> frozenset[str]:
             assigned.append(collect.into)
     if step.loop is not None:
         assigned += step.loop.spec.reduce
-    return frozenset(target.split(".")[1] for target in assigned if target.startswith("state."))
+    state_targets = [target for target in assigned if target.startswith("state.")]
+    return frozenset(target.split(".")[1] for target in state_targets)
 
 
 def _reduced(step: Step) -> frozenset[str]:

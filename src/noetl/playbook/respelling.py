@@ -96,9 +96,11 @@ def _tokens(source: str) -> Iterator[Token]:
 def _means(text: str, source: str, wanted: Mapping[str, str]) -> bool:
     """Whether the new text is the old template with exactly these names replaced."""
     try:
-        return bool(templates.tree(text) == _Replace(wanted).visit(templates.tree(source)))
+        new_tree = templates.tree(text)
+        old_tree = templates.tree(source)
     except TemplateError:
         return False
+    return bool(new_tree == _Replace(wanted).visit(old_tree))
 
 
 class _Replace(NodeTransformer):
@@ -106,7 +108,8 @@ class _Replace(NodeTransformer):
         self.wanted = wanted
 
     def visit_Name(self, node: nodes.Name) -> nodes.Expr:
-        root, *members = self.wanted.get(node.name, node.name).split(".")
+        spelling = self.wanted.get(node.name, node.name)
+        root, *members = spelling.split(".")
         found: nodes.Expr = nodes.Name(root, node.ctx)
         for member in members:
             found = nodes.Getattr(found, member, node.ctx)

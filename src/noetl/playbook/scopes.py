@@ -180,7 +180,8 @@ def names_at(at: At, step: StepNames | None = None) -> Visible:
     if at is At.BEFORE:
         return _visible(before, scratch)
     if at is At.CLAIM:
-        return _visible(before | {"keychain", "loop"}, {**scratch, "loop": frozenset({"frame"})})
+        roots = before | {"keychain", "loop"}
+        return _visible(roots, {**scratch, "loop": frozenset({"frame"})})
     if at is At.AFTER:
         roots = before | OUTCOME
         if step.loop is not LoopKind.NONE:
@@ -191,7 +192,10 @@ def names_at(at: At, step: StepNames | None = None) -> Visible:
 
 
 def _in_pipeline(
-    at: At, step: StepNames, roots: frozenset[str], members: dict[str, frozenset[str]]
+    at: At,
+    step: StepNames,
+    roots: frozenset[str],
+    members: dict[str, frozenset[str]],
 ) -> Visible:
     if at is not At.CALL or step.outcome:
         roots |= OUTCOME
@@ -199,13 +203,15 @@ def _in_pipeline(
         size = 1 if step.loop is LoopKind.COLLECTION else None
         item = iteration(0, None, step.iterator, size, "", {"parent": {}})
         roots |= ITERATION | {step.iterator}
-        members |= {"loop": frozenset(item["loop"]), "iter": frozenset(item["iter"]) | step.scratch}
+        members["loop"] = frozenset(item["loop"])
+        members["iter"] = frozenset(item["iter"]) | step.scratch
     return _visible(roots, members)
 
 
 def _visible(roots: frozenset[str], own: Mapping[str, frozenset[str]] | None = None) -> Visible:
-    found = {**_MEMBERS, **(own or {})}
-    return Visible(roots, {name: known for name, known in found.items() if name in roots})
+    known = {**_MEMBERS, **(own or {})}
+    members = {name: known[name] for name in known if name in roots}
+    return Visible(roots, members)
 
 
 def _fixed_members() -> dict[str, frozenset[str]]:

@@ -194,28 +194,32 @@ def _uses(template: Template) -> tuple[_Use, ...]:
 
 def names(template: Template | str) -> frozenset[str]:
     """Return the root names that the template reads from its scope."""
-    return frozenset(str(use.path[0]) for use in _uses(_parsed(template)))
+    uses = _uses(_parsed(template))
+    return frozenset(str(use.path[0]) for use in uses)
 
 
 def paths(template: Template | str) -> frozenset[Path]:
     """Return the paths that the template reads from its scope, up to the first computed key."""
-    return frozenset(use.path for use in _uses(_parsed(template)))
+    uses = _uses(_parsed(template))
+    return frozenset(use.path for use in uses)
 
 
 def used_paths(template: Template | str) -> frozenset[Path]:
     """Return the paths that must exist. Leaves out those that the template only tests."""
-    return frozenset(use.path for use in _uses(_parsed(template)) if not use.asked)
+    uses = _uses(_parsed(template))
+    return frozenset(use.path for use in uses if not use.asked)
 
 
 def asked_paths(template: Template | str) -> frozenset[Path]:
     """Return the paths that may be missing, because the template tests them or gives a default."""
-    return frozenset(use.path for use in _uses(_parsed(template)) if use.asked)
+    uses = _uses(_parsed(template))
+    return frozenset(use.path for use in uses if use.asked)
 
 
 def never(template: Template | str, known: Collection[str]) -> list[str]:
     """Return the names that the template uses and nothing defines. Names it only tests are fine."""
-    used = {str(use.path[0]) for use in _uses(_parsed(template)) if not use.asked}
-    return sorted(used - set(known))
+    required = {str(path[0]) for path in used_paths(template)}
+    return sorted(required - set(known))
 
 
 def _parsed(template: Template | str) -> Template:
@@ -351,7 +355,9 @@ class _Cutter:
         return twin
 
     def body(
-        self, body: list[nodes.Node], bound: frozenset[str]
+        self,
+        body: list[nodes.Node],
+        bound: frozenset[str],
     ) -> tuple[list[nodes.Node], frozenset[str]]:
         statements = []
         for node in body:
@@ -360,7 +366,9 @@ class _Cutter:
         return statements, bound
 
     def statement(
-        self, node: nodes.Node, bound: frozenset[str]
+        self,
+        node: nodes.Node,
+        bound: frozenset[str],
     ) -> tuple[nodes.Node, frozenset[str]]:
         """Return a copy of the statement in which expressions are cut, and the names bound after it."""
         twin = copy.copy(node)
@@ -490,9 +498,9 @@ def as_expression(value: object) -> str | None:
             return f"[{', '.join(expressions)}]"
         case dict():
             values = {literal(str(key)): as_expression(part) for key, part in value.items()}
-            pairs = [f"{key}: {part}" for key, part in values.items() if part is not None]
-            if len(pairs) < len(values):
+            if None in values.values():
                 return None
+            pairs = [f"{key}: {expression}" for key, expression in values.items()]
             return "{" + ", ".join(pairs) + "}"
         case None | bool() | int() | float():
             return literal(value)

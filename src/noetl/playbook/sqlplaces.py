@@ -210,7 +210,10 @@ def _lists_columns(statement: Sequence[Token], at: int) -> bool:
 
 
 def misplaced(
-    statement: Sequence[Token], kinds: Mapping[str, MarkKind], private: str, dialect: Dialect
+    statement: Sequence[Token],
+    kinds: Mapping[str, MarkKind],
+    private: str,
+    dialect: Dialect,
 ) -> Iterator[Misplaced]:
     """Yield the misplaced values of a statement without comments.
 
@@ -234,7 +237,10 @@ def _is_whole(statement: Sequence[Token], kinds: Mapping[str, MarkKind]) -> bool
 
 
 def _misplaced(
-    place: SqlPlace, kinds: Mapping[str, MarkKind], private: str, dialect: Dialect
+    place: SqlPlace,
+    kinds: Mapping[str, MarkKind],
+    private: str,
+    dialect: Dialect,
 ) -> tuple[str, str] | None:
     """Return message and hint if the token is a misplaced value, or a literal with a value inside."""
     token = place.token

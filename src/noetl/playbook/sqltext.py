@@ -111,7 +111,9 @@ def inside(token: Token) -> str:
             tag = token.text.index("$", 1) + 1
             return token.text[tag:-tag]
         case _:
-            return token.text[token.text.index(token.text[-1]) + 1 : -1]
+            quote = token.text[-1]
+            start = token.text.index(quote) + 1
+            return token.text[start:-1]
 
 
 def _token_end(source: str, found: re.Match[str], dialect: Dialect) -> tuple[Kind, int]:

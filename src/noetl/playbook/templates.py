@@ -568,7 +568,10 @@ class _Compiler:
         raise ForbiddenError(f"'{unparse(node.node)}' cannot be called")
 
     def _call_global(
-        self, name: str, args: Sequence[Evaluate], kwargs: Mapping[str, Evaluate]
+        self,
+        name: str,
+        args: Sequence[Evaluate],
+        kwargs: Mapping[str, Evaluate],
     ) -> Evaluate:
         if name not in GLOBALS:
             hint = hint_at_similar_name(name, GLOBALS)
@@ -584,7 +587,10 @@ class _Compiler:
         )
 
     def _call_method(
-        self, node: nodes.Getattr, args: Sequence[Evaluate], kwargs: Mapping[str, Evaluate]
+        self,
+        node: nodes.Getattr,
+        args: Sequence[Evaluate],
+        kwargs: Mapping[str, Evaluate],
     ) -> Evaluate:
         name = node.attr
         subject = self.expression(node.node)
@@ -850,7 +856,13 @@ class _Compiler:
 
 
 # Filters that take the name of a filter or test: the position of that argument.
-_POSITION_OF_NESTED = {"map": 0, "select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
+_POSITION_OF_NESTED = {
+    "map": 0,
+    "select": 0,
+    "reject": 0,
+    "selectattr": 1,
+    "rejectattr": 1,
+}
 
 _STATEMENTS: dict[type[nodes.Node], str] = {
     nodes.AssignBlock: "set block",
@@ -940,7 +952,10 @@ def _key(value: Value) -> str:
 
 
 def _slice(
-    frame: RenderingFrame, subject: Evaluate, bounds: Sequence[Evaluate], expression: str
+    frame: RenderingFrame,
+    subject: Evaluate,
+    bounds: Sequence[Evaluate],
+    expression: str,
 ) -> Value:
     value = subject(frame)
     if type(value) is Undefined:
@@ -956,7 +971,9 @@ def _slice(
 
 
 def _default(
-    subject: Evaluate, args: Sequence[Evaluate], kwargs: Mapping[str, Evaluate]
+    subject: Evaluate,
+    args: Sequence[Evaluate],
+    kwargs: Mapping[str, Evaluate],
 ) -> Evaluate:
     """Compile the filter `default`, the only one that accepts an undefined subject."""
     positional = dict(zip(("default_value", "boolean"), args, strict=False))
@@ -1050,7 +1067,13 @@ def _passes(
 
 
 def _loop(at: int, size: int) -> dict[str, Value]:
-    return {"index": at + 1, "index0": at, "first": at == 0, "last": at == size - 1, "length": size}
+    return {
+        "index": at + 1,
+        "index0": at,
+        "first": at == 0,
+        "last": at == size - 1,
+        "length": size,
+    }
 
 
 # --- rendering
@@ -1227,7 +1250,14 @@ def _rendered_key(key: Any, frame: RenderingFrame) -> str:
     return scalar_text(key)
 
 
-_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_WORDS = {
+    "true": True,
+    "yes": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "0": False,
+}
 
 
 def guard(

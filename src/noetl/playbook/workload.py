@@ -56,7 +56,9 @@ def readable_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def merge(
-    playbook: Playbook, payload: dict[str, Any] | None, beginning: Beginning | None = None
+    playbook: Playbook,
+    payload: dict[str, Any] | None,
+    beginning: Beginning | None = None,
 ) -> dict[str, Any]:
     """Merge the payload over the defaults.
 
