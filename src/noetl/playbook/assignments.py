@@ -1,9 +1,10 @@
 """Assignments (`set`): what each target changes. The server and workers share these rules.
 
-`ctx.x`, `vars.x` and a bare name change the execution's variables. `step.y` and `iter.y` are scratch
-values of the activation. `state.z` is a value of the playbook that outlives the execution. A variable
-holds a list or map of a payload as a link: `{"$reference": {ref_id, type, uri, rows, …}}`. Links in
-older logs have only the address. `state` holds no links, because its values are part of the events.
+`ctx.x`, `vars.x` and a bare name change the execution's variables. `step.y` and `iter.y` are
+scratch values of the activation. `state.z` is a value of the playbook that outlives the execution.
+A variable holds a list or map of a payload as a link: `{"$reference": {ref_id, type, uri, rows,
+…}}`. Links in older logs have only the address. `state` holds no links, because its values are part
+of the events.
 
 Only NoETL makes links. Data from outside (a workload, a signal, a literal of the playbook) may look
 like a link. Such data is wrapped as `{"$literal": data}` before it is stored beside links, and
@@ -43,7 +44,10 @@ def root_of(name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def placed(where: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """Return a copy of `where` with the value at the path. Anything on the way that is no map becomes one."""
+    """Return a copy of `where` with the value at the path.
+
+    Anything on the way that is no map becomes one.
+    """
     head, *rest = path
     if not rest:
         return {**where, head: value}

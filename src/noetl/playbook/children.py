@@ -16,7 +16,7 @@ def calls_children(playbook: Playbook) -> bool:
 
 
 def literal_children(playbook: Playbook) -> tuple[tuple[str, str | None], ...]:
-    """Return path and version (None: the latest) of every child that is named without a template."""
+    """Return path and version (None: latest) of every child that is named without a template."""
     children: dict[tuple[str, str | None], None] = {}  # a dict keeps the order
     for task in _child_tasks(playbook):
         version = None if asks_latest(task.version) else str(task.version)

@@ -29,7 +29,10 @@ class Converted:
 
 
 def convert(source: str, *, file: str = "<text>") -> Converted:
-    """Rewrite older spellings. Raises PlaybookInvalid for unreadable text and forms without equivalent."""
+    """Rewrite older spellings.
+
+    Raises PlaybookInvalid for unreadable text and forms without equivalent.
+    """
     _refuse_unreadable(source, file)
     yaml = _round_trip()
     document: Any = yaml.load(source)
@@ -138,7 +141,7 @@ def _step_at(line: int, starts: list[tuple[int, str]]) -> str | None:
 
 
 def _line_of(lines: list[str], name: str | None) -> tuple[int, str]:
-    """Return index and indent of a step's first line; those of the first line if it is not found."""
+    """Return index and indent of a step's first line, or (0, "") if it is not found."""
     if name:
         start = re.compile(rf"""( *)- (?:\{{ *)?step: ["']?{re.escape(name)}["']?(?:\s|,|$)""")
         for index, line in enumerate(lines):

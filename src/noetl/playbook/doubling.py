@@ -1,7 +1,7 @@
 """Removes quotes doubled by hand: `'{{ x | replace("'", "''") }}'`.
 
 Authors double quotes for systems that paste values into the text of SQL. NoETL passes values as
-parameters, so the doubled quotes would be stored. Inside a quoted literal they are therefore undone.
+parameters, so the doubled quotes would be stored. So they are undone inside quoted literals.
 """
 
 import copy

@@ -35,10 +35,10 @@ class TemplateError(NoetlError):
     """A template is wrong, or its evaluation failed.
 
     TemplateError
-    ├── TemplateSyntaxError   TEMPLATE_SYNTAX      it does not parse, or calls an unknown filter
+    ├── TemplateSyntaxError   TEMPLATE_SYNTAX      it does not parse, or has an unknown filter
     ├── UndefinedError        TEMPLATE_UNDEFINED   it uses a missing name or member
     ├── LimitError            TEMPLATE_LIMIT       it would cost more than allowed
-    ├── ForbiddenError        TEMPLATE_FORBIDDEN   it uses a part of Jinja that this language omits
+    ├── ForbiddenError        TEMPLATE_FORBIDDEN   it uses a part of Jinja that is left out
     └── FailedError           TEMPLATE_FAILED      an operation does not apply to its values
     """
 
@@ -106,7 +106,9 @@ class NeedsData(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Undefined:
-    """The value of a missing name or member: the expression, and the first part of it that is missing.
+    """The value of a missing name or member.
+
+    `expression` is the whole expression, `missing` the first part of it that is missing.
 
     `absent` is set if the name is known but has no value by design. A truth test takes an absent
     value for false.
@@ -126,7 +128,10 @@ class Undefined:
         return UndefinedError(self.expression, self.missing, self.because)
 
     def fact(self, name: str, expression: str) -> Value:
-        """Return one of the facts. Any other member is undefined for the same reason as this value."""
+        """Return one of the facts.
+
+        Any other member is undefined for the same reason as this value.
+        """
         if self.facts is None or name not in self.facts:
             return self
         value = self.facts[name]
@@ -439,7 +444,7 @@ def length(value: Value) -> int:
 
 
 def elements(meter: Meter, value: Value) -> list[Value]:
-    """Return what a loop or filter iterates over: items of a list, keys of a map, characters of a text.
+    """Return items of a list, keys of a map or characters of a text, for loops and filters.
 
     Callers must not change the result: it may be the value itself.
     """
@@ -720,7 +725,7 @@ def hint_at_similar_name(name: str, known: Iterable[str]) -> str | None:
 
 # --- canonical text of an expression
 
-# An ImportedName with this prefix is the place of a selection. Jinja's parser never makes such a node.
+# An ImportedName with this prefix stands for a selection. Jinja's parser never makes one.
 SELECTION = "selection:"
 
 _SIGNS: dict[type[nodes.Node], str] = {

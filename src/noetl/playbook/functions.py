@@ -62,7 +62,10 @@ NO_DEFAULT = Undefined("default", "default")
 
 
 class Seeded(Struct, frozen=True):
-    """Functions derived from a seed: the handled event and the template's place. Replay repeats them."""
+    """Functions derived from a seed: the handled event and the template's place.
+
+    Replay repeats them.
+    """
 
     seed: str
     at: str
@@ -558,7 +561,10 @@ def _sort_keys(
     attribute: Value,
     case_sensitive: Value,
 ) -> list[Value]:
-    """Return the key to sort each entry by. All are numbers or all are text, so that they compare."""
+    """Return the key to sort each entry by.
+
+    All are numbers or all are text, so that they compare.
+    """
     ignores_case = not truth(case_sensitive)
     sort_keys = []
     kinds = set()
@@ -904,8 +910,8 @@ FILTERS: Mapping[str, Function] = {
     "wordcount": wordcount,
 }
 
-# Names of Jinja that this language omits, because they read Python attributes, format or escape text,
-# or are not repeatable.
+# Names of Jinja that this language omits, because they read Python attributes, format or escape
+# text, or are not repeatable.
 LEFT_OUT: Mapping[str, frozenset[str]] = {
     "filter": frozenset(
         {"attr", "center", "e", "escape", "filesizeformat", "forceescape", "format", "pprint"}

@@ -29,7 +29,10 @@ def _branch(
     seen: set[str],
     note: str = "",
 ) -> Iterator[str]:
-    """Yield the lines of a step and all steps below it. Not recursive, so that chains may be long."""
+    """Yield the lines of a step and all steps below it.
+
+    Not recursive, so that chains may be long.
+    """
     waiting = [(name, lead, "", label, note)]
     while waiting:
         name, lead, elbow, label, note = waiting.pop()

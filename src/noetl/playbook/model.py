@@ -225,7 +225,10 @@ class Task(Model):
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The fields of this kind alone, as plain data. Cached, because a task may run many times."""
+        """The fields of this kind alone, as plain data.
+
+        Cached, because a task may run many times.
+        """
         return self._dump_own_fields()
 
     def _dump_own_fields(self) -> dict[str, Any]:
@@ -395,7 +398,7 @@ class SparkTask(Task):
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """Also has `output` and `profile`: Spark itself writes the rows, and the profile runs it."""
+        """Also has `output` and `profile`, because Spark itself writes the rows."""
         return {
             **self._dump_own_fields(),
             "output": self.output.model_dump(exclude_unset=True),

@@ -1,7 +1,7 @@
 """Finds the guards that test the outcome of their step, when a playbook is registered.
 
-Only an arc with such a guard can handle a failure. A guard like `workload.mode == 'full'` may be true
-after a success and after a failure alike. It says nothing about the failure, so it handles none.
+Only an arc with such a guard can handle a failure. A guard like `workload.mode == 'full'` may be
+true after a success and after a failure alike. So it handles no failure.
 """
 
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ Locals: TypeAlias = Mapping[str, Path | None]  # names that the template sets, a
 def mentions_outcome(guard: Any, step: str) -> bool:
     """Whether the guard tests the outcome of the step.
 
-    It does if it names `output.status`, `output.error`, `error`, `event.name`, or `status` or `error`
-    of the step.
+    It does if it names `output.status`, `output.error`, `error`, `event.name`, or `status` or
+    `error` of the step.
     """
     return any(_is_outcome(path, step) for path in paths_in(guard))
 
 
 def mentions_facts_only(guard: Any, step: str) -> bool:
-    """Whether the guard tests facts of the call, such as `output.http.status`, but not its outcome."""
+    """Whether the guard tests facts such as `output.http.status`, but not the outcome."""
     paths = paths_in(guard)
     if any(_is_outcome(path, step) for path in paths):
         return False
@@ -54,7 +54,7 @@ def _is_fact_of_call(path: Path) -> bool:
 
 
 def paths_in(guard: Any) -> frozenset[Path]:
-    """Return every access path in the guard that starts at a name of the scope, up to a computed key."""
+    """Return the guard's access paths from names of the scope, up to a computed key."""
     if not isinstance(guard, str):
         return frozenset()
     tree = parse(guard).tree

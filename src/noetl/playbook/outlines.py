@@ -1,8 +1,8 @@
 """Outlines: texts that a template can render to, with a marker in place of each `{{ expression }}`.
 
 The first outline takes the first branch of every `{% if %}`, the second outline the second branch,
-and so on. It has the body of each `{% for %}` once. These are not all possible texts, but validation
-of SQL needs only typical ones.
+and so on. It has the body of each `{% for %}` once. These are not all possible texts, but
+validation of SQL needs only typical ones.
 """
 
 from collections.abc import Iterator, Sequence

@@ -42,7 +42,10 @@ def arc_site(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExpressionSite:
-    """`sources` are the values as written, for a worker. `cut` has the selections, for the server."""
+    """`sources` are the values as written, for a worker.
+
+    `cut` has the selections, for the server.
+    """
 
     name: str
     keys: tuple[str, ...]
@@ -57,9 +60,9 @@ class ExpressionSite:
 class Uses:
     """The names that the templates of a step need.
 
-    `workload`, `ctx` and `state` are keys of these maps, or None for all keys. They may include names
-    that are no keys. `state` also has the names that the step writes. `steps` are the steps whose
-    results the templates read.
+    `workload`, `ctx` and `state` are keys of these maps, or None for all keys. They may include
+    names that are no keys. `state` also has the names that the step writes. `steps` are the steps
+    with results that the templates read.
     """
 
     workload: frozenset[str] | None = frozenset()
@@ -250,7 +253,10 @@ def _sites(
 
 
 def _has_input(step: Step) -> bool:
-    """Whether a worker renders the step's input. Input that only arcs give is known to the server."""
+    """Whether a worker renders the step's input.
+
+    Input that only arcs give is known to the server.
+    """
     if step.loop is not None:
         return False
     return bool(step.input) or any(task.input for task in step.tool)
@@ -305,8 +311,8 @@ class _CutValue(NamedTuple):
 def _cut_assigned(value: Any, cut_out: CutOut) -> _CutValue:
     """Like `_cut`, but a worker makes a list or map as a whole if it contains a part of a result.
 
-    The worker that reports the result makes it if it needs nothing else. Otherwise the server asks a
-    worker to evaluate it. So no event contains texts of a payload.
+    The worker that reports the result makes it if it needs nothing else. Otherwise the server asks
+    a worker to evaluate it. So no event contains texts of a payload.
     """
     cut_value = _cut(value, cut_out)
     if cut_value.needs_worker or not cut_value.selections:
@@ -411,7 +417,7 @@ def _uses(
 ) -> Uses:
     """Collect the names that the templates in `fields` of a step, in its tasks and selections use.
 
-    The keychain's templates count for every step, because it is not known which entries a step uses.
+    The keychain's templates count for every step, because it is unknown which entries a step uses.
     """
     data = step.model_dump(exclude_defaults=True, **fields)
     tasks = _with_called(step.tool, workbook)
@@ -495,7 +501,7 @@ def _members(
 
 
 def targets(step: Step) -> tuple[str, ...]:
-    """Return the steps that its arcs and its admission may lead to, in document order, each once."""
+    """Return the steps that its arcs and admission lead to, in document order, each once."""
     found = [arc.step for arc in _list_arcs(step)]
     admit = step.spec.policy.admit
     if admit is not None:

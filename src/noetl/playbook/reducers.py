@@ -1,8 +1,10 @@
-"""Reducers of a loop's ctx writes. Each is associative, so any split into chunks gives the same result.
+"""Reducers of a loop's ctx writes.
+
+Each is associative, so any split into chunks gives the same result.
 
 A worker folds the writes of its items, in item order, into a partial reduction. The engine combines
 the partial reductions in item order and applies the result to the current value. Both use `partial`
-and `combine`. A missing side changes nothing. Values that do not fit their reducer raise FailedError.
+and `combine`. A missing side changes nothing. A value that does not fit raises FailedError.
 """
 
 from collections.abc import Callable
@@ -44,7 +46,10 @@ def partial(reducer: str, value: Any) -> Any:
 
 
 def combine(reducer: str, left: Any, right: Any) -> Any:
-    """Combine two reductions; the left one is of earlier items. Null on the left counts as unset."""
+    """Combine two reductions; the left one is of earlier items.
+
+    Null on the left counts as unset.
+    """
     if right is MISSING:
         return left
     if left is MISSING or left is None:

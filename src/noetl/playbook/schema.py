@@ -1,7 +1,7 @@
-"""The JSON Schema of playbooks, made from the model. Editors use it to complete and check playbooks.
+"""The JSON Schema of playbooks, made from the model, for completion and checks in editors.
 
-It describes the current spelling with its short forms (`next: done`, one task without a list). It does
-not cover what only `noetl validate` can check: names, templates and older spellings.
+It describes the current spelling with its short forms (`next: done`, one task without a list). It
+does not cover what only `noetl validate` can check: names, templates and older spellings.
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
 """The names that templates may use, in one table for validation, the server and workers.
 
 The builders below make the parts of a scope that have fixed members. The server (`engine/sites.py`)
-and workers (`pipeline/names.py`) call them to render. Validation calls `names_at` for the names at a
-place; their members come from the same builders. `tests/property/test_scopes.py` renders every name
-at every place and compares the two.
+and workers (`pipeline/names.py`) call them to render. Validation calls `names_at` for the names at
+a place; their members come from the same builders. `tests/property/test_scopes.py` renders every
+name at every place and compares the two.
 """
 
 from collections.abc import Mapping
@@ -84,8 +84,8 @@ def iteration(
 ) -> dict[str, Any]:
     """Build the names of one item of a loop.
 
-    `size` is None in a cursor loop, because it does not know its last item. `written` are the values
-    that the item assigned to `iter`, and `parent`.
+    `size` is None in a cursor loop, because it does not know its last item. `written` are the
+    values that the item assigned to `iter`, and `parent`.
     """
     first = index == 0
     loop: dict[str, Any] = {"index": index, "first": first, "done": False}
@@ -168,7 +168,7 @@ class StepNames:
 
 
 def names_at(at: At, step: StepNames | None = None) -> Visible:
-    """Return the names at a place, without workload keys, steps and functions, which all places have."""
+    """Return the names at a place. Leaves out workload keys, steps and functions."""
     step = step or StepNames()
     if at is At.WORKLOAD:
         execution = frozenset(identity("", "", None, "")["execution"])

@@ -3,8 +3,8 @@
 The server decides without reading payloads. So `cut` replaces parts of an expression by selections.
 A selection is the largest part that depends on exactly one step's payload, and otherwise only on
 constants and stable names. The worker that has the payload evaluates the selection. The server
-evaluates the remaining expression with the reported values. Cutting changes no result, because every
-part is evaluated only if the original expression would have evaluated it.
+evaluates the remaining expression with the reported values. Cutting changes no result, because
+every part is evaluated only if the original expression would have evaluated it.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _targets(target: nodes.Node) -> frozenset[str]:
 
 
 def _path(node: nodes.Node) -> tuple[Path | None, list[nodes.Node]]:
-    """Split an access path that starts at a name: its constant keys, and the indexes computed later.
+    """Split an access path that starts at a name into constant keys and computed indexes.
 
     Returns (None, []) for any other node.
     """
@@ -235,7 +235,7 @@ def _parsed(template: Template | str) -> Template:
 class _Needs:
     """What an expression depends on."""
 
-    steps: frozenset[str] = NOTHING  # whose payloads it reads
+    steps: frozenset[str] = NOTHING  # it reads the payloads of these steps
     other: bool = False  # whether it reads anything else that is neither constant nor stable
 
     def __or__(self, more: _Needs) -> _Needs:
@@ -248,7 +248,10 @@ class _Uncuttable(Exception):
 
 @dataclass(slots=True)
 class _Cutter:
-    """Rewrites a tree and collects the selections, by id. `own` is the step that has the template."""
+    """Rewrites a tree and collects the selections, by id.
+
+    `own` is the step that has the template.
+    """
 
     own: str | None
     steps: frozenset[str]
@@ -306,7 +309,7 @@ class _Cutter:
         return nodes.ImportedName(SELECTION + selection_id, lineno=node.lineno)
 
     def refuse(self, node: nodes.Expr, bound: frozenset[str]) -> None:
-        """Refuse a payload that is indexed, filtered or called with values its worker does not have.
+        """Refuse a payload that is used with values (index, arguments) its worker does not have.
 
         Cutting it would report the whole payload to the server.
         """
@@ -370,7 +373,7 @@ class _Cutter:
         node: nodes.Node,
         bound: frozenset[str],
     ) -> tuple[nodes.Node, frozenset[str]]:
-        """Return a copy of the statement in which expressions are cut, and the names bound after it."""
+        """Return a copy of the statement with its expressions cut, and the names bound after it."""
         twin = copy.copy(node)
         match twin:
             case nodes.Output():
@@ -449,7 +452,10 @@ def cut(
     stable: Collection[str] = NOTHING,
     payload: frozenset[str] = OWN_PAYLOAD,
 ) -> CutTemplate:
-    """Replace the parts of a template that need a payload by selections. See the module's docstring."""
+    """Replace the parts of a template that need a payload by selections.
+
+    See the module's docstring.
+    """
     return _cut(_parsed(template), own, frozenset(steps), frozenset(stable), payload)
 
 
@@ -481,7 +487,10 @@ def makes_list_or_map(template: Template) -> bool:
 
 
 def as_expression(value: object) -> str | None:
-    """Write a list or map of templates as one expression. None if a template in it is no expression."""
+    """Write a list or map of templates as one expression.
+
+    None if a template in it is no expression.
+    """
     match value:
         case str():
             template = parse(value)
@@ -509,7 +518,9 @@ def as_expression(value: object) -> str | None:
 
 
 def select(selection: Selection, scope: Scope, *, limits: RenderLimits = WORKER_LIMITS) -> Value:
-    """Evaluate a selection on a worker: returns a value, a Lazy to report by reference, or an Undefined.
+    """Evaluate a selection on a worker.
+
+    Returns a value, a Lazy to report by reference, or an Undefined.
 
     An undefined selection has not failed: `fetch.n | default(ctx.n)` must know that `fetch.n` is
     missing.

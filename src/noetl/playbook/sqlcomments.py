@@ -2,8 +2,8 @@
 
 The `{{ expression }}` becomes blanks of the same length before the template is parsed, so the text
 after it keeps its position. Tags that shape the text (`{% if %}`) still work inside comments. An
-expression stays if such a tag, or one that trims blanks (`{{- x }}`), decides whether the expression
-is in the comment.
+expression stays if such a tag, or one that trims blanks (`{{- x }}`), decides whether the
+expression is in the comment.
 """
 
 from collections.abc import Iterator

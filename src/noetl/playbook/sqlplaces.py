@@ -1,8 +1,8 @@
 """Finds values in SQL at places where a value cannot be.
 
 A `{{ value }}` is data, so it may be used where SQL allows a literal. Where SQL expects a name, a
-keyword or a whole statement, a value is an error, or worse: `ORDER BY {{ column }}` orders every row
-by the same text, which changes nothing.
+keyword or a whole statement, a value is an error, or worse: `ORDER BY {{ column }}` orders every
+row by the same text, which changes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,12 +33,15 @@ class _Bracket:
 
     opener: str = ""  # the word before the bracket
     clause: str = ""  # the clause at the current token, such as ORDER BY
-    columns: bool = False  # whether it lists the columns of INSERT INTO t (…) or CREATE TABLE t (…)
+    columns: bool = False  # it lists columns: INSERT INTO t (…), CREATE TABLE t (…)
 
 
 @dataclass(frozen=True, slots=True)
 class SqlPlace:
-    """A token and its context. `opener`, `clause` and `columns` are those of the innermost bracket."""
+    """A token and its context.
+
+    `opener`, `clause` and `columns` are those of the innermost bracket.
+    """
 
     token: Token
     previous: Token | None
@@ -193,7 +196,7 @@ def _clause(clause: str, token: Token, previous: Token | None) -> str:
 
 
 def _lists_columns(statement: Sequence[Token], at: int) -> bool:
-    """Whether the bracket at this index is that of INSERT INTO name (…) or CREATE TABLE name (…)."""
+    """Whether this is the bracket of INSERT INTO name (…) or CREATE TABLE name (…)."""
     name = at - 1
     while name > 1 and statement[name - 1].text == ".":
         name -= 2
@@ -242,7 +245,7 @@ def _misplaced(
     private: str,
     dialect: Dialect,
 ) -> tuple[str, str] | None:
-    """Return message and hint if the token is a misplaced value, or a literal with a value inside."""
+    """Return message and hint if the token is, or contains in quotes, a misplaced value."""
     token = place.token
     is_value = token.kind == "mark" and kinds.get(token.text) == "value"
     has_value_in_quotes = token.kind in LITERALS and private in token.text

@@ -87,7 +87,10 @@ Scope: TypeAlias = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A part of an expression that needs one step's payload. A worker that has it computes the part."""
+    """A part of an expression that needs one step's payload.
+
+    A worker that has it computes the part.
+    """
 
     id: str
     step: str
@@ -115,7 +118,7 @@ class Marked:
 
 
 class RenderingFrame(Calls):
-    """The state of one rendering: the scope, the names the template set, and the remaining budget."""
+    """The state of one rendering: the scope, the template's own names, the remaining budget."""
 
     __slots__ = ("local", "mark", "marks", "out", "scope", "selected")
 
@@ -199,8 +202,8 @@ def _parse(source: str) -> Template:
         raise
 
 
-# A tree takes about fifty times the memory of its text, and authors choose the texts. So both caches
-# are bounded, and long texts have a small cache of their own.
+# A tree takes about fifty times the memory of its text, and authors choose the texts. So both
+# caches are bounded, and long texts have a small cache of their own.
 _parse_short = lru_cache(maxsize=4096)(_parse)
 _parse_long = lru_cache(maxsize=64)(_parse)
 
@@ -228,7 +231,7 @@ def tokens(source: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _check_brackets(source: str) -> None:
-    """Refuse deeply nested brackets before parsing, because the parser recurses for each bracket."""
+    """Refuse deeply nested brackets, because the parser recurses for each bracket."""
     depth = 0
     for _, kind, operator in tokens(source):
         if kind != "operator":
@@ -323,7 +326,10 @@ def _is_white_space(node: nodes.Node) -> bool:
 
 
 def _check_tree(tree: nodes.Template) -> int:
-    """Count the nodes. Refuse a deep tree, because compiling and evaluating recurse for each level."""
+    """Count the nodes.
+
+    Refuse a deep tree, because compiling and evaluating recurse for each level.
+    """
     count = 0
     stack: list[tuple[nodes.Node, int]] = [(tree, 0)]
     while stack:
@@ -388,7 +394,10 @@ def _weight(*parts: nodes.Node) -> int:
 
 
 class _Compiler:
-    """Turns each node into a closure. Names that the template never sets are read from the scope."""
+    """Turns each node into a closure.
+
+    Names that the template never sets are read from the scope.
+    """
 
     def __init__(self, tree: nodes.Template, selections: Mapping[str, Selection]) -> None:
         self.bound = bound_names(tree)
@@ -938,7 +947,10 @@ def _as_it_is(value: Value) -> Value:
 
 
 def _made_of(value: Value) -> Value:
-    """Refuse undefined in a list or map that the template makes, and in names it sets. Lazy is fine."""
+    """Refuse undefined in a list or map that the template makes, and in names it sets.
+
+    Lazy is fine.
+    """
     if type(value) is Undefined:
         undefined: Undefined = value
         raise undefined.error()
@@ -993,7 +1005,10 @@ def _default(
 
 
 def _method(value: Value, name: str, expression: str) -> Function | None:
-    """Return the method of a value. Fails if the value has a member of this name, because data wins."""
+    """Return the method of a value.
+
+    Fails if the value has a member of this name, because data wins.
+    """
     if isinstance(value, Mapping) or is_lazy(value):
         found = member(value, name, expression)
         if type(found) is not Undefined:
@@ -1080,7 +1095,10 @@ def _loop(at: int, size: int) -> dict[str, Value]:
 
 
 def _run(template: Template, frame: RenderingFrame) -> Value:
-    """Return the value of a template. It is lazy if the template is one expression with a lazy value."""
+    """Return the value of a template.
+
+    It is lazy if the template is one expression with a lazy value.
+    """
     if template.tree is None:
         return template.source
     try:
@@ -1284,7 +1302,7 @@ def guard(
 
 
 def is_absent(template: Template | str, scope: Scope, **more: Any) -> bool:
-    """Whether the value is missing by design: the error of a success, or a step that has not run."""
+    """Whether the value is missing by design, such as the error of a success."""
     value = probe(template, scope, **more)
     return isinstance(value, Undefined) and bool(value.absent)
 
@@ -1311,8 +1329,8 @@ def render_marked(
     """Return the text with a marker in place of every `{{ expression }}`, and the marked values.
 
     The markers cannot occur in the template's own text, and no value is part of the text. So a tool
-    can replace each marker by a query parameter. If the last filter of an expression is `identifier`
-    or `sql`, it sets the kind, and the marked value is the input of that filter.
+    can replace each marker by a query parameter. If the last filter of an expression is
+    `identifier` or `sql`, it sets the kind, and the marked value is the input of that filter.
     """
     if isinstance(template, str):
         template = parse(template)

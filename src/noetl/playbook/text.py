@@ -1,9 +1,9 @@
 """Reads YAML text into plain data that knows the line and column of every key and value.
 
 The text is not trusted, so limits apply before anything is built: bytes before parsing, depth and
-nodes while YAML events arrive. An alias counts as many nodes as its anchor and is copied. So an alias
-bomb is refused after a few hundred bytes, and no two places share a value. Scalars follow the YAML
-1.2 core schema: `yes`, `on` and dates stay text.
+nodes while YAML events arrive. An alias counts as many nodes as its anchor and is copied. So an
+alias bomb is refused after a few hundred bytes, and no two places share a value. Scalars follow the
+YAML 1.2 core schema: `yes`, `on` and dates stay text.
 """
 
 import re
@@ -35,7 +35,10 @@ _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 class Mark(NamedTuple):
-    """Where a key or value starts, counted from 1, and how a text is quoted (`|`, `>`, `'`, `"`, "")."""
+    """Where a key or value starts, counted from 1.
+
+    `style` is the quoting: `|`, `>`, `'`, `"` or "".
+    """
 
     line: int
     column: int

@@ -24,8 +24,8 @@ LIMIT = 1024 * 1024
 class Beginning(Struct, frozen=True):
     """The facts of an execution that workload defaults may use.
 
-    `now()` is the time at which its id was made. `uuid()` and `random()` are derived from the id. So
-    merging again for the same execution gives the same workload.
+    `now()` is the time at which its id was made. `uuid()` and `random()` are derived from the id.
+    So merging again for the same execution gives the same workload.
     """
 
     execution_id: str = "0"
@@ -62,8 +62,8 @@ def merge(
 ) -> dict[str, Any]:
     """Merge the payload over the defaults.
 
-    Defaults may have templates that use the payload, earlier keys and the identity of the execution.
-    They are rendered once. The payload itself is data and never rendered.
+    Defaults may have templates that use the payload, earlier keys and the identity of the
+    execution. They are rendered once. The payload itself is data and never rendered.
     """
     beginning = beginning or Beginning()
     payload = payload or {}
