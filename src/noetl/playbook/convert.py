@@ -127,8 +127,8 @@ def _with_lost_comments(
             lost.setdefault(step, []).append(comment)
     lines = written.split("\n")
     for step, comments in lost.items():
-        at, indent = _line_of(lines, step)
-        lines[at:at] = [indent + comment for comment in comments]
+        line_number, indent = _line_of(lines, step)
+        lines[line_number:line_number] = [indent + comment for comment in comments]
     return "\n".join(lines)
 
 

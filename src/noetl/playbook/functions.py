@@ -95,40 +95,40 @@ class Seeded(Struct, frozen=True):
 # --- checks of arguments
 
 
-def _text(value: Value, who: str) -> str:
+def _text(value: Value, function_name: str) -> str:
     value = settle(value)
     if isinstance(value, str):
         return value
-    raise FailedError(f"{who} needs text, not {kind_of(value)}")
+    raise FailedError(f"{function_name} needs text, not {kind_of(value)}")
 
 
-def _list(meter: Meter, value: Value, who: str) -> list[Value]:
+def _list(meter: Meter, value: Value, function_name: str) -> list[Value]:
     value = settle(value)
     if isinstance(value, list):
         meter.work(1 + len(value))
         return value
-    raise FailedError(f"{who} needs a list, not {kind_of(value)}")
+    raise FailedError(f"{function_name} needs a list, not {kind_of(value)}")
 
 
-def _map(value: Value, who: str) -> dict[str, Value]:
+def _map(value: Value, function_name: str) -> dict[str, Value]:
     value = settle(value)
     if isinstance(value, dict):
         return value
-    raise FailedError(f"{who} needs a map, not {kind_of(value)}")
+    raise FailedError(f"{function_name} needs a map, not {kind_of(value)}")
 
 
-def _count(value: Value, who: str) -> int:
+def _count(value: Value, function_name: str) -> int:
     value = settle(value)
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= 64:
         return value
-    raise FailedError(f"{who} needs a whole number, not {kind_of(value)}")
+    raise FailedError(f"{function_name} needs a whole number, not {kind_of(value)}")
 
 
-def _positive(value: Value, who: str) -> int:
-    count = _count(value, who)
+def _positive(value: Value, function_name: str) -> int:
+    count = _count(value, function_name)
     if count > 0:
         return count
-    raise FailedError(f"{who} needs a number above 0")
+    raise FailedError(f"{function_name} needs a number above 0")
 
 
 def _attribute(value: Value, path: Value) -> Value:
@@ -144,24 +144,24 @@ def _of(value: Value, path: Value) -> Value:
     return settle(_attribute(value, path))
 
 
-def _optional_text(value: Value, who: str) -> str | None:
-    return None if value is None else _text(value, who)
+def _optional_text(value: Value, function_name: str) -> str | None:
+    return None if value is None else _text(value, function_name)
 
 
-def _optional_count(value: Value, who: str) -> int | None:
-    return None if value is None else _count(value, who)
+def _optional_count(value: Value, function_name: str) -> int | None:
+    return None if value is None else _count(value, function_name)
 
 
 # --- text
 
 
-def _cased(change: Callable[[str], str], who: str) -> Function:
+def _cased(change: Callable[[str], str], function_name: str) -> Function:
     def change_case(meter: Meter, value: Value) -> str:
         value = text(meter, value)
         meter.make_text(len(value))
         return change(value)
 
-    change_case.__name__ = who
+    change_case.__name__ = function_name
     return change_case
 
 
@@ -324,13 +324,13 @@ def fromjson(meter: Meter, value: Value) -> Value:
     return plain(meter, data)
 
 
-def _bytes(meter: Meter, value: Value, who: str) -> bytes:
+def _bytes(meter: Meter, value: Value, function_name: str) -> bytes:
     value_text = text(meter, value)
     meter.make_text(2 * len(value_text))
     try:
         return value_text.encode()
     except UnicodeEncodeError:
-        raise FailedError(f"{who}: the text is not valid Unicode") from None
+        raise FailedError(f"{function_name}: the text is not valid Unicode") from None
 
 
 def b64encode(meter: Meter, value: Value) -> str:
@@ -437,7 +437,7 @@ def last(meter: Meter, value: Value) -> Value:
     return _end(value, -1, "last")
 
 
-def _end(value: Value, index: int, who: str) -> Value:
+def _end(value: Value, index: int, function_name: str) -> Value:
     """Return the first (index 0) or last (index -1) item."""
     if isinstance(value, dict):
         keys_in_order = reversed(value) if index else iter(value)
@@ -445,8 +445,8 @@ def _end(value: Value, index: int, who: str) -> Value:
     if not is_lazy(value):
         value = settle(value)
         if not isinstance(value, (str, list)):
-            raise FailedError(f"{who} needs a list, not {kind_of(value)}")
-    return item(value, index, f"{who} item of an empty list")
+            raise FailedError(f"{function_name} needs a list, not {kind_of(value)}")
+    return item(value, index, f"{function_name} item of an empty list")
 
 
 def join(meter: Meter, value: Value, d: Value = "", attribute: Value = None) -> str:
@@ -475,7 +475,7 @@ def reverse(meter: Meter, value: Value) -> Value:
 
 def batch(meter: Meter, value: Value, linecount: Value, fill_with: Value = None) -> list[Value]:
     entries, size = elements(meter, value), _positive(linecount, "batch")
-    rows = [entries[at : at + size] for at in range(0, len(entries), size)]
+    rows = [entries[start : start + size] for start in range(0, len(entries), size)]
     if fill_with is not None and rows:
         meter.make_items(size)
         missing = size - len(rows[-1])
@@ -657,12 +657,12 @@ def _extreme(
     case_sensitive: Value,
     attribute: Value,
     sign: int,
-    who: str,
+    function_name: str,
 ) -> Value:
     """Return the smallest (sign -1) or the largest (sign 1) entry."""
     entries = elements(meter, value)
     if not entries:
-        return Undefined(f"{who} of an empty list", f"{who} of an empty list")
+        return Undefined(f"{function_name} of an empty list", f"{function_name} of an empty list")
     sort_keys = _sort_keys(meter, entries, attribute, case_sensitive)
     best = 0
     for index in range(1, len(entries)):
@@ -801,9 +801,9 @@ def _within(meter: Meter, value: Value, container: Value) -> bool:
     return contains(meter, container, value)
 
 
-def _case(accept: Callable[[str], bool], who: str) -> Function:
+def _case(accept: Callable[[str], bool], function_name: str) -> Function:
     def test_text(meter: Meter, value: Value) -> bool:
-        value = _text(value, who)
+        value = _text(value, function_name)
         meter.read(len(value))
         return accept(value)
 
@@ -948,18 +948,18 @@ def _ask(question: Callable[[str], bool]) -> Function:
     return ask_text
 
 
-def _affix(change: Callable[[str, str], str], who: str) -> Function:
+def _affix(change: Callable[[str, str], str], function_name: str) -> Function:
     def change_affix(meter: Meter, value: str, other: Value) -> str:
-        other = _text(other, who)
+        other = _text(other, function_name)
         meter.make_text(len(value))
         return change(value, other)
 
     return change_affix
 
 
-def _search(question: Callable[[str, str], Value], who: str) -> Function:
+def _search(question: Callable[[str, str], Value], function_name: str) -> Function:
     def search_text(meter: Meter, value: str, other: Value) -> Value:
-        other = _text(other, who)
+        other = _text(other, function_name)
         meter.read(len(value) + len(other))
         return question(value, other)
 
@@ -1049,10 +1049,10 @@ def method(value: Value, name: str) -> Function | None:
 class Calls(Meter):
     """A meter that also has the `Functions` of one rendering and numbers the calls of them."""
 
-    __slots__ = ("functions", "made")
+    __slots__ = ("call_count", "functions")
 
     functions: Functions | None
-    made: int
+    call_count: int
 
     def outside(self, name: str) -> Functions:
         if self.functions is None:
@@ -1060,8 +1060,8 @@ class Calls(Meter):
         return self.functions
 
     def nth(self) -> int:
-        self.made += 1
-        return self.made - 1
+        self.call_count += 1
+        return self.call_count - 1
 
 
 def _now(calls: Calls) -> str:

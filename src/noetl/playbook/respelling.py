@@ -27,20 +27,20 @@ def respell(source: str, spellings: Mapping[str, str]) -> Respelled | None:
     `spellings` maps old to new names. Returns None if there is nothing to replace, or if the new
     text might mean something else.
     """
-    wanted = _wanted(source, spellings)
-    if not wanted:
+    replacements = _wanted(source, spellings)
+    if not replacements:
         return None
     pieces: list[str] = []
     growth: list[tuple[int, int]] = []
     end = 0
-    for offset, name in _occurrences(source, wanted):
-        pieces += [source[end:offset], wanted[name]]
-        growth.append((offset, len(wanted[name]) - len(name)))
+    for offset, name in _occurrences(source, replacements):
+        pieces += [source[end:offset], replacements[name]]
+        growth.append((offset, len(replacements[name]) - len(name)))
         end = offset + len(name)
     text = "".join([*pieces, source[end:]])
-    if not _means(text, source, wanted):
+    if not _means(text, source, replacements):
         return None
-    return Respelled(text, sorted(wanted), growth)
+    return Respelled(text, sorted(replacements), growth)
 
 
 def _wanted(source: str, spellings: Mapping[str, str]) -> dict[str, str]:
@@ -65,12 +65,12 @@ def _wanted(source: str, spellings: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _occurrences(source: str, wanted: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+def _occurrences(source: str, replacements: Mapping[str, str]) -> Iterator[tuple[int, str]]:
     """Yield offset and name of each name to replace."""
     tokens = [token for token in _tokens(source) if token[1] != "whitespace"]
     texts = ["", *(text for _, _, text in tokens), ""]
     for index, (offset, kind, name) in enumerate(tokens):
-        if kind != "name" or name not in wanted:
+        if kind != "name" or name not in replacements:
             continue
         before, after = texts[index], texts[index + 2]
         is_member_or_filter = before in (".", "|", "is")
@@ -93,22 +93,22 @@ def _tokens(source: str) -> Iterator[Token]:
         end = offset + len(text)
 
 
-def _means(text: str, source: str, wanted: Mapping[str, str]) -> bool:
+def _means(text: str, source: str, replacements: Mapping[str, str]) -> bool:
     """Whether the new text is the old template with exactly these names replaced."""
     try:
         new_tree = templates.tree(text)
         old_tree = templates.tree(source)
     except TemplateError:
         return False
-    return bool(new_tree == _Replace(wanted).visit(old_tree))
+    return bool(new_tree == _Replace(replacements).visit(old_tree))
 
 
 class _Replace(NodeTransformer):
-    def __init__(self, wanted: Mapping[str, str]) -> None:
-        self.wanted = wanted
+    def __init__(self, replacements: Mapping[str, str]) -> None:
+        self.replacements = replacements
 
     def visit_Name(self, node: nodes.Name) -> nodes.Expr:
-        spelling = self.wanted.get(node.name, node.name)
+        spelling = self.replacements.get(node.name, node.name)
         root, *members = spelling.split(".")
         found: nodes.Expr = nodes.Name(root, node.ctx)
         for member in members:

@@ -155,10 +155,10 @@ def places(statement: Sequence[Token]) -> Iterator[SqlPlace]:
     first = next((token.word for token in statement if token.word), "")
     before: Token | None = None
     previous: Token | None = None
-    for at, token in enumerate(statement):
+    for index, token in enumerate(statement):
         following = None
-        if at + 1 < len(statement):
-            following = statement[at + 1]
+        if index + 1 < len(statement):
+            following = statement[index + 1]
         current = brackets[-1]
         yield SqlPlace(
             token,
@@ -175,7 +175,7 @@ def places(statement: Sequence[Token]) -> Iterator[SqlPlace]:
                 opener = ""
                 if previous is not None and token.text == "(":
                     opener = previous.word
-                brackets.append(_Bracket(opener, columns=_lists_columns(statement, at)))
+                brackets.append(_Bracket(opener, columns=_lists_columns(statement, index)))
             case ")" | "]" if token.kind == "symbol" and len(brackets) > 1:
                 brackets.pop()
             case _:
@@ -195,9 +195,9 @@ def _clause(clause: str, token: Token, previous: Token | None) -> str:
     return clause
 
 
-def _lists_columns(statement: Sequence[Token], at: int) -> bool:
+def _lists_columns(statement: Sequence[Token], index: int) -> bool:
     """Whether this is the bracket of INSERT INTO name (…) or CREATE TABLE name (…)."""
-    name = at - 1
+    name = index - 1
     while name > 1 and statement[name - 1].text == ".":
         name -= 2
     if name < 1 or statement[name].kind not in ("word", "name", "mark"):

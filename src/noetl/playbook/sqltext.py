@@ -78,11 +78,11 @@ def tokens(source: str, private: str = "", dialect: Dialect = "postgres") -> Ite
     mark = marker_pattern(private).pattern if private else _NO_MARK
     quotes = _SPARK if dialect == "spark" else _POSTGRES
     opening = re.compile(f"(?P<mark>{mark})|{quotes}{_PLAIN}", re.VERBOSE | re.DOTALL)
-    at = 0
-    while (found := opening.search(source, at)) is not None:
+    position = 0
+    while (found := opening.search(source, position)) is not None:
         kind, stop = _token_end(source, found, dialect)
         yield Token(kind, source[found.start() : stop], found.start())
-        at = stop
+        position = stop
 
 
 def split(found: Iterator[Token]) -> Iterator[list[Token]]:
@@ -117,90 +117,90 @@ def inside(token: Token) -> str:
 
 
 def _token_end(source: str, found: re.Match[str], dialect: Dialect) -> tuple[Kind, int]:
-    start, at = found.start(), found.end()
+    start, position = found.start(), found.end()
     match found.lastgroup:
         case "line":
-            end = _LINE_END.search(source, at)
+            end = _LINE_END.search(source, position)
             if end is None:
                 return "comment", len(source)
             return "comment", end.start()
         case "block":
             return "comment", _block_end(source, start, nested=dialect != "spark")
         case "escaped":
-            return "escaped", _escaped_end(source, start, at)
+            return "escaped", _escaped_end(source, start, position)
         case "literal" if dialect == "spark":
             return "literal", _backslashed_end(source, start)
         case "raw":
-            end_of_raw = source.find(found[0][-1], at)
+            end_of_raw = source.find(found[0][-1], position)
             if end_of_raw < 0:
                 raise _unterminated("literal", source, start)
             return "raw", end_of_raw + 1
         case "literal":
-            return "literal", _doubled_end(source, at - 1, "literal")
+            return "literal", _doubled_end(source, position - 1, "literal")
         case "unicode":
-            return "unicode", _doubled_end(source, at - 1, "literal")
+            return "unicode", _doubled_end(source, position - 1, "literal")
         case "name":
-            return "name", _doubled_end(source, at - 1, "name")
+            return "name", _doubled_end(source, position - 1, "name")
         case "dollar":
-            end_of_quote = source.find(found[0], at)
+            end_of_quote = source.find(found[0], position)
             if end_of_quote < 0:
                 raise _unterminated("dollar quote", source, start)
             return "dollar", end_of_quote + len(found[0])
         case "mark" | "word" | "parameter" | "number" | "end" as kind:
-            return kind, at
+            return kind, position
         case _:
-            return "symbol", at
+            return "symbol", position
 
 
 def _block_end(source: str, start: int, *, nested: bool) -> int:
-    depth, at = 1, start + 2
+    depth, position = 1, start + 2
     while depth:
-        found = _IN_BLOCK.search(source, at)
+        found = _IN_BLOCK.search(source, position)
         if found is None:
             raise _unterminated("comment", source, start)
-        at = found.end()
+        position = found.end()
         if found[0] == "*/":
             depth -= 1
         elif nested:
             depth += 1
-    return at
+    return position
 
 
-def _escaped_end(source: str, start: int, at: int) -> int:
+def _escaped_end(source: str, start: int, position: int) -> int:
     """Return where E'…' ends. It may continue on the next line, still with escapes."""
     while True:
-        found = _IN_ESCAPED.search(source, at)
+        found = _IN_ESCAPED.search(source, position)
         if found is None:
             raise _unterminated("literal", source, start)
-        at = found.end()
+        position = found.end()
         if found[0] == "'":
-            more = _CONTINUED.match(source, at)
+            more = _CONTINUED.match(source, position)
             if more is None:
-                return at
-            at = more.end()
+                return position
+            position = more.end()
 
 
 def _backslashed_end(source: str, start: int) -> int:
-    at = start + 1
-    while at < len(source) and source[at] != source[start]:
-        if source[at] == "\\":
-            at += 1  # the escaped character cannot end the literal
-        at += 1
-    if at >= len(source):
+    position = start + 1
+    while position < len(source) and source[position] != source[start]:
+        if source[position] == "\\":
+            position += 1  # the escaped character cannot end the literal
+        position += 1
+    if position >= len(source):
         raise _unterminated("literal", source, start)
-    return at + 1
+    return position + 1
 
 
 def _doubled_end(source: str, opened: int, what: str) -> int:
     """Return where a quoted text ends. Inside it, a quote is written twice."""
-    quote, at = source[opened], opened + 1
+    quote, position = source[opened], opened + 1
     while True:
-        end = source.find(quote, at)
+        end = source.find(quote, position)
         if end < 0:
             raise _unterminated(what, source, opened)
         if source[end + 1 : end + 2] != quote:
             return end + 1
-        at = end + 2
+        position = end + 2
 
 
 def _unterminated(what: str, source: str, start: int) -> Unterminated:

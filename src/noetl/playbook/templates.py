@@ -135,7 +135,7 @@ class RenderingFrame(Calls):
         self.scope = scope
         self.selected = selected
         self.functions = functions
-        self.made = 0
+        self.call_count = 0
         self.local: dict[str, Value] = {}
         self.out: list[str] = []
         self.mark = ""
@@ -492,7 +492,7 @@ class _Compiler:
     def _members(self, root: Evaluate, keys: tuple[str, ...], base: str) -> Evaluate:
         if not keys:
             return root
-        expressions = [".".join((base, *keys[: at + 1])) for at in range(len(keys))]
+        expressions = [".".join((base, *keys[: index + 1])) for index in range(len(keys))]
         steps = tuple(zip(keys, expressions, strict=True))
 
         def evaluate_members(frame: RenderingFrame) -> Value:
@@ -845,11 +845,11 @@ class _Compiler:
                         for entry in entries
                         if _passes(frame, outer, bind, entry, test, test_cost)
                     ]
-                for at, entry in enumerate(entries):
+                for index, entry in enumerate(entries):
                     frame.work(cost + len(outer))
                     frame.local = dict(outer)
                     if uses_loop:
-                        frame.local["loop"] = _loop(at, len(entries))
+                        frame.local["loop"] = _loop(index, len(entries))
                     bind(frame.local, entry)
                     body(frame)
             finally:
@@ -913,14 +913,14 @@ def _scoped(root: str, keys: tuple[str, ...], expression: str) -> Evaluate:
         value = frame.scope.get(root, _ABSENT)
         if value is _ABSENT:
             return missing
-        for at, key in enumerate(keys):
+        for index, key in enumerate(keys):
             if type(value) is dict and key in value:
                 value = value[key]
                 continue
             value = member(value, key, expression)
             if type(value) is Undefined and value.facts is None:
                 if value.missing == expression:
-                    return Undefined(expression, ".".join((root, *keys[: at + 1])), value.absent)
+                    return Undefined(expression, ".".join((root, *keys[: index + 1])), value.absent)
                 return value
         return value
 
@@ -1081,12 +1081,12 @@ def _passes(
     return truth(test(frame))
 
 
-def _loop(at: int, size: int) -> dict[str, Value]:
+def _loop(index: int, size: int) -> dict[str, Value]:
     return {
-        "index": at + 1,
-        "index0": at,
-        "first": at == 0,
-        "last": at == size - 1,
+        "index": index + 1,
+        "index0": index,
+        "first": index == 0,
+        "last": index == size - 1,
         "length": size,
     }
 
