@@ -177,7 +177,9 @@ def trim(meter: Meter, value: Value, chars: Value = None) -> str:
 
 
 def replace(meter: Meter, value: Value, old: Value, new: Value, count: Value = None) -> str:
-    value, old, new = text(meter, value), text(meter, old), text(meter, new)
+    value = text(meter, value)
+    old = text(meter, old)
+    new = text(meter, new)
     limit = -1 if count is None else _count(count, "replace")
     meter.read(len(value))
     times = value.count(old)
@@ -196,7 +198,8 @@ def truncate(
     end: Value = "...",
     leeway: Value = 5,
 ) -> str:
-    value, end = text(meter, value), _text(end, "truncate")
+    value = text(meter, value)
+    end = _text(end, "truncate")
     limit = _count(length, "truncate")
     if limit < len(end):
         raise FailedError(f"truncate needs a length of at least {len(end)}")
@@ -396,7 +399,8 @@ def floating(meter: Meter, value: Value, default: Value = 0.0) -> Value:
 
 
 def rounded(meter: Meter, value: Value, precision: Value = 0, method: Value = "common") -> float:
-    value, digits = settle(value), _count(precision, "round")
+    value = settle(value)
+    digits = _count(precision, "round")
     if not isinstance(value, (int, float)):
         raise FailedError(f"round needs a number, not {kind_of(value)}")
     if abs(digits) > 30 or method not in ("common", "ceil", "floor"):
@@ -474,7 +478,8 @@ def reverse(meter: Meter, value: Value) -> Value:
 
 
 def batch(meter: Meter, value: Value, linecount: Value, fill_with: Value = None) -> list[Value]:
-    entries, size = elements(meter, value), _positive(linecount, "batch")
+    entries = elements(meter, value)
+    size = _positive(linecount, "batch")
     rows = [entries[start : start + size] for start in range(0, len(entries), size)]
     if fill_with is not None and rows:
         meter.make_items(size)
@@ -484,7 +489,8 @@ def batch(meter: Meter, value: Value, linecount: Value, fill_with: Value = None)
 
 
 def sliced(meter: Meter, value: Value, slices: Value, fill_with: Value = None) -> list[Value]:
-    entries, slice_count = elements(meter, value), _positive(slices, "slice")
+    entries = elements(meter, value)
+    slice_count = _positive(slices, "slice")
     meter.make_items(slice_count)
     min_size, longer_slices = divmod(len(entries), slice_count)
     made = []
@@ -768,7 +774,8 @@ def _ordered(accept: Callable[[int], bool]) -> Function:
 
 
 def _divisible(meter: Meter, value: Value, by: Value) -> bool:
-    value, by = _count(value, "divisibleby"), _count(by, "divisibleby")
+    value = _count(value, "divisibleby")
+    by = _count(by, "divisibleby")
     if by == 0:
         raise FailedError("division by zero")
     return bool(value % by == 0)
@@ -980,7 +987,8 @@ def _join_method(meter: Meter, value: str, entries: Value) -> str:
 
 
 def _replace_method(meter: Meter, value: str, old: Value, new: Value, count: Value = -1) -> str:
-    old, new = _text(old, "replace"), _text(new, "replace")
+    old = _text(old, "replace")
+    new = _text(new, "replace")
     return replace(meter, value, old, new, count)
 
 

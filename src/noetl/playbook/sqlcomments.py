@@ -95,7 +95,8 @@ def _filled(source: str, tags: list[tuple[_Tag, str]]) -> str:
     parts: list[str] = []
     end = 0
     for tag, filler in tags:
-        parts += [source[end : tag.start], filler * (tag.end - tag.start)]
+        parts.append(source[end : tag.start])
+        parts.append(filler * (tag.end - tag.start))
         end = tag.end
     return "".join([*parts, source[end:]])
 

@@ -81,7 +81,8 @@ def tokens(source: str, private: str = "", dialect: Dialect = "postgres") -> Ite
     position = 0
     while (found := opening.search(source, position)) is not None:
         kind, stop = _token_end(source, found, dialect)
-        yield Token(kind, source[found.start() : stop], found.start())
+        start = found.start()
+        yield Token(kind, source[start:stop], start)
         position = stop
 
 

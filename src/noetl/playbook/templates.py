@@ -639,7 +639,9 @@ class _Compiler:
 
     def _compare(self, node: nodes.Compare) -> Evaluate:
         first = self.expression(node.expr)
-        rest = [(_comparison(operand.op), self.expression(operand.expr)) for operand in node.ops]
+        rest = []
+        for operand in node.ops:
+            rest.append((_comparison(operand.op), self.expression(operand.expr)))
         if len(rest) == 1:
             operation, other = rest[0]
             return lambda frame: operation(frame, first(frame), other(frame))
@@ -656,7 +658,8 @@ class _Compiler:
         return evaluate_comparisons
 
     def _and(self, node: nodes.And) -> Evaluate:
-        left, right = self.expression(node.left), self.expression(node.right)
+        left = self.expression(node.left)
+        right = self.expression(node.right)
 
         def evaluate_and(frame: RenderingFrame) -> Value:
             value = left(frame)
@@ -667,7 +670,8 @@ class _Compiler:
         return evaluate_and
 
     def _or(self, node: nodes.Or) -> Evaluate:
-        left, right = self.expression(node.left), self.expression(node.right)
+        left = self.expression(node.left)
+        right = self.expression(node.right)
 
         def evaluate_or(frame: RenderingFrame) -> Value:
             value = left(frame)
@@ -707,14 +711,17 @@ class _Compiler:
         return lambda frame: [_made_of(part(frame)) for part in parts]
 
     def _dict(self, node: nodes.Dict) -> Evaluate:
-        pairs = [(self.expression(pair.key), self.expression(pair.value)) for pair in node.items]
+        pairs = []
+        for pair in node.items:
+            pairs.append((self.expression(pair.key), self.expression(pair.value)))
         return lambda frame: {
             _key(settle(key(frame))): _made_of(value(frame)) for key, value in pairs
         }
 
     def _arithmetic(self, node: nodes.BinExpr) -> Evaluate:
         operation = _ARITHMETIC[type(node)]
-        left, right = self.expression(node.left), self.expression(node.right)
+        left = self.expression(node.left)
+        right = self.expression(node.right)
         return lambda frame: operation(frame, left(frame), right(frame))
 
     def _selection(self, node: nodes.ImportedName) -> Evaluate:
@@ -779,7 +786,8 @@ class _Compiler:
         evaluate_undoubled = None
         if undoubled_node is not None:
             evaluate_undoubled = self.expression(undoubled_node)
-        source, line = unparse(node), node.lineno
+        source = unparse(node)
+        line = node.lineno
 
         def emit_output(frame: RenderingFrame) -> None:
             if frame.marks is not None:
@@ -860,7 +868,8 @@ class _Compiler:
         return emit_for
 
     def _assign(self, node: nodes.Assign) -> Emit:
-        bind, value = _binder(node.target), self.expression(node.node)
+        bind = _binder(node.target)
+        value = self.expression(node.node)
         return lambda frame: bind(frame.local, _made_of(value(frame)))
 
 
@@ -920,7 +929,8 @@ def _scoped(root: str, keys: tuple[str, ...], expression: str) -> Evaluate:
             value = member(value, key, expression)
             if type(value) is Undefined and value.facts is None:
                 if value.missing == expression:
-                    return Undefined(expression, ".".join((root, *keys[: index + 1])), value.absent)
+                    missing_path = ".".join((root, *keys[: index + 1]))
+                    return Undefined(expression, missing_path, value.absent)
                 return value
         return value
 
@@ -1314,7 +1324,8 @@ def verdict(value: Value) -> bool:
     by its truth: null, 0, and empty texts, lists and maps are false.
     """
     if isinstance(value, str):
-        return _WORDS.get(value.strip().lower(), bool(value))
+        word = value.strip().lower()
+        return _WORDS.get(word, bool(value))
     return bool(value)
 
 
